@@ -1,0 +1,88 @@
+# Everything a developer runs. Needs Python 3.11 or newer, make, and Java 17 or newer for Spark; the rest is
+# fetched, at the versions and hashes of requirements/, into .tools/ (uv) and .venv/ (everything else).
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/sh
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+UV    := .tools/uv/bin/uv
+READY := $(VENV)/.ready
+
+# The first interpreter on PATH that is new enough; `make PYTHON=/path/to/python` chooses another.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+
+# The system's certificates, so that uv works where pip does; never another Python than the one found.
+export UV_SYSTEM_CERTS := 1
+export UV_PYTHON_DOWNLOADS := never
+export UV_HTTP_TIMEOUT := 300
+export UV_NO_PROGRESS := 1
+
+.PHONY: help demo test bench-core bench-fake witnesses lint format lock clean
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: $(READY) ## Run the whole job on this machine and compare what came out (ARGS="--help" for options)
+	@$(BIN)/efo demo $(ARGS)
+
+test: $(READY) ## Run all tests (ARGS="tests/service -k config" for some)
+	@$(BIN)/pytest $(ARGS)
+
+bench-core: $(READY) ## Measure renewal, back-pressure and the data path; some minutes (ARGS="--help" for options)
+	@$(BIN)/python -m benchmarks.bench_core $(ARGS)
+
+bench-fake: $(READY) ## Measure what the fake gives under load, and what it costs (ARGS="--help" for options)
+	@$(BIN)/python -m benchmarks.bench_fake $(ARGS)
+
+# Clients that others wrote, against the fake. Needs, each for its own: Java 17 and Maven, Go, Node. Not part of `test`.
+WITNESSES := .tools/witnesses/python-venv
+witnesses: $(READY) $(WITNESSES)/.ready ## Let boto3, KCL and the SDKs of Go and JavaScript read the fake (ARGS="boto3")
+	@$(BIN)/python -m witnesses $(ARGS)
+
+lint: $(READY) ## Check style, formatting, types, the rooms' imports and the declared dependencies
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/deptry .
+
+format: $(READY) ## Format the code and fix what can be fixed by rule
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# Versions already in the files are kept where they still fit; ARGS=--upgrade renews them all.
+COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-emit-index-url --no-emit-find-links $(ARGS)
+
+lock: $(UV) ## Renew requirements/*.txt from pyproject.toml (ARGS=--upgrade for newer versions)
+	$(COMPILE) requirements/uv.in -o requirements/uv.txt
+	$(COMPILE) requirements/build.in -o requirements/build.txt
+	$(COMPILE) pyproject.toml --extra service --extra spark --extra testing --extra dev -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra service -c requirements/dev.txt -o requirements/service.txt
+	$(COMPILE) requirements/witnesses.in -o requirements/witnesses.txt
+
+clean: ## Remove everything that was made here, environments included
+	rm -rf $(VENV) .tools build dist var .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find efo service tests benchmarks witnesses -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(UV): requirements/uv.txt
+	@test -n "$(PYTHON)" || { echo "efo needs Python 3.11 or newer: none of python3, python3.13, python3.12 and" \
+		"python3.11 on PATH is. Install one, or say where: make PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv .tools/uv
+	.tools/uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@touch $@
+
+$(READY): $(UV) requirements/build.txt requirements/dev.txt pyproject.toml
+	@test -x $(BIN)/python || $(UV) venv --quiet --python .tools/uv/bin/python $(VENV)
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/build.txt
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes --no-build-isolation -r requirements/dev.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(WITNESSES)/.ready: $(UV) requirements/witnesses.txt
+	@test -x $(WITNESSES)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(WITNESSES)
+	$(UV) pip install --quiet --python $(WITNESSES)/bin/python --require-hashes -r requirements/witnesses.txt
+	@touch $@
