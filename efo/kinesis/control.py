@@ -1,0 +1,35 @@
+"""The control plane: describe the stream, list its shards, find or register the fan-out consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from efo.model import FanOutConsumer, Shard, StreamDescription
+
+
+class ControlPlane(Protocol):
+    """The calls of Kinesis' control plane that efo makes, about one stream.
+
+    Every method may raise ServiceError (and its children) and TransportError.
+    """
+
+    async def describe_stream(self) -> StreamDescription:
+        """Describe the stream (AWS: DescribeStreamSummary)."""
+        ...
+
+    async def list_shards(self) -> Sequence[Shard]:
+        """List all shards that the stream still knows, open and closed, all pages (AWS: ListShards)."""
+        ...
+
+    async def describe_consumer(self, stream_arn: str, name: str) -> FanOutConsumer:
+        """Describe a consumer by its name (AWS: DescribeStreamConsumer)."""
+        ...
+
+    async def register_consumer(self, stream_arn: str, name: str) -> FanOutConsumer:
+        """Register a consumer (AWS: RegisterStreamConsumer). ResourceInUseError: it exists already."""
+        ...
+
+    async def deregister_consumer(self, consumer_arn: str) -> None:
+        """Deregister a consumer (AWS: DeregisterStreamConsumer). efo never does so by itself (rule R13)."""
+        ...

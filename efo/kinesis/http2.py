@@ -1,0 +1,450 @@
+"""HTTP/2 as SubscribeToShard needs it: many long answers on one connection, each with a window of its own.
+
+No HTTP library does this: those at hand never reset an abandoned stream, so that its late DATA eats the window of the
+connection until the neighbours starve. What matters here (rule R9):
+
+- A stream's window opens only as its reader takes data; the connection's window opens on receipt. A slow reader stalls
+  its own stream and nobody else's, and holds at most one window of bytes.
+- A stream that is given up is reset, and what still arrives for it is credited to the connection.
+- GOAWAY takes the connection out of use for new streams; those it names go on to their end, and their owners are told.
+- A PING without an answer in time means that the connection is dead.
+
+One task reads, one writes: a cancelled request can never cut a frame in two.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.exceptions
+import h2.settings
+import trio
+from h2.errors import ErrorCodes
+
+from efo.errors import GoAwayError, NotHttp2Error, StreamResetError, TransportError
+from efo.protocol.goaway import GoAway, GoAwayFilter
+
+STREAM_WINDOW: Final = 1024 * 1024
+"""Bytes that the service may send on one stream before its reader takes them (the AWS SDKs' default)."""
+CONNECTION_WINDOW: Final = 32 * 1024 * 1024
+"""Bytes on the way on one connection; opened on receipt, so it only has to cover the round trip."""
+PING_INTERVAL: Final = 20.0
+PING_DEADLINE: Final = 10.0
+_READ_SIZE: Final = 256 * 1024
+_TAKE_SIZE: Final = 64 * 1024
+"""Bytes that a reader takes at most at once: so much it holds beyond its window."""
+
+_STATUS: Final = re.compile("[1-9][0-9]{2}")
+
+Headers = Sequence[tuple[str, str]]
+
+
+class ResponseStream:
+    """The answer to one request, made by `Connection.request`. Whoever has it must close it.
+
+    `status` and `headers` are known once `response` has returned.
+    """
+
+    def __init__(self, connection: Connection, stream_id: int, window: int) -> None:
+        self.stream_id = stream_id
+        self.status = 0
+        self.headers: dict[str, str] = {}
+        self.request_sent = False
+        self._connection = connection
+        self._window = window
+        self._chunks: deque[bytes] = deque()
+        self._credit = 0
+        self._ended = False
+        self._error: TransportError | None = None
+        self._changed = trio.Event()
+        self._when_leaving: Callable[[], None] | None = None
+
+    def when_leaving(self, tell: Callable[[], None]) -> None:
+        """Let `tell` be called once the connection is about to go away (GOAWAY): at once where it is already."""
+        if self._connection.is_draining:
+            tell()
+        else:
+            self._when_leaving = tell
+
+    def close(self) -> None:
+        """Give the stream up: it is reset if it is still open."""
+        self._connection.give_up(self)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the peer has ended or reset the stream, or the connection is gone."""
+        return self._ended or self._error is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the peer still counts the stream: it has not ended on both sides, nor failed."""
+        return self._error is None and not (self._ended and self.request_sent)
+
+    @property
+    def buffered(self) -> int:
+        """How many bytes arrived and were not taken: never more than the stream's window."""
+        return sum(map(len, self._chunks))
+
+    async def response(self) -> int:
+        """Wait for the response's headers and return the status. Raises TransportError."""
+        while not self.status:
+            await self._wait()
+        return self.status
+
+    async def receive(self) -> bytes:
+        """Take the bytes that have arrived, or wait for some; b"" at the end. Raises TransportError.
+
+        What arrived before an error is given first.
+        """
+        while not self._chunks:
+            if self._ended:
+                return b""
+            await self._wait()
+        taken = [self._chunks.popleft()]
+        size = len(taken[0])
+        while self._chunks and size + len(self._chunks[0]) <= _TAKE_SIZE:
+            taken.append(self._chunks.popleft())
+            size += len(taken[-1])
+        self._open_window(size)
+        return b"".join(taken) if len(taken) > 1 else taken[0]
+
+    def _open_window(self, size: int) -> None:
+        # Window updates in halves of the window: the peer is never stalled by a reader that keeps up, and small
+        # events do not cost a frame each.
+        self._credit += size
+        if self._credit * 2 >= self._window and not self.is_over:
+            self._connection.open_window(self, self._credit)
+            self._credit = 0
+
+    async def _wait(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._changed = trio.Event()
+        await self._changed.wait()
+
+    # What the connection tells its stream.
+
+    def got_headers(self, headers: dict[str, str]) -> None:
+        """Take the response's headers."""
+        self.headers = headers
+        self.status = int(headers[":status"])
+        self._changed.set()
+
+    def got_data(self, data: bytes, padding: int) -> None:
+        """Take data; its padding counts against the window too (RFC 9113, section 6.9.1)."""
+        if padding:
+            self._open_window(padding)
+        if data:
+            self._chunks.append(data)
+        self._changed.set()
+
+    def got_end(self) -> None:
+        """Take the end of the stream."""
+        self._ended = True
+        self._changed.set()
+
+    def got_leaving(self) -> None:
+        """Take the news that the connection goes away; the stream goes on."""
+        tell, self._when_leaving = self._when_leaving, None
+        if tell is not None:
+            tell()
+
+    def got_error(self, error: TransportError) -> None:
+        """Take the stream's failure, unless it is over already."""
+        if not self.is_over:
+            self._error = error
+        self._changed.set()
+
+
+class Connection:
+    """One HTTP/2 connection as a client, over any byte stream. `run` must be running while it is used.
+
+    `address` names the peer in errors. `stream_window` and `connection_window` are bytes.
+    """
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        *,
+        address: str,
+        stream_window: int = STREAM_WINDOW,
+        connection_window: int = CONNECTION_WINDOW,
+    ) -> None:
+        self.address = address
+        self.closed_by: TransportError | None = None
+        self._stream = stream
+        self._stream_window = stream_window
+        self._connection_window = connection_window
+        # Headers come as bytes: h2 would raise UnicodeDecodeError for those that are not in the encoding it is told.
+        self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding=None))
+        self._goaway = GoAwayFilter()
+        self._streams: dict[int, ResponseStream] = {}
+        self._received = 0
+        self._draining: TransportError | None = None
+        self._to_send = trio.Event()
+        self._window_changed = trio.Event()
+        self._heard_at = -math.inf
+        self._greeted = trio.Event()
+        self._scope = trio.CancelScope()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether new requests may be made on it."""
+        return self._greeted.is_set() and self._draining is None and self.closed_by is None
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the peer has announced GOAWAY."""
+        return self._draining is not None
+
+    @property
+    def open_streams(self) -> int:
+        """How many streams are open on it."""
+        return len(self._streams)
+
+    @property
+    def capacity(self) -> int:
+        """How many more streams the peer allows now."""
+        if not self.is_usable:
+            return 0
+        return max(0, self._h2.remote_settings.max_concurrent_streams - len(self._streams))
+
+    async def greeted(self) -> None:
+        """Wait until the peer has proved, by its SETTINGS, that it speaks HTTP/2. Raises TransportError."""
+        await self._greeted.wait()
+        if self.closed_by is not None:
+            raise self.closed_by
+
+    async def run(self) -> None:
+        """Serve the connection until it ends, then close it. Never raises for what the peer does.
+
+        Why it ended is in `closed_by`; every stream that was open gets that error.
+        """
+        self._initiate()
+        error = TransportError(f"the connection to {self.address} was closed")
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._write)
+                    nursery.start_soon(self._ping)
+                    try:
+                        await self._read()
+                    except TransportError as broken:
+                        # At once: while the nursery unwinds, others would use an h2 that is closed already.
+                        self._close(self._draining or broken)
+                        raise
+        except* TransportError as group:
+            error = _first_leaf(group)
+        finally:
+            self._close(self._draining or error)
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+                await trio.aclose_forcefully(self._stream)
+
+    def close(self) -> None:
+        """End the connection, and `run` with it."""
+        self._scope.cancel()
+
+    async def request(self, headers: Headers, body: bytes) -> ResponseStream:
+        """Send a request and return its answer to come. Raises TransportError."""
+        self._check_usable()
+        try:
+            stream_id = self._h2.get_next_available_stream_id()
+            self._h2.send_headers(stream_id, headers, end_stream=not body)
+        except h2.exceptions.ProtocolError as error:
+            raise TransportError(f"the connection to {self.address} takes no request: {error}") from error
+        answer = ResponseStream(self, stream_id, self._stream_window)
+        self._streams[stream_id] = answer
+        try:
+            await self._send_body(answer, body)
+        except BaseException:
+            self.give_up(answer)
+            raise
+        return answer
+
+    def give_up(self, stream: ResponseStream) -> None:
+        """Forget a stream; reset it if it is not over. What still arrives for it only opens the connection's window."""
+        if self._streams.pop(stream.stream_id, None) is None or self.closed_by:
+            return
+        if stream.is_open:
+            self._h2.reset_stream(stream.stream_id, ErrorCodes.CANCEL)
+            self._to_send.set()
+        if self._draining is not None and not self._streams:
+            self.close()  # the peer waits for nothing more either, and may never say another word
+
+    def open_window(self, stream: ResponseStream, size: int) -> None:
+        """Let the peer send so many more bytes on this stream."""
+        if self.closed_by is None and stream.stream_id in self._streams:
+            self._h2.increment_flow_control_window(size, stream.stream_id)
+            self._to_send.set()
+
+    # --- sending ---------------------------------------------------------------------------------------
+
+    def _initiate(self) -> None:
+        settings = h2.settings.SettingCodes
+        self._h2.local_settings = h2.settings.Settings(
+            client=True,
+            initial_values={
+                settings.ENABLE_PUSH: 0,
+                settings.INITIAL_WINDOW_SIZE: self._stream_window,
+                settings.MAX_HEADER_LIST_SIZE: 64 * 1024,
+            },
+        )
+        self._h2.initiate_connection()
+        self._h2.increment_flow_control_window(self._connection_window - 65_535)
+        self._to_send.set()
+
+    async def _send_body(self, answer: ResponseStream, body: bytes) -> None:
+        stream_id = answer.stream_id
+        while body:
+            if answer.is_over:
+                return  # the peer wants no more: it has answered already, or the stream failed
+            size = min(len(body), self._h2.local_flow_control_window(stream_id), self._h2.max_outbound_frame_size)
+            if size <= 0:
+                self._to_send.set()
+                await self._window_changed.wait()
+                continue
+            self._h2.send_data(stream_id, body[:size], end_stream=size == len(body))
+            body = body[size:]
+        answer.request_sent = True
+        self._to_send.set()
+
+    async def _write(self) -> None:
+        while True:
+            data = self._h2.data_to_send()
+            if data:
+                try:
+                    await self._stream.send_all(data)
+                except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                    raise self._broken(error) from error
+            else:
+                await self._to_send.wait()
+                self._to_send = trio.Event()
+
+    async def _ping(self) -> None:
+        sent = 0
+        while True:
+            await trio.sleep(PING_INTERVAL)
+            if trio.current_time() - self._heard_at < PING_INTERVAL:
+                continue
+            sent += 1
+            before = self._heard_at
+            self._h2.ping(struct.pack(">Q", sent))
+            self._to_send.set()
+            await trio.sleep(PING_DEADLINE)
+            if self._heard_at == before:
+                raise TransportError(f"{self.address} did not answer a PING within {PING_DEADLINE:g} s")
+
+    # --- receiving -------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        while True:
+            try:
+                data = await self._stream.receive_some(_READ_SIZE)
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                raise self._broken(error) from error
+            if not data:
+                raise self._draining or TransportError(f"{self.address} closed the connection")
+            self._heard_at = trio.current_time()
+            self._take(bytes(data))
+            if self._draining is not None and not self._streams:
+                raise self._draining
+
+    def _take(self, data: bytes) -> None:
+        for piece in self._goaway.receive_data(data):
+            if isinstance(piece, GoAway):
+                self._going_away(piece)
+                continue
+            if not self._greeted.is_set() and piece.startswith(b"HTTP/"):
+                raise NotHttp2Error(
+                    f"{self.address} answers in HTTP/1: not an HTTP/2 endpoint, which SubscribeToShard needs"
+                )
+            try:
+                events = self._h2.receive_data(piece)
+            except h2.exceptions.ProtocolError as error:
+                raise TransportError(f"{self.address} broke the HTTP/2 protocol: {error}") from error
+            for event in events:
+                self._dispatch(event)
+        if self._received * 2 >= self._connection_window:
+            self._h2.increment_flow_control_window(self._received)
+            self._received = 0
+        self._to_send.set()
+        # Who waits to send a body looks again: a window may have opened, or the stream be over.
+        self._window_changed.set()
+        self._window_changed = trio.Event()
+
+    def _dispatch(self, event: h2.events.Event) -> None:
+        stream = self._streams.get(getattr(event, "stream_id", None) or 0)
+        match event:
+            case h2.events.DataReceived(data=data, flow_controlled_length=size):
+                self._received += size or 0
+                if stream:
+                    stream.got_data(data or b"", (size or 0) - len(data or b""))
+            case h2.events.ResponseReceived(headers=headers) if stream:
+                stream.got_headers(self._checked(headers or ()))
+            case h2.events.StreamEnded() if stream:
+                stream.got_end()
+            case h2.events.StreamReset(error_code=code) if stream:
+                text = f"{self.address} reset the stream: {_name(code or 0)}"
+                stream.got_error(StreamResetError(text, code=int(code or 0)))
+            case h2.events.RemoteSettingsChanged():
+                self._greeted.set()
+            case _:
+                pass
+
+    def _checked(self, raw: Iterable[tuple[bytes | str, bytes | str]]) -> dict[str, str]:
+        headers = {_text(name): _text(value) for name, value in raw}
+        status = headers.get(":status", "")
+        if not _STATUS.fullmatch(status):
+            raise TransportError(f"{self.address} broke the HTTP/2 protocol: {status!r} is no status")
+        return headers
+
+    def _going_away(self, notice: GoAway) -> None:
+        self._draining = GoAwayError(f"{self.address} goes away: {_name(notice.error_code)}")
+        for stream_id, stream in self._streams.items():
+            if stream_id > notice.last_stream_id:
+                stream.got_error(self._draining)
+            else:
+                stream.got_leaving()
+
+    # --- the end ---------------------------------------------------------------------------------------
+
+    def _check_usable(self) -> None:
+        if error := self.closed_by or self._draining:
+            raise error
+
+    def _broken(self, error: BaseException) -> TransportError:
+        return TransportError(f"the connection to {self.address} broke: {error.__cause__ or error}")
+
+    def _close(self, error: TransportError) -> None:
+        self.closed_by = error
+        self._greeted.set()
+        self._window_changed.set()
+        for stream in self._streams.values():
+            stream.got_error(error)
+
+
+def _text(value: bytes | str) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
+
+
+def _name(code: int) -> str:
+    try:
+        return ErrorCodes(code).name
+    except ValueError:
+        return f"error code {code}"
+
+
+def _first_leaf(group: BaseExceptionGroup[TransportError]) -> TransportError:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, TransportError)  # noqa: S101 - except* promises it
+    return error

@@ -1,0 +1,1 @@
+"""Lease stores, and the keeper that renews and takes leases."""

@@ -1,0 +1,180 @@
+"""One lease that this worker holds: its writes in a row, and how long it may be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import trio
+
+from efo.errors import EfoError, LeaseLostError, LeaseStoreUnavailableError
+from efo.events import LeaseLost, LeaseOperated, LeaseOperation, Observer
+from efo.leases import transitions
+from efo.leases.store import LeaseStore
+from efo.model import SHARD_END, Checkpoint, Lease
+
+RENEWALS: Final = 3
+"""Renewals in one fail-over time, as in KCL: two may fail."""
+TRUSTED: Final = 0.95
+"""The share of the fail-over time for which we trust a lease. The rest is for its reader to stop, before another
+worker may take it."""
+
+
+class HeldLease:
+    """A lease in our hands; made by LeaseKeeper.
+
+    `lost` is set once the lease is no longer ours: stop reading. It is not set by the end of the shard, after which
+    there is nothing to lose. Writes wait for each other, so none of them meets a counter that another one
+    of ours has moved.
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        store: LeaseStore,
+        *,
+        taken_at: float,
+        failover_time: float,
+        observer: Observer,
+        on_end: Callable[[HeldLease], None],
+    ) -> None:
+        self.lost = trio.Event()
+        self._lease = lease
+        self._store = store
+        self._failover_time = failover_time
+        self._trusted_until = self._renew_at = taken_at
+        self._confirm(taken_at)
+        self._observer = observer
+        self._on_end = on_end
+        self._one_at_a_time = trio.Lock()
+        self._scope = trio.CancelScope()
+        self._has_ended = False
+        self._is_in_doubt = False  # whether a write was cut short, so that the row may be one ahead of us
+
+    @property
+    def lease(self) -> Lease:
+        """The lease as we last wrote it."""
+        return self._lease
+
+    async def checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Save how far the shard is done. With SHARD_END the lease leaves our hands: there is no more to do.
+
+        Raises LeaseLostError, and LeaseStoreUnavailableError: then it may or may not be saved; save again.
+        """
+        await self._write("checkpoint", lambda lease: self._store.checkpoint(lease, checkpoint))
+        if checkpoint == SHARD_END:
+            self._end()
+
+    async def save_children(self, children: tuple[str, ...]) -> None:
+        """Save the ids of the shard's children (rule R2). Raises as `checkpoint` does."""
+        await self._write("save_children", lambda lease: self._store.save_children(lease, children))
+
+    async def release(self) -> None:
+        """Give the lease up, so that another worker can take it at once. Does nothing if it has ended already.
+
+        Raises LeaseStoreUnavailableError; the lease is then still ours, until it expires.
+        """
+        try:
+            await self._write("release", self._store.release)
+        except LeaseLostError:
+            return
+        self.give_up("released")
+
+    async def keep_alive(self) -> None:
+        """Renew the lease until it ends; give it up when that does not succeed in time (rule R10)."""
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._renew_forever)
+                # Apart from the renewals, so that one that hangs cannot hide that the time is up.
+                while trio.current_time() < self._trusted_until:  # noqa: ASYNC110 - it moves on while we sleep
+                    await trio.sleep_until(self._trusted_until)
+                self.give_up("store" if self._is_store_down else "expired")
+
+    def give_up(self, reason: str) -> None:
+        """Regard the lease as lost, whatever its row says. `reason`: as in the event LeaseLost."""
+        if not self._has_ended:
+            self.lost.set()
+            self._observer(LeaseLost(self._lease.key, reason))
+            self._end()
+
+    async def _renew_forever(self) -> None:
+        while True:
+            await trio.sleep_until(self._renew_at)
+            if trio.current_time() < self._renew_at:
+                continue  # another write was a sign of life too
+            try:
+                await self._write("renew", self._store.renew)
+            except LeaseLostError:
+                return
+            except LeaseStoreUnavailableError:
+                self._is_store_down = True
+                self._renew_at = trio.current_time() + self._failover_time / (6 * RENEWALS)
+
+    async def _write(self, operation: LeaseOperation, write: Callable[[Lease], Awaitable[Lease]]) -> None:
+        async with self._one_at_a_time:
+            if self._has_ended:
+                raise LeaseLostError(f"lease {self._lease.key}: it is no longer in our hands")
+            started = trio.current_time()
+            try:
+                with reported(self._observer, operation, self._lease.key):
+                    self._lease = await self._attempt(write)
+            except LeaseLostError:
+                self.give_up("taken")
+                raise
+            if operation != "save_children":  # which tells nobody that we are alive
+                self._confirm(started)
+
+    def _confirm(self, started: float) -> None:
+        """Trust the lease anew, from the start of the write: the others count from later, when they see it."""
+        self._trusted_until = started + TRUSTED * self._failover_time
+        self._renew_at = started + self._failover_time / RENEWALS
+        self._is_store_down = False
+
+    async def _attempt(self, write: Callable[[Lease], Awaitable[Lease]]) -> Lease:
+        try:
+            lease = await write(self._lease)
+        except LeaseLostError:
+            if not self._is_in_doubt:
+                raise
+            self._lease = await self._resolve()
+            lease = await write(self._lease)
+        except BaseException:
+            self._is_in_doubt = True
+            raise
+        self._is_in_doubt = False
+        return lease
+
+    async def _resolve(self) -> Lease:
+        """Return the row if the write that was cut short did take place: still ours and one ahead.
+
+        Only asked in doubt. Otherwise such a row is the work of a second worker with our id.
+        """
+        ahead = (self._lease.key, self._lease.owner, self._lease.counter + 1)
+        for row in await self._store.list():
+            if (row.key, row.owner, row.counter) == ahead:
+                return row
+        raise transitions.lost(self._lease)
+
+    def _end(self) -> None:
+        if not self._has_ended:
+            self._has_ended = True
+            self._scope.cancel()
+            self._on_end(self)
+
+
+@contextmanager
+def reported(observer: Observer, operation: LeaseOperation, shard_id: str) -> Iterator[None]:
+    """Report an operation on the store, and how it went."""
+    started = trio.current_time()
+    error_type: str | None = None
+    try:
+        yield
+    except EfoError as error:
+        error_type = error.error_type
+        raise
+    except BaseException as error:
+        error_type = "cancelled" if isinstance(error, trio.Cancelled) else type(error).__name__
+        raise
+    finally:
+        observer(LeaseOperated(operation, shard_id, trio.current_time() - started, error_type))

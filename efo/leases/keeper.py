@@ -1,0 +1,205 @@
+"""Keeps this worker's leases alive and takes its fair share of them: never behind a handler (rule R10)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+from typing import Final
+
+import trio
+
+from efo.errors import ConfigurationError, LeaseError, LeaseLostError, LeaseStoreUnavailableError
+from efo.events import LeaseOperation, LeasesCounted, Observer, ignore
+from efo.leases.held import HeldLease, reported
+from efo.leases.store import LeaseStore
+from efo.model import Lease
+from efo.protocol.assignment import Expiry, Plan, assign
+from efo.tasks import one_error
+
+__all__ = ["HeldLease", "LeaseKeeper"]
+
+RELEASE_TIMEOUT: Final = 5.0
+"""Seconds that releasing all leases may take at the end. What is not released by then expires."""
+
+
+class LeaseKeeper:
+    """Holds leases for one worker: `run` is its task.
+
+    `worker_id`: unique among the workers of the application. `failover_time`: seconds without a sign of life
+    after which the others take a worker's leases. `scan_interval`: seconds between two looks at the table,
+    default a tenth of `failover_time`; about as long does a released lease wait for its next owner.
+    `on_change`: called when something changed in `held`, or in `leases` an owner, an end or a row; quick, and
+    must not call `wake`. `eligible`: whether a lease may be taken now, by the table in `leases`.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        worker_id: str,
+        *,
+        failover_time: float = 10.0,
+        scan_interval: float | None = None,
+        observer: Observer = ignore,
+        on_change: Callable[[], None] = lambda: None,
+        eligible: Callable[[Lease], bool] = lambda _lease: True,
+    ) -> None:
+        if not worker_id or failover_time <= 0:
+            raise ConfigurationError(
+                f"worker_id {worker_id!r} and failover_time {failover_time!r}: name the worker, "
+                "and give the fail-over time in seconds above 0"
+            )
+        self._store = store
+        self._worker_id = worker_id
+        self._failover_time = failover_time
+        self._scan_interval = failover_time / 10 if scan_interval is None else scan_interval
+        self._observer = observer
+        self._on_change = on_change
+        self._eligible = eligible
+        self._expiry = Expiry(failover_time)
+        self._leases: dict[str, Lease] = {}
+        self._held: dict[str, HeldLease] = {}
+        self._has_scanned = False
+        self._is_taking = True
+        self._woken = trio.Event()
+
+    @property
+    def held(self) -> Mapping[str, HeldLease]:
+        """The leases in our hands, by shard id."""
+        return MappingProxyType(self._held)
+
+    @property
+    def leases(self) -> Mapping[str, Lease]:
+        """All leases of all workers by shard id, as the last look at the table found them."""
+        return MappingProxyType(self._leases)
+
+    def wake(self) -> None:
+        """Look at the table at once: leases were created, or a shard came to its end."""
+        self._woken.set()
+
+    def stop_taking(self) -> None:
+        """Take no more leases; those in our hands are kept. For a worker that is about to leave."""
+        self._is_taking = False
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take and renew leases until cancelled, then release all that are left.
+
+        While the store is unavailable it tries on, and gives up each lease that it cannot renew in time. Raises
+        LeaseStoreCorruptError.
+        """
+        try:
+            with one_error():
+                async with trio.open_nursery() as nursery:
+                    task_status.started()
+                    await self._scan_forever(nursery)
+        finally:
+            await self._release_all()
+
+    async def _scan_forever(self, nursery: trio.Nursery) -> None:
+        while True:
+            with trio.move_on_after(self._failover_time):  # a store that hangs is asked again
+                with suppress(LeaseStoreUnavailableError):  # reported, and tried again soon
+                    await self._scan(nursery)
+            with trio.move_on_after(self._scan_interval):
+                await self._woken.wait()
+            self._woken = trio.Event()
+
+    async def _scan(self, nursery: trio.Nursery) -> None:
+        """Look at the table and take what is ours to take."""
+        asked = trio.current_time()
+        with reported(self._observer, "list", ""):
+            rows = await self._store.list()
+        self._expiry.observe(rows, asked=asked, answered=trio.current_time())
+        before, self._leases = self._leases, {row.key: row for row in rows}
+        if _outline(before) != _outline(self._leases):
+            self._on_change()
+        if self._is_taking:
+            plan = self._plan(rows)
+            self._has_scanned = True
+            for lease in (*plan.take, *plan.steal):
+                await self._take(lease, "steal" if lease in plan.steal else "take", nursery)
+        self._count()
+
+    def _plan(self, rows: Sequence[Lease]) -> Plan:
+        # Only at first: later, a lease of our name that is not in our hands is that of a second worker with our id,
+        # and to take it back would go to and fro for ever.
+        former = {row.key for row in rows if row.owner == self._worker_id and not self._has_scanned}
+        return assign(
+            rows,
+            self._worker_id,
+            expired=self._expired(),
+            former=former,
+            neglected=self._expiry.neglected(),
+            eligible=self._eligible,
+        )
+
+    async def _take(self, lease: Lease, operation: LeaseOperation, nursery: trio.Nursery) -> None:
+        if lease.key in self._held or not self._is_taking:
+            return
+        started = trio.current_time()
+        try:
+            with reported(self._observer, operation, lease.key):
+                lease = await self._store.take(lease, self._worker_id)
+        except LeaseLostError:
+            return  # another worker was quicker
+        held = HeldLease(
+            lease,
+            self._store,
+            taken_at=started,
+            failover_time=self._failover_time,
+            observer=self._observer,
+            on_end=self._drop,
+        )
+        self._held[lease.key] = held
+        self._leases[lease.key] = lease
+        nursery.start_soon(held.keep_alive)
+        self._on_change()
+
+    def _drop(self, held: HeldLease) -> None:
+        key = held.lease.key
+        del self._held[key]
+        self._leases[key] = held.lease
+        self._on_change()
+
+    def _expired(self) -> set[str]:
+        return self._expiry.expired() - self._held.keys()
+
+    def _count(self) -> None:
+        counts = {"held": 0, "unowned": 0, "expired": 0}
+        workers: set[str] = set()
+        expired = self._expired()
+        for key, lease in self._leases.items():
+            if lease.is_finished:
+                continue
+            if lease.owner is None:
+                counts["unowned"] += 1
+            elif key in expired:
+                counts["expired"] += 1
+            else:
+                counts["held"] += 1
+                workers.add(lease.owner)
+        self._observer(LeasesCounted(counts, len(workers)))
+
+    async def _release_all(self) -> None:
+        with trio.move_on_after(RELEASE_TIMEOUT, shield=True):
+            async with trio.open_nursery() as nursery:
+                for held in list(self._held.values()):
+                    nursery.start_soon(self._release, held)
+        for held in list(self._held.values()):
+            held.give_up("store")
+
+    async def _release(self, held: HeldLease) -> None:
+        while True:
+            try:
+                await held.release()
+            except LeaseStoreUnavailableError:
+                await trio.sleep(self._scan_interval)
+            except LeaseError:
+                return
+            else:
+                return
+
+
+def _outline(leases: Mapping[str, Lease]) -> dict[str, tuple[str | None, bool]]:
+    """Return what may matter to others than the owner; renewals and progress do not."""
+    return {key: (lease.owner, lease.is_finished) for key, lease in leases.items()}

@@ -1,0 +1,91 @@
+"""The lease store's SQLite file: whose it is, which version, and its one table.
+
+Columns carry the names and values of KCL's lease table, so that leases can go over to it and back. The lists of
+shard ids are JSON arrays, which SQLite's own functions can read.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from efo.errors import LeaseStoreCorruptError
+
+APPLICATION_ID: Final = int.from_bytes(b"efoL")
+"""SQLite's `application_id` of a lease store: `file` and others tell files apart by it."""
+VERSION: Final = 1
+"""The table's version, in SQLite's `user_version`."""
+
+_TABLE: Final = """
+    CREATE TABLE lease (
+        application TEXT NOT NULL,
+        stream TEXT NOT NULL,
+        lease_key TEXT NOT NULL,
+        lease_owner TEXT,
+        lease_counter INTEGER NOT NULL,
+        owner_switches_since_checkpoint INTEGER NOT NULL,
+        checkpoint TEXT NOT NULL,
+        checkpoint_sub_sequence_number INTEGER NOT NULL,
+        parent_shard_ids TEXT NOT NULL,
+        child_shard_ids TEXT NOT NULL,
+        starting_hash_key TEXT,
+        ending_hash_key TEXT,
+        latest_at REAL,
+        PRIMARY KEY (application, stream, lease_key)
+    ) WITHOUT ROWID
+"""
+
+
+def prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Make an empty file a lease store, or check that it is one of ours and sound.
+
+    Raises LeaseStoreCorruptError and sqlite3.Error. A file that is not ours is left as it was.
+    """
+    is_new = _is_empty(connection)
+    if not is_new:
+        _check(connection, path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    if is_new:
+        _create(connection)
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if _is_empty(connection):  # two workers may have come at once
+            connection.execute(_TABLE)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def _check(connection: sqlite3.Connection, path: Path) -> None:
+    if _pragma(connection, "application_id") != APPLICATION_ID:
+        raise LeaseStoreCorruptError(
+            f"lease store {path}: this SQLite file belongs to another program. Name a file of its own for the leases"
+        )
+    if (version := _pragma(connection, "user_version")) != VERSION:
+        raise LeaseStoreCorruptError(
+            f"lease store {path}: its version is {version} and this efo knows {VERSION}. "
+            "Use the efo that wrote it, or a newer one"
+        )
+    if (finding := _pragma(connection, "quick_check(1)")) != "ok":
+        raise LeaseStoreCorruptError(
+            f"lease store {path}: the file is damaged ({finding}). Restore it from a backup, or move it away: "
+            "efo then starts anew, at the initial position"
+        )
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return tables == 0 and _pragma(connection, "application_id") == 0
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> object:
+    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
+    return value

@@ -1,0 +1,252 @@
+"""KPL aggregation: many user records in one Kinesis record, and back.
+
+An aggregate is MAGIC | protobuf AggregatedRecord | MD5 of the protobuf (AWS: "KPL aggregated record format"):
+
+    AggregatedRecord { 1: repeated string partition_key_table  2: repeated string explicit_hash_key_table
+                       3: repeated Record }
+    Record { 1: partition key index   2: explicit hash key index (optional)   3: data   4: repeated Tag }
+    Tag { 1: key   2: value (optional) }
+
+What looks like an aggregate but is none (a wrong MD5, a protobuf that does not parse, an index out of its table) is
+passed on whole, as the plain record that it is on the wire: nothing is dropped because it is odd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import md5
+from typing import Final, NamedTuple
+
+from efo.errors import EfoError
+from efo.model import MAX_HASH_KEY, HashKeyRange, Record
+
+MAGIC: Final = b"\xf3\x89\x9a\xc2"
+_DIGEST: Final = 16
+_MOST_DIGITS: Final = len(str(MAX_HASH_KEY))
+
+
+class AggregateMode(StrEnum):
+    """What to do with user records whose hash key is not the shard's.
+
+    The KPL puts such records again when it finds that an aggregate went to another shard than it meant (a reshard
+    between), so they are duplicates: `FILTER` leaves out those records only. `DROP` leaves out the whole
+    aggregate as KCL does. `KEEP` keeps all: for producers that aggregate without regard to shards.
+    """
+
+    FILTER = "filter"
+    DROP = "drop"
+    KEEP = "keep"
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """The user records of one Kinesis record.
+
+    `left_out`: how many records the mode left out. `problem`: why it was passed on whole, if it was damaged.
+    """
+
+    records: tuple[Record, ...]
+    left_out: int = 0
+    problem: str | None = None
+
+
+class AggregateError(EfoError):
+    """The bytes after MAGIC are no aggregate."""
+
+    error_type = "aggregation"
+
+
+class Entry(NamedTuple):
+    """A user record on its way into an aggregate."""
+
+    partition_key: str
+    data: bytes
+    explicit_hash_key: str | None = None
+
+
+def is_aggregate(record: Record) -> bool:
+    """Tell whether the record begins as an aggregate does."""
+    return record.data.startswith(MAGIC)
+
+
+def hash_key(partition_key: str, explicit_hash_key: str | None = None) -> int:
+    """Return the hash key that decides the shard: the explicit one, else the MD5 of the partition key."""
+    if explicit_hash_key is not None:
+        return int(explicit_hash_key)
+    return int.from_bytes(md5(partition_key.encode(), usedforsecurity=False).digest())
+
+
+def expand(record: Record, shard: HashKeyRange | None = None, mode: AggregateMode = AggregateMode.FILTER) -> Expansion:
+    """Return the user records of a Kinesis record, itself if it is no aggregate.
+
+    `shard`: the hash keys of the shard that it came from; None keeps all. An aggregate of no records gives none.
+    """
+    if not is_aggregate(record):
+        return Expansion((record,))
+    try:
+        users = tuple(_decode(record))
+    except AggregateError as error:
+        return Expansion((record,), problem=str(error))
+    if shard is None or mode is AggregateMode.KEEP:
+        return Expansion(users)
+    kept = tuple(user for user in users if hash_key(user.partition_key, user.explicit_hash_key) in shard)
+    if mode is AggregateMode.DROP and len(kept) < len(users):
+        kept = ()
+    return Expansion(kept, left_out=len(users) - len(kept))
+
+
+def aggregate(entries: Iterable[Entry]) -> bytes:
+    """Return the data of one Kinesis record that carries these user records."""
+    keys: dict[str, int] = {}
+    hashes: dict[str, int] = {}
+    records = bytearray()
+    for entry in entries:
+        body = bytearray()
+        _put_varint(body, 1, keys.setdefault(entry.partition_key, len(keys)))
+        if entry.explicit_hash_key is not None:
+            _put_varint(body, 2, hashes.setdefault(entry.explicit_hash_key, len(hashes)))
+        _put_bytes(body, 3, entry.data)
+        _put_bytes(records, 3, body)
+    message = bytearray()
+    for key in keys:
+        _put_bytes(message, 1, key.encode())
+    for explicit in hashes:
+        _put_bytes(message, 2, explicit.encode())
+    message += records
+    return MAGIC + message + md5(message, usedforsecurity=False).digest()
+
+
+def _decode(record: Record) -> Iterator[Record]:
+    body = record.data[len(MAGIC) : -_DIGEST]
+    if len(record.data) <= len(MAGIC) + _DIGEST:
+        raise AggregateError("too short for an aggregate")
+    if md5(body, usedforsecurity=False).digest() != record.data[-_DIGEST:]:
+        raise AggregateError("the MD5 does not match")
+    keys: list[str] = []
+    hashes: list[str] = []
+    raw_records: list[bytes] = []
+    try:
+        for number, value in _fields(body):
+            match number, value:
+                case 1, bytes():
+                    keys.append(value.decode())
+                case 2, bytes():
+                    hashes.append(value.decode())
+                case 3, bytes():
+                    raw_records.append(value)
+        for sub, raw in enumerate(raw_records):
+            yield _user_record(record, sub, raw, keys, hashes)
+    except (IndexError, UnicodeDecodeError) as error:
+        raise AggregateError(f"the aggregate does not parse: {error}") from error
+
+
+def _user_record(outer: Record, sub: int, raw: bytes, keys: list[str], hashes: list[str]) -> Record:
+    key_index: int | None = None
+    hash_index: int | None = None
+    data: bytes | None = None
+    tags: list[tuple[str, str | None]] = []
+    for number, value in _fields(raw):
+        match number, value:
+            case 1, int():
+                key_index = value
+            case 2, int():
+                hash_index = value
+            case 3, bytes():
+                data = value
+            case 4, bytes():
+                tags.append(_tag(value))
+    if key_index is None or data is None:
+        raise AggregateError(f"user record {sub} has no partition key or no data")
+    explicit = hashes[hash_index] if hash_index is not None else None
+    if explicit is not None and not _is_hash_key(explicit):
+        raise AggregateError(f"user record {sub} has an explicit hash key that is no hash key")
+    return Record(
+        sequence_number=outer.sequence_number,
+        approximate_arrival_timestamp=outer.approximate_arrival_timestamp,
+        data=data,
+        partition_key=keys[key_index],
+        encryption_type=outer.encryption_type,
+        sub_sequence_number=sub,
+        explicit_hash_key=explicit,
+        tags=tuple(tags),
+    )
+
+
+def _is_hash_key(text: str) -> bool:
+    # The length comes first: Python refuses to read integers of thousands of digits.
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) <= MAX_HASH_KEY
+
+
+def _tag(raw: bytes) -> tuple[str, str | None]:
+    parts = {number: value.decode() for number, value in _fields(raw) if isinstance(value, bytes)}
+    if 1 not in parts:
+        raise AggregateError("a tag without a key")
+    return parts[1], parts.get(2)
+
+
+# --- the little of protobuf's wire format that is needed -------------------------------------------------
+
+_VARINT: Final = 0
+_BYTES: Final = 2
+_MAX_SHIFT: Final = 63
+_MAX_FIELD: Final = 2**29 - 1
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield (field number, value) of a message; fixed-width values, which none of ours has, are skipped."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        if not 0 < tag >> 3 <= _MAX_FIELD:
+            raise AggregateError(f"no field can have the number {tag >> 3}")
+        match tag & 7:
+            case 0:
+                value, at = _varint(data, at)
+                yield tag >> 3, value
+            case 2:
+                length, at = _varint(data, at)
+                if at + length > len(data):
+                    raise AggregateError("a field is longer than its message")
+                yield tag >> 3, data[at : at + length]
+                at += length
+            case 1:
+                at += 8
+            case 5:
+                at += 4
+            case kind:
+                raise AggregateError(f"unknown wire type {kind}")
+    if at > len(data):
+        raise AggregateError("a field is longer than its message")
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]  # IndexError: the message is cut short
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:  # noqa: PLR2004 - the continuation bit
+            return value, at
+        shift += 7
+        if shift > _MAX_SHIFT:
+            raise AggregateError("a number of more than 64 bits")
+
+
+def _put_varint(out: bytearray, field: int, value: int) -> None:
+    out.append(field << 3 | _VARINT)
+    _put_number(out, value)
+
+
+def _put_bytes(out: bytearray, field: int, value: bytes | bytearray) -> None:
+    out.append(field << 3 | _BYTES)
+    _put_number(out, len(value))
+    out += value
+
+
+def _put_number(out: bytearray, value: int) -> None:
+    while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)

@@ -1,0 +1,88 @@
+"""How to consume: what `open_consumer` can be told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from efo.errors import ConfigurationError
+from efo.kinesis.http2 import STREAM_WINDOW
+from efo.model import AT_TIMESTAMP, LATEST, TRIM_HORIZON, Checkpoint, Lease, Position, PositionType
+from efo.protocol.aggregation import AggregateMode
+from efo.protocol.subscription import Timing
+
+Shards = Collection[str] | Callable[[Lease], bool]
+"""Which shards to read: their ids, or what tells by a shard's lease (key, hash-key range, parents)."""
+
+StartAt = Callable[[Lease], Position | Checkpoint | None]
+"""Says where to begin a shard that was never read; None: at the initial position."""
+
+_INITIAL: Final = {
+    PositionType.TRIM_HORIZON: TRIM_HORIZON,
+    PositionType.LATEST: LATEST,
+    PositionType.AT_TIMESTAMP: AT_TIMESTAMP,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """How to consume. Times are in seconds, windows in bytes.
+
+    `application`: names the group of workers that share the stream's shards.
+    `consumer`: the name of the fan-out consumer, registered if there is none; `application` if not given.
+    `worker_id`: names this worker; no two that are alive may have the same.
+    `initial_position`: TRIM_HORIZON, LATEST or AT_TIMESTAMP; for shards that were never read. Children found at the
+    end of a shard start at their beginning, whatever it is (rule R1). `start_at`: overrides it for single shards.
+    `shards`: this worker takes these only; all, if not given. `subscribes_per_second`: the budget of the
+    whole consumer (rule R6). `checkpoint_interval`: how often progress is saved. `failover_time`: after so long
+    without a sign of its worker a lease may be taken (rule R10). `shard_sync_interval`: how often ListShards is asked
+    for shards that nobody told us of. `stream_window`: how much may arrive for one shard before its reader takes it
+    (rule R9). `give_up_after`: a subscription that its reader wants nothing of for so long is given up, and resumed
+    when he does (rule R9). `park_faults`: what the service refuses for good for one shard (KMS, access denied) stops
+    that shard alone, instead of everything (rule R11). `shard_cooldown`: how long this worker then leaves it alone.
+    `aggregates`: what to do with aggregated records of other shards.
+    """
+
+    application: str
+    worker_id: str
+    consumer: str = ""
+    initial_position: Position = field(default_factory=Position.trim_horizon)
+    start_at: StartAt | None = None
+    shards: Shards | None = None
+    subscribes_per_second: float = 20.0
+    checkpoint_interval: float = 5.0
+    failover_time: float = 10.0
+    shard_sync_interval: float = 60.0
+    stream_window: int = STREAM_WINDOW
+    give_up_after: float = 60.0
+    park_faults: bool = False
+    shard_cooldown: float = 60.0
+    aggregates: AggregateMode = AggregateMode.FILTER
+    timing: Timing = field(default_factory=Timing)
+
+    def __post_init__(self) -> None:
+        if self.initial_position.type not in _INITIAL:
+            raise ConfigurationError(
+                f"initial_position {self.initial_position.type}: expected TRIM_HORIZON, LATEST or AT_TIMESTAMP"
+            )
+        if not self.application or not self.worker_id:
+            raise ConfigurationError("application and worker_id must not be empty")
+        if isinstance(self.shards, str):
+            raise ConfigurationError(f"shards={self.shards!r}: expected several ids, for example [{self.shards!r}]")
+        if not (self.give_up_after > 0 and self.shard_cooldown >= 0):
+            raise ConfigurationError(
+                f"give_up_after={self.give_up_after!r}, shard_cooldown={self.shard_cooldown!r}: "
+                "expected seconds, above 0 and not below 0"
+            )
+
+    @property
+    def initial_checkpoint(self) -> Checkpoint:
+        """The sentinel of `initial_position`, for the leases of shards that were never read."""
+        return _INITIAL[self.initial_position.type]
+
+    def selects(self, lease: Lease) -> bool:
+        """Tell whether this worker reads the shard of this lease."""
+        if self.shards is None:
+            return True
+        return self.shards(lease) if callable(self.shards) else lease.key in self.shards

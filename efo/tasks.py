@@ -1,0 +1,39 @@
+"""What nurseries raise, made fit for callers: one exception instead of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from efo.errors import EfoError, LeaseLostError
+
+
+@contextmanager
+def one_error() -> Iterator[None]:
+    """Raise the one exception that a group of exceptions is about.
+
+    That several tasks were at work is nobody's concern outside. Of several failures the first EfoError is raised, or
+    else the first; the others are noted on it. Cancellations pass through.
+    """
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        failures, rest = group.split(Exception)
+        if failures is None or rest is not None:
+            raise
+        leaves = list(_leaves(failures))
+        # A lost lease is the least of troubles: what else went wrong must not hide behind it.
+        graver = [leaf for leaf in leaves if not isinstance(leaf, LeaseLostError)] or leaves
+        error = next((leaf for leaf in graver if isinstance(leaf, EfoError)), graver[0])
+        for other in leaves:
+            if other is not error:
+                error.add_note(f"at the same time: {type(other).__name__}: {other}")
+        raise error from error.__cause__
+
+
+def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

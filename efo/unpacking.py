@@ -1,0 +1,35 @@
+"""From the records of a shard's events to user records: KPL aggregates taken apart, what is done cut off."""
+
+from __future__ import annotations
+
+from efo.events import AggregateDamaged, Observer, RecordsLeftOut
+from efo.model import Checkpoint, HashKeyRange, Record, checkpoint_of
+from efo.protocol.aggregation import AggregateMode, expand, is_aggregate
+
+
+class Unpacker:
+    """Unpacks one shard's records and reports what it leaves out."""
+
+    def __init__(
+        self, shard_id: str, hash_key_range: HashKeyRange | None, aggregates: AggregateMode, observer: Observer
+    ) -> None:
+        self._shard_id = shard_id
+        self._hash_key_range = hash_key_range
+        self._aggregates = aggregates
+        self._observer = observer
+
+    def unpack(self, records: tuple[Record, ...], after: Checkpoint) -> tuple[Record, ...]:
+        """Return the user records after this checkpoint (rule R5); a sentinel cuts nothing off."""
+        if any(map(is_aggregate, records)):
+            records = tuple(user for record in records for user in self._expand(record))
+        if records and not after.is_sentinel and checkpoint_of(records[0]) <= after:
+            records = tuple(record for record in records if checkpoint_of(record) > after)
+        return records
+
+    def _expand(self, record: Record) -> tuple[Record, ...]:
+        expansion = expand(record, self._hash_key_range, self._aggregates)
+        if expansion.problem is not None:
+            self._observer(AggregateDamaged(self._shard_id, record.sequence_number, expansion.problem))
+        if expansion.left_out:
+            self._observer(RecordsLeftOut(self._shard_id, record.sequence_number, expansion.left_out))
+        return expansion.records
