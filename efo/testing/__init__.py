@@ -1,0 +1,56 @@
+"""A Kinesis for tests: enhanced fan-out over real HTTP/2, in memory or on a port.
+
+    FakeKinesis         the fake, for tests on trio
+    FakeKinesisThread   the same in a thread of its own, for everybody else
+    FaultScript, When   what goes wrong, and when; the faults are in `efo.testing.faults`
+
+The names are loaded when they are used, so that pytest's start is not slowed down by the plugin.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from efo.testing.fake import FakeKinesis
+    from efo.testing.fault_file import load_faults
+    from efo.testing.fault_script import ALWAYS, FaultScript, When
+    from efo.testing.load_settings import Load
+    from efo.testing.settings import FakeSettings
+    from efo.testing.sigv4 import Credential
+    from efo.testing.thread import FakeKinesisThread
+
+_HOMES = {
+    "ALWAYS": "efo.testing.fault_script",
+    "Credential": "efo.testing.sigv4",
+    "FakeKinesis": "efo.testing.fake",
+    "FakeKinesisThread": "efo.testing.thread",
+    "FakeSettings": "efo.testing.settings",
+    "FaultScript": "efo.testing.fault_script",
+    "Load": "efo.testing.load_settings",
+    "When": "efo.testing.fault_script",
+    "load_faults": "efo.testing.fault_file",
+}
+
+__all__ = (
+    "ALWAYS",
+    "Credential",
+    "FakeKinesis",
+    "FakeKinesisThread",
+    "FakeSettings",
+    "FaultScript",
+    "Load",
+    "When",
+    "load_faults",
+)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'efo.testing' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,154 @@
+"""Checks a request's members against the service model's constraints, and words what is wrong as AWS does.
+
+A value of the wrong type is a SerializationException; a missing, too long, too short or misspelt one is a
+ValidationException, which counts and lists everything that is wrong (AWS: JSON 1.1 protocol; constraint traits).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+from efo.testing.errors import FakeError, serialization, validation
+
+Kind = Literal["string", "integer", "timestamp", "boolean", "blob", "list", "map", "structure"]
+_LONGEST_QUOTE: Final = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What a member may be. `least` and `most` bound a number's value, and the length of anything else.
+
+    `values`: an enumeration. `members`: of a structure, by name. `of`: a list's items, or a map's values; `keys`:
+    a map's keys.
+    """
+
+    kind: Kind
+    required: bool = False
+    least: int | None = None
+    most: int | None = None
+    pattern: str | None = None
+    values: tuple[str, ...] = ()
+    members: Mapping[str, Shape] = field(default_factory=dict)
+    of: Shape | None = None
+    keys: Shape | None = None
+
+
+def required(shape: Shape) -> Shape:
+    """Return the shape of a member that must be there."""
+    return replace(shape, required=True)
+
+
+def check(members: object, shape: Shape) -> None:
+    """Raise SerializationException or ValidationException where `members`, a request's body, is not of this shape."""
+    _check_type(members, shape, "the body")
+    faults = list(_faults(members, shape, ""))
+    if faults:
+        count = f"{len(faults)} validation error{'s' if len(faults) > 1 else ''} detected"
+        raise validation(f"{count}: {'; '.join(faults)}")
+
+
+# --- types -----------------------------------------------------------------------------------------------------
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_FITS: Final[dict[Kind, Callable[[object], bool]]] = {
+    "string": lambda value: isinstance(value, str),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "timestamp": _is_number,
+    "boolean": lambda value: isinstance(value, bool),
+    "blob": lambda value: isinstance(value, str | bytes),
+    "list": lambda value: isinstance(value, list),
+    "map": lambda value: isinstance(value, dict),
+    "structure": lambda value: isinstance(value, dict),
+}
+_TOKENS: Final[tuple[tuple[type, str], ...]] = (
+    (bool, "BOOLEAN_VALUE"),
+    (str, "STRING_VALUE"),
+    (int, "NUMBER_VALUE"),
+    (float, "DECIMAL_VALUE"),
+    (bytes, "BLOB_VALUE"),
+    (list, "START_ARRAY"),
+    (dict, "START_OBJECT"),
+)
+
+
+def _check_type(value: object, shape: Shape, path: str) -> None:
+    if value is None and path != "the body":
+        return
+    if not _FITS[shape.kind](value):
+        raise _wrong_type(value, shape, path)
+    if isinstance(value, dict):
+        for name, member in value.items():
+            if shape.kind == "map" and shape.of is not None:
+                _check_type(member, shape.of, str(name))
+            elif name in shape.members:
+                _check_type(member, shape.members[name], str(name))
+    elif isinstance(value, list) and shape.of is not None:
+        for item in value:
+            _check_type(item, shape.of, path)
+
+
+def _wrong_type(value: object, shape: Shape, path: str) -> FakeError:
+    token = next((name for kind, name in _TOKENS if isinstance(value, kind)), "NULL_VALUE")
+    return serialization(f"{token} can not be converted to a {shape.kind.capitalize()}: {path}")
+
+
+# --- constraints -----------------------------------------------------------------------------------------------
+
+
+def _faults(value: Any, shape: Shape, path: str) -> Iterator[str]:
+    """Yield what is wrong with a value of the right type, and with all that is in it."""
+    if value is None:
+        if shape.required:
+            yield _fault("null", path, "Member must not be null")
+        return
+    quoted = _quote(value, shape)
+    yield from (_fault(quoted, path, rule) for rule in _broken_rules(value, shape))
+    for name, member in shape.members.items():
+        yield from _faults(value.get(name), member, f"{path}.{_member(name)}" if path else _member(name))
+    if shape.of is not None and isinstance(value, list):
+        for number, item in enumerate(value, 1):
+            yield from _faults(item, shape.of, f"{path}.{number}.member")
+    if shape.of is not None and shape.keys is not None and isinstance(value, dict):
+        for key, item in value.items():
+            yield from _faults(key, shape.keys, f"{path}.key")
+            yield from _faults(item, shape.of, f"{path}.{key}.member")
+
+
+def _broken_rules(value: Any, shape: Shape) -> Iterator[str]:
+    if shape.values and value not in shape.values:
+        yield f"Member must satisfy enum value set: [{', '.join(shape.values)}]"
+    if shape.pattern is not None and not re.fullmatch(shape.pattern, value):
+        yield f"Member must satisfy regular expression pattern: {shape.pattern}"
+    measure, size = ("value", value) if shape.kind == "integer" else ("length", _length(value, shape))
+    if shape.most is not None and size > shape.most:
+        yield f"Member must have {measure} less than or equal to {shape.most}"
+    if shape.least is not None and size < shape.least:
+        yield f"Member must have {measure} greater than or equal to {shape.least}"
+
+
+def _length(value: Any, shape: Shape) -> int:
+    if shape.kind == "blob" and isinstance(value, str):  # base64
+        return len(value) * 3 // 4 - value[-2:].count("=")
+    return len(value) if isinstance(value, str | bytes | list | dict) else 0
+
+
+def _quote(value: object, shape: Shape) -> str:
+    """Return a value as AWS tells it: data never, everything else at a bounded length."""
+    text = "java.nio.HeapByteBuffer" if shape.kind == "blob" else str(value)
+    return f"'{text[:_LONGEST_QUOTE]}'"
+
+
+def _fault(value: str, path: str, rule: str) -> str:
+    return f"Value {value} at '{path}' failed to satisfy constraint: {rule}"
+
+
+def _member(name: str) -> str:
+    """Return a member's name as AWS tells it: StreamName as streamName, StreamARN as streamARN."""
+    return name[0].lower() + name[1:]

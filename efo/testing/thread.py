@@ -1,0 +1,141 @@
+"""FakeKinesis in a thread of its own: for tests that do not run on trio, and for clients of other kinds."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Self, TypeVar
+
+import trio
+
+from efo.model import FanOutConsumer, Record
+from efo.testing.fake import FakeKinesis
+from efo.testing.fault_script import FaultScript, Fired, When
+from efo.testing.faults import Fault
+from efo.testing.server import Address
+from efo.testing.settings import FakeSettings
+from efo.testing.shell import environment
+
+T = TypeVar("T")
+
+
+class FakeKinesisThread:
+    """A running FakeKinesis on a port of 127.0.0.1, used from ordinary code.
+
+        with FakeKinesisThread() as fake:
+            fake.create_stream("orders", shards=2)
+            boto3.client("kinesis", endpoint_url=fake.url, verify=str(fake.ca_file), ...)
+
+    `port` 0 lets the system choose. Its clock is the machine's. Methods do what those of FakeKinesis do, and raise
+    what they raise; `call` does anything else in the fake's thread.
+    """
+
+    def __init__(
+        self,
+        *,
+        settings: FakeSettings | None = None,
+        faults: FaultScript | None = None,
+        port: int = 0,
+        tls: bool = True,
+    ) -> None:
+        self._make = partial(FakeKinesis, settings=settings, clock=time.time, faults=faults)
+        self._port = port
+        self._tls = tls
+        self._ready = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="FakeKinesis", daemon=True)
+        self._fake: FakeKinesis
+        self._address: Address
+        self._stop: trio.Event
+        self._token: trio.lowlevel.TrioToken
+
+    def __enter__(self) -> Self:
+        """Start. Raises OSError: the port is taken."""
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            self._thread.join()
+            raise self._failure
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._token.run_sync_soon(self._stop.set)
+        self._thread.join()
+
+    @property
+    def url(self) -> str:
+        """The endpoint's URL."""
+        return self._address.url
+
+    @property
+    def ca_file(self) -> str | None:
+        """The PEM file of the authority to trust; None without TLS."""
+        return None if self._address.ca_file is None else str(self._address.ca_file)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What AWS' SDKs and tools read from the environment to use the fake."""
+        return environment(self._address)
+
+    @property
+    def fired(self) -> list[Fired]:
+        """The faults that fired so far."""
+        return list(self._fake.faults.fired)
+
+    def inject(self, fault: Fault, when: When | None = None) -> None:
+        """Add a fault to the script."""
+        self.call(lambda fake: fake.faults.add(fault, when))
+
+    def call(self, function: Callable[[FakeKinesis], T]) -> T:
+        """Call `function` with the fake, in the fake's thread."""
+        return trio.from_thread.run_sync(function, self._fake, trio_token=self._token)
+
+    def create_stream(self, name: str, shards: int = 1) -> str:
+        """Create a stream, and return its ARN."""
+        return self.call(lambda fake: fake.create_stream(name, shards))
+
+    def put(self, stream: str, partition_key: str, data: bytes) -> tuple[str, str]:
+        """Put one record; return the ids of its shard and its sequence number."""
+        return self.call(lambda fake: fake.put(stream, partition_key, data))
+
+    def put_many(self, stream: str, records: Iterable[tuple[str, bytes]]) -> int:
+        """Put (partition key, data) pairs in order; return how many."""
+        return self.call(lambda fake: fake.put_many(stream, records))
+
+    def records(self, stream: str) -> dict[str, list[Record]]:
+        """Return all records of a stream in order, by shard id."""
+        return self.call(lambda fake: fake.records(stream))
+
+    def split(self, stream: str, shard_id: str) -> tuple[str, str]:
+        """Split a shard in its middle; return the children's ids."""
+        return self.call(lambda fake: fake.split(stream, shard_id))
+
+    def merge(self, stream: str, shard_id: str, adjacent_shard_id: str) -> str:
+        """Merge two adjacent shards; return the child's id."""
+        return self.call(lambda fake: fake.merge(stream, shard_id, adjacent_shard_id))
+
+    def open_shards(self, stream: str) -> Sequence[str]:
+        """Return the ids of the shards that take records."""
+        return self.call(lambda fake: list(fake.open_shards(stream)))
+
+    def register(self, stream: str, name: str) -> FanOutConsumer:
+        """Register a consumer."""
+        return self.call(lambda fake: fake.register(stream, name))
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._main)
+        except BaseException as error:  # noqa: BLE001 - raised where the fake was started
+            self._failure = error
+            self._ready.set()
+
+    async def _main(self) -> None:
+        self._stop, self._token = trio.Event(), trio.lowlevel.current_trio_token()
+        async with self._make() as self._fake, self._fake.serve(port=self._port, tls=self._tls) as self._address:
+            self._ready.set()
+            await self._stop.wait()
