@@ -1,0 +1,1 @@
+"""The container service around efo: command line, configuration, relay, health, Spark."""

@@ -1,0 +1,175 @@
+"""The service: efo's consumer, relaying into a sink, with health and metrics beside it.
+
+    web, signals                               outermost: they answer until the last record is safe
+      Kinesis, lease store, consumer           opened in this order, left in the reverse one
+        shards, each relayed into the sink     asked to finish by the first signal
+
+SIGTERM or SIGINT: not ready any more -> shards finish what they hold -> last commit, last checkpoint -> leases
+released -> connections closed -> web closed -> telemetry flushed (by who called us) -> return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+import structlog
+import trio
+
+from efo.consumer import ConsumerSettings, ConsumerStatus, Read, open_consumer
+from efo.events import Observer
+from efo.kinesis.aws import open_kinesis
+from efo.kinesis.client import Kinesis
+from efo.leases.sqlite import SqliteLeaseStore
+from efo.leases.store import LeaseStore
+from efo.tasks import one_error
+from efo.telemetry import OtelObserver
+from service.config import KinesisSettings, Settings
+from service.drain import Drain
+from service.errors import UnavailableError
+from service.health import Health
+from service.logs import log_events, tee
+from service.observability import Telemetry
+from service.relay.log import LogSink
+from service.relay.measured import MeasuredSink
+from service.relay.relay import relay_shard
+from service.relay.sink import Sink
+from service.status import Status
+from service.version import VERSION
+from service.web.app import create_app
+from service.web.server import serve
+
+_STALE_AFTER: Final = 3
+"""Fail-over times without a look at the leases after which the lease store counts as unreachable."""
+
+
+class Consumer(Protocol):
+    """efo.consumer.Consumer, as far as the service uses it."""
+
+    async def run(self, read: Read) -> None:
+        """Read shards until `stop`."""
+        ...
+
+    def stop(self) -> None:
+        """Ask it to finish."""
+        ...
+
+    def status(self) -> ConsumerStatus:
+        """Return a snapshot."""
+        ...
+
+
+OpenConsumer = Callable[[Kinesis, LeaseStore, ConsumerSettings, Observer], AbstractAsyncContextManager[Consumer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the service is made of; tests put others in."""
+
+    open_kinesis: Callable[[KinesisSettings], AbstractAsyncContextManager[Kinesis]]
+    open_leases: Callable[[Settings], AbstractAsyncContextManager[LeaseStore]]
+    open_sink: Callable[[Settings], Sink]
+    open_consumer: OpenConsumer
+
+
+async def run(
+    settings: Settings,
+    telemetry: Telemetry,
+    *,
+    parts: Parts | None = None,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run the service until SIGTERM or SIGINT; `task_status` gets the URL of health and metrics.
+
+    Raises EfoError for what the service cannot do without, DrainDeadlineError when stopping took too long.
+    """
+    log = structlog.get_logger()
+    health = Health(stale_after=_STALE_AFTER * settings.leases.failover_seconds)
+    status = Status(settings, health)
+    drain = Drain(settings.service.drain_seconds)
+    with one_error():
+        async with trio.open_nursery() as outer:
+            await outer.start(drain.watch, health.start_draining)
+            app = create_app(health, telemetry.registry, status)
+            url = await outer.start(serve, app, settings.service.host, settings.service.port)
+            log.info("started", version=VERSION, url=url, stream=settings.kinesis.stream, topic=settings.topic)
+            task_status.started(url)
+            with drain.scope:
+                await _relay(settings, telemetry, parts or PARTS, health, status, drain)
+            outer.cancel_scope.cancel()
+    drain.check()
+    log.info("stopped")
+
+
+async def _relay(
+    settings: Settings, telemetry: Telemetry, parts: Parts, health: Health, status: Status, drain: Drain
+) -> None:
+    relay = settings.relay
+    sink = MeasuredSink(
+        parts.open_sink(settings), system="efo_log", topic=settings.topic, meter_provider=telemetry.meter_provider
+    )
+    read = partial(
+        relay_shard,
+        sink=sink,
+        commit_records=relay.commit_records,
+        commit_bytes=relay.commit_bytes,
+        commit_seconds=relay.commit_milliseconds / 1000,
+    )
+    async with parts.open_kinesis(settings.kinesis) as kinesis, parts.open_leases(settings) as leases:
+        observer = tee(health, log_events(settings.service.log_level), _metrics(settings, telemetry, kinesis))
+        async with parts.open_consumer(kinesis, leases, _consumer_settings(settings), observer) as consumer:
+            status.consumer = consumer
+            drain.finish_with(consumer.stop)
+            await consumer.run(read)
+
+
+def _metrics(settings: Settings, telemetry: Telemetry, kinesis: Kinesis) -> OtelObserver:
+    return OtelObserver(
+        stream=settings.kinesis.stream_name,
+        application=settings.consumer.application,
+        consumer=settings.consumer.consumer_name,
+        server_address=kinesis.authority,
+        meter_provider=telemetry.meter_provider,
+    )
+
+
+def _consumer_settings(settings: Settings) -> ConsumerSettings:
+    return ConsumerSettings(
+        application=settings.consumer.application,
+        consumer=settings.consumer.consumer_name,
+        worker_id=settings.leases.worker_id,
+        initial_position=settings.consumer.position,
+        subscribes_per_second=settings.consumer.subscribes_per_second,
+        checkpoint_interval=settings.consumer.checkpoint_seconds,
+        failover_time=settings.leases.failover_seconds,
+    )
+
+
+def _open_kinesis(settings: KinesisSettings) -> AbstractAsyncContextManager[Kinesis]:
+    return open_kinesis(
+        settings.stream,
+        region=settings.region,
+        endpoint_url=settings.endpoint_url,
+        ca_file=str(settings.ca_file) if settings.ca_file else None,
+        profile=settings.profile,
+    )
+
+
+def _open_leases(settings: Settings) -> SqliteLeaseStore:
+    path = settings.leases.path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnavailableError(f"cannot make the directory of [leases] path {path}: {error.strerror}") from error
+    return SqliteLeaseStore(path, settings.consumer.application, settings.kinesis.stream_name)
+
+
+def _open_sink(settings: Settings) -> LogSink:
+    return LogSink(settings.relay.directory, settings.topic)
+
+
+PARTS: Final = Parts(_open_kinesis, _open_leases, _open_sink, open_consumer)
+"""The real ones."""

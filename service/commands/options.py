@@ -1,0 +1,19 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+ConfigFile = Annotated[
+    Path | None,
+    Parameter(
+        name=["--config", "-c"],
+        env_var="EFO_CONFIG",
+        help="The TOML file. Environment variables EFO_<SECTION>__<KEY> override it, and suffice without it.",
+    ),
+]
+
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Write JSON, for programs.")]

@@ -1,0 +1,215 @@
+"""Settings: one TOML file, overridden by environment variables `EFO_<SECTION>__<KEY>`.
+
+The values are frozen, and everything unknown is refused with its place. AWS credentials are not settings:
+they stay in the AWS chain (environment, profile, role), where they can be rotated without efo.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FilePath, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from efo.errors import ConfigurationError
+from efo.model import Position
+from efo.names import parse_stream
+
+
+def _check_stream(value: str) -> str:
+    try:
+        parse_stream(value)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
+def _check_position(value: object) -> str:
+    """Return "trim_horizon", "latest" or an ISO 8601 time with its zone; TOML's date-times are taken too."""
+    text = value.isoformat() if isinstance(value, datetime) else str(value)
+    if text.lower() in {"trim_horizon", "latest"}:
+        return text.lower()
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a position: trim_horizon, latest or a time like 2026-01-31T12:00:00Z"
+        ) from None
+    if time.tzinfo is None:
+        raise ValueError(f"the time {text!r} lacks its zone: write {text}Z for UTC")
+    return text
+
+
+def _check_endpoint(value: str) -> str:
+    if not re.fullmatch(r"https?://[^/\s@]+/?", value):
+        raise ValueError("not an endpoint: expected https://HOST[:PORT], without path or credentials")
+    return value
+
+
+Stream = Annotated[str, AfterValidator(_check_stream)]
+InitialPosition = Annotated[str, BeforeValidator(_check_position)]
+Endpoint = Annotated[str, AfterValidator(_check_endpoint)]
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """One table of the file. Its docstring and its fields' descriptions are the comments of efo.full.toml."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class KinesisSettings(Section):
+    """The stream that is read. Credentials come from the AWS chain, never from here."""
+
+    stream: Stream = Field(description="The stream's name or ARN.", examples=["orders"])
+    region: str | None = Field(None, description="Default: the ARN's, then the AWS chain's.", examples=["eu-west-1"])
+    endpoint_url: Endpoint | None = Field(
+        None,
+        description="Another endpoint than the region's own, for example a VPC endpoint.",
+        examples=["https://127.0.0.1:4567"],
+    )
+    ca_file: FilePath | None = Field(
+        None,
+        description="Certificate authorities to trust instead of the system's (PEM).",
+        examples=["ca.pem"],
+    )
+    profile: str | None = Field(None, description="A profile of the AWS configuration.", examples=["production"])
+
+    @model_validator(mode="after")
+    def _same_region(self) -> KinesisSettings:
+        _, region = parse_stream(self.stream)
+        if region is not None and self.region not in {None, region}:
+            raise ValueError(
+                f"region {self.region!r} is not the stream's: remove it, or write {region!r} as in the ARN"
+            )
+        return self
+
+    @property
+    def stream_name(self) -> str:
+        """The stream's name, without the rest of its ARN."""
+        return parse_stream(self.stream)[0]
+
+
+class ConsumerSettings(Section):
+    """How it is read, and under which names."""
+
+    application: Name = Field("efo", description="Workers of one application share the shards.")
+    name: Name | None = Field(
+        None,
+        description="The fan-out consumer, registered if it does not exist. Default: the application's name.",
+        examples=["efo"],
+    )
+    initial_position: InitialPosition = Field(
+        "trim_horizon",
+        description="Where new shards start: trim_horizon, latest or a time like 2026-01-31T12:00:00Z.",
+    )
+    subscribes_per_second: Seconds = Field(20.0, description="SubscribeToShard calls of this worker, at most (R6).")
+    checkpoint_seconds: Seconds = Field(5.0, description="How often progress is saved to the lease store.")
+
+    @property
+    def consumer_name(self) -> str:
+        """The fan-out consumer's name."""
+        return self.name or self.application
+
+    @property
+    def position(self) -> Position:
+        """`initial_position` as the library takes it."""
+        match self.initial_position:
+            case "trim_horizon":
+                return Position.trim_horizon()
+            case "latest":
+                return Position.latest()
+            case time:
+                return Position.at_timestamp(datetime.fromisoformat(time).astimezone(UTC).timestamp())
+
+
+class LeaseSettings(Section):
+    """Which worker reads which shard, and how far."""
+
+    store: Literal["sqlite"] = Field("sqlite", description="sqlite: a file, for the workers of one machine.")
+    path: Path = Field(Path("var/leases.sqlite"), description="The file of the sqlite store.")
+    failover_seconds: Seconds = Field(10.0, description="A worker silent for this long loses its leases (R10).")
+    worker_id: str = Field(
+        default_factory=socket.gethostname,
+        min_length=1,
+        description="Names this worker; unique per application. Default: the host's name.",
+        examples=["worker-1"],
+    )
+
+
+class RelaySettings(Section):
+    """Where records go: the embedded log that Spark reads. The first limit reached commits a group."""
+
+    sink: Literal["log"] = Field("log", description="log: the embedded log.")
+    directory: Path = Field(Path("var/log"), description="The log's root.")
+    topic: Name | None = Field(None, description="Default: the stream's name.", examples=["orders"])
+    commit_records: Count = Field(10_000, description="Commit a group at this many records,")
+    commit_bytes: Count = Field(4 * 1024 * 1024, description="at this many bytes of keys and values,")
+    commit_milliseconds: Count = Field(50, description="or this long after its first record.")
+
+
+class ServiceSettings(Section):
+    """Health, metrics and shutdown."""
+
+    host: str = Field("127.0.0.1", min_length=1, description="Where /livez, /readyz, /metrics and /status are served.")
+    port: int = Field(8080, ge=0, le=65535, description="Its port; 0 takes a free one.")
+    drain_seconds: Seconds = Field(
+        25.0, description="Time to finish after SIGTERM; keep it below Kubernetes' grace period (30 s)."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="debug, info, warning, error.")
+
+
+class PipelineSettings(Section):
+    """The Spark pipeline over the log: `efo pipeline`."""
+
+    output: Path = Field(Path("var/parquet"), description="Where the Parquet files are written.")
+    checkpoint: Path = Field(Path("var/checkpoint"), description="Spark's checkpoint; belongs to the output.")
+    trigger_seconds: Seconds = Field(5.0, description="Time between micro-batches.")
+    available_now: bool = Field(default=False, description="Read what is there now, then stop.")
+    window_seconds: Count = Field(60, description="Length of the aggregates' event-time windows.")
+    watermark_seconds: Count = Field(60, description="How late a record may be and still count in its window.")
+    key_groups: Count = Field(16, description="Keys are counted in this many groups.")
+    master: str = Field("local[2]", min_length=1, description="Spark's master.")
+
+
+class Settings(BaseSettings):
+    """Everything that efo can be told. Load it with `service.config_file.load`."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        env_prefix="EFO_",
+        env_nested_delimiter="__",
+        env_ignore_empty=True,
+        env_nested_max_split=1,
+    )
+
+    kinesis: KinesisSettings
+    consumer: ConsumerSettings = ConsumerSettings()
+    leases: LeaseSettings = Field(default_factory=LeaseSettings)
+    relay: RelaySettings = RelaySettings()
+    service: ServiceSettings = ServiceSettings()
+    pipeline: PipelineSettings = PipelineSettings()
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the signature is pydantic's
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Let the environment win over what the file said."""
+        return env_settings, init_settings
+
+    @property
+    def topic(self) -> str:
+        """The log's topic."""
+        return self.relay.topic or self.kinesis.stream_name

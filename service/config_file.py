@@ -1,0 +1,124 @@
+"""Loads the settings, and says where a wrong one stands and what to write instead."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_settings import SettingsError
+
+from efo.errors import ConfigurationError
+from service.config import Section, Settings
+
+PREFIX = "EFO_"
+_CREDENTIAL = re.compile(r"access_?key|secret|session_?token|password|credential", re.IGNORECASE)
+
+
+def load(path: Path | None) -> Settings:
+    """Return the settings of a TOML file and the environment; without a file, of the environment alone.
+
+    Raises ConfigurationError, which names every wrong setting with its place.
+    """
+    text = _read(path) if path else ""
+    _refuse_unknown_variables(os.environ)
+    try:
+        return Settings(**_parse(path, text))
+    except SettingsError as error:
+        raise ConfigurationError(f"environment: {error}: write {PREFIX}<SECTION>__<KEY> instead") from error
+    except ValidationError as error:
+        places = _Places(path, text, os.environ)
+        # The inputs of pydantic's error could hold a secret that was written in the wrong place.
+        raise ConfigurationError("\n".join(_complaints(error, places))) from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigurationError(f"{path}: cannot read the configuration: {reason}") from error
+
+
+def _parse(path: Path | None, text: str) -> dict[str, Any]:
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path}: not TOML: {error}") from error
+    for name, value in tables.items():
+        if name in Settings.model_fields and not isinstance(value, dict):
+            raise ConfigurationError(f"{path}: {name} is a table: write [{name}] and its keys below")
+    return tables
+
+
+def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
+    """Refuse `EFO_<SECTION>__<KEY>` of no known section: pydantic-settings would not see it at all."""
+    for name in sorted(environ):
+        section, separator, _ = name.removeprefix(PREFIX).lower().partition("__")
+        if name.startswith(PREFIX) and separator and section not in Settings.model_fields:
+            raise ConfigurationError(f"environment {name}: unknown section{_nearest(section, Settings.model_fields)}")
+
+
+class _Places:
+    """Tells where a setting was written."""
+
+    def __init__(self, path: Path | None, text: str, environ: Mapping[str, str]) -> None:
+        self._path = path
+        self._lines = text.splitlines()
+        self._environ = {name.upper() for name in environ}
+
+    def of(self, loc: Sequence[str]) -> str:
+        """Return the environment variable, or file, line and table of a setting."""
+        variable = PREFIX + "__".join(loc[:2]).upper()
+        if len(loc) > 1 and variable in self._environ:
+            return f"environment {variable}"
+        table = f"[{loc[0]}]" + (f" {loc[1]}" if len(loc) > 1 else "")
+        if self._path is None:
+            return table
+        line = self._line(loc)
+        return f"{self._path}:{line}: {table}" if line else f"{self._path}: {table}"
+
+    def _line(self, loc: Sequence[str]) -> int | None:
+        table: list[str] = []
+        for number, line in enumerate(self._lines, 1):
+            if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
+                table = [header[1]]
+                if table == list(loc):
+                    return number
+            elif (key := re.match(r"""\s*["']?([\w-]+)["']?\s*=""", line)) and [*table, key[1]] == list(loc[:2]):
+                return number
+        return None
+
+
+def _complaints(error: ValidationError, places: _Places) -> Iterator[str]:
+    for detail in error.errors(include_url=False, include_input=False):
+        loc = [str(part) for part in detail["loc"]]
+        place = places.of(loc)
+        match detail["type"]:
+            case "extra_forbidden":
+                yield f"{place}: {_unknown(loc)}"
+            case "missing":
+                yield f'{place}: missing: write [kinesis] stream = "NAME or ARN", or set EFO_KINESIS__STREAM'
+            case _:
+                yield f"{place}: {detail['msg'].removeprefix('Value error, ')}"
+
+
+def _unknown(loc: Sequence[str]) -> str:
+    if _CREDENTIAL.search(loc[-1]):
+        return "credentials are not settings: remove them and use the AWS chain (environment, profile or role)"
+    if len(loc) == 1:
+        return f"unknown table{_nearest(loc[0], Settings.model_fields)}"
+    section = Settings.model_fields[loc[0]].annotation
+    known = section.model_fields if isinstance(section, type) and issubclass(section, Section) else {}
+    return f"unknown key{_nearest(loc[1], known)}"
+
+
+def _nearest(name: str, known: Mapping[str, object]) -> str:
+    """Return a suggestion to append: the nearest known name, or all of them."""
+    near = get_close_matches(name.lower(), known, n=1)
+    return f": did you mean {near[0]!r}?" if near else f": expected one of {', '.join(known)}"

@@ -1,0 +1,79 @@
+"""The demo's child processes: the service and the pipeline, run by the very commands that a user types."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from efo.errors import EfoError
+
+_LOG_LINES: Final = 15
+
+
+class ChildFailedError(EfoError):
+    """A child process of the demo ended when it should not have. The message shows the end of its log."""
+
+    error_type = "child_failed"
+
+
+class Child:
+    """One command of efo, running; its output goes to `log`."""
+
+    def __init__(self, name: str, arguments: list[str], directory: Path, environment: Mapping[str, str]) -> None:
+        self.name = name
+        self.log = directory / f"{name}.log"
+        self._arguments = [sys.executable, "-m", "service.cli", *arguments]
+        self._directory = directory
+        self._environment = {**os.environ, **environment}
+        self._process: trio.Process | None = None
+
+    async def start(self) -> None:
+        """Start the command, or start it again after a kill."""
+        with self.log.open("ab") as log:
+            self._process = await trio.lowlevel.open_process(
+                self._arguments, cwd=self._directory, env=self._environment, stdout=log, stderr=subprocess.STDOUT
+            )
+
+    def check(self) -> None:
+        """Raise ChildFailedError if it is not running."""
+        if self._running.poll() is not None:
+            raise ChildFailedError(f"efo {self.name} ended with {self._running.returncode}:\n{self._tail()}")
+
+    async def kill(self) -> None:
+        """Kill it as a crash does (SIGKILL), and wait until it is gone."""
+        self._running.kill()
+        await self._running.wait()
+
+    async def stop(self, seconds: float) -> None:
+        """Ask it to drain (SIGTERM) and wait. Raises ChildFailedError if it fails, or takes longer."""
+        self.check()
+        self._running.send_signal(signal.SIGTERM)
+        with trio.move_on_after(seconds):
+            await self._running.wait()
+        if self._running.returncode != 0:
+            code = self._running.returncode
+            how = f"has not ended {seconds:g} s after SIGTERM" if code is None else f"drained with exit code {code}"
+            raise ChildFailedError(f"efo {self.name} {how}:\n{self._tail()}")
+
+    async def end(self) -> None:
+        """Make sure that it is gone, whatever happened."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            await self._process.wait()
+
+    @property
+    def _running(self) -> trio.Process:
+        if self._process is None:
+            raise RuntimeError(f"{self.name} was not started")
+        return self._process
+
+    def _tail(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()
+        return "\n".join(lines[-_LOG_LINES:])

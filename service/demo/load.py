@@ -1,0 +1,121 @@
+"""The demo's load: numbered records, of which everything can be told from the number alone.
+
+Record `n` belongs to the key `n % KEYS` and carries `n` in its value. So a key's records are in order if their numbers
+grow, and what is missing, doubled or changed shows without a list of what was sent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Final
+
+import trio
+
+from efo.model import HashKeyRange
+from efo.protocol.aggregation import Entry, aggregate, hash_key
+from efo.testing import FakeKinesis
+
+KEYS: Final = 997
+"""Partition keys; a prime, so that they mix with every chunk size."""
+CHUNK: Final = 500
+"""Records that are put at one moment, as one PutRecords call does (AWS: at most 500)."""
+_LEAST_CHUNKS: Final = 20
+"""A small load is put in so many steps all the same, so that it too is resharded on the way."""
+AGGREGATED: Final = 3
+"""Every third key's records come in KPL aggregates; by key, so that a key's order is that of its numbers."""
+
+
+def partition_key(number: int) -> str:
+    """Return the partition key of a record."""
+    return f"customer-{number % KEYS:03d}"
+
+
+def value(number: int) -> bytes:
+    """Return the data of a record: about 120 bytes of JSON."""
+    key = number % KEYS
+    order = {
+        "id": number,
+        "customer": key,
+        "item": f"article-{number * 7919 % 10_007:05d}",
+        "quantity": 1 + number % 9,
+        "price": round(1 + number * 31 % 9973 / 100, 2),
+        "note": "x" * (number % 40),
+    }
+    return json.dumps(order, separators=(",", ":")).encode()
+
+
+def number_of(data: bytes) -> int | None:
+    """Return the number of a record from its data; None if that is not what was sent."""
+    try:
+        number = int(data[6 : data.index(b",")])
+    except ValueError:
+        return None
+    return number if data == value(number) else None
+
+
+class Load:
+    """Puts records at a steady rate, and splits and merges the stream's shards on the way.
+
+    `seconds`: how long it takes. `split_at`, `merge_at`: after which share of the records.
+    """
+
+    def __init__(
+        self, fake: FakeKinesis, stream: str, records: int, *, seconds: float, split_at: float, merge_at: float
+    ) -> None:
+        self.records = records
+        self.produced = 0
+        self.splits = 0
+        self.merges = 0
+        self._fake = fake
+        self._stream = stream
+        self._seconds = seconds
+        self._due = sorted([(split_at, self.split), (merge_at, self.merge)], key=lambda due: due[0])
+        self._moved = trio.Event()
+
+    async def run(self) -> None:
+        """Put everything."""
+        control = self._fake.kinesis(self._stream).control
+        started = trio.current_time()
+        chunk = max(1, min(CHUNK, self.records // _LEAST_CHUNKS))
+        while self.produced < self.records:
+            while self._due and self.produced >= self._due[0][0] * self.records:
+                self._due.pop(0)[1]()
+            shards = [shard.hash_key_range for shard in await control.list_shards() if shard.is_open]
+            end = min(self.produced + chunk, self.records)
+            self._put(range(self.produced, end), shards)
+            self.produced = end
+            self._moved.set()
+            self._moved = trio.Event()
+            await trio.sleep_until(started + self._seconds * self.produced / self.records)
+
+    async def reached(self, share: float) -> None:
+        """Wait until this share of the records is put."""
+        while self.produced < share * self.records:
+            await self._moved.wait()
+
+    def split(self) -> None:
+        """Split the first open shard in its middle."""
+        self._fake.split(self._stream, self._fake.open_shards(self._stream)[0])
+        self.splits += 1
+
+    def merge(self) -> None:
+        """Merge the last two open shards."""
+        shards = self._fake.open_shards(self._stream)
+        self._fake.merge(self._stream, shards[-2], shards[-1])
+        self.merges += 1
+
+    def _put(self, numbers: Iterable[int], shards: list[HashKeyRange]) -> None:
+        plain: list[tuple[str, bytes]] = []
+        aggregated: list[Entry] = []
+        for number in numbers:
+            key, data = partition_key(number), value(number)
+            if number % KEYS % AGGREGATED:
+                plain.append((key, data))
+            else:
+                aggregated.append(Entry(key, data))
+        self._fake.put_many(self._stream, plain)
+        for shard in shards:
+            # An aggregate goes where its records belong, by the key of its first.
+            if mine := [entry for entry in aggregated if hash_key(entry.partition_key) in shard]:
+                self._fake.put(self._stream, mine[0].partition_key, aggregate(mine))

@@ -1,0 +1,175 @@
+"""The log: one JSON object per line, of efo's own events and of the libraries' warnings alike."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, Final, TextIO
+
+import structlog
+
+from efo.events import (
+    AggregateDamaged,
+    CheckpointSaved,
+    ConnectionClosed,
+    ConnectionOpened,
+    ConsumerReady,
+    Event,
+    EventReceived,
+    HandlerFailed,
+    LeaseLost,
+    LeaseOperated,
+    LeasesCounted,
+    Observer,
+    RecordDeadLettered,
+    RecordSkipped,
+    RecordsLeftOut,
+    RecordsProcessed,
+    ShardFinished,
+    ShardGone,
+    ShardParked,
+    ShardPaused,
+    ShardResumed,
+    ShardsCounted,
+    ShardSought,
+    ShardStarted,
+    ShardStopped,
+    ShardSyncFailed,
+    SubscribeAttempted,
+    SubscriptionEnded,
+)
+from efo.model import Checkpoint, Position
+
+_CHAIN: Final = (
+    structlog.contextvars.merge_contextvars,
+    structlog.processors.add_log_level,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.format_exc_info,
+)
+
+
+def configure(level: str, output: TextIO | None = None) -> None:
+    """Send the log of `level` ("debug" to "error") and above to `output`, stdout unless told.
+
+    Libraries log from "warning" on: what they do otherwise is told by efo's own events. Tracebacks are plain
+    text without local variables, which could hold records or credentials.
+    """
+    output = output or sys.stdout
+    renderer = structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[*_CHAIN, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(output),
+        cache_logger_on_first_use=False,
+    )
+    handler = logging.StreamHandler(output)
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=_CHAIN))
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.captureWarnings(capture=True)
+
+
+def log_events(level: str) -> Observer:
+    """Return an observer that logs events as they happen: lifecycle at "info", each batch at "debug".
+
+    No event carries data or partition keys, so that none can reach the log.
+    """
+    logger = structlog.get_logger()
+    threshold = logging.getLevelNamesMapping()[level.upper()]
+
+    def observe(event: Event) -> None:
+        severity = severity_of(event)
+        if severity >= threshold:
+            logger.log(severity, _NAMES[type(event)], **_fields(event))
+
+    return observe
+
+
+_PLANNED_ENDS: Final = {"expired", "renewed", "shard_end", "lease_lost", "shutdown", "idle", "seek"}
+
+
+def severity_of(event: Event) -> int:
+    """Return how loud an event is: what repeats is quiet, what an operator should see is a warning."""
+    match event:
+        case ShardStopped(error_type=str()):
+            return logging.ERROR
+        case (
+            SubscribeAttempted(error_type=str())
+            | RecordsProcessed(error_type=str())
+            | LeaseOperated(error_type=str())
+            | AggregateDamaged()
+            | HandlerFailed()
+            | RecordSkipped()
+            | RecordDeadLettered()
+            | ShardParked()
+            | ShardGone()
+            | ShardSyncFailed()
+        ):
+            return logging.WARNING
+        case SubscriptionEnded(reason=reason) if reason not in _PLANNED_ENDS:
+            return logging.WARNING
+        case LeaseLost(reason=reason) if reason != "released":
+            return logging.WARNING
+        case (
+            ConsumerReady() | ShardStarted() | ShardFinished() | ShardStopped() | LeaseLost()
+            | ShardPaused() | ShardResumed() | ShardSought() | ConnectionOpened() | ConnectionClosed()
+        ):  # fmt: skip
+            return logging.INFO
+        case _:
+            return logging.DEBUG
+
+
+_NAMES: Final[dict[type, str]] = {
+    ConsumerReady: "consumer_ready",
+    SubscribeAttempted: "subscribe_attempted",
+    SubscriptionEnded: "subscription_ended",
+    EventReceived: "event_received",
+    RecordsProcessed: "records_processed",
+    HandlerFailed: "handler_failed",
+    RecordSkipped: "record_skipped",
+    RecordDeadLettered: "record_dead_lettered",
+    AggregateDamaged: "aggregate_damaged",
+    RecordsLeftOut: "records_left_out",
+    ShardStarted: "shard_started",
+    ShardFinished: "shard_finished",
+    ShardGone: "shard_gone",
+    ShardSyncFailed: "shard_sync_failed",
+    ShardStopped: "shard_stopped",
+    ShardParked: "shard_parked",
+    ShardPaused: "shard_paused",
+    ShardResumed: "shard_resumed",
+    ShardSought: "shard_sought",
+    ShardsCounted: "shards_counted",
+    LeaseOperated: "lease_operated",
+    LeaseLost: "lease_lost",
+    LeasesCounted: "leases_counted",
+    CheckpointSaved: "checkpoint_saved",
+    ConnectionOpened: "connection_opened",
+    ConnectionClosed: "connection_closed",
+}
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    values = {field.name: getattr(event, field.name) for field in fields(event)}
+    return {name: _plain(value) for name, value in values.items() if value is not None and value != ""}
+
+
+def _plain(value: object) -> object:
+    match value:
+        case Checkpoint() | Position():
+            return str(value)
+        case float():
+            return round(value, 6)
+        case _:
+            return value
+
+
+def tee(*observers: Callable[[Event], None]) -> Observer:
+    """Return an observer that tells each of these."""
+
+    def observe(event: Event) -> None:
+        for tell in observers:
+            tell(event)
+
+    return observe

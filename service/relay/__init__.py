@@ -1,0 +1,1 @@
+"""The relay: sinks that take what efo reads."""

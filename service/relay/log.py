@@ -1,0 +1,161 @@
+"""The embedded log as a sink: each commit of a shard is one segment, and the position is in it (rule R12)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from efo.model import Batch, Checkpoint, Record, checkpoint_of
+from service.relay.errors import SinkClosedError, SinkLockedError, SinkOrderError
+from service.relay.partition import PartitionWriter, open_partition
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+PARALLEL_COMMITS: Final = 8
+"""How many shards may commit at once: enough to keep a disk's queue busy, few enough to leave it usable."""
+
+
+LOCK_PATIENCE: Final = 30.0
+"""Seconds to wait for another writer to let go of a partition: several times the default fail-over time."""
+_LOCK_INTERVAL: Final = 0.1
+
+
+class LogSink:
+    """Puts records into the embedded log, one topic of it, a partition per shard.
+
+    `root`: the log's directory, made if need be. `clock`: wall clock, seconds since the epoch. `lock_patience`: how
+    long to wait for another writer of a partition, in seconds.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        topic: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        lock_patience: float = LOCK_PATIENCE,
+    ) -> None:
+        self._lock_patience = lock_patience
+        self._root = root
+        self._topic = topic
+        self._clock = clock
+        self._threads = trio.CapacityLimiter(PARALLEL_COMMITS)
+
+    def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[LogShardSink]:
+        """Open a shard's partition, alone, and recover its position.
+
+        Entering raises SinkLockedError if another writer has it, SegmentCorruptError, LogOwnerError,
+        LogVersionError, SinkFullError, SinkError.
+        """
+        return self._open(stream, shard_id)
+
+    @asynccontextmanager
+    async def _open(self, stream: str, shard_id: str) -> AsyncIterator[LogShardSink]:
+        writer = await self._open_patiently(stream, shard_id)
+        shard_sink = LogShardSink(writer, self._threads)
+        try:
+            yield shard_sink
+        finally:
+            shard_sink.close()
+
+    async def _open_patiently(self, stream: str, shard_id: str) -> PartitionWriter:
+        """Open the partition; wait for a writer that has lost the shard and does not know it yet.
+
+        It finds out at its next renewal of the lease, and lets go. One that still writes after `lock_patience` is
+        no such writer.
+        """
+        deadline = trio.current_time() + self._lock_patience
+        while True:
+            try:
+                return await trio.to_thread.run_sync(
+                    open_partition, self._root, self._topic, stream, shard_id, self._clock, limiter=self._threads
+                )
+            except SinkLockedError:
+                if trio.current_time() >= deadline:
+                    raise
+            await trio.sleep(_LOCK_INTERVAL)
+
+
+class LogShardSink:
+    """One shard's way into the log. See ShardSink; every method raises SinkClosedError once it is closed.
+
+    A commit that fails or is cancelled closes it: what is durable then, only opening it again can tell.
+    """
+
+    def __init__(self, writer: PartitionWriter, threads: trio.CapacityLimiter) -> None:
+        self._writer = writer
+        self._threads = threads
+        self._records: list[Record] = []
+        self._bytes = 0
+        self._written = writer.position
+        self._closed = False
+
+    @property
+    def position(self) -> Checkpoint | None:
+        """The Kinesis position of the last record that is durable."""
+        return self._writer.position
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next committed record gets."""
+        return self._writer.end
+
+    @property
+    def pending_records(self) -> int:
+        """How many records are in the open group."""
+        return len(self._records)
+
+    @property
+    def pending_bytes(self) -> int:
+        """How many bytes of keys (in characters) and values are in the open group."""
+        return self._bytes
+
+    def write(self, batch: Batch) -> None:
+        """Take a batch into the open group.
+
+        Raises SinkOrderError if the batch does not start after the last record written.
+        """
+        self._check_open()
+        if not batch.records:
+            return
+        first = checkpoint_of(batch.records[0])
+        if self._written is not None and first <= self._written:
+            raise SinkOrderError(
+                f"{batch.shard_id}: a batch starts at {first}, and {self._written} is written already:"
+                " it would be duplicated or out of order"
+            )
+        self._written = checkpoint_of(batch.records[-1])
+        self._records += batch.records
+        self._bytes += sum(len(record.data) + len(record.partition_key) for record in batch.records)
+
+    async def commit(self) -> None:
+        """Make the open group durable. The next group may be written meanwhile; one commit at a time.
+
+        Raises SinkFullError, SinkError.
+        """
+        self._check_open()
+        records, self._records, self._bytes = self._records, [], 0
+        if not records:
+            return
+        try:
+            await trio.to_thread.run_sync(self._writer.append, records, limiter=self._threads)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Give the partition free. What was not committed is dropped: it was not acked either."""
+        if not self._closed:
+            self._closed = True
+            self._records = []
+            self._writer.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SinkClosedError("this way into the log is closed: open the shard's sink again")

@@ -1,0 +1,112 @@
+"""The writer of one partition of the log: locks, recovers, appends. Blocking: made to run in a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO
+
+from efo.model import Checkpoint, Record, checkpoint_of
+from service.relay.catalog import allot_partition, lock, topic_directory
+from service.relay.columns import record_batch
+from service.relay.errors import LogOwnerError, SinkLockedError, os_errors
+from service.relay.segments import (
+    Origin,
+    Segment,
+    last_segment,
+    read_segment,
+    remove_leftovers,
+    sync_directory,
+    write_segment,
+)
+
+
+class PartitionWriter:
+    """Appends one shard's records to its partition.
+
+    `position`: the Kinesis position of the last record that is durable (rule R12), None if there is none.
+    `end`: the offset of the next record.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        held: IO[bytes],
+        *,
+        topic: str,
+        partition: int,
+        stream: str,
+        shard_id: str,
+        clock: Callable[[], float],
+    ) -> None:
+        self.directory = directory
+        self.position: Checkpoint | None = None
+        self.end = 0
+        self._lock = held
+        self._topic = topic
+        self._partition = partition
+        self._stream = stream
+        self._shard_id = shard_id
+        self._clock = clock
+
+    def recover(self) -> None:
+        """Find out where the partition stands: its last segment tells, after every byte of it was checked."""
+        remove_leftovers(self.directory)
+        last = last_segment(self.directory)
+        if last is None:
+            return
+        _, origin = read_segment(last)
+        if (origin.stream, origin.shard_id) != (self._stream, self._shard_id):
+            raise LogOwnerError(
+                f"{last.path} holds records of {origin.stream}/{origin.shard_id}, and the topic's catalogue"
+                f" gives its partition to {self._stream}/{self._shard_id}: one was moved, put it back"
+            )
+        self.position, self.end = origin.last, last.end
+
+    def append(self, records: Sequence[Record]) -> Segment:
+        """Make the records durable, with the position of the last of them, in one step."""
+        batch = record_batch(
+            records,
+            stream=self._stream,
+            shard_id=self._shard_id,
+            topic=self._topic,
+            partition=self._partition,
+            base=self.end,
+        )
+        first, last = checkpoint_of(records[0]), checkpoint_of(records[-1])
+        segment = write_segment(self.directory, batch, Origin(self._stream, self._shard_id, first, last, self._clock()))
+        self.position, self.end = last, segment.end
+        return segment
+
+    def close(self) -> None:
+        """Unlock the partition."""
+        self._lock.close()
+
+
+def open_partition(root: Path, topic: str, stream: str, shard_id: str, clock: Callable[[], float]) -> PartitionWriter:
+    """Open a shard's partition for writing, alone, and recover it.
+
+    Raises SinkLockedError if another writer has it, SegmentCorruptError, LogOwnerError, LogVersionError,
+    SinkFullError, SinkError.
+    """
+    number = allot_partition(root, topic, stream, shard_id)
+    directory = topic_directory(root, topic) / str(number)
+    with os_errors("open", directory):
+        directory.mkdir(exist_ok=True)
+        sync_directory(directory.parent)
+        try:
+            held = lock(directory / "writer.lock", wait=False)
+        except BlockingIOError as error:
+            raise SinkLockedError(
+                f"{directory} is open in another writer: {shard_id} has two workers, or one that is stopping"
+                " has not finished its last commit"
+            ) from error
+    writer = PartitionWriter(
+        directory, held, topic=topic, partition=number, stream=stream, shard_id=shard_id, clock=clock
+    )
+    try:
+        writer.recover()
+    except BaseException:
+        writer.close()
+        raise
+    return writer

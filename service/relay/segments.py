@@ -1,0 +1,245 @@
+"""The log's file format: one segment is one group of records, committed by one rename.
+
+    <root>/<topic>/<partition>/<base>-<end>-<crc>.arrow
+
+A segment is an Arrow IPC file, uncompressed, whose columns are exactly those of Spark's Kafka source with
+headers: any Arrow reader can use it as it is, and Spark takes its pages without a conversion. It holds the
+records of the offsets `base` to `end` - 1 (20 decimal digits each, so that names sort as offsets do). The
+schema's metadata say which shard the records are from and how far it has come with them (rule R12).
+
+Arrow files have no checksum. Ours is the CRC-32 of the whole file, and it stands in the name: it covers
+every byte, footer included, needs no second file, and appears with the data in one rename.
+
+This module is read inside Spark's executors: it imports pyarrow and nothing of trio.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from efo.errors import ConfigurationError
+from efo.model import Checkpoint
+from service.relay.errors import LogVersionError, SegmentCorruptError, SegmentMissingError, os_errors
+
+FORMAT_VERSION: Final = 1
+"""Counts the changes that an older reader would misread."""
+
+SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))),
+    ]
+)
+"""The columns of Spark's Kafka source (Spark: Structured Streaming + Kafka Integration Guide)."""
+
+_NAME: Final = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{8})\.arrow")
+_TEMPORARY: Final = "segment.tmp"
+_RESTORE: Final = (
+    "Restore the file from a copy. Without one, move this segment and the later ones of its directory away: "
+    "efo then reads their records again from Kinesis, as far as its retention goes"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a segment's metadata say: where its records are from.
+
+    `first`, `last`: the Kinesis position of the first and of the last record.
+    `committed_at`: seconds since the epoch.
+    """
+
+    stream: str
+    shard_id: str
+    first: Checkpoint
+    last: Checkpoint
+    committed_at: float
+
+
+class Segment(NamedTuple):
+    """A segment as its name tells it: offsets `base` (included) to `end` (excluded). They sort by offset."""
+
+    base: int
+    end: int
+    crc: int
+    directory: Path
+
+    @property
+    def path(self) -> Path:
+        """Where the segment is."""
+        return self.directory / f"{self.base:020}-{self.end:020}-{self.crc:08x}.arrow"
+
+
+# --- writing -------------------------------------------------------------------------------------------
+
+
+def write_segment(directory: Path, batch: pa.RecordBatch, origin: Origin) -> Segment:
+    """Make one batch of SCHEMA durable as the directory's next segment.
+
+    Until the rename nothing is there, after it everything; the directory is synced so that the name survives
+    a power cut. One writer per directory, who holds its lock. Raises SinkFullError, SinkError.
+    """
+    base = batch.column("offset")[0].as_py()
+    content = _encode(batch, origin)
+    segment = Segment(base, base + batch.num_rows, crc32(content), directory)
+    temporary = directory / _TEMPORARY
+    with os_errors("write", segment.path):
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fdatasync(file.fileno())
+        temporary.rename(segment.path)
+        sync_directory(directory)
+    return segment
+
+
+def _encode(batch: pa.RecordBatch, origin: Origin) -> pa.Buffer:
+    metadata = {
+        "efo.format": str(FORMAT_VERSION),
+        "efo.stream": origin.stream,
+        "efo.shard": origin.shard_id,
+        "efo.first": str(origin.first),
+        "efo.last": str(origin.last),
+        "efo.committed_at": repr(origin.committed_at),
+    }
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata)) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove what an interrupted commit left. Only for the directory's writer, who holds its lock."""
+    with os_errors("clean", directory):
+        (directory / _TEMPORARY).unlink(missing_ok=True)
+
+
+# --- reading -------------------------------------------------------------------------------------------
+
+
+def list_segments(directory: Path) -> list[Segment]:
+    """Return a partition's segments in order of their offsets; none if the directory is not there yet.
+
+    Raises SegmentCorruptError for an Arrow file whose name is not one of ours, SinkError.
+    """
+    return [_parse(directory, name) for name in sorted(_names(directory))]
+
+
+def last_segment(directory: Path) -> Segment | None:
+    """Return a partition's newest segment; its `end` is the offset that the next record will get."""
+    name = max(_names(directory), default=None)
+    return None if name is None else _parse(directory, name)
+
+
+def _names(directory: Path) -> Iterator[str]:
+    with os_errors("list", directory):
+        names = os.listdir(directory) if directory.exists() else []  # noqa: PTH208 - names, thousands of them
+    return (name for name in names if name.endswith(".arrow"))
+
+
+def _parse(directory: Path, name: str) -> Segment:
+    match = _NAME.fullmatch(name)
+    if match is None:
+        raise SegmentCorruptError(
+            f"{directory / name} is not named <base>-<end>-<crc>.arrow: give it its name back or move it away"
+        )
+    return Segment(int(match[1]), int(match[2]), int(match[3], 16), directory)
+
+
+def select(
+    segments: Sequence[Segment], start: int, end: int, *, holes: bool = False
+) -> Iterator[tuple[Segment, int, int]]:
+    """Yield what covers the offsets `start` to `end` - 1: each segment with its part of the range.
+
+    Raises SegmentMissingError if something is not covered, unless `holes` are allowed; SegmentCorruptError if
+    two segments claim the same offsets.
+    """
+    at = start
+    for before, segment in zip((None, *segments), segments, strict=False):
+        if before is not None and segment.base < before.end:
+            raise SegmentCorruptError(f"{segment.path} and {before.path} claim the same offsets. {_RESTORE}")
+        if segment.end <= at or segment.base >= end or at >= end:
+            continue
+        if segment.base > at and not holes:
+            raise _missing(segment.directory, at, segment.base)
+        yield segment, max(at, segment.base), min(segment.end, end)
+        at = segment.end
+    if at < end and not holes:
+        raise _missing(segments[0].directory if segments else None, at, end)
+
+
+def _missing(directory: Path | None, start: int, end: int) -> SegmentMissingError:
+    return SegmentMissingError(
+        f"offsets {start} to {end - 1} are missing in {directory or 'an empty partition'}: restore the"
+        " segments that held them, or read with failOnDataLoss=false to go on without these records"
+    )
+
+
+def read_segment(segment: Segment) -> tuple[pa.RecordBatch, Origin]:
+    """Map a segment into memory, check every byte of it, and return its records and its origin.
+
+    Raises SegmentCorruptError naming the damage, LogVersionError, SinkError.
+    """
+    path = segment.path
+    with os_errors("read", path), pa.memory_map(str(path)) as file:
+        content = file.read_buffer()
+    if crc32(content) != segment.crc:
+        raise SegmentCorruptError(
+            f"{path} is damaged: its {content.size} bytes have the CRC {crc32(content):08x}, its name says"
+            f" {segment.crc:08x}. {_RESTORE}"
+        )
+    try:
+        reader = pa.ipc.open_file(content)
+        origin = _origin(reader.schema.metadata, path)
+        batch = reader.get_batch(0)
+    except (pa.ArrowException, KeyError, ValueError, ConfigurationError) as error:
+        raise SegmentCorruptError(f"{path} is not a segment: {error}. {_RESTORE}") from error
+    if reader.num_record_batches != 1 or not batch.schema.equals(SCHEMA):
+        raise SegmentCorruptError(f"{path} does not hold one batch of the log's columns. {_RESTORE}")
+    offsets = batch.column("offset")
+    if batch.num_rows != segment.end - segment.base or offsets[0].as_py() != segment.base:
+        raise SegmentCorruptError(f"{path} holds other offsets than its name says. {_RESTORE}")
+    return batch.replace_schema_metadata(None), origin
+
+
+def _origin(metadata: dict[bytes, bytes], path: Path) -> Origin:
+    values: dict[str, Any] = {key.decode(): value.decode() for key, value in metadata.items()}
+    if int(values["efo.format"]) > FORMAT_VERSION:
+        raise LogVersionError(
+            f"{path} has format {values['efo.format']}, this efo knows up to {FORMAT_VERSION}: upgrade efo"
+        )
+    return Origin(
+        values["efo.stream"],
+        values["efo.shard"],
+        _checkpoint(values["efo.first"]),
+        _checkpoint(values["efo.last"]),
+        float(values["efo.committed_at"]),
+    )
+
+
+def _checkpoint(text: str) -> Checkpoint:
+    sequence_number, _, sub = text.partition("/")
+    return Checkpoint(sequence_number, int(sub or 0))

@@ -1,0 +1,1 @@
+"""PySpark: the data source over the embedded log, and the streaming pipeline."""

@@ -1,0 +1,89 @@
+"""Starts a Spark session on this machine: quick to start, quiet, and in need of no network."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from service.spark.java import Java, find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL: Final = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # As many tasks as cores: a shuffle of 200 tasks, Spark's default, takes seconds for nothing.
+    "spark.sql.shuffle.partitions": "2",
+    # How many progress reports a query keeps: we look several times a second.
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+    # A query that has nothing to do says so seldom: the reports are for batches.
+    "spark.sql.streaming.noDataProgressEventInterval": "3600000",
+}
+"""What a session on one machine differs in from Spark's defaults."""
+
+
+def class_archive(java: Java) -> Path:
+    """Return where the archive of Spark's loaded classes is for this Java and this PySpark.
+
+    With it a session starts in a third of the time. `python -m service.spark.archive` makes it.
+    """
+    from pyspark import __version__  # noqa: PLC0415 - pyspark is slow to import and not always there
+
+    key = hashlib.sha256(java.build.encode()).hexdigest()[:12]
+    return Path(sys.prefix) / "share" / "efo" / f"spark-{__version__}-java-{java.version}-{key}.jsa"
+
+
+@contextmanager
+def spark_session(name: str, *, master: str = "local[2]", java_options: str | None = None) -> Iterator[SparkSession]:
+    """Run a session, and stop it and its Java in the end.
+
+    `name`: shown as the application's. `java_options`: instead of those for a quick start.
+    Raises JavaMissingError, before anything is started.
+    """
+    java = find_java()
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - see class_archive
+
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in LOCAL.items():
+        builder = builder.config(key, value)
+    logging = Path(__file__).with_name("log4j2.properties")
+    options = f"{java_options or _quick_start(java)} -Dlog4j2.configurationFile={logging.as_uri()}"
+    builder = builder.config("spark.driver.extraJavaOptions", options)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+        _end_java()
+
+
+def _quick_start(java: Java) -> str:
+    # The second compiler pays off after minutes; a local pipeline is to be up in seconds.
+    options = "-XX:TieredStopAtLevel=1"
+    archive = class_archive(java)
+    return f"{options} -XX:SharedArchiveFile={archive} -Xlog:cds=off" if archive.exists() else options
+
+
+def _end_java() -> None:
+    """End the Java process that PySpark started, and wait for it: it would outlive the session."""
+    from pyspark import SparkContext  # noqa: PLC0415 - see class_archive
+
+    gateway = SparkContext._gateway  # noqa: SLF001 - PySpark has no public way
+    if gateway is None:
+        return
+    process = gateway.proc
+    gateway.shutdown()
+    process.stdin.close()
+    process.wait()
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - the same

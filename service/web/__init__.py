@@ -1,0 +1,1 @@
+"""HTTP endpoints of the service: health, readiness, metrics."""
