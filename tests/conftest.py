@@ -1,0 +1,28 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from service.spark.errors import JavaMissingError
+from service.spark.java import find_java
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the Spark tests by name where there is no Java for them: everything else runs without."""
+    spark = [item for item in items if item.get_closest_marker("spark")]
+    if not spark:
+        return
+    try:
+        find_java()
+    except JavaMissingError as error:
+        for item in spark:
+            item.add_marker(pytest.mark.skip(reason=str(error)))
+
+
+@pytest.fixture(autouse=True)
+def same_schedule() -> None:
+    """Let trio wake tasks in the same order each time: it shuffles those that are ready, by a generator of its own."""
+    trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING = True
+    trio._core._run._r.seed(0)

@@ -1,0 +1,59 @@
+"""The README's example, run as it stands there."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import trio
+
+from efo.testing import FakeKinesis
+
+pytestmark = pytest.mark.e2e
+
+README = Path(__file__).parents[2] / "README.md"
+LONGEST = 15
+
+
+def example() -> str:
+    """Return the code block after the remark that a test runs it."""
+    match = re.search(r"<!-- A test runs.*?-->\n```python\n(.*?)```", README.read_text(), re.DOTALL)
+    assert match is not None
+    return match[1]
+
+
+def test_it_is_short() -> None:
+    assert len([line for line in example().splitlines() if line]) <= LONGEST
+
+
+async def test_it_prints_what_was_put(tmp_path: Path) -> None:
+    async with FakeKinesis(clock=time.time) as fake:
+        fake.create_stream("orders", shards=2)
+        fake.put_many("orders", [(f"customer-{n}", b"order %d" % n) for n in range(20)])
+        async with fake.serve() as address:
+            environment = {
+                "PATH": os.environ["PATH"],
+                "AWS_ENDPOINT_URL_KINESIS": address.url,
+                "AWS_CA_BUNDLE": str(address.ca_file),
+                "AWS_REGION": "us-east-1",
+                "AWS_ACCESS_KEY_ID": "example",
+                "AWS_SECRET_ACCESS_KEY": "example",
+                "PYTHONUNBUFFERED": "1",
+            }
+            process = await trio.lowlevel.open_process(
+                [sys.executable, "-c", example()], cwd=tmp_path, env=environment, stdout=subprocess.PIPE
+            )
+            with trio.fail_after(60):
+                output = b""
+                async with process.stdout:
+                    while output.count(b"\n") < 20 and (chunk := await process.stdout.receive_some()):
+                        output += chunk
+                    process.send_signal(signal.SIGINT)
+                await process.wait()
+    assert sorted(output.decode().splitlines()) == sorted(f"customer-{n} b'order {n}'" for n in range(20))

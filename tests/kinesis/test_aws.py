@@ -1,0 +1,482 @@
+"""AWS: connecting, signing, the control plane's answers, and botocore's exceptions in our terms."""
+
+import hashlib
+import hmac
+import json
+import ssl
+import time
+from contextlib import asynccontextmanager, suppress
+
+import botocore.exceptions
+import pytest
+import trio
+import trustme
+from botocore.credentials import ReadOnlyCredentials
+
+from efo.errors import (
+    AccessDeniedError,
+    ConfigurationError,
+    InternalFailureError,
+    NotHttp2Error,
+    ResourceInUseError,
+    ServiceError,
+    ThrottledError,
+    TlsError,
+    TransportError,
+)
+from efo.kinesis.aws import AwsControlPlane, Connector, Signer, _translated, open_kinesis
+from efo.model import FanOutConsumer, HashKeyRange, Shard, StreamDescription
+
+ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders"
+
+
+@asynccontextmanager
+async def listening(handler):
+    """Serve connections on a loopback port with this handler; give the port."""
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, handler, [listener])
+        yield listener.socket.getsockname()[1]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture(scope="module")
+def authority():
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def ca_file(authority, tmp_path_factory):
+    path = tmp_path_factory.mktemp("ca") / "ca.pem"
+    authority.cert_pem.write_to_path(str(path))
+    return str(path)
+
+
+def tls_handler(authority, alpn=(), name="127.0.0.1"):
+    """A handler that shakes hands as a server of this name, and then echoes."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert(name).configure_cert(context)
+    if alpn:
+        context.set_alpn_protocols(list(alpn))
+
+    async def handle(stream):
+        tls = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
+        try:
+            async for data in tls:
+                await tls.send_all(data)
+        except trio.BrokenResourceError:
+            await trio.aclose_forcefully(stream)
+
+    return handle
+
+
+class TestConnector:
+    async def test_tls_and_http2(self, authority, ca_file):
+        async with listening(tls_handler(authority, ["h2"])) as port:
+            stream = await Connector("127.0.0.1", port, ca_file=ca_file).connect()
+            await stream.send_all(b"hello")
+            assert await stream.receive_some(5) == b"hello"
+            await trio.aclose_forcefully(stream)
+
+    @pytest.mark.parametrize("alpn", [(), ("http/1.1",)])
+    async def test_a_server_without_http2(self, authority, ca_file, alpn):
+        async with listening(tls_handler(authority, alpn)) as port:
+            with pytest.raises(NotHttp2Error, match=rf"127\.0\.0\.1:{port} .* HTTP/2"):
+                await Connector("127.0.0.1", port, ca_file=ca_file).connect()
+
+    async def test_a_certificate_of_an_unknown_authority(self, ca_file):
+        async with listening(tls_handler(trustme.CA(), ["h2"])) as port:
+            with pytest.raises(TlsError, match=r"certificate of 127\.0\.0\.1:\d+ is not trusted.*set ca_file"):
+                await Connector("127.0.0.1", port, ca_file=ca_file).connect()
+
+    async def test_a_certificate_of_another_host(self, authority, ca_file):
+        async with listening(tls_handler(authority, ["h2"], "elsewhere.test")) as port:
+            with pytest.raises(TlsError, match="not trusted"):
+                await Connector("127.0.0.1", port, ca_file=ca_file).connect()
+
+    async def test_a_server_that_speaks_plain_http(self, ca_file):
+        async def handle(stream):
+            async with stream:
+                await stream.receive_some()
+                await stream.send_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+
+        async with listening(handle) as port:
+            with pytest.raises(NotHttp2Error, match="does not speak TLS"):
+                await Connector("127.0.0.1", port, ca_file=ca_file).connect()
+
+    async def test_a_server_that_hangs_up(self, ca_file):
+        async def handle(stream):
+            await stream.receive_some()
+            await stream.aclose()
+
+        async with listening(handle) as port:
+            with pytest.raises(TransportError, match=r"TLS handshake with 127\.0\.0\.1:\d+ failed") as raised:
+                await Connector("127.0.0.1", port, ca_file=ca_file).connect()
+            assert raised.value.retryable
+
+    @pytest.mark.parametrize("encrypted", [True, False])
+    async def test_a_closed_port(self, ca_file, encrypted):
+        async with listening(None) as port:
+            pass
+        with pytest.raises(TransportError, match=rf"cannot connect to 127\.0\.0\.1:{port}") as raised:
+            await Connector("127.0.0.1", port, ca_file=ca_file if encrypted else None).connect()
+        assert raised.value.retryable
+
+    async def test_without_tls_the_stream_is_given_as_it_is(self):
+        async def handle(stream):
+            await stream.send_all(b"plain")
+
+        async with listening(handle) as port:
+            stream = await Connector("127.0.0.1", port, ca_file=None).connect()
+            assert await stream.receive_some(5) == b"plain"
+            await stream.aclose()
+
+    async def test_being_cancelled_in_the_handshake_closes_the_socket(self, ca_file):
+        reached, closed = trio.Event(), trio.Event()
+
+        async def handle(stream):
+            await stream.receive_some()
+            reached.set()
+            with suppress(trio.BrokenResourceError):  # the end comes as a reset or as EOF
+                while await stream.receive_some():
+                    pass
+            closed.set()
+
+        async with listening(handle) as port:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(Connector("127.0.0.1", port, ca_file=ca_file).connect)
+                await reached.wait()
+                nursery.cancel_scope.cancel()
+            with trio.fail_after(30):
+                await closed.wait()
+
+    @pytest.mark.parametrize("content", [None, "this is no certificate"])
+    def test_a_ca_file_that_cannot_be_used(self, tmp_path, content):
+        path = tmp_path / "ca.pem"
+        if content is not None:
+            path.write_text(content)
+        with pytest.raises(ConfigurationError, match=r"CA file .*ca\.pem cannot be used"):
+            Connector("127.0.0.1", 1, ca_file=str(path))
+
+
+class Credentials:
+    """A session whose credentials are these, or cannot be had; the last one stays."""
+
+    def __init__(self, *answers):
+        self._answers = list(answers)
+
+    async def get_credentials(self):
+        await trio.lowlevel.checkpoint()
+        return None if self._answers[0] is None else self
+
+    async def get_frozen_credentials(self):
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+STATIC = ReadOnlyCredentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG", None)
+TEMPORARY = ReadOnlyCredentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG", "a/session+token==")
+UNAVAILABLE = botocore.exceptions.CredentialRetrievalError(provider="iam-role", error_msg="no answer")
+
+
+def signature(secret, date, region, headers, body):
+    """Signature Version 4 of a POST to /, from AWS's description of it and the standard library alone."""
+    names = ";".join(sorted(headers))
+    canonical = "\n".join(
+        ("POST", "/", "", *(f"{name}:{headers[name]}" for name in sorted(headers)), "", names,
+         hashlib.sha256(body).hexdigest())
+    )  # fmt: skip
+    scope = f"{date[:8]}/{region}/kinesis/aws4_request"
+    to_sign = "\n".join(("AWS4-HMAC-SHA256", date, scope, hashlib.sha256(canonical.encode()).hexdigest()))
+    key = f"AWS4{secret}".encode()
+    for part in (*scope.split("/"), to_sign):
+        key = hmac.digest(key, part.encode(), "sha256")
+    return scope, names, key.hex()
+
+
+class TestSigner:
+    TARGET = "Kinesis_20131202.SubscribeToShard"
+    BODY = b'{"ShardId":"shardId-000000000000"}'
+
+    @pytest.mark.parametrize("credentials", [STATIC, TEMPORARY])
+    @pytest.mark.parametrize(
+        ("url", "host"),
+        [
+            ("https://kinesis.eu-central-1.amazonaws.com", "kinesis.eu-central-1.amazonaws.com"),
+            ("https://127.0.0.1:4567", "127.0.0.1:4567"),
+            ("http://localhost:80/", "localhost"),
+        ],
+    )
+    async def test_signatures(self, credentials, url, host):
+        headers = dict(await Signer(Credentials(credentials), url, "eu-central-1").sign(self.TARGET, self.BODY))
+        # What goes over the wire beside them: see Caller.
+        on_the_wire = {
+            "content-type": "application/x-amz-json-1.1",
+            "host": host,
+            "x-amz-date": headers["X-Amz-Date"],
+            "x-amz-target": self.TARGET,
+        }
+        if credentials.token:
+            on_the_wire["x-amz-security-token"] = headers["X-Amz-Security-Token"]
+            assert headers["X-Amz-Security-Token"] == credentials.token
+        scope, names, expected = signature(
+            credentials.secret_key, headers["X-Amz-Date"], "eu-central-1", on_the_wire, self.BODY
+        )
+        assert headers["Authorization"] == (
+            f"AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/{scope}, SignedHeaders={names}, Signature={expected}"
+        )
+        assert headers.keys() <= {"Authorization", "X-Amz-Date", "X-Amz-Security-Token"}
+
+    @pytest.mark.parametrize("answer", [None, UNAVAILABLE, RuntimeError("they are still expired")])
+    async def test_without_credentials_at_the_start(self, answer):
+        with pytest.raises(ConfigurationError, match="no usable AWS credentials"):
+            await Signer(Credentials(answer), "https://localhost", "eu-central-1").sign(self.TARGET, b"")
+
+    @pytest.mark.parametrize("answer", [UNAVAILABLE, RuntimeError("they are still expired")])
+    async def test_credentials_that_cannot_be_refreshed_for_a_while(self, answer):
+        signer = Signer(Credentials(STATIC, answer, STATIC), "https://localhost", "eu-central-1")
+        await signer.sign(self.TARGET, b"")
+        with pytest.raises(TransportError, match="credentials") as raised:
+            await signer.sign(self.TARGET, b"")
+        assert raised.value.retryable
+        await signer.sign(self.TARGET, b"")
+
+
+class TestTranslation:
+    @pytest.mark.parametrize(
+        ("error", "kind", "said"),
+        [
+            (botocore.exceptions.NoRegionError(), ConfigurationError, "AWS_REGION"),
+            (botocore.exceptions.NoCredentialsError(), ConfigurationError, "no usable AWS credentials"),
+            (
+                botocore.exceptions.PartialCredentialsError(provider="env", cred_var="secret"),
+                ConfigurationError,
+                "no usable AWS credentials",
+            ),
+            (UNAVAILABLE, ConfigurationError, "no answer"),
+            (botocore.exceptions.ProfileNotFound(profile="nobody"), ConfigurationError, "nobody"),
+            (botocore.exceptions.ParamValidationError(report="bad"), ConfigurationError, "bad"),
+            (ValueError("Invalid endpoint: x"), ConfigurationError, "Invalid endpoint"),
+            (
+                botocore.exceptions.EndpointConnectionError(endpoint_url="https://x"),
+                TransportError,
+                "cannot be reached",
+            ),
+            (
+                botocore.exceptions.ReadTimeoutError(endpoint_url="https://x"),
+                TransportError,
+                "cannot be reached",
+            ),
+            (botocore.exceptions.HTTPClientError(error="boom"), TransportError, "boom"),
+            (
+                botocore.exceptions.SSLError(endpoint_url="https://x", error=ssl.SSLCertVerificationError("unknown")),
+                TlsError,
+                "unknown.*set ca_file",
+            ),
+            (
+                botocore.exceptions.SSLError(endpoint_url="https://x", error=ssl.SSLEOFError("cut")),
+                TransportError,
+                "cut",
+            ),
+        ],
+    )
+    def test_what_botocore_raises_by_itself(self, error, kind, said):
+        with pytest.raises(kind, match=said) as raised, _translated():
+            raise error
+        assert type(raised.value) is kind
+        assert raised.value.__cause__ is error
+
+    @pytest.mark.parametrize(
+        ("code", "status", "kind"),
+        [
+            ("ResourceInUseException", 400, ResourceInUseError),
+            ("LimitExceededException", 400, ThrottledError),
+            ("AccessDeniedException", 403, AccessDeniedError),
+            ("InternalFailure", 500, InternalFailureError),
+            ("503", 503, InternalFailureError),
+            ("ValidationException", 400, ServiceError),
+        ],
+    )
+    def test_what_the_service_says(self, code, status, kind):
+        response = {
+            "Error": {"Code": code, "Message": "because"},
+            "ResponseMetadata": {"HTTPStatusCode": status},
+        }
+        with pytest.raises(ServiceError) as raised, _translated():
+            raise botocore.exceptions.ClientError(response, "ListShards")
+        error = raised.value
+        assert (type(error), error.code, error.message, error.status) == (kind, code, "because", status)
+
+    def test_a_response_that_says_nothing(self):
+        with pytest.raises(ServiceError, match="UnknownError"), _translated():
+            raise botocore.exceptions.ClientError({}, "ListShards")
+
+    def test_a_page_of_something_else(self):
+        response = {
+            "Error": {"Code": "404", "Message": "<html>\n nobody here"},
+            "ResponseMetadata": {"HTTPStatusCode": 404},
+        }
+        with pytest.raises(TransportError, match=r"HTTP 404.*check endpoint_url"), _translated():
+            raise botocore.exceptions.ClientError(response, "ListShards")
+
+
+class Client:
+    """An aiobotocore client that answers from a script and notes what it was asked."""
+
+    def __init__(self, *answers, date=None):
+        self._answers = list(answers)
+        self._date = date
+        self.asked = []
+
+    def __getattr__(self, operation):
+        async def call(**arguments):
+            await trio.lowlevel.checkpoint()
+            self.asked.append((operation, arguments))
+            headers = {} if self._date is None else {"date": self._date}
+            return self._answers.pop(0) | {"ResponseMetadata": {"HTTPHeaders": headers}}
+
+        return call
+
+
+def listed(number, **more):
+    item = {
+        "ShardId": f"shardId-{number}",
+        "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"},
+        "SequenceNumberRange": {"StartingSequenceNumber": "1"},
+    }
+    return item | more
+
+
+CONSUMER = {"ConsumerName": "app", "ConsumerARN": ARN + "/consumer/app:1", "ConsumerStatus": "ACTIVE"}
+
+
+class TestControlPlane:
+    @pytest.mark.parametrize(
+        ("arn", "stream"), [(None, {"StreamName": "orders"}), (ARN, {"StreamARN": ARN})], ids=["name", "ARN"]
+    )
+    async def test_a_stream_is_named_as_it_was_given(self, arn, stream):
+        summary = {"StreamName": "orders", "StreamARN": ARN, "StreamStatus": "ACTIVE", "RetentionPeriodHours": 48}
+        client = Client({"StreamDescriptionSummary": summary})
+        described = await AwsControlPlane(client, "orders", arn).describe_stream()
+        assert described == StreamDescription("orders", ARN, "ACTIVE", 48)
+        assert client.asked == [("describe_stream_summary", stream)]
+
+    async def test_all_pages_of_shards_and_the_token_goes_alone(self):
+        closed = listed(
+            1,
+            SequenceNumberRange={"StartingSequenceNumber": "1", "EndingSequenceNumber": "7"},
+            ParentShardId="p",
+            AdjacentParentShardId="q",
+        )
+        client = Client(
+            {"Shards": [listed(0)], "NextToken": "t1"}, {"Shards": [], "NextToken": "t2"}, {"Shards": [closed]}
+        )
+        keys = HashKeyRange("0", "9")
+        assert await AwsControlPlane(client, "orders", None).list_shards() == [
+            Shard("shardId-0", keys, "1"),
+            Shard("shardId-1", keys, "1", "7", "p", "q"),
+        ]
+        assert client.asked == [
+            ("list_shards", {"StreamName": "orders"}),
+            ("list_shards", {"NextToken": "t1"}),
+            ("list_shards", {"NextToken": "t2"}),
+        ]
+
+    async def test_consumers(self):
+        client = Client({"ConsumerDescription": CONSUMER}, {"Consumer": CONSUMER | {"ConsumerStatus": "CREATING"}}, {})
+        control = AwsControlPlane(client, "orders", None)
+        arn = CONSUMER["ConsumerARN"]
+        assert await control.describe_consumer(ARN, "app") == FanOutConsumer("app", arn, "ACTIVE")
+        assert await control.register_consumer(ARN, "app") == FanOutConsumer("app", arn, "CREATING")
+        await control.deregister_consumer(arn)
+        assert client.asked == [
+            ("describe_stream_consumer", {"StreamARN": ARN, "ConsumerName": "app"}),
+            ("register_stream_consumer", {"StreamARN": ARN, "ConsumerName": "app"}),
+            ("deregister_stream_consumer", {"ConsumerARN": arn}),
+        ]
+
+    async def test_the_services_time_is_its_date_headers(self):
+        control = AwsControlPlane(Client({}, date="Thu, 01 Jan 2026 00:00:00 GMT"), "orders", None)
+        await control.deregister_consumer("x")
+        assert control.service_time() == pytest.approx(1767225600, abs=60)
+
+    @pytest.mark.parametrize("date", ["", "yesterday", "Thu, 99 Jan 2026 00:00:00 GMT", None])
+    async def test_a_date_that_is_none_is_ignored(self, date):
+        control = AwsControlPlane(Client({}, date=date), "orders", None)
+        await control.deregister_consumer("x")
+        assert control.service_time() == pytest.approx(time.time(), abs=60)
+
+
+@pytest.fixture
+def environment(monkeypatch, tmp_path):
+    """An environment without anybody's AWS settings."""
+    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
+                 "AWS_SESSION_TOKEN", "AWS_CA_BUNDLE"):  # fmt: skip
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    return monkeypatch
+
+
+class TestOpenKinesis:
+    @pytest.mark.parametrize(
+        ("url", "scheme", "authority"),
+        [
+            (None, "https", "kinesis.eu-central-1.amazonaws.com"),
+            ("https://127.0.0.1:4567", "https", "127.0.0.1:4567"),
+            ("https://Localhost:443", "https", "localhost"),
+            ("http://[::1]:4567", "http", "[::1]:4567"),
+        ],
+    )
+    async def test_the_authority_is_the_host_that_is_signed(self, environment, url, scheme, authority):
+        environment.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+        environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        async with open_kinesis(ARN, endpoint_url=url) as kinesis:
+            assert (kinesis.stream, kinesis.scheme, kinesis.authority) == ("orders", scheme, authority)
+            headers = dict(await kinesis.sign("T", b""))
+        on_the_wire = {
+            "content-type": "application/x-amz-json-1.1",
+            "host": authority,
+            "x-amz-date": headers["X-Amz-Date"],
+            "x-amz-target": "T",
+        }
+        *_, expected = signature("secret", headers["X-Amz-Date"], "eu-central-1", on_the_wire, b"")
+        assert headers["Authorization"].endswith(f"Signature={expected}")
+
+    async def test_credentials_that_a_container_is_given(self, environment):
+        """They are fetched over HTTP by botocore: on trio, and not on asyncio's loop, which there is none of."""
+        answer = json.dumps(
+            {"AccessKeyId": "AKCONTAINER", "SecretAccessKey": "s", "Token": "t", "Expiration": "2999-01-01T00:00:00Z"}
+        ).encode()
+
+        async def handle(stream):
+            async with stream:
+                await stream.receive_some()
+                await stream.send_all(
+                    b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer
+                )
+
+        async with listening(handle) as port:
+            environment.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", f"http://127.0.0.1:{port}/")
+            async with open_kinesis(ARN, endpoint_url="https://127.0.0.1:1") as kinesis:
+                headers = dict(await kinesis.sign("T", b""))
+        assert "Credential=AKCONTAINER/" in headers["Authorization"]
+        assert headers["X-Amz-Security-Token"] == "t"
+
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"stream": "orders"}, "no AWS region"),
+            ({"stream": "two words"}, "not a stream's name"),
+            ({"stream": ARN, "profile": "nobody"}, "nobody"),
+            ({"stream": ARN, "endpoint_url": "localhost"}, "Invalid endpoint"),
+            ({"stream": ARN, "ca_file": "/nowhere/ca.pem"}, "is not there"),
+        ],
+    )
+    async def test_settings_that_are_wrong(self, environment, options, said):
+        with pytest.raises(ConfigurationError, match=said):
+            async with open_kinesis(**options):
+                pass

@@ -1,0 +1,281 @@
+"""The event-stream codec: right messages from sound bytes however they are cut, an error from damaged ones."""
+
+import struct
+import uuid
+from itertools import pairwise
+from zlib import crc32
+
+import botocore.eventstream
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from efo.errors import ChecksumError, FrameError
+from efo.protocol.eventstream import MAX_HEADERS_LENGTH, MAX_MESSAGE_LENGTH, Decoder, Message, encode
+
+EVENT_HEADERS = {
+    ":event-type": "SubscribeToShardEvent",
+    ":content-type": "application/x-amz-json-1.1",
+    ":message-type": "event",
+}
+# Frames as they stand on the wire. The first two are the published test vectors of the format.
+FRAMES = {
+    "empty": ("0000001000000000 05c248eb 7d98c8ff", {}, b""),
+    "payload only": ("0000001d00000000 fd528c5a 7b27666f6f273a27626172277d c3653936", {}, b"{'foo':'bar'}"),
+    "an event": (
+        """0000007700000065 13087661
+        0b 3a6576656e742d74797065 07 0015 537562736372696265546f53686172644576656e74
+        0d 3a636f6e74656e742d74797065 07 001a 6170706c69636174696f6e2f782d616d7a2d6a736f6e2d312e31
+        0d 3a6d6573736167652d74797065 07 0005 6576656e74
+        7b7d 154e2189""",
+        EVENT_HEADERS,
+        b"{}",
+    ),
+}
+
+
+def wire(name):
+    return bytes.fromhex(FRAMES[name][0])
+
+
+def decode(*pieces):
+    """Feed these pieces, one by one, and return all messages."""
+    decoder = Decoder()
+    messages = []
+    for piece in pieces:
+        decoder.receive_data(piece)
+        messages += decoder.messages()
+    return messages
+
+
+def frame(headers=b"", payload=b""):
+    """A sound frame around raw headers, made without the module under test."""
+    prelude = struct.pack(">II", 16 + len(headers) + len(payload), len(headers))
+    prelude += struct.pack(">I", crc32(prelude))
+    body = prelude + headers + payload
+    return body + struct.pack(">I", crc32(body))
+
+
+def prelude(total, headers_length):
+    lengths = struct.pack(">II", total, headers_length)
+    return lengths + struct.pack(">I", crc32(lengths))
+
+
+class TestKnownFrames:
+    @pytest.fixture(params=FRAMES)
+    def name(self, request):
+        return request.param
+
+    def test_whole(self, name):
+        [message] = decode(wire(name))
+        assert (message.headers, bytes(message.payload)) == FRAMES[name][1:]
+        assert message.wire_length == len(wire(name))
+
+    def test_byte_by_byte(self, name):
+        pieces = [bytes([byte]) for byte in wire(name)]
+        assert decode(*pieces) == decode(wire(name))
+        assert decode(*pieces[:-1]) == []
+
+    def test_followed_by_others(self, name):
+        assert decode(wire(name) + wire("an event") + wire("empty")[:5]) == decode(wire(name), wire("an event"))
+
+    def test_encoded_again(self, name):
+        _, headers, payload = FRAMES[name]
+        assert encode(headers, payload) == wire(name)
+
+    def test_botocore_agrees(self, name):
+        witness = botocore.eventstream.EventStreamBuffer()
+        witness.add_data(wire(name))
+        [message] = witness
+        assert (message.headers, message.payload) == FRAMES[name][1:]
+
+
+def test_a_message_stays_whole_while_more_arrives():
+    decoder = Decoder()
+    decoder.receive_data(frame(payload=b"first"))
+    [message] = decoder.messages()
+    decoder.receive_data(frame(payload=b"second"))
+    list(decoder.messages())
+    assert bytes(message.payload) == b"first"
+
+
+def test_messages_may_be_taken_one_at_a_time():
+    decoder = Decoder()
+    decoder.receive_data(b"".join(frame(payload=bytes([n])) for n in range(3)))
+    messages = decoder.messages()
+    first = next(messages)
+    decoder.receive_data(frame(payload=b"\x03"))
+    assert [bytes(m.payload) for m in (first, *messages)] == [b"\0", b"\1", b"\2", b"\3"]
+
+
+def test_a_new_iteration_goes_on_where_the_last_one_stopped():
+    decoder = Decoder()
+    decoder.receive_data(frame(payload=b"0") + frame(payload=b"1"))
+    abandoned = decoder.messages()
+    assert bytes(next(abandoned).payload) == b"0"
+    assert [bytes(m.payload) for m in decoder.messages()] == [b"1"]
+    assert list(abandoned) == []
+
+
+def header(kind, value, name=b"n"):
+    return bytes([len(name)]) + name + bytes([kind]) + value
+
+
+IDENTITY = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
+
+
+@pytest.mark.parametrize(
+    ("raw", "value"),
+    [
+        (header(0, b""), True),
+        (header(1, b""), False),
+        (header(2, b"\xff"), -1),
+        (header(3, b"\x80\x00"), -32768),
+        (header(4, b"\x00\x00\x00\x2a"), 42),
+        (header(5, b"\xff" * 8), -1),
+        (header(6, b"\x00\x02\x00\xff"), b"\x00\xff"),
+        (header(6, b"\x00\x00"), b""),
+        (header(7, b"\x00\x03" + "é!".encode()), "é!"),
+        (header(7, b"\x00\x00"), ""),
+        (header(8, struct.pack(">q", 1_700_000_000_123)), 1_700_000_000_123),
+        (header(9, IDENTITY.bytes), IDENTITY),
+    ],
+)
+def test_every_type_of_header(raw, value):
+    [message] = decode(frame(raw + header(7, b"\x00\x01z", b"last"), b"payload"))
+    assert message == Message({"n": value, "last": "z"}, b"payload")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        header(10, b""),
+        header(255, b"\x00\x00"),
+        header(2, b""),
+        header(3, b"\x00"),
+        header(4, b"\x00" * 3),
+        header(5, b"\x00" * 7),
+        header(6, b"\x00\x05abc"),
+        header(7, b"\x00"),
+        header(7, b"\x00\x05abc"),
+        header(8, b"\x00" * 7),
+        header(9, b"\x00" * 15),
+        header(7, b"\x00\x01\xff"),
+        header(0, b"", b"\xff"),
+        b"\x05abc",
+        b"\x01n",
+        b"\x00",
+    ],
+)
+def test_headers_that_do_not_parse(raw):
+    with pytest.raises(FrameError, match=r"header|UUID"):
+        decode(frame(raw, b"payload is not read as a header"))
+
+
+@pytest.mark.parametrize(
+    ("total", "headers_length"),
+    [
+        (0, 0),
+        (15, 0),
+        (16, 1),
+        (MAX_HEADERS_LENGTH + 15, MAX_HEADERS_LENGTH),
+        (MAX_HEADERS_LENGTH + 17, MAX_HEADERS_LENGTH + 1),
+        (MAX_MESSAGE_LENGTH + 1, 0),
+        (2**32 - 1, 2**32 - 1),
+    ],
+)
+def test_impossible_lengths_are_refused_before_the_message_is_waited_for(total, headers_length):
+    with pytest.raises(FrameError):
+        decode(prelude(total, headers_length))
+
+
+def test_the_greatest_lengths_are_taken():
+    assert decode(prelude(MAX_MESSAGE_LENGTH, MAX_HEADERS_LENGTH)) == []
+
+
+@pytest.mark.parametrize(
+    ("at", "said"),
+    [(0, "prelude"), (7, "prelude"), (11, "prelude"), (12, "message"), (113, "message"), (115, "message")],
+    ids=["total", "headers length", "prelude CRC", "headers", "payload", "message CRC"],
+)
+def test_damage_of_each_part_is_found(at, said):
+    damaged = bytearray(wire("an event"))
+    damaged[at] ^= 0x10
+    with pytest.raises(ChecksumError, match=said):
+        decode(bytes(damaged))
+
+
+def test_nothing_is_read_after_damage():
+    decoder = Decoder()
+    damaged = bytearray(wire("an event"))
+    damaged[-1] ^= 1
+    decoder.receive_data(wire("empty") + damaged + wire("empty"))
+    messages = decoder.messages()
+    assert next(messages) == Message({}, b"")
+    with pytest.raises(ChecksumError):
+        next(messages)
+    for _ in range(2):
+        decoder.receive_data(wire("empty"))
+        with pytest.raises(FrameError, match="open a new subscription"):
+            list(decoder.messages())
+
+
+headers = st.dictionaries(
+    st.text(max_size=20).filter(lambda name: 0 < len(name.encode()) < 256), st.text(max_size=40), max_size=4
+)
+messages_to_send = st.lists(st.tuples(headers, st.binary(max_size=60)), max_size=4)
+
+
+def cut(data, cuts):
+    bounds = [0, *sorted(at % (len(data) + 1) for at in cuts), len(data)]
+    return [data[low:high] for low, high in pairwise(bounds)]
+
+
+@given(messages_to_send, st.lists(st.integers(min_value=0), max_size=12))
+def test_any_cut_gives_the_same_messages(sent, cuts):
+    data = b"".join(encode(*message) for message in sent)
+    received = decode(*cut(data, cuts))
+    assert [(m.headers, bytes(m.payload)) for m in received] == sent
+    assert sum(m.wire_length for m in received) == len(data)
+
+
+@given(messages_to_send.filter(bool), st.integers(min_value=0), st.lists(st.integers(min_value=0), max_size=4))
+def test_a_flipped_bit_never_gives_a_wrong_message(sent, bit, cuts):
+    data = b"".join(encode(*message) for message in sent)
+    damaged = bytearray(data)
+    damaged[bit // 8 % len(data)] ^= 1 << bit % 8
+    decoder = Decoder()
+    received = []
+    with pytest.raises((ChecksumError, FrameError)):  # noqa: PT012 - what arrived before the error counts
+        for piece in cut(bytes(damaged), cuts):
+            decoder.receive_data(piece)
+            received += ((m.headers, bytes(m.payload)) for m in decoder.messages())
+    whole = [encode(*message) for message in sent]
+    before = next(n for n in range(len(whole)) if bit // 8 % len(data) < len(b"".join(whole[: n + 1])))
+    assert received == sent[:before]
+
+
+@given(messages_to_send)
+def test_botocore_reads_what_we_write(sent):
+    witness = botocore.eventstream.EventStreamBuffer()
+    witness.add_data(b"".join(encode(*message) for message in sent))
+    assert [(m.headers, m.payload) for m in witness] == sent
+
+
+def test_no_more_is_held_than_the_unfinished_message():
+    decoder = Decoder()
+    data = b"".join(frame(payload=bytes(1000)) for _ in range(50))
+    for at in range(0, len(data), 777):
+        decoder.receive_data(data[at : at + 777])
+        list(decoder.messages())
+        assert decoder.pending < 1016
+    assert decoder.pending == 0
+
+
+def test_a_message_too_long_is_refused_and_not_held():
+    decoder = Decoder()
+    decoder.receive_data(prelude(MAX_MESSAGE_LENGTH + 1, 0) + bytes(1000))
+    with pytest.raises(FrameError):
+        list(decoder.messages())
+    decoder.receive_data(bytes(1000))
+    assert decoder.pending == 0

@@ -1,0 +1,262 @@
+"""Which leases are missing, and which shard may start: the cases of KCL's tests, and those it has not."""
+
+import pytest
+
+from efo.model import (
+    AT_TIMESTAMP,
+    LATEST,
+    MAX_HASH_KEY,
+    SHARD_END,
+    TRIM_HORIZON,
+    Checkpoint,
+    ChildShard,
+    HashKeyRange,
+    Lease,
+    Shard,
+)
+from efo.protocol.lineage import child_leases, leases_to_create, startable
+
+BEGUN = Checkpoint("7")
+
+
+def shard(name, parents=(), *, start, end=None, hashes=(0, MAX_HASH_KEY)):
+    parent, adjacent = (*parents, None, None)[:2]
+    return Shard(name, HashKeyRange(*map(str, hashes)), str(start), end and str(end), parent, adjacent)
+
+
+# 0 1  2 3   4    5        6 = 0+1, 7 = 2+3, 8 = 6+7; 5 is split to 9 and 10; 4, 8, 9, 10 are open
+# 6    7     |   / \
+#   8        4  9   10
+GRAPH_A = [
+    shard("0", start=11, end=102, hashes=(0, 99)),
+    shard("1", start=11, end=102, hashes=(100, 199)),
+    shard("2", start=11, end=102, hashes=(200, 299)),
+    shard("3", start=11, end=102, hashes=(300, 399)),
+    shard("4", start=11, hashes=(400, 499)),
+    shard("5", start=11, end=205, hashes=(500, MAX_HASH_KEY)),
+    shard("6", "01", start=103, end=205, hashes=(0, 199)),
+    shard("7", "23", start=103, end=205, hashes=(200, 399)),
+    shard("8", "67", start=206, hashes=(0, 399)),
+    shard("9", "5", start=206, hashes=(500, 799)),
+    Shard("10", HashKeyRange("800", str(MAX_HASH_KEY)), "206", None, None, "5"),  # an adjacent parent only
+]
+# Merges and splits in turn, over the whole hash range: 0,1 > 2 > 3,4 > 5 > 6,7 > 8 > 9,10 (open).
+GRAPH_B = [
+    shard("0", start=10, end=19),
+    shard("1", start=10, end=19),
+    shard("2", "01", start=20, end=29),
+    shard("3", "2", start=30, end=39),
+    shard("4", "2", start=30, end=39),
+    shard("5", "34", start=40, end=49),
+    shard("6", "5", start=50, end=59),
+    shard("7", "5", start=50, end=59),
+    shard("8", "67", start=60, end=69),
+    shard("9", "8", start=70),
+    shard("10", "8", start=70),
+]
+# 0 > 4,5; 4 > 7,8; 5 > 9,10; 1; 2,3 > 6.
+GRAPH_C = [
+    shard("0", start=10, end=19),
+    shard("1", start=10),
+    shard("2", start=10, end=19),
+    shard("3", start=10, end=19),
+    shard("4", "0", start=20, end=29),
+    shard("5", "0", start=20, end=29),
+    shard("6", "23", start=20),
+    *(shard(name, "4", start=30) for name in "78"),
+    *(shard(name, "5", start=30) for name in ("9", "10")),
+]
+EVERY = [str(number) for number in range(11)]
+
+
+def leased(shards, names, checkpoint=BEGUN):
+    """The leases of these shards."""
+    parents = {shard.shard_id: shard.parents for shard in shards}
+    return {name: Lease(name, checkpoint, parents=parents.get(name, ())) for name in names}
+
+
+@pytest.mark.parametrize("checkpoint", [BEGUN, LATEST, TRIM_HORIZON], ids=str)
+@pytest.mark.parametrize(
+    ("shards", "initial", "present", "expected"),
+    [
+        pytest.param(GRAPH_A, LATEST, "345", "26", id="G1"),
+        pytest.param(GRAPH_A, LATEST, "457", "6", id="G2"),
+        pytest.param(GRAPH_A, LATEST, "26", ["3", "4", "9", "10"], id="G3"),
+        pytest.param(GRAPH_A, LATEST, ["4", "9", "10"], "8", id="G4"),
+        pytest.param(GRAPH_C, LATEST, ["9", "10"], "1678", id="G5"),
+        *(
+            pytest.param(GRAPH_A, initial, present, "", id=f"{name}-{initial}")
+            for name, present in [("G6", "4567"), ("G7", EVERY), ("G8", ["0", "1", "4", "7", "9", "10"])]
+            for initial in (LATEST, TRIM_HORIZON, AT_TIMESTAMP)
+        ),
+        pytest.param(GRAPH_A, LATEST, "", ["4", "8", "9", "10"], id="G9"),
+        *(
+            pytest.param(GRAPH_A, initial, present, expected, id=f"{name}-{initial}")
+            for name, present, expected in [
+                ("G10", "", "012345"),
+                ("G11", "345", "012"),
+                ("G12", "457", "01"),
+                ("G13", "26", "345"),
+                ("G14", ["4", "9", "10"], "0123"),
+            ]
+            for initial in (TRIM_HORIZON, AT_TIMESTAMP)
+        ),
+        pytest.param(GRAPH_B, LATEST, "6", "7", id="G15-hole"),
+        pytest.param(GRAPH_B, LATEST, "5", "", id="G15-one"),
+        pytest.param(GRAPH_B, LATEST, "012345", "", id="G15-past"),
+        pytest.param(GRAPH_B, LATEST, "", ["9", "10"], id="G15-latest"),
+        pytest.param(GRAPH_B, TRIM_HORIZON, "", "01", id="G15-trim"),
+        pytest.param([], LATEST, "", "", id="G16-nothing"),
+    ],
+)
+def test_missing_leases(shards, initial, present, expected, checkpoint):
+    missing = leases_to_create(shards, leased(shards, present, checkpoint), initial)
+    assert sorted(lease.key for lease in missing) == sorted(expected)
+    by_id = {shard.shard_id: shard for shard in shards}
+    starts = [int(by_id[lease.key].starting_sequence_number) for lease in missing]
+    assert starts == sorted(starts)
+    for lease in missing:
+        shard = by_id[lease.key]
+        assert lease == Lease(shard.shard_id, initial, parents=shard.parents, hash_key_range=shard.hash_key_range)
+
+
+def test_an_open_child_of_an_open_parent_is_left_to_the_parent():
+    """G16: pages of a listing of different moments. At LATEST the child would skip what it got until then."""
+    torn = [shard("p", start=1), shard("a", "p", start=5), shard("b", "p", start=5)]
+    assert leases_to_create(torn, {}, LATEST) == [Lease("p", LATEST, hash_key_range=torn[0].hash_key_range)]
+    merge = [shard("p", start=1), shard("q", start=1, end=4), shard("m", "pq", start=5)]
+    assert [lease.key for lease in leases_to_create(merge, {}, LATEST)] == ["p", "q"]
+
+
+FAMILY = [
+    shard("a", start=1, end=9),
+    shard("b", start=1, end=9),
+    shard("m", "ab", start=10, end=19),
+    shard("x", "m", start=20),
+]
+
+
+@pytest.mark.parametrize("initial", [LATEST, TRIM_HORIZON, AT_TIMESTAMP], ids=str)
+@pytest.mark.parametrize(
+    ("leases", "expected"),
+    [
+        pytest.param({"a": SHARD_END, "b": SHARD_END}, ["m"], id="closed-child"),
+        pytest.param({"a": SHARD_END, "b": SHARD_END, "m": SHARD_END}, ["x"], id="open-child"),
+        pytest.param({"m": SHARD_END}, ["x"], id="grandparents-cleaned-up"),
+        pytest.param({"a": SHARD_END, "b": BEGUN}, [], id="other-parent-will-tell"),
+    ],
+)
+def test_the_child_of_finished_parents_is_created_to_carry_on(leases, expected, initial):
+    """Nobody else will: a finished lease creates nothing, and the parent may not have known its children."""
+    shards = leased(FAMILY, leases)
+    leases = {key: Lease(key, checkpoint, parents=shards[key].parents) for key, checkpoint in leases.items()}
+    missing = leases_to_create(FAMILY, leases, initial)
+    assert [(lease.key, lease.checkpoint) for lease in missing] == [(key, TRIM_HORIZON) for key in expected]
+
+
+def test_a_parent_with_a_lease_counts_when_it_is_no_longer_listed():
+    """Away for longer than the retention: its end is found by reading it, and LATEST must not skip the child."""
+    child = shard("c", "p", start=10)
+    assert leases_to_create([child], leased([child], "p"), LATEST) == []
+    finished = {"p": Lease("p", SHARD_END)}
+    (lease,) = leases_to_create([child], finished, LATEST)
+    assert (lease.key, lease.checkpoint) == ("c", TRIM_HORIZON)
+
+
+@pytest.mark.parametrize("initial", [LATEST, TRIM_HORIZON, AT_TIMESTAMP], ids=str)
+def test_a_merge_that_waits_for_a_parent_without_a_lease_gets_it(initial):
+    """A crash came between the leases of a and b, then a ended and created m."""
+    leases = {"a": Lease("a", SHARD_END), "m": Lease("m", TRIM_HORIZON, parents=("a", "b"))}
+    (lease,) = leases_to_create(FAMILY, leases, initial)
+    assert (lease.key, lease.checkpoint) == ("b", initial)
+    begun = leases | {"m": Lease("m", BEGUN, parents=("a", "b"))}  # b was cleaned up, not forgotten
+    assert leases_to_create(FAMILY, begun, initial) == []
+
+
+def test_a_lineage_of_thousands_is_no_deep_recursion():
+    chain = [shard("0", start=0, end=0)]
+    chain += [shard(str(n), [str(n - 1)], start=n, end=n) for n in range(1, 5000)]
+    chain += [shard("5000", ["4999"], start=5000)]
+    assert [lease.key for lease in leases_to_create(chain, {}, TRIM_HORIZON)] == ["0"]
+    assert [lease.key for lease in leases_to_create(chain, {}, LATEST)] == ["5000"]
+
+
+RANGE = HashKeyRange("0", "9")
+
+
+def test_the_end_of_a_split_creates_both_children_at_trim_horizon():
+    children = [ChildShard("a", ("p",), RANGE), ChildShard("b", ("p",), RANGE)]
+    leases = {"p": Lease("p", LATEST, owner="ann", counter=9)}
+    expected = [Lease(key, TRIM_HORIZON, parents=("p",), hash_key_range=RANGE) for key in "ab"]
+    assert child_leases(children, leases) == expected
+    assert child_leases(children, leases | {"a": expected[0]}) == expected[1:]
+
+
+def test_the_end_of_either_parent_creates_the_child_of_a_merge_once():
+    child = ChildShard("m", ("a", "b"), RANGE)
+    (lease,) = child_leases([child], {"a": Lease("a", BEGUN)})
+    assert lease == Lease("m", TRIM_HORIZON, parents=("a", "b"), hash_key_range=RANGE)
+    assert child_leases([child], {"a": Lease("a", SHARD_END), "b": Lease("b", BEGUN), "m": lease}) == []
+
+
+@pytest.mark.parametrize(
+    ("parents", "leases", "expected"),
+    [
+        pytest.param("", {}, True, id="no parents"),
+        pytest.param("a", {"a": BEGUN}, False, id="G43: parent being read"),
+        pytest.param("a", {"a": SHARD_END}, True, id="parent finished"),
+        pytest.param("a", {}, True, id="G42: parent gone, or never ours since we started at LATEST"),
+        pytest.param("ab", {}, True, id="both parents gone or never ours"),
+        pytest.param("ab", {"a": SHARD_END, "b": SHARD_END}, True, id="both parents finished"),
+        pytest.param("ab", {"a": SHARD_END, "b": BEGUN}, False, id="one parent being read"),
+        pytest.param("ab", {"a": SHARD_END}, False, id="the other parent's lease is late"),
+        pytest.param("ab", {"a": BEGUN}, False, id="one being read, the other without a lease"),
+    ],
+)
+def test_startable(parents, leases, expected):
+    leases = {key: Lease(key, checkpoint) for key, checkpoint in leases.items()}
+    lease = Lease("c", TRIM_HORIZON, parents=tuple(parents))
+    assert startable(lease, leases | {"c": lease}) is expected
+
+
+def test_a_shard_that_has_begun_needs_no_lease_of_a_parent_that_was_cleaned_up():
+    lease = Lease("c", BEGUN, parents=("a", "b"))
+    assert startable(lease, {"a": Lease("a", SHARD_END), "c": lease})
+
+
+def test_a_finished_shard_does_not_start():
+    lease = Lease("c", SHARD_END)
+    assert not startable(lease, {"c": lease})
+
+
+@pytest.mark.parametrize("initial", [LATEST, TRIM_HORIZON, AT_TIMESTAMP], ids=str)
+@pytest.mark.parametrize(
+    ("listed", "present"),
+    [
+        pytest.param("mx", {"a": SHARD_END, "m": TRIM_HORIZON}, id="the merge is listed"),
+        pytest.param("x", {"a": SHARD_END, "m": TRIM_HORIZON}, id="its child is"),
+        pytest.param("mx", {"a": SHARD_END}, id="the merge has no lease yet"),
+    ],
+)
+def test_a_parent_that_is_gone_counts_as_finished(listed, present, initial):
+    """G44: two parents, one expired before it had a lease."""
+    leases = {
+        key: Lease(key, checkpoint, parents=("a", "b") if key == "m" else ()) for key, checkpoint in present.items()
+    }
+    assert not startable(Lease("m", TRIM_HORIZON, parents=("a", "b")), leases)
+    missing = leases_to_create([shard for shard in FAMILY if shard.shard_id in listed], leases, initial)
+    assert missing[0] == Lease("b", SHARD_END, children=("m",))
+    leases |= {lease.key: lease for lease in missing}
+    assert startable(leases["m"], leases)
+
+
+def test_a_listing_older_than_the_merge_does_not_tell_that_a_parent_is_gone():
+    """The parent is not gone but was not born: 6 comes when 0 and 1 end, and 7 and 8 were quicker."""
+    leases = {
+        **leased(GRAPH_A, "01"),
+        "7": Lease("7", SHARD_END, parents=("2", "3")),
+        "8": Lease("8", TRIM_HORIZON, parents=("6", "7")),
+    }
+    before_the_merges = [shard(name, start=11) for name in "012345"]
+    assert [lease.key for lease in leases_to_create(before_the_merges, leases, TRIM_HORIZON)] == ["2", "3", "4", "5"]
+    assert not startable(leases["8"], leases)

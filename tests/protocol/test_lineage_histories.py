@@ -1,0 +1,205 @@
+"""Random histories of splits, merges, crashes, stale listings, trimmed shards.
+
+The model knows the true genealogy. Whatever the order of events: no shard starts after one of its descendants, no
+shard that carries on a reading begins at LATEST, and when things calm down every shard was reached.
+"""
+
+from dataclasses import replace
+from itertools import pairwise
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from efo.model import (
+    AT_TIMESTAMP,
+    LATEST,
+    SHARD_END,
+    TRIM_HORIZON,
+    Checkpoint,
+    ChildShard,
+    HashKeyRange,
+    Shard,
+)
+from efo.protocol.lineage import child_leases, leases_to_create, startable
+
+BEGUN = Checkpoint("1")
+PICK = st.integers(min_value=0, max_value=99)
+
+
+class Histories(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        self.sequence = 0
+        self.shards = {}  # all that ever were
+        self.trimmed = set()
+        self.leases = {}
+        self.listing = []
+        self.started = set()
+
+    # --- the stream ---
+
+    @initialize(
+        count=st.integers(min_value=1, max_value=4),
+        initial=st.sampled_from([LATEST, TRIM_HORIZON, AT_TIMESTAMP]),
+    )
+    def create_stream(self, count, initial):
+        self.initial = initial
+        for number in range(count):
+            self.open_shard((), number * 1000, number * 1000 + 999)
+
+    @rule(pick=PICK)
+    def split(self, pick):
+        parent = self.pick(self.open_shards(), pick)
+        low, high = self.hash_keys(parent)
+        if low < high:
+            middle = (low + high) // 2
+            self.close(parent)
+            self.open_shard((parent.shard_id,), low, middle)
+            self.open_shard((parent.shard_id,), middle + 1, high)
+
+    @rule(pick=PICK)
+    def merge(self, pick):
+        pairs = list(pairwise(sorted(self.open_shards(), key=self.hash_keys)))
+        if pairs:
+            left, right = self.pick(pairs, pick)
+            self.close(left)
+            self.close(right)
+            parents = (left.shard_id, right.shard_id)
+            self.open_shard(parents, self.hash_keys(left)[0], self.hash_keys(right)[1])
+
+    @rule()
+    def trim(self):
+        """The retention takes the shard that was closed first."""
+        closed = [shard for shard in self.existing() if not shard.is_open]
+        if closed:
+            self.trimmed.add(min(closed, key=lambda shard: int(shard.ending_sequence_number)).shard_id)
+
+    # --- the workers ---
+
+    @rule()
+    def list_shards(self):
+        self.listing = self.existing()
+
+    @rule(limit=st.integers(min_value=0, max_value=5))
+    def sync(self, limit):
+        """Create missing leases, with a crash after `limit` of them; 5 is without a crash."""
+        missing = leases_to_create(self.listing, self.leases, self.initial)
+        for lease in missing if limit == 5 else missing[:limit]:
+            assert lease.key not in self.leases
+            assert lease.checkpoint != LATEST or not self.started.intersection(lease.parents)
+            self.leases[lease.key] = lease
+        if limit == 5:
+            assert leases_to_create(self.listing, self.leases, self.initial) == []
+            assert {shard.shard_id for shard in self.listing if shard.is_open} <= self.reached(self.listing)
+
+    @precondition(lambda self: self.ready())
+    @rule(pick=PICK, begin=st.booleans())
+    def start(self, pick, begin):
+        lease = self.pick(self.ready(), pick)
+        if lease.key not in self.trimmed:  # of a trimmed shard nothing is read, so that has no order
+            assert not [key for key in self.started if lease.key in self.ancestors(key)], "a descendant was first"
+        existing = self.ancestors(lease.key) & self.leases.keys() - self.trimmed
+        assert all(self.leases[key].is_finished for key in existing)
+        self.started.add(lease.key)
+        if begin and lease.checkpoint.is_sentinel:
+            self.leases[lease.key] = replace(lease, checkpoint=BEGUN)
+
+    @precondition(lambda self: self.at_end())
+    @rule(pick=PICK, limit=st.integers(min_value=0, max_value=3))
+    def finish(self, pick, limit):
+        """The end of a shard, with a crash after `limit` child leases; 3 is without a crash."""
+        lease = self.pick(self.at_end(), pick)
+        children = [] if lease.key in self.trimmed else self.children(lease.key)
+        for child in child_leases(children, self.leases)[:limit]:
+            self.leases[child.key] = child
+        if limit == 3:
+            ids = tuple(child.shard_id for child in children)
+            self.leases[lease.key] = replace(self.leases[lease.key], checkpoint=SHARD_END, children=ids)
+
+    @rule()
+    def clean_up(self):
+        """KCL's rule: finished, every child has begun, and the leases of its own parents are gone."""
+        for lease in list(self.leases.values()):
+            children = [self.leases.get(child) for child in lease.children]
+            begun = children and all(c and (c.is_finished or not c.checkpoint.is_sentinel) for c in children)
+            if lease.is_finished and begun and not any(parent in self.leases for parent in lease.parents):
+                del self.leases[lease.key]
+
+    def teardown(self):
+        """Let it calm down: in the end every open shard is being read, and nothing was left out."""
+        if not self.shards:
+            return
+        for _ in range(2 * len(self.shards)):
+            self.list_shards()
+            self.sync(limit=5)
+            while self.ready():
+                self.start(pick=0, begin=True)
+            while self.at_end():
+                self.finish(pick=0, limit=3)
+        assert {shard.shard_id for shard in self.open_shards()} <= self.started
+        due = self.reached(self.existing()) if self.initial == LATEST else set(self.shards)
+        assert due - self.trimmed <= self.started
+
+    # --- what the model knows ---
+
+    def pick(self, items, number):
+        return items[number % len(items)]
+
+    def existing(self):
+        return [shard for shard in self.shards.values() if shard.shard_id not in self.trimmed]
+
+    def open_shards(self):
+        return [shard for shard in self.shards.values() if shard.is_open]
+
+    def ready(self):
+        return [
+            lease for lease in self.leases.values() if lease.key not in self.started and startable(lease, self.leases)
+        ]
+
+    def at_end(self):
+        return [
+            lease
+            for lease in self.leases.values()
+            if lease.key in self.started and not lease.is_finished and not self.shards[lease.key].is_open
+        ]
+
+    def open_shard(self, parents, low, high):
+        self.sequence += 1
+        name = f"s{len(self.shards)}"
+        parent, adjacent = (*parents, None, None)[:2]
+        self.shards[name] = Shard(name, HashKeyRange(str(low), str(high)), str(self.sequence), None, parent, adjacent)
+
+    def close(self, shard):
+        self.sequence += 1
+        self.shards[shard.shard_id] = replace(shard, ending_sequence_number=str(self.sequence))
+
+    def hash_keys(self, shard):
+        keys = shard.hash_key_range
+        return int(keys.starting_hash_key), int(keys.ending_hash_key)
+
+    def reached(self, known):
+        """What the leases lead to. A link that was trimmed before it had a lease is lost."""
+        known = {shard.shard_id for shard in known}
+        found = set(self.leases)
+        for key, shard in self.shards.items():  # parents come first
+            if key in known and found.intersection(shard.parents):
+                found.add(key)
+        return found
+
+    def children(self, key):
+        return [
+            ChildShard(child.shard_id, child.parents, child.hash_key_range)
+            for child in self.shards.values()
+            if key in child.parents
+        ]
+
+    def ancestors(self, key):
+        parents = set(self.shards[key].parents)
+        return parents.union(*(self.ancestors(parent) for parent in parents))
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(
+    max_examples=150, stateful_step_count=40, deadline=None, derandomize=True, database=None
+)

@@ -1,0 +1,434 @@
+"""One shard's subscription: every transition, what is delivered, and when the next attempt is due."""
+
+import pytest
+
+from efo.errors import (
+    AccessDeniedError,
+    GoAwayError,
+    OrderError,
+    ResourceInUseError,
+    ShardGoneError,
+    SilenceError,
+    TransportError,
+)
+from efo.model import ChildShard, HashKeyRange, Position, Record
+from efo.protocol.messages import SubscribeToShardEvent
+from efo.protocol.subscription import (
+    TRANSITIONS,
+    Cancel,
+    Closed,
+    Deliver,
+    Fail,
+    Finish,
+    Leaving,
+    Received,
+    Signal,
+    State,
+    Subscribe,
+    Subscription,
+    Timing,
+)
+
+START = Position.trim_horizon()
+CHILDREN = (ChildShard("child", ("parent",), HashKeyRange("0", "1")),)
+BROKEN = TransportError("broke")
+IN_USE = ResourceInUseError("ResourceInUseException", "wait")
+DENIED = AccessDeniedError("AccessDeniedException", "no")
+
+
+def event(*numbers, continuation=None):
+    """Records of these sequence numbers; the continuation is the last one's unless given."""
+    records = tuple(Record(str(number), 0.0, b"", "k") for number in numbers)
+    return SubscribeToShardEvent(records, 0, str(numbers[-1] if continuation is None else continuation))
+
+
+def last_event(*numbers):
+    return SubscribeToShardEvent(event(*numbers, continuation=0).records, 0, None, CHILDREN)
+
+
+def numbers(delivered):
+    return [int(record.sequence_number) for record in delivered.records]
+
+
+def subscription(position=START, random=0.5, **timing):
+    return Subscription(position, lambda: random, timing=Timing(**timing))
+
+
+def renew(machine):
+    """Let the time come for what is due, while the owner waits for events."""
+    machine.waiting(machine._due)
+    return machine.tick(machine._due)
+
+
+def in_state(state, position=START, random=0.5):
+    """A machine in this state at time 0; its live attempt (if any) is 1 and its candidate the highest number."""
+    machine = subscription(position, random)
+    if state is State.WAITING:
+        return machine
+    assert machine.tick(0.0) == [Subscribe(1, position, renewal=False)]
+    match state:
+        case State.LIVE | State.RENEWING:
+            machine.handle(Received(1, event(10)), 0.0)
+            if state is State.RENEWING:
+                renew(machine)
+        case State.ENDED:
+            machine.handle(Received(1, last_event(10)), 0.0)
+        case State.FAILED:
+            machine.handle(Closed(1, DENIED), 0.0)
+    assert machine.state is state
+    return machine
+
+
+def inputs(machine, signal):
+    """What makes this happen, of each attempt that may: the attempts that are alive are known from the outside."""
+    live = {State.LIVE: 1, State.RENEWING: 1}.get(machine.state)
+    candidate = {State.CONNECTING: 1, State.RENEWING: 2}.get(machine.state)
+    either = [attempt for attempt in (live, candidate) if attempt is not None]
+    match signal:
+        case Signal.CANDIDATE_EVENT:
+            return [Received(candidate, event(20))]
+        case Signal.LIVE_EVENT:
+            return [Received(live, event(20))]
+        case Signal.END_EVENT:
+            return [Received(attempt, last_event(20)) for attempt in either]
+        case Signal.CANDIDATE_CLOSED:
+            return [Closed(candidate, error) for error in (None, BROKEN, IN_USE)]
+        case Signal.LIVE_CLOSED:
+            return [Closed(live, error) for error in (None, BROKEN, IN_USE)]
+        case Signal.FATAL:
+            return [Closed(attempt, DENIED) for attempt in either]
+
+
+@pytest.mark.parametrize(("state", "signal"), TRANSITIONS, ids=lambda member: member.name)
+def test_every_transition_of_the_table(state, signal):
+    expected = TRANSITIONS[state, signal]
+    if signal is Signal.DUE:
+        machine = in_state(state)
+        renew(machine)
+        assert machine.state is expected
+        return
+    some = inputs(in_state(state), signal)
+    assert some
+    for happening in some:
+        machine = in_state(state)
+        machine.handle(happening, 1.0)
+        assert machine.state is expected
+
+
+@pytest.mark.parametrize("state", State)
+def test_attempts_that_are_not_alive_change_nothing(state):
+    machine = in_state(state)
+    alive = {State.CONNECTING: {1}, State.LIVE: {1}, State.RENEWING: {1, 2}}.get(state, set())
+    before = (machine.state, machine.position, machine.deadline)
+    for attempt in {0, 1, 2, 3, 99} - alive:
+        for stale in (Received(attempt, event(5, 99)), Received(attempt, last_event()), Closed(attempt, DENIED)):
+            assert machine.handle(stale, 1.0) == []
+    assert (machine.state, machine.position, machine.deadline) == before
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_tick_before_the_deadline_does_nothing(state):
+    machine = in_state(state)
+    if machine.deadline > 0:
+        assert machine.tick(min(machine.deadline - 0.001, 1e6)) == []
+        assert machine.state is state
+
+
+class TestPositions:
+    def test_the_first_attempt_is_made_at_once_and_at_the_start(self):
+        machine = subscription(Position.at("7"))
+        assert machine.deadline <= 0.0
+        assert machine.tick(0.0) == [Subscribe(1, Position.at("7"), renewal=False)]
+
+    def test_before_the_first_event_the_start_is_used_again(self):
+        machine = in_state(State.CONNECTING, Position.latest())
+        for attempt in (2, 3):
+            machine.handle(Closed(attempt - 1, BROKEN), 0.0)
+            assert machine.tick(machine.deadline) == [Subscribe(attempt, Position.latest(), renewal=False)]
+
+    @pytest.mark.parametrize("error", [None, BROKEN, GoAwayError("bye"), IN_USE])
+    def test_afterwards_it_goes_on_after_the_last_continuation(self, error):
+        machine = in_state(State.LIVE)
+        machine.handle(Received(1, event(11, continuation=15)), 1.0)
+        assert machine.handle(Closed(1, error), 2.0) == []
+        assert machine.deadline == 2.0
+        assert machine.tick(2.0) == [Subscribe(2, Position.after("15"), renewal=False)]
+
+    def test_idle_events_move_it_too(self):
+        machine = in_state(State.LIVE)
+        [delivered] = machine.handle(Received(1, event(continuation=30)), 1.0)
+        assert delivered.event.continuation_sequence_number == "30"
+        assert machine.position == Position.after("30")
+
+    @pytest.mark.parametrize(
+        ("start", "sent", "got", "position"),
+        [
+            # Sequence numbers are compared as numbers: "9" is less than "10".
+            (Position.after("9"), event(10), [10], Position.after("10")),
+            (Position.after("9"), event(continuation=9), [], Position.after("9")),
+            # A service that answers an idle shard with an older number does not take us back.
+            (Position.after("9"), event(continuation=0), [], Position.after("9")),
+            (Position.at("9"), event(9), [9], Position.after("9")),
+            (Position.after("9"), event(8, 9, 10), [10], Position.after("10")),
+        ],
+    )
+    def test_nothing_before_the_start_is_delivered(self, start, sent, got, position):
+        machine = in_state(State.CONNECTING, start)
+        [delivered] = machine.handle(Received(1, sent), 1.0)
+        assert numbers(delivered.event) == got
+        assert machine.position == position
+
+
+class TestRenewal:
+    def test_it_is_due_at_a_jittered_age(self):
+        for random, due in ((0.0, 240.0), (0.5, 262.5), (1.0, 285.0)):
+            assert in_state(State.LIVE, random=random)._due == due
+
+    def test_its_age_is_counted_from_the_acceptance_of_the_call(self):
+        machine = in_state(State.CONNECTING)
+        machine.handle(Received(1, event(10), accepted_at=70.0), 100.0)
+        assert machine._due == 70.0 + 262.5
+
+    def test_of_a_connection_that_goes_away_at_once(self):
+        machine = in_state(State.LIVE)
+        machine.waiting(9.0)
+        assert machine.handle(Leaving(1), 10.0) == []
+        assert machine.deadline == 10.0
+        assert machine.tick(10.0) == [Subscribe(2, Position.after("10"), renewal=True)]
+        sent = event(11)
+        assert machine.handle(Received(1, sent), 10.1) == [Deliver(sent, 0)]
+        assert machine.handle(Received(2, event(12)), 10.2) == [Cancel(1, "renewed"), Deliver(event(12), 0)]
+        assert machine._due == 10.2 + 262.5
+
+    def test_a_candidate_of_such_a_connection_is_renewed_when_it_lives(self):
+        machine = in_state(State.RENEWING)
+        for leaving in (2, 1):
+            assert machine.handle(Leaving(leaving), 262.5) == []
+        machine.handle(Received(2, event(11)), 263.0)
+        machine.waiting(263.0)
+        assert machine.tick(263.0) == [Subscribe(3, Position.after("11"), renewal=True)]
+        machine.handle(Received(3, event(12)), 264.0)
+        assert machine._due == 264.0 + 262.5
+
+    def test_a_renewal_that_failed_there_still_backs_off(self):
+        machine = in_state(State.RENEWING)
+        machine.handle(Leaving(1), 262.5)
+        machine.handle(Closed(2, IN_USE), 263.0)
+        assert machine._due == 268.0
+
+    def test_the_candidate_starts_after_what_was_delivered(self):
+        machine = in_state(State.LIVE)
+        machine.handle(Received(1, event(12)), 1.0)
+        assert renew(machine) == [Subscribe(2, Position.after("12"), renewal=True)]
+
+    def test_its_first_event_takes_over(self):
+        machine = in_state(State.RENEWING)
+        sent = event(11)
+        assert machine.handle(Received(2, sent, 99), 262.5) == [Cancel(1, "renewed"), Deliver(sent, 99)]
+        assert machine._due == 262.5 + 262.5
+        assert machine.handle(Received(1, event(11, 12)), 263.0) == []
+        assert machine.handle(Closed(1, IN_USE), 263.0) == []
+
+    def test_what_the_live_one_delivered_meanwhile_is_cut(self):
+        machine = in_state(State.RENEWING)
+        machine.handle(Received(1, event(11, 12)), 262.5)
+        [_, delivered] = machine.handle(Received(2, event(11, 12, 13)), 262.6)
+        assert numbers(delivered.event) == [13]
+        assert machine.position == Position.after("13")
+
+    def test_a_candidate_that_is_behind_does_not_take_the_position_back(self):
+        machine = in_state(State.RENEWING)
+        machine.handle(Received(1, event(11, 12, 13, continuation=14)), 262.5)
+        [_, delivered] = machine.handle(Received(2, event(11)), 262.6)
+        assert numbers(delivered.event) == []
+        assert delivered.event.continuation_sequence_number == "14"
+        assert machine.position == Position.after("14")
+        [delivered] = machine.handle(Received(2, event(12, 13, 15)), 262.7)
+        assert numbers(delivered.event) == [15]
+
+    def test_a_candidate_that_fails_leaves_the_live_one_alone(self):
+        machine = in_state(State.RENEWING)
+        assert machine.handle(Closed(2, BROKEN), 263.0) == []
+        machine.waiting(263.0)
+        assert machine.deadline == 263.25
+        [delivered] = machine.handle(Received(1, event(11)), 263.1)
+        assert numbers(delivered.event) == [11]
+        assert machine.tick(263.25) == [Subscribe(3, Position.after("11"), renewal=True)]
+
+    def test_one_that_fails_again_and_again_backs_off_although_the_live_one_delivers(self):
+        machine = in_state(State.RENEWING, random=1.0)
+        waits = []
+        now = machine._due
+        for attempt in range(2, 7):
+            machine.handle(Closed(attempt, BROKEN), now)
+            waits.append(machine._due - now)
+            machine.handle(Received(1, event(attempt + 10)), now)
+            now = machine._due
+            renew(machine)
+        assert waits == [0.5, 1.0, 2.0, 4.0, 8.0]
+
+    def test_when_the_live_one_dies_the_candidate_is_all_there_is(self):
+        machine = in_state(State.RENEWING)
+        assert machine.handle(Closed(1, None), 263.0) == []
+        assert machine.deadline == float("inf")
+        sent = event(11)
+        assert machine.handle(Received(2, sent), 264.0) == [Deliver(sent, 0)]
+
+
+class TestFailures:
+    def test_resource_in_use_waits_five_seconds(self):
+        machine = in_state(State.CONNECTING, random=0.0)
+        machine.handle(Closed(1, IN_USE), 100.0)
+        assert machine.deadline == 105.0
+        machine.tick(105.0)
+        machine.handle(Closed(2, IN_USE), 105.5)
+        assert machine.deadline == 110.5
+
+    def test_a_renewal_too(self):
+        machine = in_state(State.RENEWING, random=0.0)
+        machine.handle(Closed(2, IN_USE), 250.0)
+        assert machine._due == 255.0
+
+    def test_attempts_without_an_event_back_off(self):
+        machine = in_state(State.CONNECTING, random=1.0)
+        waits, now = [], 0.0
+        for attempt in range(1, 10):
+            # A clean end without an event is a failure like any other: the 200 proves nothing.
+            machine.handle(Closed(attempt, None if attempt % 2 else BROKEN), now)
+            waits.append(machine.deadline - now)
+            now = machine.deadline
+            machine.tick(now)
+        assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+
+    def test_the_first_event_starts_the_backoff_over(self):
+        machine = in_state(State.CONNECTING, random=1.0)
+        for attempt in (1, 2, 3):
+            machine.handle(Closed(attempt, BROKEN), 0.0)
+            machine.tick(100.0)
+        machine.handle(Received(4, event(10)), 100.0)
+        machine.handle(Closed(4, BROKEN), 101.0)
+        assert machine.tick(101.0) == [Subscribe(5, Position.after("10"), renewal=False)]
+        machine.handle(Closed(5, BROKEN), 101.0)
+        assert machine.deadline == 101.5
+
+    @pytest.mark.parametrize("error", [DENIED, ShardGoneError("gone")])
+    @pytest.mark.parametrize(
+        ("state", "failing", "other"),
+        [(State.CONNECTING, 1, None), (State.LIVE, 1, None), (State.RENEWING, 1, 2), (State.RENEWING, 2, 1)],
+    )
+    def test_what_trying_again_cannot_cure_is_final(self, error, state, failing, other):
+        machine = in_state(state)
+        *cancels, failed = machine.handle(Closed(failing, error), 1.0)
+        assert failed == Fail(error)
+        assert other is None or Cancel(other, "service") in cancels
+        assert machine.deadline == float("inf")
+        assert machine.tick(1e9) == []
+
+
+class TestEnd:
+    @pytest.mark.parametrize(("state", "attempt"), [(State.CONNECTING, 1), (State.LIVE, 1)])
+    def test_the_last_records_come_before_the_end(self, state, attempt):
+        machine = in_state(state)
+        [delivered, *_, finish] = machine.handle(Received(attempt, last_event(11, 12)), 1.0)
+        assert numbers(delivered.event) == [11, 12]
+        assert finish == Finish(CHILDREN)
+        assert machine.tick(1e9) == []
+
+    @pytest.mark.parametrize("attempt", [1, 2])
+    def test_either_attempt_may_bring_it(self, attempt):
+        machine = in_state(State.RENEWING)
+        machine.handle(Received(1, event(11)), 1.0)
+        [delivered, *cancels, finish] = machine.handle(Received(attempt, last_event(11, 12)), 2.0)
+        assert numbers(delivered.event) == [12]
+        assert Cancel(3 - attempt, "shard_end") in cancels
+        assert finish == Finish(CHILDREN)
+
+    def test_nothing_follows_it(self):
+        machine = in_state(State.ENDED)
+        assert machine.handle(Received(1, event(99)), 1.0) == []
+        assert machine.handle(Closed(1, None), 1.0) == []
+        assert machine.deadline == float("inf")
+
+
+class TestSilence:
+    def test_it_is_counted_from_the_beginning_of_the_wait(self):
+        machine = in_state(State.LIVE)
+        machine.waiting(200.0)  # until now the handler was busy
+        assert machine.deadline == 235.0
+        assert machine.tick(234.9) == []
+        assert machine.tick(235.0) == [Cancel(1, "silence")]
+        assert machine.state is State.WAITING
+        assert machine.tick(235.0) == [Subscribe(2, Position.after("10"), renewal=False)]
+
+    def test_every_event_puts_it_off(self):
+        machine = in_state(State.LIVE)
+        machine.waiting(0.0)
+        machine.handle(Received(1, event(continuation=11)), 30.0)
+        assert machine.deadline == 65.0
+
+    def test_while_renewing_the_candidate_stays(self):
+        machine = in_state(State.RENEWING)
+        machine.waiting(300.0)
+        assert machine.deadline == 335.0
+        assert machine.tick(335.0) == [Cancel(1, "silence")]
+        assert machine.state is State.CONNECTING
+        sent = event(11)
+        assert machine.handle(Received(2, sent), 336.0) == [Deliver(sent, 0)]
+
+    def test_without_a_live_attempt_there_is_no_silence(self):
+        machine = in_state(State.CONNECTING)
+        machine.waiting(0.0)
+        assert machine.deadline == float("inf")
+
+    def test_it_is_an_error_that_a_new_attempt_cures(self):
+        assert SilenceError.retryable
+
+
+class TestAContinuationThatGoesBack:
+    def test_what_was_delivered_comes_again_the_attempt_is_given_up_and_nothing_is_repeated(self):
+        machine = live_after(event(1, 2), event(3, 4))
+        actions = machine.handle(Received(1, event(1, 2)), 10)
+        assert actions == [Cancel(1, "protocol")]
+        assert machine.state is State.WAITING
+        (again,) = machine.tick(machine.deadline)
+        assert again == Subscribe(2, Position.after("4"), renewal=False)
+
+    def test_the_same_event_twice_is_passed_over(self):
+        machine = live_after(event(1, 2), event(3, 4))
+        (deliver,) = machine.handle(Received(1, event(3, 4)), 10)
+        assert numbers(deliver.event) == []
+        assert machine.state is State.LIVE
+
+    def test_an_event_without_records_that_came_too_early_does_no_harm(self):
+        machine = live_after(event(1, 2), event(continuation=9))
+        assert machine.handle(Received(1, event(3, 4)), 10) == [Cancel(1, "protocol")]
+        (again,) = machine.tick(machine.deadline)
+        assert again == Subscribe(2, Position.after("2"), renewal=False)
+        (deliver,) = machine.handle(Received(2, event(3, 4)), 11)
+        assert numbers(deliver.event) == [3, 4]
+
+    def test_records_that_belong_before_those_delivered_are_final(self):
+        machine = live_after(event(1, 2), event(5, 6))
+        cancel, fail = machine.handle(Received(1, event(3, 4)), 10)
+        assert cancel == Cancel(1, "service")
+        assert isinstance(fail.error, OrderError)
+        assert "records 3 to 4 came after 5" in str(fail.error)
+        assert machine.state is State.FAILED
+
+    def test_a_renewal_that_is_behind_is_no_fault(self):
+        machine = live_after(event(1, 2))
+        (candidate,) = renew(machine)
+        machine.handle(Received(1, event(3, 4, 5)), 250)
+        machine.handle(Received(candidate.attempt, event(3)), 250)
+        (deliver,) = machine.handle(Received(candidate.attempt, event(4)), 251)
+        assert numbers(deliver.event) == []
+        assert machine.state is State.LIVE
+
+
+def live_after(*events):
+    """A subscription whose first attempt has delivered these events."""
+    machine = subscription()
+    machine.tick(0)
+    for received in events:
+        machine.handle(Received(1, received), 1)
+    return machine

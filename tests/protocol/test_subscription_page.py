@@ -1,0 +1,26 @@
+"""The page about subscriptions shows the machine as it is."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def tool():
+    spec = importlib.util.spec_from_file_location("subscription_diagram", ROOT / "tools" / "subscription_diagram.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_diagram_is_of_today(tool):
+    page = tool.PAGE.read_text()
+    assert page == tool.renewed(page), "stale: run python tools/subscription_diagram.py"
+
+
+def test_a_page_without_a_place_for_it(tool):
+    with pytest.raises(ValueError, match="no place for the diagram"):
+        tool.renewed("# A page\n")

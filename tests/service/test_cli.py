@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from service.cli import call
+from service.exits import Exit
+from service.health import Health
+from service.web.app import create_app
+from service.web.server import serve
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("EFO_")]:
+        monkeypatch.delenv(name)
+
+
+def efo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "service.cli", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+COMMANDS = ["run", "pipeline", "demo", "fake", "check-config", "healthcheck", "version"]
+
+
+def test_help_lists_every_command(capsys):
+    assert call(["--help"]) == Exit.OK
+    shown = capsys.readouterr().out
+    assert [command for command in COMMANDS if f" {command} " not in shown] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command, capsys):
+    assert call([command, "--help"]) == Exit.OK
+    assert f"Example: efo {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["run", "--confg", "x"], Exit.USAGE, "--confg"),
+        (["rnu"], Exit.USAGE, "rnu"),
+        (["check-config", "--config", "no-such-file.toml"], Exit.CONFIGURATION, "no-such-file.toml"),
+        (["run", "--config", "no-such-file.toml"], Exit.CONFIGURATION, "no-such-file.toml"),
+        (["healthcheck"], Exit.CONFIGURATION, "EFO_KINESIS__STREAM"),
+    ],
+)
+def test_a_process_says_what_is_wrong_and_exits_with_its_code(arguments, code, said):
+    done = efo(*arguments)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_check_config_prints_what_the_settings_come_to(capsys, monkeypatch):
+    monkeypatch.setenv("EFO_SERVICE__PORT", "9090")
+    assert call(["check-config", "--config", str(ROOT / "config/efo.toml")]) == Exit.OK
+    shown = capsys.readouterr().out
+    assert "port = 9090" in shown
+    assert 'stream = "orders"' in shown
+    assert call(["check-config", "--config", str(ROOT / "config/efo.toml"), "--json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out)["service"]["port"] == 9090
+
+
+def test_check_config_writes_the_full_file(capsys):
+    assert call(["check-config", "--defaults"]) == Exit.OK
+    assert capsys.readouterr().out == (ROOT / "config/efo.full.toml").read_text()
+
+
+def test_the_file_may_be_named_by_the_environment(capsys, monkeypatch):
+    monkeypatch.setenv("EFO_CONFIG", str(ROOT / "config/efo.toml"))
+    assert call(["check-config"]) == Exit.OK
+    assert 'stream = "orders"' in capsys.readouterr().out
+
+
+def test_version(capsys):
+    assert call(["version", "--json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out)["efo"]
+
+
+@pytest.fixture
+async def health(nursery, monkeypatch):
+    """Serve the web side of a service that is not ready; return its Health."""
+    health = Health(stale_after=30, clock=lambda: 0.0)
+    url = await nursery.start(serve, create_app(health, None, dict), "127.0.0.1", 0)
+    monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
+    monkeypatch.setenv("EFO_SERVICE__PORT", url.rpartition(":")[2])
+    return health
+
+
+async def test_healthcheck_of_one_that_lives(health, capsys):
+    assert await trio.to_thread.run_sync(call, ["healthcheck"]) == Exit.OK
+    assert capsys.readouterr().out == "alive\n"
+
+
+async def test_healthcheck_of_one_that_is_not_ready(health, capsys):
+    assert await trio.to_thread.run_sync(call, ["healthcheck", "--ready"]) == Exit.UNAVAILABLE
+    shown = capsys.readouterr()
+    assert shown.out == "not ready\n"
+    assert "the leases were not read yet" in shown.err
+
+
+def test_healthcheck_of_one_that_is_not_there(unused_port, capsys, monkeypatch):
+    monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
+    monkeypatch.setenv("EFO_SERVICE__PORT", str(unused_port))
+    assert call(["healthcheck"]) == Exit.UNAVAILABLE
+    assert f"no answer from http://127.0.0.1:{unused_port}/livez" in capsys.readouterr().err
+
+
+@pytest.fixture
+def unused_port():
+    """Return a port that is bound and not listened on: nobody else can take it, and it refuses connections."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]

@@ -1,0 +1,100 @@
+"""The frozen values: how checkpoints are ordered, and what they refuse."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from efo.errors import ConfigurationError
+from efo.model import (
+    AT_TIMESTAMP,
+    LATEST,
+    MAX_HASH_KEY,
+    SHARD_END,
+    TRIM_HORIZON,
+    Checkpoint,
+    HashKeyRange,
+    Lease,
+    Position,
+    PositionType,
+    Record,
+    Shard,
+    checkpoint_of,
+)
+
+IN_ORDER = [
+    AT_TIMESTAMP,
+    TRIM_HORIZON,
+    LATEST,
+    Checkpoint("0"),
+    Checkpoint("9"),
+    Checkpoint("9", 1),
+    Checkpoint("10"),
+    Checkpoint("9" * 129),
+    SHARD_END,
+]
+
+
+class TestCheckpoint:
+    @pytest.mark.parametrize(("less", "more"), list(itertools.combinations(IN_ORDER, 2)), ids=str)
+    def test_the_order_is_the_kcls(self, less, more):
+        assert less < more
+        assert less <= more
+        assert more > less
+        assert more >= less
+        assert less != more
+
+    @given(st.integers(0, 10**60), st.integers(0, 9), st.integers(0, 10**60), st.integers(0, 9))
+    def test_numbers_are_compared_as_numbers(self, a, sub_a, b, sub_b):
+        assert (Checkpoint(str(a), sub_a) < Checkpoint(str(b), sub_b)) == ((a, sub_a) < (b, sub_b))
+
+    @pytest.mark.parametrize(
+        "text", ["", "x", "-1", "1.5", " 1", "1_0", "\u0663", "trim_horizon", "9" * 130, "9" * 5000]
+    )
+    def test_anything_else_is_refused(self, text):
+        with pytest.raises(ConfigurationError, match="is not a checkpoint: expected decimal digits or one of"):
+            Checkpoint(text)
+
+    def test_as_text(self):
+        assert [str(c) for c in (TRIM_HORIZON, Checkpoint("7"), Checkpoint("7", 2))] == ["TRIM_HORIZON", "7", "7/2"]
+
+    def test_sentinels(self):
+        assert [c.is_sentinel for c in IN_ORDER] == [True] * 3 + [False] * 5 + [True]
+
+    def test_of_a_record(self):
+        record = Record("7", 0.0, b"", "k", sub_sequence_number=3)
+        assert checkpoint_of(record) == Checkpoint("7", 3)
+
+
+def test_a_hash_key_range_includes_both_ends():
+    keys = HashKeyRange("100", "200")
+    assert [key in keys for key in (99, 100, 150, 200, 201)] == [False, True, True, True, False]
+    assert MAX_HASH_KEY in HashKeyRange("0", str(MAX_HASH_KEY))
+
+
+@pytest.mark.parametrize(
+    ("parent", "adjacent", "parents"),
+    [(None, None, ()), ("a", None, ("a",)), ("a", "b", ("a", "b")), (None, "b", ("b",))],
+)
+def test_a_shards_parents(parent, adjacent, parents):
+    shard = Shard("s", HashKeyRange("0", "1"), "0", None, parent, adjacent)
+    assert shard.parents == parents
+    assert shard.is_open
+
+
+def test_a_shard_with_a_last_number_is_closed():
+    assert not Shard("s", HashKeyRange("0", "1"), "0", "9").is_open
+
+
+def test_positions():
+    assert Position.trim_horizon() == Position(PositionType.TRIM_HORIZON)
+    assert Position.latest() == Position(PositionType.LATEST)
+    assert Position.at("7") == Position(PositionType.AT_SEQUENCE_NUMBER, sequence_number="7")
+    assert Position.after("7") == Position(PositionType.AFTER_SEQUENCE_NUMBER, sequence_number="7")
+    assert Position.at_timestamp(1.5) == Position(PositionType.AT_TIMESTAMP, timestamp=1.5)
+
+
+@pytest.mark.parametrize("checkpoint", IN_ORDER, ids=str)
+def test_a_lease_is_finished_at_the_shards_end_only(checkpoint):
+    assert Lease("s", checkpoint).is_finished == (checkpoint is SHARD_END)

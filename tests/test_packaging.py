@@ -1,0 +1,112 @@
+"""What is shipped: locked requirements, the wheel, the image, and what continuous integration calls."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+import zipfile
+from fnmatch import fnmatch
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
+
+
+def entries(lock: str) -> list[str]:
+    """Return the requirements of a lock file, one string each, with their hashes."""
+    text = (ROOT / "requirements" / lock).read_text().replace("\\\n", "")
+    return [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
+
+
+def pins(lock: str) -> dict[str, Version]:
+    found = (re.match(r"([A-Za-z0-9._-]+)==(\S+)", entry) for entry in entries(lock))
+    return {canonicalize_name(match[1]): Version(match[2]) for match in found if match}
+
+
+def declared(*extras: str) -> list[Requirement]:
+    project = PYPROJECT["project"]
+    texts = project["dependencies"] + [text for extra in extras for text in project["optional-dependencies"][extra]]
+    return [Requirement(text) for text in texts]
+
+
+@pytest.mark.parametrize("lock", [path.name for path in LOCKS])
+def test_every_pin_has_hashes_and_no_address(lock):
+    assert entries(lock)
+    for entry in entries(lock):
+        assert re.match(r"[A-Za-z0-9._-]+==\S+.* --hash=sha256:[0-9a-f]{64}", entry), entry
+    assert "://" not in (ROOT / "requirements" / lock).read_text()
+
+
+@pytest.mark.parametrize(
+    ("lock", "extras"), [("service.txt", ["service"]), ("dev.txt", ["service", "spark", "testing", "dev"])]
+)
+def test_the_locks_are_current(lock, extras):
+    locked = pins(lock)
+    for requirement in declared(*extras):
+        version = locked.get(canonicalize_name(requirement.name))
+        assert version, f"{requirement} is not in {lock}: run make lock"
+        assert requirement.specifier.contains(version, prereleases=True), f"{requirement}, not {version}: run make lock"
+
+
+def test_the_image_has_the_versions_that_were_tested():
+    tested = pins("dev.txt")
+    assert {name: version for name, version in pins("service.txt").items() if tested.get(name) != version} == {}
+
+
+def test_the_wheel_holds_the_packages_and_sparks_hook_and_nothing_else(tmp_path):
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path], cwd=ROOT, check=True, timeout=60
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {"efo/py.typed", "service/py.typed", "efo/model.py", "service/cli.py", "pyspark_efo.py"} <= names
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"efo", "service", "pyspark_efo.py"}
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+
+
+def copied_by_the_dockerfile() -> list[str]:
+    lines = (ROOT / "Dockerfile").read_text().splitlines()
+    copies = (shlex.split(line)[1:] for line in lines if line.startswith("COPY ") and "--from" not in line)
+    return [source for copy in copies for source in copy[:-1]]
+
+
+def test_what_the_image_copies_is_there_and_is_not_ignored():
+    patterns = (ROOT / ".dockerignore").read_text().splitlines()
+    kept = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
+    sources = copied_by_the_dockerfile()
+    assert {"efo", "service", "pyproject.toml"} <= set(sources)
+    for source in sources:
+        assert (ROOT / source).exists(), source
+        assert any(fnmatch(source, pattern) for pattern in kept), f"{source} is ignored by .dockerignore"
+
+
+def test_the_image_runs_a_command_that_exists_and_not_as_root():
+    text = (ROOT / "Dockerfile").read_text()
+    assert re.search(r"^USER [1-9]\d*:[1-9]\d*$", text, re.MULTILINE)
+    assert re.search(r'^ENTRYPOINT \["/opt/efo/bin/efo"\]$', text, re.MULTILINE)
+    assert PYPROJECT["project"]["scripts"] == {"efo": "service.cli:main"}
+
+
+def test_continuous_integration_calls_make_test():
+    run = ROOT / ".ci/run"
+    assert os.access(run, os.X_OK)
+    assert run.read_text().splitlines()[-1] == "exec make test"
+
+
+def test_make_help_names_every_target():
+    shown = subprocess.run(["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=30).stdout  # noqa: S607 - the make on PATH is the one that is meant
+    assert {line.split()[1] for line in shown.splitlines()} >= {"help", "demo", "test", "lint", "lock", "clean"}
+
+
+def test_the_wheel_brings_the_pytest_plugin():
+    assert PYPROJECT["project"]["entry-points"]["pytest11"] == {"efo": "efo.testing.plugin"}

@@ -1,0 +1,174 @@
+"""What every ControlPlane does: FakeControl in memory, and the real client, signing, against the served fake."""
+
+from __future__ import annotations
+
+import time
+
+import aiobotocore.config
+import aiobotocore.httpxsession
+import aiobotocore.session
+import pytest
+
+from efo import errors
+from efo.kinesis.aws import AwsControlPlane
+from efo.model import FanOutConsumer
+from efo.testing import Credential, FakeKinesis, FakeSettings
+
+FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
+KEY, SECRET = "AKIDCONFORMANCE", "conformance"
+SETTINGS = FakeSettings(
+    credentials={KEY: Credential(SECRET)}, consumers_per_stream=3, consumers_creating=2, retention_hours=48
+)
+
+
+class Clock:
+    """A wall clock that stands until it is set; about now, or else signatures are refused."""
+
+    def __init__(self):
+        self.now = time.time()
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+async def fake(clock):
+    async with FakeKinesis(settings=SETTINGS, clock=clock) as fake:
+        fake.create_stream("s", 2)
+        yield fake
+
+
+@pytest.fixture(params=["memory", "served"])
+async def control_of(request, fake):
+    """Return what makes the control plane of a stream."""
+    if request.param == "memory":
+        yield lambda stream: fake.kinesis(stream).control
+        return
+    config = aiobotocore.config.AioConfig(
+        http_session_cls=aiobotocore.httpxsession.HttpxSession, retries={"total_max_attempts": 1}
+    )
+    async with (
+        fake.serve() as address,
+        aiobotocore.session.get_session().create_client(
+            "kinesis",
+            region_name="us-east-1",
+            endpoint_url=address.url,
+            aws_access_key_id=KEY,
+            aws_secret_access_key=SECRET,
+            verify=str(address.ca_file),
+            config=config,
+        ) as client,
+    ):
+        yield lambda stream: AwsControlPlane(client, stream, None)
+
+
+@pytest.fixture
+def control(control_of):
+    return control_of("s")
+
+
+@pytest.fixture
+async def arn(control):
+    return (await control.describe_stream()).arn
+
+
+async def test_a_stream_is_described(control):
+    described = await control.describe_stream()
+    arn = "arn:aws:kinesis:us-east-1:123456789012:stream/s"
+    assert (described.name, described.arn, described.status, described.retention_hours) == ("s", arn, "ACTIVE", 48)
+
+
+async def test_a_stream_that_is_deleted_is_told_so_and_then_gone(control, fake, clock):
+    fake.delete_stream("s")
+    assert (await control.describe_stream()).status == "DELETING"
+    clock.now += 1
+    with pytest.raises(errors.ResourceNotFoundError) as caught:
+        await control.describe_stream()
+    assert caught.value.status == 400
+
+
+async def test_an_unknown_stream_is_not_found(control_of):
+    other = control_of("other")
+    for call in (other.describe_stream, other.list_shards):
+        with pytest.raises(errors.ResourceNotFoundError):
+            await call()
+
+
+async def test_the_shards_with_their_lineage(control, fake):
+    lower, upper = fake.split("s", FIRST, 1000)
+    child = fake.merge("s", upper, SECOND)
+    shards = {shard.shard_id: shard for shard in await control.list_shards()}
+    assert list(shards) == [FIRST, SECOND, lower, upper, child]
+    assert [shard.is_open for shard in shards.values()] == [False, False, True, False, True]
+    assert shards[lower].parents == (FIRST,)
+    assert shards[child].parents == (upper, SECOND)
+    assert (shards[lower].hash_key_range.starting_hash_key, shards[lower].hash_key_range.ending_hash_key) == (
+        "0",
+        "999",
+    )
+    assert shards[FIRST].ending_sequence_number is not None
+    assert shards[child].ending_sequence_number is None
+
+
+async def test_every_page_of_the_shards(control_of, fake):
+    fake.create_stream("wide", 2100)
+    shards = await control_of("wide").list_shards()
+    assert [shard.shard_id for shard in shards] == [f"shardId-{number:012d}" for number in range(2100)]
+
+
+async def test_a_shard_that_expired_is_not_listed(control, fake):
+    children = fake.split("s", FIRST)
+    fake.retain("s", -0.001)
+    assert [shard.shard_id for shard in await control.list_shards()] == [SECOND, *children]
+
+
+async def test_the_life_of_a_consumer(control, arn, clock):
+    registered = await control.register_consumer(arn, "c")
+    assert registered == FanOutConsumer("c", registered.arn, "CREATING")
+    assert await control.describe_consumer(arn, "c") == registered
+    clock.now += 1
+    assert (await control.describe_consumer(arn, "c")).status == "ACTIVE"
+    await control.deregister_consumer(registered.arn)
+    assert (await control.describe_consumer(arn, "c")).status == "DELETING"
+    with pytest.raises(errors.ResourceInUseError):
+        await control.register_consumer(arn, "c")
+    clock.now += 1
+    with pytest.raises(errors.ResourceNotFoundError):
+        await control.describe_consumer(arn, "c")
+    assert (await control.register_consumer(arn, "c")).arn != registered.arn
+
+
+async def test_a_consumer_is_registered_once(control, arn):
+    await control.register_consumer(arn, "c")
+    with pytest.raises(errors.ResourceInUseError, match="already exists"):
+        await control.register_consumer(arn, "c")
+
+
+async def test_too_many_consumers_are_throttled(control, arn, clock):
+    for name in "ab":
+        await control.register_consumer(arn, name)
+    with pytest.raises(errors.ThrottledError, match="being created"):
+        await control.register_consumer(arn, "c")
+    clock.now += 1
+    await control.register_consumer(arn, "c")
+    with pytest.raises(errors.ThrottledError, match="limit"):
+        await control.register_consumer(arn, "d")
+
+
+async def test_an_unknown_consumer_is_not_found(control, arn):
+    with pytest.raises(errors.ResourceNotFoundError):
+        await control.describe_consumer(arn, "c")
+    with pytest.raises(errors.ResourceNotFoundError):
+        await control.deregister_consumer(f"{arn}/consumer/c:1")
+    with pytest.raises(errors.ResourceNotFoundError):
+        await control.register_consumer(arn + "x", "c")
+
+
+async def test_a_name_that_is_none_is_refused(control, arn):
+    with pytest.raises(errors.EfoError, match="failed to satisfy constraint"):
+        await control.register_consumer(arn, "a b")

@@ -1,0 +1,126 @@
+"""The plugin as users have it: in a run of pytest of their own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def run(pytester):
+    """Run pytest on a test file in a process of its own."""
+
+    def run(text, *arguments):
+        pytester.makepyfile(textwrap.dedent(text))
+        return pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+
+    return run
+
+
+def test_a_consumer_on_trio_in_virtual_time(run):
+    done = run(
+        """
+        import pytest, trio
+        from collections import defaultdict
+        from efo import ConsumerSettings, MemoryLeaseStore, open_consumer
+        from efo.testing import When
+        from efo.testing.faults import Reset
+
+        @pytest.mark.trio
+        async def test_mine(fake_kinesis, efo_stream, efo_load, efo_faults, autojump_clock):
+            efo_faults.add(Reset(), When(nth=1))
+            expected = efo_load(500, keys=7)
+            got = defaultdict(list)
+
+            async def read(shard):
+                async for batch in shard:
+                    for record in batch.records:
+                        got[record.partition_key].append(record.data)
+                    shard.ack(batch)
+                    if sum(map(len, got.values())) == 500:
+                        consumer.stop()
+
+            settings = ConsumerSettings(application="mine", worker_id="w")
+            async with open_consumer(fake_kinesis.kinesis(efo_stream), MemoryLeaseStore(), settings) as consumer:
+                await consumer.run(read)
+            assert got == expected
+            assert len(efo_faults.fired) == 2
+        """
+    )
+    done.assert_outcomes(passed=1)
+
+
+def test_any_client_from_ordinary_tests(run):
+    done = run(
+        """
+        import botocore.session
+        import pytest
+        from efo.testing import When
+        from efo.testing.faults import Refuse
+
+        @pytest.fixture
+        def client(fake_kinesis_server, monkeypatch):
+            for name, value in fake_kinesis_server.environment.items():
+                monkeypatch.setenv(name, value)
+            return botocore.session.Session().create_client("kinesis")
+
+        def test_mine(fake_kinesis_server, client):
+            fake_kinesis_server.create_stream("orders", shards=3)
+            client.put_record(StreamName="orders", Data=b"x", PartitionKey="k")
+            assert sum(map(len, fake_kinesis_server.records("orders").values())) == 1
+            assert len(client.list_shards(StreamName="orders")["Shards"]) == 3
+            parent = fake_kinesis_server.open_shards("orders")[0]
+            assert len(fake_kinesis_server.split("orders", parent)) == 2
+
+        def test_my_retries(fake_kinesis_server, client):
+            fake_kinesis_server.create_stream("orders")
+            fake_kinesis_server.inject(Refuse(status=500), When(operation="ListShards", times=2))
+            assert len(client.list_shards(StreamName="orders")["Shards"]) == 1
+            assert len(fake_kinesis_server.fired) == 2
+
+        def test_errors_come_out(fake_kinesis_server):
+            with pytest.raises(Exception, match="ResourceNotFound"):
+                fake_kinesis_server.put("nothing", "k", b"")
+        """
+    )
+    done.assert_outcomes(passed=3)
+
+
+def test_settings_can_be_changed(run):
+    done = run(
+        """
+        import pytest
+        from efo.testing import FakeSettings
+
+        @pytest.fixture
+        def efo_fake_settings():
+            return FakeSettings(region="eu-central-1")
+
+        def test_mine(fake_kinesis_server):
+            assert ":eu-central-1:" in fake_kinesis_server.create_stream("s")
+        """
+    )
+    done.assert_outcomes(passed=1)
+
+
+def test_its_fixtures_are_listed(run):
+    shown = run("", "--fixtures").stdout.str()
+    for name in ("fake_kinesis", "fake_kinesis_server", "efo_stream", "efo_load", "efo_faults", "efo_fake_settings"):
+        assert f"\n{name} --" in shown or f"\n{name} -- " in shown, name
+
+
+def test_it_can_be_left_out(run):
+    done = run("def test_mine(fake_kinesis_server): pass", "-p", "no:efo")
+    done.assert_outcomes(errors=1)
+    assert "fixture 'fake_kinesis_server' not found" in done.stdout.str()
+
+
+def test_who_does_not_use_it_does_not_pay_for_it():
+    script = "import efo.testing.plugin, sys; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
+    assert set(done.stdout.split()) & {"trio", "h2", "msgspec", "ssl", "h11", "aiobotocore"} == set()
