@@ -1,0 +1,1 @@
+"""Clients that others wrote, held against FakeKinesis: `make witnesses`. How and why: docs/witnesses.md."""

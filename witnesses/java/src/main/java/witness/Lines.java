@@ -1,0 +1,54 @@
+package witness;
+
+import java.io.PrintStream;
+import java.nio.ByteBuffer;
+import java.util.Base64;
+import software.amazon.awssdk.protocols.jsoncore.JsonWriter;
+
+/** What the driver is told: a JSON object per line. */
+final class Lines {
+    private final PrintStream out;
+
+    Lines(PrintStream out) {
+        this.out = out;
+    }
+
+    void record(String shard, String sequence, String key, ByteBuffer data) {
+        byte[] bytes = new byte[data.remaining()];
+        data.duplicate().get(bytes);
+        say("record", "shard", shard, "sequence", sequence, "key", key, "data",
+                Base64.getEncoder().encodeToString(bytes));
+    }
+
+    /** KCL keeps the children to itself. */
+    void shardEnd(String shard) {
+        say("shard_end", "shard", shard, "children", null);
+    }
+
+    void refused(String what, String error) {
+        say("refused", "what", what, "error", error);
+    }
+
+    private void say(String kind, String... members) {
+        JsonWriter json = JsonWriter.create();
+        json.writeStartObject();
+        json.writeFieldName(kind);
+        json.writeStartObject();
+        for (int i = 0; i < members.length; i += 2) {
+            json.writeFieldName(members[i]);
+            if (members[i + 1] == null) {
+                json.writeNull();
+            } else {
+                json.writeValue(members[i + 1]);
+            }
+        }
+        json.writeEndObject();
+        json.writeEndObject();
+        byte[] line = json.getBytes();
+        synchronized (out) {
+            out.write(line, 0, line.length);
+            out.write('\n');
+            out.flush();
+        }
+    }
+}

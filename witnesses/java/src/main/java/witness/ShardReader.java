@@ -1,0 +1,47 @@
+package witness;
+
+import software.amazon.kinesis.exceptions.InvalidStateException;
+import software.amazon.kinesis.exceptions.ShutdownException;
+import software.amazon.kinesis.lifecycle.events.InitializationInput;
+import software.amazon.kinesis.lifecycle.events.LeaseLostInput;
+import software.amazon.kinesis.lifecycle.events.ProcessRecordsInput;
+import software.amazon.kinesis.lifecycle.events.ShardEndedInput;
+import software.amazon.kinesis.lifecycle.events.ShutdownRequestedInput;
+import software.amazon.kinesis.processor.ShardRecordProcessor;
+
+/** Says every record of one shard, and its end. */
+final class ShardReader implements ShardRecordProcessor {
+    private final Lines lines;
+    private String shard;
+
+    ShardReader(Lines lines) {
+        this.lines = lines;
+    }
+
+    @Override
+    public void initialize(InitializationInput input) {
+        shard = input.shardId();
+    }
+
+    @Override
+    public void processRecords(ProcessRecordsInput input) {
+        input.records()
+                .forEach(record -> lines.record(shard, record.sequenceNumber(), record.partitionKey(), record.data()));
+    }
+
+    @Override
+    public void shardEnded(ShardEndedInput input) {
+        lines.shardEnd(shard);
+        try {
+            input.checkpointer().checkpoint();
+        } catch (InvalidStateException | ShutdownException error) {
+            throw new IllegalStateException(error);
+        }
+    }
+
+    @Override
+    public void leaseLost(LeaseLostInput input) {}
+
+    @Override
+    public void shutdownRequested(ShutdownRequestedInput input) {}
+}
