@@ -60,7 +60,8 @@ COMPILE = $(UV) pip compile --quiet --universal --python-version 3.11 --generate
 lock: $(UV) ## Renew requirements/*.txt from pyproject.toml (ARGS=--upgrade for newer versions)
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) requirements/build.in -o requirements/build.txt
-	$(COMPILE) pyproject.toml --extra service --extra spark --extra testing --extra dev -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra service --extra spark --extra kafka --extra postgres --extra redis \
+		--extra testing --extra dev -o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra service -c requirements/dev.txt -o requirements/service.txt
 	$(COMPILE) requirements/witnesses.in -o requirements/witnesses.txt
 
