@@ -1,6 +1,6 @@
-"""Writes the state diagram of docs/subscription.md from the table in efo/protocol/subscription.py.
+"""Writes the state diagram of README.md and docs/subscription.md from the table in efo/protocol/subscription.py.
 
-`python tools/subscription_diagram.py` renews the page; a test fails while it is stale.
+`python tools/subscription_diagram.py` renews the pages; a test fails while one is stale.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from pathlib import Path
 
 from efo.protocol.subscription import TRANSITIONS, Signal, State
 
-PAGE = Path(__file__).parent.parent / "docs" / "subscription.md"
+ROOT = Path(__file__).parent.parent
+PAGES = (ROOT / "README.md", ROOT / "docs" / "subscription.md")
 START = "<!-- The diagram is made by tools/subscription_diagram.py. -->\n"
 END = "<!-- End of the diagram. -->\n"
 
@@ -34,13 +35,14 @@ def renewed(page: str) -> str:
     before, start, rest = page.partition(START)
     _, end, after = rest.partition(END)
     if not (start and end):
-        raise ValueError(f"{PAGE.name} has no place for the diagram between {START.strip()} and {END.strip()}")
+        raise ValueError(f"the page has no place for the diagram between {START.strip()} and {END.strip()}")
     return f"{before}{START}{diagram()}{END}{after}"
 
 
 def main() -> int:
-    """Renew the page."""
-    PAGE.write_text(renewed(PAGE.read_text()))
+    """Renew the pages."""
+    for page in PAGES:
+        page.write_text(renewed(page.read_text()))
     return 0
 
 
