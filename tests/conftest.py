@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import trio
 
 from service.spark.errors import JavaMissingError
 from service.spark.java import find_java
+from tests.servers.running import Servers
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -26,3 +29,10 @@ def same_schedule() -> None:
     """Let trio wake tasks in the same order each time: it shuffles those that are ready, by a generator of its own."""
     trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING = True
     trio._core._run._r.seed(0)
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Servers]:
+    """Real servers, which all tests of a run share."""
+    with Servers() as servers:
+        yield servers

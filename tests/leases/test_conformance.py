@@ -1,36 +1,28 @@
 """What every lease store must do: all implementations pass this file."""
 
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
+from functools import partial
 
 import pytest
 import trio
 
 from efo.errors import LeaseLostError
-from efo.leases.memory import MemoryLeaseStore
-from efo.leases.sqlite import SqliteLeaseStore
 from efo.model import LATEST, MAX_HASH_KEY, SHARD_END, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease
+from tests.leases.stores import STORES
 
 
-@asynccontextmanager
-async def memory(_path):
-    store = MemoryLeaseStore()
-    yield store, store
+@pytest.fixture(params=STORES)
+def pair(request, tmp_path, servers):
+    """Opens two ways to the same leases."""
+    kind = STORES[request.param]
+    return partial(kind.open, tmp_path, *([servers.url(kind.serve)] if kind.serve else []))
 
 
-@asynccontextmanager
-async def sqlite(path):
-    async with (
-        SqliteLeaseStore(path / "leases.db", "app", "stream") as one,
-        SqliteLeaseStore(path / "leases.db", "app", "stream") as other,
-    ):
-        yield one, other
-
-
-@pytest.fixture(params=[memory, sqlite])
-async def stores(request, tmp_path):
+@pytest.fixture
+async def stores(pair):
     """Two ways to the same leases, as two workers have them."""
-    async with request.param(tmp_path) as pair:
-        yield pair
+    async with pair() as stores:
+        yield stores
 
 
 @pytest.fixture

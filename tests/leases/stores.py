@@ -1,0 +1,46 @@
+"""Every lease store, as two workers reach it. One that adds itself to STORES has to pass test_conformance.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+
+from efo.leases.memory import MemoryLeaseStore
+from efo.leases.sqlite import SqliteLeaseStore
+from efo.leases.store import LeaseStore
+from tests.servers.running import Serve
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of store.
+
+    `open`: two ways to the same leases, which nobody else has; called with a directory of its own and, if it
+    needs a server, with that server's URL.
+    `serve`: starts the server; tests are skipped by name where it is not installed.
+    """
+
+    open: Callable[..., AbstractAsyncContextManager[tuple[LeaseStore, LeaseStore]]]
+    serve: Serve | None = None
+
+
+@asynccontextmanager
+async def memory(_path):
+    store = MemoryLeaseStore()
+    yield store, store
+
+
+@asynccontextmanager
+async def sqlite(path):
+    async with (
+        SqliteLeaseStore(path / "leases.db", "app", "stream") as one,
+        SqliteLeaseStore(path / "leases.db", "app", "stream") as other,
+    ):
+        yield one, other
+
+
+STORES = {
+    "memory": Kind(memory),
+    "sqlite": Kind(sqlite),
+}
