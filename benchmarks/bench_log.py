@@ -18,6 +18,7 @@ from pathlib import Path
 
 from efo.model import Record
 from service.relay.columns import record_batch
+from service.relay.mapping import RecordMapping
 from service.relay.partition import open_partition
 from service.relay.segments import list_segments, read_segment
 
@@ -76,7 +77,7 @@ def plain_write(path: Path, size: int) -> None:
 def schema_cost() -> dict[str, float]:
     """What it costs to keep Kafka's constant columns and not to make them up on reading."""
     batch = record_batch(
-        make_records(10_000), stream="orders", shard_id="shardId-000000000000", topic="orders", partition=0, base=0
+        make_records(10_000), RecordMapping("orders", "shardId-000000000000"), topic="orders", partition=0, base=0
     )
     constant = sum(batch.column(name).nbytes for name in ("topic", "partition", "offset", "timestampType"))
     return {

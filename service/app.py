@@ -34,6 +34,7 @@ from service.health import Health
 from service.logs import log_events, tee
 from service.observability import Telemetry
 from service.relay.log import LogSink
+from service.relay.mapping import load_extractor
 from service.relay.measured import MeasuredSink
 from service.relay.relay import relay_shard
 from service.relay.sink import Sink
@@ -168,7 +169,8 @@ def _open_leases(settings: Settings) -> SqliteLeaseStore:
 
 
 def _open_sink(settings: Settings) -> LogSink:
-    return LogSink(settings.relay.directory, settings.topic)
+    name = settings.relay.trace_extractor
+    return LogSink(settings.relay.directory, settings.topic, extract=load_extractor(name) if name else None)
 
 
 PARTS: Final = Parts(_open_kinesis, _open_leases, _open_sink, open_consumer)

@@ -152,6 +152,11 @@ class RelaySettings(Section):
     commit_records: Count = Field(10_000, description="Commit a group at this many records,")
     commit_bytes: Count = Field(4 * 1024 * 1024, description="at this many bytes of keys and values,")
     commit_milliseconds: Count = Field(50, description="or this long after its first record.")
+    trace_extractor: str | None = Field(
+        None,
+        description="Finds the records' W3C trace contexts, for their headers: a function, package.module:function.",
+        examples=["service.relay.mapping:from_tags"],
+    )
 
 
 class ServiceSettings(Section):

@@ -1,4 +1,7 @@
-"""Records to the log's columns, a whole group at once: no Python work per record beyond taking its fields."""
+"""The record mapping for whole groups, as the log's columns: no Python work per record beyond taking its fields.
+
+It makes what `RecordMapping.message` makes record by record; a test holds the two equal.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from efo.model import Record
+from service.relay.mapping import ALWAYS, HEADERS, RecordMapping, told_encryption
 from service.relay.segments import SCHEMA
 
 CREATE_TIME: Final = 0
 """Kafka's timestampType: the time was given by who made the record; here by Kinesis, when it arrived."""
 
-HEADERS: Final = (
-    "kinesis.stream",
-    "kinesis.shard",
-    "kinesis.sequence",
-    "kinesis.sub_sequence",
-    "kinesis.explicit_hash_key",
-)
-"""The headers of every record, their values in UTF-8. The last one only where it is known."""
-
 
 def record_batch(
-    records: Sequence[Record], *, stream: str, shard_id: str, topic: str, partition: int, base: int
+    records: Sequence[Record], mapping: RecordMapping, *, topic: str, partition: int, base: int
 ) -> pa.RecordBatch:
-    """Return the records as one batch of SCHEMA, with the offsets from `base` on."""
+    """Return the records as one batch of SCHEMA, with the offsets from `base` on.
+
+    Raises SinkError if the mapping's extractor fails.
+    """
     rows = len(records)
     return pa.record_batch(
         [
@@ -40,7 +38,7 @@ def record_batch(
             pa.arange(base, base + rows),
             _timestamps([record.approximate_arrival_timestamp for record in records]),
             pa.repeat(pa.scalar(CREATE_TIME, pa.int32()), rows),
-            _headers(records, stream, shard_id),
+            _headers(records, mapping),
         ],
         schema=SCHEMA,
     )
@@ -52,35 +50,58 @@ def _timestamps(seconds: list[float]) -> Any:
     return pc.multiply(milliseconds, 1000).cast(SCHEMA.field("timestamp").type)
 
 
-@lru_cache(maxsize=16)
-def _header_keys(width: int, rows: int) -> Any:
-    """Return the keys of the headers of many rows: always the same, and a fifth of the work to make."""
-    return pa.array(HEADERS[:width] * rows, pa.string())
+def _headers(records: Sequence[Record], mapping: RecordMapping) -> Any:
+    if mapping.extract is not None or any(record.tags for record in records):
+        return _any_headers(records, mapping)
+    return _fixed_headers(records, mapping)
 
 
-def _headers(records: Sequence[Record], stream: str, shard_id: str) -> Any:
+def _any_headers(records: Sequence[Record], mapping: RecordMapping) -> Any:
+    """Return headers of any names: record by record, as tags and trace contexts come."""
+    made = [mapping.headers(record) for record in records]
+    pairs = [header for headers in made for header in headers]
+    offsets = pa.array(accumulate(map(len, made), initial=0), pa.int32())
+    keys = pa.array([key for key, _ in pairs], pa.string())
+    return _lists(offsets, keys, pa.array([value for _, value in pairs], pa.binary()))
+
+
+def _fixed_headers(records: Sequence[Record], mapping: RecordMapping) -> Any:
+    """Return the headers of records that have those of HEADERS at most, which is nearly all there are."""
     rows = len(records)
-    hash_keys = [record.explicit_hash_key for record in records]
+    names = list(HEADERS[:ALWAYS])
     fields: list[list[str] | list[str | None]] = [
-        [stream] * rows,
-        [shard_id] * rows,
+        [mapping.stream] * rows,
+        [mapping.shard_id] * rows,
         [record.sequence_number for record in records],
         [str(record.sub_sequence_number) for record in records],
     ]
-    if hash_keys.count(None) < rows:
-        fields.append(hash_keys)
+    optional = ([record.explicit_hash_key for record in records], [told_encryption(record) for record in records])
+    for name, known in zip(HEADERS[ALWAYS:], optional, strict=True):
+        if known.count(None) < rows:
+            names.append(name)
+            fields.append(known)
     width = len(fields)
     flat: list[str | None] = [None] * (width * rows)
-    for place, values in enumerate(fields):
-        flat[place::width] = values
-    keys = _header_keys(width, 1 << rows.bit_length()).slice(0, width * rows)
+    for place, field in enumerate(fields):
+        flat[place::width] = field
+    keys = _header_keys(tuple(names), 1 << rows.bit_length()).slice(0, width * rows)
     values = pa.array(flat, pa.string())
     offsets = pa.arange(0, width * rows + 1, width).cast(pa.int32())
     if values.null_count:
-        known = values.is_valid()
-        keys, values = keys.filter(known), values.filter(known)
-        sizes = (width if hash_key is not None else width - 1 for hash_key in hash_keys)
+        is_known = values.is_valid()
+        keys, values = keys.filter(is_known), values.filter(is_known)
+        sizes = (width - row.count(None) for row in zip(*fields, strict=True))
         offsets = pa.array(accumulate(sizes, initial=0), pa.int32())
+    return _lists(offsets, keys, values.cast(pa.binary()))
+
+
+@lru_cache(maxsize=16)
+def _header_keys(names: tuple[str, ...], rows: int) -> Any:
+    """Return the keys of the headers of many rows: always the same, and a fifth of the work to make."""
+    return pa.array(names * rows, pa.string())
+
+
+def _lists(offsets: Any, keys: Any, values: Any) -> Any:
     header = SCHEMA.field("headers").type.value_type
-    pairs = pa.StructArray.from_arrays([keys, values.cast(pa.binary())], fields=list(header))
+    pairs = pa.StructArray.from_arrays([keys, values], fields=list(header))
     return pa.ListArray.from_arrays(offsets, pairs, type=SCHEMA.field("headers").type)

@@ -12,6 +12,7 @@ import trio
 
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
 from service.relay.errors import SinkClosedError, SinkLockedError, SinkOrderError
+from service.relay.mapping import Extractor
 from service.relay.partition import PartitionWriter, open_partition
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class LogSink:
     """Puts records into the embedded log, one topic of it, a partition per shard.
 
     `root`: the log's directory, made if need be. `clock`: wall clock, seconds since the epoch. `lock_patience`: how
-    long to wait for another writer of a partition, in seconds.
+    long to wait for another writer of a partition, in seconds. `extract`: finds trace contexts (RecordMapping).
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class LogSink:
         *,
         clock: Callable[[], float] = time.time,
         lock_patience: float = LOCK_PATIENCE,
+        extract: Extractor | None = None,
     ) -> None:
+        self._extract = extract
         self._lock_patience = lock_patience
         self._root = root
         self._topic = topic
@@ -74,7 +77,14 @@ class LogSink:
         while True:
             try:
                 return await trio.to_thread.run_sync(
-                    open_partition, self._root, self._topic, stream, shard_id, self._clock, limiter=self._threads
+                    open_partition,
+                    self._root,
+                    self._topic,
+                    stream,
+                    shard_id,
+                    self._clock,
+                    self._extract,
+                    limiter=self._threads,
                 )
             except SinkLockedError:
                 if trio.current_time() >= deadline:

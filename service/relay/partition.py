@@ -10,6 +10,7 @@ from efo.model import Checkpoint, Record, checkpoint_of
 from service.relay.catalog import allot_partition, lock, topic_directory
 from service.relay.columns import record_batch
 from service.relay.errors import LogOwnerError, SinkLockedError, os_errors
+from service.relay.mapping import Extractor, RecordMapping
 from service.relay.segments import (
     Origin,
     Segment,
@@ -35,8 +36,7 @@ class PartitionWriter:
         *,
         topic: str,
         partition: int,
-        stream: str,
-        shard_id: str,
+        mapping: RecordMapping,
         clock: Callable[[], float],
     ) -> None:
         self.directory = directory
@@ -45,8 +45,7 @@ class PartitionWriter:
         self._lock = held
         self._topic = topic
         self._partition = partition
-        self._stream = stream
-        self._shard_id = shard_id
+        self._mapping = mapping
         self._clock = clock
 
     def recover(self) -> None:
@@ -56,25 +55,20 @@ class PartitionWriter:
         if last is None:
             return
         _, origin = read_segment(last)
-        if (origin.stream, origin.shard_id) != (self._stream, self._shard_id):
+        mapping = self._mapping
+        if (origin.stream, origin.shard_id) != (mapping.stream, mapping.shard_id):
             raise LogOwnerError(
                 f"{last.path} holds records of {origin.stream}/{origin.shard_id}, and the topic's catalogue"
-                f" gives its partition to {self._stream}/{self._shard_id}: one was moved, put it back"
+                f" gives its partition to {mapping.stream}/{mapping.shard_id}: one was moved, put it back"
             )
         self.position, self.end = origin.last, last.end
 
     def append(self, records: Sequence[Record]) -> Segment:
         """Make the records durable, with the position of the last of them, in one step."""
-        batch = record_batch(
-            records,
-            stream=self._stream,
-            shard_id=self._shard_id,
-            topic=self._topic,
-            partition=self._partition,
-            base=self.end,
-        )
+        batch = record_batch(records, self._mapping, topic=self._topic, partition=self._partition, base=self.end)
         first, last = checkpoint_of(records[0]), checkpoint_of(records[-1])
-        segment = write_segment(self.directory, batch, Origin(self._stream, self._shard_id, first, last, self._clock()))
+        origin = Origin(self._mapping.stream, self._mapping.shard_id, first, last, self._clock())
+        segment = write_segment(self.directory, batch, origin)
         self.position, self.end = last, segment.end
         return segment
 
@@ -83,8 +77,10 @@ class PartitionWriter:
         self._lock.close()
 
 
-def open_partition(root: Path, topic: str, stream: str, shard_id: str, clock: Callable[[], float]) -> PartitionWriter:
-    """Open a shard's partition for writing, alone, and recover it.
+def open_partition(
+    root: Path, topic: str, stream: str, shard_id: str, clock: Callable[[], float], extract: Extractor | None = None
+) -> PartitionWriter:
+    """Open a shard's partition for writing, alone, and recover it. `extract`: see RecordMapping.
 
     Raises SinkLockedError if another writer has it, SegmentCorruptError, LogOwnerError, LogVersionError,
     SinkFullError, SinkError.
@@ -102,7 +98,12 @@ def open_partition(root: Path, topic: str, stream: str, shard_id: str, clock: Ca
                 " has not finished its last commit"
             ) from error
     writer = PartitionWriter(
-        directory, held, topic=topic, partition=number, stream=stream, shard_id=shard_id, clock=clock
+        directory,
+        held,
+        topic=topic,
+        partition=number,
+        mapping=RecordMapping(stream, shard_id, extract),
+        clock=clock,
     )
     try:
         writer.recover()

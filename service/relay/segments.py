@@ -29,6 +29,7 @@ import pyarrow.ipc
 from efo.errors import ConfigurationError
 from efo.model import Checkpoint
 from service.relay.errors import LogVersionError, SegmentCorruptError, SegmentMissingError, os_errors
+from service.relay.mapping import MAPPING_VERSION
 
 FORMAT_VERSION: Final = 1
 """Counts the changes that an older reader would misread."""
@@ -110,6 +111,7 @@ def write_segment(directory: Path, batch: pa.RecordBatch, origin: Origin) -> Seg
 def _encode(batch: pa.RecordBatch, origin: Origin) -> pa.Buffer:
     metadata = {
         "efo.format": str(FORMAT_VERSION),
+        "efo.mapping": str(MAPPING_VERSION),
         "efo.stream": origin.stream,
         "efo.shard": origin.shard_id,
         "efo.first": str(origin.first),
@@ -227,10 +229,9 @@ def read_segment(segment: Segment) -> tuple[pa.RecordBatch, Origin]:
 
 def _origin(metadata: dict[bytes, bytes], path: Path) -> Origin:
     values: dict[str, Any] = {key.decode(): value.decode() for key, value in metadata.items()}
-    if int(values["efo.format"]) > FORMAT_VERSION:
-        raise LogVersionError(
-            f"{path} has format {values['efo.format']}, this efo knows up to {FORMAT_VERSION}: upgrade efo"
-        )
+    for name, known in (("format", FORMAT_VERSION), ("mapping", MAPPING_VERSION)):
+        if (version := int(values[f"efo.{name}"])) > known:
+            raise LogVersionError(f"{path} has the {name} {version}, this efo knows up to {known}: upgrade efo")
     return Origin(
         values["efo.stream"],
         values["efo.shard"],

@@ -19,6 +19,7 @@ from service.relay.errors import (
     SinkError,
     SinkFullError,
 )
+from service.relay.mapping import RecordMapping
 from service.relay.segments import (
     SCHEMA,
     Origin,
@@ -35,7 +36,7 @@ from service.relay.segments import (
 def write(tmp_path: Path, make_records):
     def write(count: int, base: int = 0) -> Segment:
         records = make_records(count, base)
-        batch = record_batch(records, stream="s", shard_id="shard", topic="t", partition=0, base=base)
+        batch = record_batch(records, RecordMapping("s", "shard"), topic="t", partition=0, base=base)
         origin = Origin("s", "shard", checkpoint_of(records[0]), checkpoint_of(records[-1]), 1.25)
         return write_segment(tmp_path, batch, origin)
 
@@ -110,10 +111,11 @@ def with_metadata(segment: Segment, **changes: str) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def test_a_newer_format_is_refused(write) -> None:
+@pytest.mark.parametrize("name", ["format", "mapping"])
+def test_a_newer_format_is_refused(write, name) -> None:
     segment = write(3)
-    with pytest.raises(LogVersionError, match="upgrade efo"):
-        read_segment(rename(segment, with_metadata(segment, format="2"), 0, 3))
+    with pytest.raises(LogVersionError, match=f"has the {name} 2, .* upgrade efo"):
+        read_segment(rename(segment, with_metadata(segment, **{name: "2"}), 0, 3))
 
 
 @pytest.mark.parametrize("changes", [{"last": "soon"}, {"format": "one"}, {"committed_at": ""}])
