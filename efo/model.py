@@ -216,8 +216,13 @@ class Lease:
     """The right of one worker to read one shard, and how far the shard is done.
 
     `key`: the shard's id. `owner`: the worker's id, None while nobody holds it.
+    `checkpoint_owner`: during a graceful hand-off the worker that still holds the lease: it reads and checkpoints until
+    it lets go, and `owner` is the one who waits. None otherwise (KCL 3: checkpointOwner). See `holder`.
     `counter`: grows with every renewal, take and checkpoint; every write is conditional on it.
     `owner_switches`: changes of owner since the last checkpoint.
+    `pending_checkpoint`, `pending_checkpoint_state`: what a two-phase checkpoint prepared and has not yet made good,
+    and the bytes that its reader put beside it (KCL: prepareCheckpoint).
+    `throughput_kbps`: what the shard brings, in KB per second, as its holder measured it; None where nobody did.
     `parents`, `children`: shard ids; children are known once the shard's end was seen.
     `latest_at`: what the checkpoint LATEST means: the time at which the lease was created, by the service's clock, in
     seconds since the epoch. So every worker begins at the same place, whenever it comes to it (rule R4). None in rows
@@ -233,6 +238,15 @@ class Lease:
     children: tuple[str, ...] = ()
     hash_key_range: HashKeyRange | None = None
     latest_at: float | None = None
+    checkpoint_owner: str | None = None
+    pending_checkpoint: Checkpoint | None = None
+    pending_checkpoint_state: bytes | None = None
+    throughput_kbps: float | None = None
+
+    @property
+    def holder(self) -> str | None:
+        """The worker that may read and write: the owner, or during a hand-off the one before."""
+        return self.owner if self.checkpoint_owner is None else self.checkpoint_owner
 
     @property
     def is_finished(self) -> bool:

@@ -14,45 +14,55 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import trio
 
 from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
-from efo.leases import transitions
+from efo.leases.rows import Change, RowStore
 from efo.leases.sqlite_schema import prepare
 from efo.model import Checkpoint, HashKeyRange, Lease
 
 _T = TypeVar("_T")
-_Row = tuple[str, str | None, int, int, str, int, str, str, str | None, str | None, float | None]
+_Value = str | int | float | bytes | None
 
 BUSY_TIMEOUT: Final = 2.0
 """Seconds that a write waits for another process' write. A transaction here takes milliseconds."""
 
 _COLUMNS: Final = (
-    "lease_key, lease_owner, lease_counter, owner_switches_since_checkpoint, checkpoint, "
-    "checkpoint_sub_sequence_number, parent_shard_ids, child_shard_ids, starting_hash_key, ending_hash_key, "
-    "latest_at"
+    "lease_key",
+    "lease_owner",
+    "lease_counter",
+    "owner_switches_since_checkpoint",
+    "checkpoint",
+    "checkpoint_sub_sequence_number",
+    "parent_shard_ids",
+    "child_shard_ids",
+    "starting_hash_key",
+    "ending_hash_key",
+    "latest_at",
+    "checkpoint_owner",
+    "pending_checkpoint",
+    "pending_checkpoint_sub_sequence_number",
+    "pending_checkpoint_state",
+    "throughput_kbps",
 )
-_LIST: Final = f"SELECT {_COLUMNS} FROM lease WHERE application = ? AND stream = ?"  # noqa: S608 - constants
-_CREATE: Final = f"INSERT OR IGNORE INTO lease (application, stream, {_COLUMNS}) VALUES ({', '.join('?' * 13)})"  # noqa: S608 - constants
-_WRITE: Final = """
-    UPDATE lease SET lease_owner = ?, lease_counter = ?, owner_switches_since_checkpoint = ?,
-        checkpoint = ?, checkpoint_sub_sequence_number = ?
-    WHERE application = ? AND stream = ? AND lease_key = ? AND lease_counter = ?
-"""
-_WRITE_OWN: Final = _WRITE + " AND lease_owner = ?"
-_SAVE_CHILDREN: Final = "UPDATE lease SET child_shard_ids = ? WHERE application = ? AND stream = ? AND lease_key = ?"
+_NAMES: Final = ", ".join(_COLUMNS)
+_LIST: Final = f"SELECT {_NAMES} FROM lease WHERE application = ? AND stream = ?"  # noqa: S608 - constants
+_GET: Final = _LIST + " AND lease_key = ?"
+_CREATE: Final = f"INSERT OR IGNORE INTO lease (application, stream, {_NAMES}) VALUES (?, ?{', ?' * len(_COLUMNS)})"  # noqa: S608 - constants
+_WRITE: Final = (
+    f"UPDATE lease SET {', '.join(f'{name} = ?' for name in _COLUMNS)} "  # noqa: S608 - constants
+    "WHERE application = ? AND stream = ? AND lease_key = ?"
+)
 _DELETE: Final = "DELETE FROM lease WHERE application = ? AND stream = ? AND lease_key = ?"
 
 _CORRUPT_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
-class SqliteLeaseStore:
+class SqliteLeaseStore(RowStore):
     """A LeaseStore in the file `path`, made if it is not there: `async with SqliteLeaseStore(...) as store:`.
 
     One file may serve many applications and streams. Opening raises LeaseStoreUnavailableError (directory
@@ -91,52 +101,40 @@ class SqliteLeaseStore:
         rows = await self._run(lambda connection: connection.execute(_LIST, self._scope).fetchall())
         return [self._lease_of(row) for row in rows]
 
+    async def get(self, key: str) -> Lease | None:
+        """Return one lease, or None."""
+        return await self._run(lambda connection: self._read(connection, key))
+
     async def create(self, lease: Lease) -> bool:
         """Add a lease if there is none of its key; return whether it was added."""
-        return await self._change(_CREATE, (*self._scope, *_row_of(lease)))
 
-    async def take(self, lease: Lease, owner: str) -> Lease:
-        """Become the owner, conditional on the counter."""
-        return await self._write(_WRITE, lease, transitions.taken(lease, owner))
+        def insert(connection: sqlite3.Connection) -> bool:
+            with _transaction(connection):
+                return connection.execute(_CREATE, (*self._scope, *_row_of(lease))).rowcount == 1
 
-    async def renew(self, lease: Lease) -> Lease:
-        """Tell the others that we are alive, conditional on counter and owner."""
-        return await self._write(_WRITE_OWN, lease, transitions.renewed(lease), lease.owner)
-
-    async def release(self, lease: Lease) -> Lease:
-        """Give up ownership, conditional on counter and owner."""
-        return await self._write(_WRITE_OWN, lease, transitions.released(lease), lease.owner)
-
-    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
-        """Save how far the shard is done, conditional on counter and owner."""
-        return await self._write(_WRITE_OWN, lease, transitions.checkpointed(lease, checkpoint), lease.owner)
-
-    async def save_children(self, lease: Lease, children: tuple[str, ...]) -> Lease:
-        """Save the ids of the shard's children, conditional on the row's existence."""
-        if not await self._change(_SAVE_CHILDREN, (json.dumps(children), *self._scope, lease.key)):
-            raise transitions.lost(lease)
-        return replace(lease, children=children)
+        return await self._run(insert)
 
     async def delete(self, key: str) -> None:
         """Remove a lease, if it is there."""
-        await self._change(_DELETE, (*self._scope, key))
 
-    async def _write(self, statement: str, old: Lease, new: Lease, *condition: str | None) -> Lease:
-        """Write what changes in a lease, if its row is still as `old` says."""
-        values = (
-            new.owner,
-            new.counter,
-            new.owner_switches,
-            new.checkpoint.sequence_number,
-            new.checkpoint.sub_sequence_number,
-        )
-        if not await self._change(statement, (*values, *self._scope, old.key, old.counter, *condition)):
-            raise transitions.lost(old)
-        return new
+        def remove(connection: sqlite3.Connection) -> None:
+            with _transaction(connection):
+                connection.execute(_DELETE, (*self._scope, key))
 
-    async def _change(self, statement: str, parameters: Sequence[str | float | None]) -> bool:
-        """Run one statement as one transaction and return whether it changed a row."""
-        return await self._run(partial(_transaction, statement=statement, parameters=parameters))
+        await self._run(remove)
+
+    async def _write(self, key: str, change: Change) -> Lease:
+        def write(connection: sqlite3.Connection) -> Lease:
+            with _transaction(connection):
+                row = change(self._read(connection, key))
+                connection.execute(_WRITE, (*_row_of(row), *self._scope, key))
+            return row
+
+        return await self._run(write)
+
+    def _read(self, connection: sqlite3.Connection, key: str) -> Lease | None:
+        row = connection.execute(_GET, (*self._scope, key)).fetchone()
+        return None if row is None else self._lease_of(row)
 
     async def _run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Run `work` in a thread, after any other work on the connection."""
@@ -174,24 +172,30 @@ class SqliteLeaseStore:
                 "is not full, and that no other program holds the file locked"
             ) from error
 
-    def _lease_of(self, row: _Row) -> Lease:
-        key, owner, counter, switches, sequence_number, sub_sequence_number, parents, children, start, end, latest = row
+    def _lease_of(self, row: tuple[Any, ...]) -> Lease:
+        value = dict(zip(_COLUMNS, row, strict=True))
+        start, end, pending = value["starting_hash_key"], value["ending_hash_key"], value["pending_checkpoint"]
+        pending_sub = value["pending_checkpoint_sub_sequence_number"] or 0
         try:
             return Lease(
-                key,
-                Checkpoint(sequence_number, sub_sequence_number),
-                owner=owner,
-                counter=counter,
-                owner_switches=switches,
-                parents=tuple(json.loads(parents)),
-                children=tuple(json.loads(children)),
+                value["lease_key"],
+                Checkpoint(value["checkpoint"], value["checkpoint_sub_sequence_number"]),
+                owner=value["lease_owner"],
+                counter=value["lease_counter"],
+                owner_switches=value["owner_switches_since_checkpoint"],
+                parents=tuple(json.loads(value["parent_shard_ids"])),
+                children=tuple(json.loads(value["child_shard_ids"])),
                 hash_key_range=None if start is None or end is None else HashKeyRange(start, end),
-                latest_at=latest,
+                latest_at=value["latest_at"],
+                checkpoint_owner=value["checkpoint_owner"],
+                pending_checkpoint=None if pending is None else Checkpoint(pending, pending_sub),
+                pending_checkpoint_state=value["pending_checkpoint_state"],
+                throughput_kbps=value["throughput_kbps"],
             )
         except (ConfigurationError, ValueError, TypeError) as error:
             raise LeaseStoreCorruptError(
                 f"lease store {self._path}, application {self._scope[0]!r}, stream {self._scope[1]!r}, "
-                f"lease {key!r}: {error}. Correct the row or delete it"
+                f"lease {value['lease_key']!r}: {error}. Correct the row or delete it"
             ) from error
 
 
@@ -207,9 +211,9 @@ def _patiently(work: Callable[[], None]) -> None:
             time.sleep(0.01)
 
 
-def _row_of(lease: Lease) -> tuple[str | float | None, ...]:
+def _row_of(lease: Lease) -> tuple[_Value, ...]:
     """Return the values of a lease in the order of `_COLUMNS`."""
-    hash_keys = lease.hash_key_range
+    hash_keys, pending = lease.hash_key_range, lease.pending_checkpoint
     return (
         lease.key,
         lease.owner,
@@ -222,15 +226,21 @@ def _row_of(lease: Lease) -> tuple[str | float | None, ...]:
         hash_keys.starting_hash_key if hash_keys else None,
         hash_keys.ending_hash_key if hash_keys else None,
         lease.latest_at,
+        lease.checkpoint_owner,
+        pending.sequence_number if pending else None,
+        pending.sub_sequence_number if pending else None,
+        lease.pending_checkpoint_state,
+        lease.throughput_kbps,
     )
 
 
-def _transaction(connection: sqlite3.Connection, statement: str, parameters: Sequence[str | float | None]) -> bool:
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit what is done within, or nothing of it if it fails."""
     connection.execute("BEGIN IMMEDIATE")  # the write lock first: no deadlock with another process' write
     try:
-        changed = connection.execute(statement, parameters).rowcount
+        yield
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
-    return changed == 1

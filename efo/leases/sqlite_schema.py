@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from efo.errors import LeaseStoreCorruptError
 
 APPLICATION_ID: Final = int.from_bytes(b"efoL")
 """SQLite's `application_id` of a lease store: `file` and others tell files apart by it."""
-VERSION: Final = 1
-"""The table's version, in SQLite's `user_version`."""
+VERSION: Final = 2
+"""The table's version, in SQLite's `user_version`. A file of an older one is brought up to it when it is opened."""
 
 _TABLE: Final = """
     CREATE TABLE lease (
@@ -32,15 +32,32 @@ _TABLE: Final = """
         starting_hash_key TEXT,
         ending_hash_key TEXT,
         latest_at REAL,
+        checkpoint_owner TEXT,
+        pending_checkpoint TEXT,
+        pending_checkpoint_sub_sequence_number INTEGER,
+        pending_checkpoint_state BLOB,
+        throughput_kbps REAL,
         PRIMARY KEY (application, stream, lease_key)
     ) WITHOUT ROWID
 """
 
+_MIGRATIONS: Final = {
+    1: (
+        "ALTER TABLE lease ADD COLUMN checkpoint_owner TEXT",
+        "ALTER TABLE lease ADD COLUMN pending_checkpoint TEXT",
+        "ALTER TABLE lease ADD COLUMN pending_checkpoint_sub_sequence_number INTEGER",
+        "ALTER TABLE lease ADD COLUMN pending_checkpoint_state BLOB",
+        "ALTER TABLE lease ADD COLUMN throughput_kbps REAL",
+    ),
+}
+"""What makes a table of one version one of the next. Columns are only added, so that an older efo that has the file
+open goes on working: it names the columns that it knows, and takes a hand-off for a theft."""
+
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make an empty file a lease store, or check that it is one of ours and sound.
+    """Make an empty file a lease store, or check that it is one of ours and sound, and bring it up to our version.
 
-    Raises LeaseStoreCorruptError and sqlite3.Error. A file that is not ours is left as it was.
+    Raises LeaseStoreCorruptError and sqlite3.Error. A file that is not ours, or newer, is left as it was.
     """
     is_new = _is_empty(connection)
     if not is_new:
@@ -49,6 +66,22 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA synchronous = FULL")
     if is_new:
         _create(connection)
+    elif _pragma(connection, "user_version") != VERSION:
+        _migrate(connection)
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = _pragma(connection, "user_version")  # another worker may have been quicker
+        for older in range(version, VERSION):
+            for statement in _MIGRATIONS[older]:
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {older + 1}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _create(connection: sqlite3.Connection) -> None:
@@ -69,9 +102,9 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         raise LeaseStoreCorruptError(
             f"lease store {path}: this SQLite file belongs to another program. Name a file of its own for the leases"
         )
-    if (version := _pragma(connection, "user_version")) != VERSION:
+    if not 1 <= (version := _pragma(connection, "user_version")) <= VERSION:
         raise LeaseStoreCorruptError(
-            f"lease store {path}: its version is {version} and this efo knows {VERSION}. "
+            f"lease store {path}: its version is {version} and this efo knows 1 to {VERSION}. "
             "Use the efo that wrote it, or a newer one"
         )
     if (finding := _pragma(connection, "quick_check(1)")) != "ok":
@@ -83,9 +116,9 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
 
 def _is_empty(connection: sqlite3.Connection) -> bool:
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    return tables == 0 and _pragma(connection, "application_id") == 0
+    return bool(tables == 0 and _pragma(connection, "application_id") == 0)
 
 
-def _pragma(connection: sqlite3.Connection, name: str) -> object:
+def _pragma(connection: sqlite3.Connection, name: str) -> Any:
     (value,) = connection.execute(f"PRAGMA {name}").fetchone()
     return value

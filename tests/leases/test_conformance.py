@@ -1,6 +1,7 @@
 """What every lease store must do: all implementations pass this file."""
 
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -40,6 +41,10 @@ FULL = Lease(
     children=("shardId-000000000009",),
     hash_key_range=HashKeyRange("0", str(MAX_HASH_KEY)),
     latest_at=1_767_225_600.125,
+    checkpoint_owner="bob",
+    pending_checkpoint=Checkpoint("49590338271490256608559692538361571095921575989136588899", 1),
+    pending_checkpoint_state=b"\x00\xffstate",
+    throughput_kbps=1234.5,
 )
 
 
@@ -59,6 +64,15 @@ async def test_a_new_store_is_empty(store):
 async def test_every_field_comes_back(store, lease):
     await store.create(lease)
     assert await only(store) == lease
+
+
+async def test_one_lease_is_got_by_its_key(stores):
+    one, other = stores
+    await one.create(FULL)
+    await one.create(Lease("s", LATEST))
+    assert await other.get(FULL.key) == FULL
+    assert await other.get("s") == Lease("s", LATEST)
+    assert await other.get("t") is None
 
 
 async def test_create_twice_adds_once(stores):
@@ -93,6 +107,34 @@ async def test_a_change_of_owner_is_counted_until_the_next_checkpoint(store):
     assert bob == await only(store) == Lease("s", Checkpoint("7", 1), owner="bob", counter=8)
 
 
+async def test_what_a_shard_brings_is_saved_with_a_renewal_and_kept_by_the_next(store):
+    await store.create(Lease("s", LATEST, owner="ann"))
+    lease = await store.renew(await only(store), 12.25)
+    assert lease == await only(store) == Lease("s", LATEST, owner="ann", counter=1, throughput_kbps=12.25)
+    lease = await store.renew(lease)
+    assert lease == await only(store) == Lease("s", LATEST, owner="ann", counter=2, throughput_kbps=12.25)
+
+
+async def test_a_prepared_checkpoint_waits_for_the_next_one(stores):
+    one, other = stores
+    await one.create(Lease("s", Checkpoint("5"), owner="ann"))
+    lease = await one.prepare_checkpoint(await only(one), Checkpoint("7", 2), b"\x00half")
+    assert lease == Lease(
+        "s",
+        Checkpoint("5"),
+        owner="ann",
+        counter=1,
+        pending_checkpoint=Checkpoint("7", 2),
+        pending_checkpoint_state=b"\x00half",
+    )
+    assert await other.renew(await other.take(lease, "bob")) == await only(one)
+    assert (await only(one)).pending_checkpoint == Checkpoint("7", 2)  # for the next owner to know
+    lease = await other.prepare_checkpoint(await only(other), Checkpoint("8"))
+    assert (lease.pending_checkpoint, lease.pending_checkpoint_state) == (Checkpoint("8"), None)
+    lease = await other.checkpoint(lease, Checkpoint("8"))
+    assert lease == await only(one) == Lease("s", Checkpoint("8"), owner="bob", counter=5)
+
+
 async def write_renew(store, lease):
     await store.renew(lease)
 
@@ -105,6 +147,14 @@ async def write_checkpoint(store, lease):
     await store.checkpoint(lease, SHARD_END)
 
 
+async def write_prepare(store, lease):
+    await store.prepare_checkpoint(lease, Checkpoint("9"), b"x")
+
+
+async def write_request(store, lease):
+    await store.request_handoff(lease, "cid")
+
+
 async def write_take(store, lease):
     await store.take(lease, "bob")
 
@@ -113,7 +163,7 @@ async def write_children(store, lease):
     await store.save_children(lease, ("c",))
 
 
-OWNERS_WRITES = [write_renew, write_release, write_checkpoint]
+OWNERS_WRITES = [write_renew, write_release, write_checkpoint, write_prepare]
 
 
 @pytest.mark.parametrize("write", [*OWNERS_WRITES, write_take])
@@ -127,7 +177,7 @@ async def test_a_stale_counter_loses(stores, write):
     assert await only(other) == current
 
 
-@pytest.mark.parametrize("write", OWNERS_WRITES)
+@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_request])
 async def test_another_owner_loses_even_with_the_right_counter(store, write):
     await store.create(Lease("s", LATEST, owner="ann", counter=3))
     with pytest.raises(LeaseLostError):
@@ -135,7 +185,7 @@ async def test_another_owner_loses_even_with_the_right_counter(store, write):
     assert await only(store) == Lease("s", LATEST, owner="ann", counter=3)
 
 
-@pytest.mark.parametrize("write", OWNERS_WRITES)
+@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_request])
 async def test_an_unowned_lease_can_only_be_taken(store, write):
     await store.create(Lease("s", LATEST))
     with pytest.raises(LeaseLostError, match="no owner"):
@@ -143,7 +193,7 @@ async def test_an_unowned_lease_can_only_be_taken(store, write):
     assert await only(store) == Lease("s", LATEST)
 
 
-@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_take, write_children])
+@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_take, write_request, write_children])
 async def test_a_deleted_lease_is_lost_and_not_resurrected(stores, write):
     one, other = stores
     await one.create(Lease("s", LATEST, owner="ann", counter=1))
@@ -153,6 +203,130 @@ async def test_a_deleted_lease_is_lost_and_not_resurrected(stores, write):
     with pytest.raises(LeaseLostError):
         await write(one, ann)
     assert list(await one.list()) == []
+
+
+# --- the graceful hand-off ---
+
+
+@pytest.fixture
+async def asked(stores):
+    """ann holds the lease, bob has asked her for it; returned as each of them last saw it."""
+    one, other = stores
+    await one.create(Lease("s", LATEST))
+    anns = await one.take(await only(one), "ann")
+    return anns, await other.request_handoff(await only(other), "bob")
+
+
+async def test_a_request_names_the_next_owner_and_leaves_the_counter(stores, asked):
+    anns, bobs = asked
+    assert bobs == await only(stores[0]) == Lease("s", LATEST, owner="bob", counter=1, checkpoint_owner="ann")
+    assert bobs.holder == anns.holder == "ann"
+
+
+async def test_the_holder_learns_of_the_request_by_the_next_write_and_goes_on_writing(stores, asked):
+    one, other = stores
+    anns, _ = asked
+    anns = await one.renew(anns, 3.5)  # she knows nothing of it yet
+    expected = Lease("s", LATEST, owner="bob", counter=2, checkpoint_owner="ann", throughput_kbps=3.5)
+    assert anns == await only(other) == expected
+    anns = await one.prepare_checkpoint(anns, Checkpoint("7"), b"x")
+    anns = await one.checkpoint(anns, Checkpoint("7"))
+    expected = Lease("s", Checkpoint("7"), owner="bob", counter=4, checkpoint_owner="ann", throughput_kbps=3.5)
+    assert anns == await only(other) == expected
+
+
+@pytest.mark.parametrize("knows", [False, True], ids=["unseen", "seen"])
+async def test_the_holder_lets_go_and_the_next_owner_has_it(stores, asked, knows):
+    one, other = stores
+    anns, bobs = asked
+    anns = await one.release(bobs if knows else anns)
+    assert anns == await only(other) == Lease("s", LATEST, owner="bob", counter=2, owner_switches=1)
+    with pytest.raises(LeaseLostError):
+        await other.renew(bobs)  # as he saw it before: it is not yet his
+    bobs = await other.take(await only(other), "bob")
+    assert bobs == Lease("s", LATEST, owner="bob", counter=3, owner_switches=1)
+    with pytest.raises(LeaseLostError):
+        await one.checkpoint(replace(anns, owner="ann"), Checkpoint("9"))
+    assert await other.renew(bobs) == await only(one)
+
+
+async def test_the_next_owner_may_not_write_before_the_holder_has_let_go(stores, asked):
+    _, other = stores
+    _, bobs = asked
+    for write in OWNERS_WRITES:
+        with pytest.raises(LeaseLostError):
+            await write(other, replace(bobs, checkpoint_owner=None))
+    assert await only(other) == bobs
+
+
+async def test_a_forced_take_ends_the_hand_off(stores, asked):
+    one, other = stores
+    anns, bobs = asked
+    bobs = await other.take(bobs, "bob")
+    assert bobs == await only(one) == Lease("s", LATEST, owner="bob", counter=2)
+    with pytest.raises(LeaseLostError):
+        await one.checkpoint(anns, Checkpoint("9"))
+    cids = await one.take(bobs, "cid")
+    assert cids == await only(other) == Lease("s", LATEST, owner="cid", counter=3, owner_switches=1)
+
+
+async def test_a_second_request_replaces_the_first_if_it_has_seen_it(stores, asked):
+    one, other = stores
+    anns, bobs = asked
+    with pytest.raises(LeaseLostError):
+        await one.request_handoff(anns, "cid")  # asks as if there were no other request
+    assert await only(one) == bobs
+    cids = await one.request_handoff(bobs, "cid")
+    assert cids == await only(other) == Lease("s", LATEST, owner="cid", counter=1, checkpoint_owner="ann")
+    with pytest.raises(LeaseLostError):
+        await other.request_handoff(bobs, "bob")
+
+
+async def test_a_request_is_taken_back_by_one_for_the_holder(stores, asked):
+    one, other = stores
+    anns, bobs = asked
+    bobs = await other.request_handoff(bobs, "ann")
+    assert bobs == await only(one) == anns == Lease("s", LATEST, owner="ann", counter=1)
+    assert (await one.release(anns)).owner is None
+
+
+async def test_a_request_needs_no_current_counter(stores):
+    """The holder renews all the time: who asks must not have to hit upon the moment."""
+    one, other = stores
+    await one.create(Lease("s", LATEST, owner="ann", counter=1))
+    bobs = await only(other)
+    anns = await one.renew(bobs)
+    bobs = await other.request_handoff(bobs, "bob")
+    assert bobs == await only(one) == replace(anns, owner="bob", checkpoint_owner="ann")
+
+
+async def test_a_request_that_comes_too_late_changes_nothing(stores):
+    one, other = stores
+    await one.create(Lease("s", LATEST, owner="ann", counter=1))
+    old = await only(other)
+    after = await one.release(old)
+    with pytest.raises(LeaseLostError):
+        await other.request_handoff(old, "bob")
+    assert await only(other) == after
+    after = await one.take(after, "cid")
+    with pytest.raises(LeaseLostError):
+        await other.request_handoff(old, "bob")
+    assert await only(other) == after
+
+
+async def test_many_requests_have_one_winner(stores):
+    await stores[0].create(Lease("s", LATEST, owner="ann", counter=1))
+    lease = await only(stores[0])
+    won = []
+
+    async def ask(store, worker):
+        with suppress(LeaseLostError):
+            won.append(await store.request_handoff(lease, worker))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(6):
+            nursery.start_soon(ask, stores[number % 2], f"w{number}")
+    assert won == [await only(stores[1])]
 
 
 async def test_children_need_no_current_counter_and_give_none(stores):
@@ -209,7 +383,7 @@ async def test_a_race_to_create_has_one_winner(stores):
     assert sorted(created) == [False] * 5 + [True]
 
 
-@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_children])
+@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_request, write_children])
 async def test_a_cancelled_write_takes_place_whole_or_not_at_all(stores, write):
     one, other = stores
     await one.create(Lease("s", LATEST, owner="ann", counter=1))

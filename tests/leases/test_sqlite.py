@@ -13,7 +13,7 @@ from efo.errors import LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavail
 from efo.leases import sqlite as module
 from efo.leases.sqlite import SqliteLeaseStore
 from efo.leases.sqlite_schema import APPLICATION_ID, VERSION
-from efo.model import LATEST, TRIM_HORIZON, Checkpoint, Lease
+from efo.model import LATEST, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease
 
 
 @pytest.fixture
@@ -92,6 +92,44 @@ async def test_a_newer_version_is_refused(path):
         pass
     execute(path, f"PRAGMA user_version = {VERSION + 1}")
     assert f"version is {VERSION + 1}" in await refused(path, LeaseStoreCorruptError)
+
+
+FIRST_VERSION = """
+    CREATE TABLE lease (
+        application TEXT NOT NULL, stream TEXT NOT NULL, lease_key TEXT NOT NULL, lease_owner TEXT,
+        lease_counter INTEGER NOT NULL, owner_switches_since_checkpoint INTEGER NOT NULL, checkpoint TEXT NOT NULL,
+        checkpoint_sub_sequence_number INTEGER NOT NULL, parent_shard_ids TEXT NOT NULL, child_shard_ids TEXT NOT NULL,
+        starting_hash_key TEXT, ending_hash_key TEXT, latest_at REAL, PRIMARY KEY (application, stream, lease_key)
+    ) WITHOUT ROWID
+"""
+
+
+def make_first_version(path):
+    execute(
+        path,
+        FIRST_VERSION,
+        "INSERT INTO lease VALUES ('app', 'stream', 's', 'ann', 4, 1, '77', 2, '[\"p\"]', '[]', '0', '9', 1.5)",
+        f"PRAGMA application_id = {APPLICATION_ID}",
+        "PRAGMA user_version = 1",
+    )
+
+
+async def test_a_file_of_the_first_version_is_brought_up_to_ours(path):
+    make_first_version(path)
+    async with open_store(path) as store, open_store(path) as second:
+        (lease,) = await store.list()
+        assert lease == Lease("s", Checkpoint("77", 2), "ann", 4, 1, ("p",), (), HashKeyRange("0", "9"), latest_at=1.5)
+        lease = await second.prepare_checkpoint(await second.request_handoff(lease, "bob"), Checkpoint("78"), b"x")
+        assert await store.get("s") == lease
+    assert execute(path, "PRAGMA user_version") == [(VERSION,)]
+
+
+async def test_a_file_that_cannot_be_brought_up_stays_as_it_was(path):
+    make_first_version(path)
+    execute(path, "ALTER TABLE lease ADD COLUMN throughput_kbps REAL")  # so that the last step fails
+    await refused(path, LeaseStoreUnavailableError)
+    assert execute(path, "PRAGMA user_version") == [(1,)]
+    assert "checkpoint_owner" not in {name for _, name, *_ in execute(path, "PRAGMA table_info(lease)")}
 
 
 async def test_text_is_refused(path):
