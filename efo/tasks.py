@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from efo.errors import EfoError, LeaseLostError
+
+E = TypeVar("E", bound=BaseException)
 
 
 @contextmanager
@@ -21,19 +24,20 @@ def one_error() -> Iterator[None]:
         failures, rest = group.split(Exception)
         if failures is None or rest is not None:
             raise
-        leaves = list(_leaves(failures))
+        errors = list(leaves(failures))
         # A lost lease is the least of troubles: what else went wrong must not hide behind it.
-        graver = [leaf for leaf in leaves if not isinstance(leaf, LeaseLostError)] or leaves
+        graver = [leaf for leaf in errors if not isinstance(leaf, LeaseLostError)] or errors
         error = next((leaf for leaf in graver if isinstance(leaf, EfoError)), graver[0])
-        for other in leaves:
+        for other in errors:
             if other is not error:
                 error.add_note(f"at the same time: {type(other).__name__}: {other}")
         raise error from error.__cause__
 
 
-def _leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
+def leaves(group: BaseExceptionGroup[E]) -> Iterator[E]:
+    """Yield the exceptions of a group and of the groups in it."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
+            yield from leaves(error)
         else:
             yield error

@@ -9,8 +9,8 @@ import msgspec
 import trio
 
 from efo.errors import ProtocolError, SilenceError
+from efo.kinesis.answer import ResponseStream
 from efo.kinesis.client import Sign
-from efo.kinesis.http2 import ResponseStream
 from efo.kinesis.pool import ConnectionPool
 from efo.model import Position
 from efo.protocol.eventstream import Decoder

@@ -17,8 +17,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import h2.config
@@ -30,7 +29,9 @@ import trio
 from h2.errors import ErrorCodes
 
 from efo.errors import GoAwayError, NotHttp2Error, StreamResetError, TransportError
+from efo.kinesis.answer import ResponseStream
 from efo.protocol.goaway import GoAway, GoAwayFilter
+from efo.tasks import leaves
 
 STREAM_WINDOW: Final = 1024 * 1024
 """Bytes that the service may send on one stream before its reader takes them (the AWS SDKs' default)."""
@@ -39,129 +40,12 @@ CONNECTION_WINDOW: Final = 32 * 1024 * 1024
 PING_INTERVAL: Final = 20.0
 PING_DEADLINE: Final = 10.0
 _READ_SIZE: Final = 256 * 1024
-_TAKE_SIZE: Final = 64 * 1024
-"""Bytes that a reader takes at most at once: so much it holds beyond its window."""
+MOST_UNSENT: Final = 128 * 1024
+"""Bytes of ours that the peer has not taken: with more than that, nothing of what it sends is read and answered."""
 
 _STATUS: Final = re.compile("[1-9][0-9]{2}")
 
 Headers = Sequence[tuple[str, str]]
-
-
-class ResponseStream:
-    """The answer to one request, made by `Connection.request`. Whoever has it must close it.
-
-    `status` and `headers` are known once `response` has returned.
-    """
-
-    def __init__(self, connection: Connection, stream_id: int, window: int) -> None:
-        self.stream_id = stream_id
-        self.status = 0
-        self.headers: dict[str, str] = {}
-        self.request_sent = False
-        self._connection = connection
-        self._window = window
-        self._chunks: deque[bytes] = deque()
-        self._credit = 0
-        self._ended = False
-        self._error: TransportError | None = None
-        self._changed = trio.Event()
-        self._when_leaving: Callable[[], None] | None = None
-
-    def when_leaving(self, tell: Callable[[], None]) -> None:
-        """Let `tell` be called once the connection is about to go away (GOAWAY): at once where it is already."""
-        if self._connection.is_draining:
-            tell()
-        else:
-            self._when_leaving = tell
-
-    def close(self) -> None:
-        """Give the stream up: it is reset if it is still open."""
-        self._connection.give_up(self)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the peer has ended or reset the stream, or the connection is gone."""
-        return self._ended or self._error is not None
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the peer still counts the stream: it has not ended on both sides, nor failed."""
-        return self._error is None and not (self._ended and self.request_sent)
-
-    @property
-    def buffered(self) -> int:
-        """How many bytes arrived and were not taken: never more than the stream's window."""
-        return sum(map(len, self._chunks))
-
-    async def response(self) -> int:
-        """Wait for the response's headers and return the status. Raises TransportError."""
-        while not self.status:
-            await self._wait()
-        return self.status
-
-    async def receive(self) -> bytes:
-        """Take the bytes that have arrived, or wait for some; b"" at the end. Raises TransportError.
-
-        What arrived before an error is given first.
-        """
-        while not self._chunks:
-            if self._ended:
-                return b""
-            await self._wait()
-        taken = [self._chunks.popleft()]
-        size = len(taken[0])
-        while self._chunks and size + len(self._chunks[0]) <= _TAKE_SIZE:
-            taken.append(self._chunks.popleft())
-            size += len(taken[-1])
-        self._open_window(size)
-        return b"".join(taken) if len(taken) > 1 else taken[0]
-
-    def _open_window(self, size: int) -> None:
-        # Window updates in halves of the window: the peer is never stalled by a reader that keeps up, and small
-        # events do not cost a frame each.
-        self._credit += size
-        if self._credit * 2 >= self._window and not self.is_over:
-            self._connection.open_window(self, self._credit)
-            self._credit = 0
-
-    async def _wait(self) -> None:
-        if self._error is not None:
-            raise self._error
-        self._changed = trio.Event()
-        await self._changed.wait()
-
-    # What the connection tells its stream.
-
-    def got_headers(self, headers: dict[str, str]) -> None:
-        """Take the response's headers."""
-        self.headers = headers
-        self.status = int(headers[":status"])
-        self._changed.set()
-
-    def got_data(self, data: bytes, padding: int) -> None:
-        """Take data; its padding counts against the window too (RFC 9113, section 6.9.1)."""
-        if padding:
-            self._open_window(padding)
-        if data:
-            self._chunks.append(data)
-        self._changed.set()
-
-    def got_end(self) -> None:
-        """Take the end of the stream."""
-        self._ended = True
-        self._changed.set()
-
-    def got_leaving(self) -> None:
-        """Take the news that the connection goes away; the stream goes on."""
-        tell, self._when_leaving = self._when_leaving, None
-        if tell is not None:
-            tell()
-
-    def got_error(self, error: TransportError) -> None:
-        """Take the stream's failure, unless it is over already."""
-        if not self.is_over:
-            self._error = error
-        self._changed.set()
 
 
 class Connection:
@@ -189,7 +73,9 @@ class Connection:
         self._streams: dict[int, ResponseStream] = {}
         self._received = 0
         self._draining: TransportError | None = None
+        self._outgoing = bytearray()
         self._to_send = trio.Event()
+        self._sent = trio.Event()
         self._window_changed = trio.Event()
         self._heard_at = -math.inf
         self._greeted = trio.Event()
@@ -209,6 +95,11 @@ class Connection:
     def open_streams(self) -> int:
         """How many streams are open on it."""
         return len(self._streams)
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes wait for the peer to take them, for all that it has sent so far."""
+        return len(self._outgoing)
 
     @property
     def capacity(self) -> int:
@@ -242,7 +133,7 @@ class Connection:
                         self._close(self._draining or broken)
                         raise
         except* TransportError as group:
-            error = _first_leaf(group)
+            error = next(leaves(group))
         finally:
             self._close(self._draining or error)
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
@@ -318,12 +209,15 @@ class Connection:
 
     async def _write(self) -> None:
         while True:
-            data = self._h2.data_to_send()
-            if data:
+            self._outgoing += self._h2.data_to_send()
+            if size := len(self._outgoing):
                 try:
-                    await self._stream.send_all(data)
+                    await self._stream.send_all(bytes(self._outgoing))
                 except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
                     raise self._broken(error) from error
+                del self._outgoing[:size]
+                self._sent.set()
+                self._sent = trio.Event()
             else:
                 await self._to_send.wait()
                 self._to_send = trio.Event()
@@ -346,6 +240,8 @@ class Connection:
 
     async def _read(self) -> None:
         while True:
+            while len(self._outgoing) > MOST_UNSENT:
+                await self._sent.wait()
             try:
                 data = await self._stream.receive_some(_READ_SIZE)
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -375,6 +271,7 @@ class Connection:
         if self._received * 2 >= self._connection_window:
             self._h2.increment_flow_control_window(self._received)
             self._received = 0
+        self._outgoing += self._h2.data_to_send()
         self._to_send.set()
         # Who waits to send a body looks again: a window may have opened, or the stream be over.
         self._window_changed.set()
@@ -440,11 +337,3 @@ def _name(code: int) -> str:
         return ErrorCodes(code).name
     except ValueError:
         return f"error code {code}"
-
-
-def _first_leaf(group: BaseExceptionGroup[TransportError]) -> TransportError:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, TransportError)  # noqa: S101 - except* promises it
-    return error

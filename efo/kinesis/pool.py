@@ -8,8 +8,9 @@ import trio
 
 from efo.errors import EfoError, NotHttp2Error, TlsError, TransportError
 from efo.events import ConnectionClosed, ConnectionOpened, Observer, ignore
+from efo.kinesis.answer import ResponseStream
 from efo.kinesis.client import Connect
-from efo.kinesis.http2 import STREAM_WINDOW, Connection, Headers, ResponseStream
+from efo.kinesis.http2 import STREAM_WINDOW, Connection, Headers
 
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds for the whole of name look-up, TCP, TLS and the peer's SETTINGS."""

@@ -9,7 +9,7 @@ from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
 from efo.errors import GoAwayError, NotHttp2Error, StreamResetError, TransportError
-from efo.kinesis.http2 import PING_DEADLINE, PING_INTERVAL
+from efo.kinesis.http2 import MOST_UNSENT, PING_DEADLINE, PING_INTERVAL, Connection
 
 HEADERS = [(":method", "POST"), (":scheme", "https"), (":authority", "peer"), (":path", "/")]
 WINDOW = 128 * 1024
@@ -553,6 +553,44 @@ class TestTheEnd:
                 hyperframe.frame.DataFrame(99, b"a stream that nobody opened"),
             )
             peer.send_raw(b"".join(frame.serialize() for frame in frames))
+
+
+class TestAPeerThatTakesNothing:
+    """It asks for answers, by PING or SETTINGS, and never reads one."""
+
+    @pytest.mark.parametrize(
+        "frame", [hyperframe.frame.PingFrame(0, bytes(8)), hyperframe.frame.SettingsFrame(0)], ids=["PING", "SETTINGS"]
+    )
+    async def test_its_answers_are_not_held_without_bound(self, nursery, frame, autojump_clock):
+        incoming, outgoing = trio.testing.MemoryReceiveStream(), trio.testing.MemorySendStream(trio.sleep_forever)
+        connection = Connection(trio.StapledStream(outgoing, incoming), address="peer:443")
+        nursery.start_soon(connection.run)
+        incoming.put_data(hyperframe.frame.SettingsFrame(0).serialize())
+        await connection.greeted()
+        sent = 0
+        while connection.closed_by is None:
+            incoming.put_data(frame.serialize() * 1000)
+            sent += 1000 * len(frame.serialize())
+            await trio.testing.wait_all_tasks_blocked()
+            assert connection.unsent <= MOST_UNSENT + 256 * 1024
+            if sent > 4 * 1024 * 1024:
+                await trio.sleep(1)  # until PING finds that nothing is heard any more
+        assert "PING" in str(connection.closed_by)
+
+    async def test_one_that_takes_them_later_is_read_on(self, nursery, autojump_clock):
+        takes = trio.Event()
+        incoming, outgoing = trio.testing.MemoryReceiveStream(), trio.testing.MemorySendStream(takes.wait)
+        connection = Connection(trio.StapledStream(outgoing, incoming), address="peer:443")
+        nursery.start_soon(connection.run)
+        ping = hyperframe.frame.PingFrame(0, bytes(8)).serialize()
+        for _ in range(100):
+            incoming.put_data(ping * 1000)
+            await trio.testing.wait_all_tasks_blocked()
+        takes.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert connection.unsent == 0
+        answered = outgoing.get_data_nowait().count(hyperframe.frame.PingFrame(0, bytes(8), flags=["ACK"]).serialize())
+        assert answered == 100_000
 
 
 async def read_to_the_error(answer):
