@@ -1,7 +1,7 @@
 """The service: efo's consumer, relaying into a sink, with health and metrics beside it.
 
     web, signals                               outermost: they answer until the last record is safe
-      Kinesis, lease store, consumer           opened in this order, left in the reverse one
+      sink, Kinesis, lease store, consumer           opened in this order, left in the reverse one
         shards, each relayed into the sink     asked to finish by the first signal
 
 SIGTERM or SIGINT: not ready any more -> shards finish what they hold -> last commit, last checkpoint -> leases
@@ -33,11 +33,10 @@ from service.errors import UnavailableError
 from service.health import Health
 from service.logs import log_events, tee
 from service.observability import Telemetry
-from service.relay.log import LogSink
-from service.relay.mapping import load_extractor
 from service.relay.measured import MeasuredSink
 from service.relay.relay import relay_shard
 from service.relay.sink import Sink
+from service.sinks import SYSTEMS, open_sink
 from service.status import Status
 from service.version import VERSION
 from service.web.app import create_app
@@ -72,7 +71,7 @@ class Parts:
 
     open_kinesis: Callable[[KinesisSettings], AbstractAsyncContextManager[Kinesis]]
     open_leases: Callable[[Settings], AbstractAsyncContextManager[LeaseStore]]
-    open_sink: Callable[[Settings], Sink]
+    open_sink: Callable[[Settings], AbstractAsyncContextManager[Sink]]
     open_consumer: OpenConsumer
 
 
@@ -108,23 +107,31 @@ async def run(
 async def _relay(
     settings: Settings, telemetry: Telemetry, parts: Parts, health: Health, status: Status, drain: Drain
 ) -> None:
-    relay = settings.relay
-    sink = MeasuredSink(
-        parts.open_sink(settings), system="efo_log", topic=settings.topic, meter_provider=telemetry.meter_provider
-    )
-    read = partial(
-        relay_shard,
-        sink=sink,
-        commit_records=relay.commit_records,
-        commit_bytes=relay.commit_bytes,
-        commit_seconds=relay.commit_milliseconds / 1000,
-    )
-    async with parts.open_kinesis(settings.kinesis) as kinesis, parts.open_leases(settings) as leases:
+    async with (
+        parts.open_sink(settings) as sink,
+        parts.open_kinesis(settings.kinesis) as kinesis,
+        parts.open_leases(settings) as leases,
+    ):
         observer = tee(health, log_events(settings.service.log_level), _metrics(settings, telemetry, kinesis))
         async with parts.open_consumer(kinesis, leases, _consumer_settings(settings), observer) as consumer:
             status.consumer = consumer
             drain.finish_with(consumer.stop)
-            await consumer.run(read)
+            await consumer.run(_reader(settings, sink, telemetry))
+
+
+def _reader(settings: Settings, sink: Sink, telemetry: Telemetry) -> Read:
+    """Return what relays a shard into the sink, counted."""
+    relay = settings.relay
+    measured = MeasuredSink(
+        sink, system=SYSTEMS[relay.sink], topic=settings.topic, meter_provider=telemetry.meter_provider
+    )
+    return partial(
+        relay_shard,
+        sink=measured,
+        commit_records=relay.commit_records,
+        commit_bytes=relay.commit_bytes,
+        commit_seconds=relay.commit_milliseconds / 1000,
+    )
 
 
 def _metrics(settings: Settings, telemetry: Telemetry, kinesis: Kinesis) -> OtelObserver:
@@ -168,10 +175,5 @@ def _open_leases(settings: Settings) -> SqliteLeaseStore:
     return SqliteLeaseStore(path, settings.consumer.application, settings.kinesis.stream_name)
 
 
-def _open_sink(settings: Settings) -> LogSink:
-    name = settings.relay.trace_extractor
-    return LogSink(settings.relay.directory, settings.topic, extract=load_extractor(name) if name else None)
-
-
-PARTS: Final = Parts(_open_kinesis, _open_leases, _open_sink, open_consumer)
+PARTS: Final = Parts(_open_kinesis, _open_leases, open_sink, open_consumer)
 """The real ones."""

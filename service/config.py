@@ -144,14 +144,28 @@ class LeaseSettings(Section):
 
 
 class RelaySettings(Section):
-    """Where records go: the embedded log that Spark reads. The first limit reached commits a group."""
+    """Where records go. The first limit reached commits a group."""
 
-    sink: Literal["log"] = Field("log", description="log: the embedded log.")
+    sink: Literal["log", "jsonl"] = Field(
+        "log", description="log: the embedded log that Spark reads, exactly once; jsonl: JSON lines, at least once."
+    )
     directory: Path = Field(Path("var/log"), description="The log's root.")
     topic: Name | None = Field(None, description="Default: the stream's name.", examples=["orders"])
     commit_records: Count = Field(10_000, description="Commit a group at this many records,")
     commit_bytes: Count = Field(4 * 1024 * 1024, description="at this many bytes of keys and values,")
     commit_milliseconds: Count = Field(50, description="or this long after its first record.")
+    jsonl_file: Path = Field(
+        Path("-"),
+        description="The file of the lines, one per worker; - for stdout (efo's own log then goes to stderr).",
+    )
+    jsonl_encoding: Literal["base64", "utf-8"] = Field(
+        "base64", description="base64 for any bytes; utf-8 for values that can be read, others are refused."
+    )
+    dead_letters: Name | None = Field(
+        None,
+        description="A topic of the log for records that the sink refuses. Without one they stop their shard.",
+        examples=["refused"],
+    )
     trace_extractor: str | None = Field(
         None,
         description="Finds the records' W3C trace contexts, for their headers: a function, package.module:function.",
@@ -213,6 +227,12 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Let the environment win over what the file said."""
         return env_settings, init_settings
+
+    @model_validator(mode="after")
+    def _letters_apart(self) -> Settings:
+        if self.relay.dead_letters == self.topic:
+            raise ValueError(f"[relay] dead_letters {self.topic!r} is the records' own topic: choose another name")
+        return self
 
     @property
     def topic(self) -> str:

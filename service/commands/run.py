@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
 
 import structlog
@@ -13,12 +14,13 @@ from service.commands.options import ConfigFile
 from service.config_file import load
 from service.exits import code_of
 from service.observability import telemetry
+from service.sinks import writes_to_stdout
 
 
 def run(*, config: ConfigFile = None) -> None:
     """Relay a Kinesis stream into the log, until SIGTERM or Ctrl-C."""
     settings = load(config)
-    logs.configure(settings.service.log_level)
+    logs.configure(settings.service.log_level, sys.stderr if writes_to_stdout(settings.relay) else sys.stdout)
     with telemetry(settings.leases.worker_id) as measured:
         try:
             trio.run(partial(app.run, settings, measured))

@@ -45,6 +45,12 @@ class SinkOrderError(SinkError):
     error_type = "sink_order"
 
 
+class RecordRefusedError(SinkError):
+    """The sink can never take this record; nothing of its batch was taken. Where to put it is the operator's to say."""
+
+    error_type = "record_refused"
+
+
 class LogError(SinkError):
     """What stands in the log cannot be used as it is; the message says what an operator must do."""
 

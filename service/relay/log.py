@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from efo.model import Batch, Checkpoint, Record, checkpoint_of
-from service.relay.errors import SinkClosedError, SinkLockedError, SinkOrderError
+from efo.model import Batch, Checkpoint, Record
+from service.relay.errors import SinkLockedError
+from service.relay.group import OpenGroup
 from service.relay.mapping import Extractor
 from service.relay.partition import PartitionWriter, open_partition
 
@@ -101,10 +102,7 @@ class LogShardSink:
     def __init__(self, writer: PartitionWriter, threads: trio.CapacityLimiter) -> None:
         self._writer = writer
         self._threads = threads
-        self._records: list[Record] = []
-        self._bytes = 0
-        self._written = writer.position
-        self._closed = False
+        self._group = OpenGroup(writer.position)
 
     @property
     def position(self) -> Checkpoint | None:
@@ -119,38 +117,27 @@ class LogShardSink:
     @property
     def pending_records(self) -> int:
         """How many records are in the open group."""
-        return len(self._records)
+        return len(self._group.records)
 
     @property
     def pending_bytes(self) -> int:
         """How many bytes of keys (in characters) and values are in the open group."""
-        return self._bytes
+        return self._group.size
+
+    def refusal(self, record: Record) -> str | None:  # noqa: ARG002 - it takes any
+        """Return None: what Kinesis took, the log takes."""
+        return None
 
     def write(self, batch: Batch) -> None:
-        """Take a batch into the open group.
-
-        Raises SinkOrderError if the batch does not start after the last record written.
-        """
-        self._check_open()
-        if not batch.records:
-            return
-        first = checkpoint_of(batch.records[0])
-        if self._written is not None and first <= self._written:
-            raise SinkOrderError(
-                f"{batch.shard_id}: a batch starts at {first}, and {self._written} is written already:"
-                " it would be duplicated or out of order"
-            )
-        self._written = checkpoint_of(batch.records[-1])
-        self._records += batch.records
-        self._bytes += sum(len(record.data) + len(record.partition_key) for record in batch.records)
+        """Take a batch into the open group. Raises SinkOrderError, SinkClosedError."""
+        self._group.add(batch)
 
     async def commit(self) -> None:
         """Make the open group durable. The next group may be written meanwhile; one commit at a time.
 
         Raises SinkFullError, SinkError.
         """
-        self._check_open()
-        records, self._records, self._bytes = self._records, [], 0
+        records = self._group.take()
         if not records:
             return
         try:
@@ -160,12 +147,7 @@ class LogShardSink:
             raise
 
     def close(self) -> None:
-        """Give the partition free. What was not committed is dropped: it was not acked either."""
-        if not self._closed:
-            self._closed = True
-            self._records = []
+        """Give the partition free."""
+        if not self._group.is_closed:
+            self._group.close()
             self._writer.close()
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise SinkClosedError("this way into the log is closed: open the shard's sink again")

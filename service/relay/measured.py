@@ -10,7 +10,7 @@ from opentelemetry.metrics import Counter, MeterProvider
 
 from efo.errors import EfoError
 from efo.instruments import SCHEMA_URL
-from efo.model import Batch, Checkpoint
+from efo.model import Batch, Checkpoint, Record
 from service.relay.sink import ShardSink, Sink
 
 NAME: Final = "messaging.client.sent.messages"
@@ -61,6 +61,9 @@ class _MeasuredShardSink:
     @property
     def pending_bytes(self) -> int:
         return self._sink.pending_bytes
+
+    def refusal(self, record: Record) -> str | None:
+        return self._sink.refusal(record)
 
     def write(self, batch: Batch) -> None:
         self._sink.write(batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 
 import httpx2
@@ -78,7 +78,7 @@ class World:
 
     @property
     def parts(self) -> Parts:
-        return Parts(self.open_kinesis, self.open_leases, lambda _settings: self, self.open_consumer)
+        return Parts(self.open_kinesis, self.open_leases, lambda _settings: nullcontext(self), self.open_consumer)
 
     @asynccontextmanager
     async def part(self, name, value):

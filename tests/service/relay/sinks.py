@@ -1,0 +1,83 @@
+"""Every sink, as the relay opens it. One that adds itself to SINKS has to pass test_conformance.py."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from service.relay.dead_letter import DeadLetterSink
+from service.relay.jsonlines import open_json_lines
+from service.relay.log import LogSink
+from service.relay.mapping import Header, Message
+from service.relay.segments import list_segments, read_segment
+from service.relay.sink import Sink
+from tests.servers.running import Serve
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of sink.
+
+    `open`: the sink, called with a directory that nobody else has and, if it needs a server, with that server's URL.
+    Called twice with the same, it is two workers at the same place.
+    `read`: all that it keeps of a shard, in order; called with the same, and the shard's id. Not a coroutine.
+    `owns_position`: it keeps the shards' positions, so that nothing comes twice.
+    `fences`: a second writer of a shard stops the first, or is kept out by it.
+    """
+
+    open: Callable[..., AbstractAsyncContextManager[Sink]]
+    read: Callable[..., list[Message]]
+    owns_position: bool
+    fences: bool
+    serve: Serve | None = None
+
+
+@asynccontextmanager
+async def log(path: Path):
+    yield LogSink(path / "log", "topic", lock_patience=0)
+
+
+def read_log(path: Path, shard_id: str, topic: str = "topic") -> list[Message]:
+    messages = []
+    for directory in (path / "log" / topic).glob("[0-9]*"):
+        for segment in list_segments(directory):
+            batch, origin = read_segment(segment)
+            if origin.shard_id == shard_id:
+                messages += [_message(row) for row in batch.to_pylist()]
+    return messages
+
+
+def _message(row) -> Message:
+    headers: list[Header] = [(header["key"], header["value"]) for header in row["headers"]]
+    return Message(row["key"], row["value"], round(row["timestamp"].timestamp() * 1000), headers)
+
+
+def json_lines(path: Path):
+    return open_json_lines(path / "lines.jsonl")
+
+
+def read_lines(path: Path, shard_id: str) -> list[Message]:
+    messages = []
+    for line in map(json.loads, (path / "lines.jsonl").read_text().splitlines()):
+        headers = [(name, None if value is None else value.encode()) for name, value in line["headers"]]
+        if ("kinesis.shard", shard_id.encode()) in headers:
+            value = base64.b64decode(line["value"])
+            messages.append(Message(line["key"].encode(), value, line["timestamp"], headers))
+    return messages
+
+
+@asynccontextmanager
+async def with_dead_letters(path: Path):
+    letters = LogSink(path / "log", "refused", lock_patience=0)
+    yield DeadLetterSink(LogSink(path / "log", "topic", lock_patience=0), letters, lambda *_: None)
+
+
+SINKS = {
+    "log": Kind(log, read_log, owns_position=True, fences=True),
+    "json lines": Kind(json_lines, read_lines, owns_position=False, fences=True),
+    "dead letters": Kind(with_dead_letters, read_log, owns_position=True, fences=True),
+}

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from efo.errors import ConfigurationError
+from efo.model import Batch, Record
+from service.config import Settings
+from service.sinks import SYSTEMS, open_sink, writes_to_stdout
+from tests.service.relay.sinks import read_log
+
+STREAM, SHARD = "orders", "shardId-000000000000"
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+BATCH = Batch(
+    SHARD, (Record("1", 1.0, b"a", "k", tags=(("traceparent", TRACE),)), Record("2", 1.0, b"\xff", "k")), "3", 0, 0
+)
+
+
+def settings(path, **relay) -> Settings:
+    return Settings(
+        kinesis={"stream": STREAM},
+        relay={
+            "directory": path / "log",
+            "jsonl_file": path / "lines",
+            "trace_extractor": "service.relay.mapping:from_tags",
+            **relay,
+        },
+    )
+
+
+async def put(chosen: Settings) -> None:
+    async with open_sink(chosen) as sink, sink.open(STREAM, SHARD) as shard:
+        shard.write(BATCH)
+        await shard.commit()
+
+
+async def test_the_log_is_the_default(tmp_path) -> None:
+    await put(settings(tmp_path))
+    first, second = read_log(tmp_path, SHARD, STREAM)
+    assert (first.value, second.value) == (b"a", b"\xff")
+    assert ("traceparent", TRACE.encode()) in first.headers
+
+
+async def test_json_lines_with_letters_in_the_log(tmp_path) -> None:
+    await put(settings(tmp_path, sink="jsonl", jsonl_encoding="utf-8", dead_letters="refused"))
+    (line,) = map(json.loads, (tmp_path / "lines").read_text().splitlines())
+    assert line["value"] == "a"
+    assert ["traceparent", TRACE] in line["headers"]
+    (letter,) = read_log(tmp_path, SHARD, "refused")
+    assert letter.value == b"\xff"
+
+
+async def test_an_extractor_that_is_not_there_is_said_before_anything_is_opened(tmp_path) -> None:
+    with pytest.raises(ConfigurationError, match="trace_extractor"):
+        async with open_sink(settings(tmp_path, trace_extractor="nothing:at_all")):
+            pass
+
+
+def test_letters_have_a_topic_of_their_own(tmp_path) -> None:
+    with pytest.raises(ValidationError, match="choose another name"):
+        settings(tmp_path, dead_letters=STREAM)
+
+
+def test_stdout_is_for_records_alone(tmp_path) -> None:
+    assert writes_to_stdout(settings(tmp_path, sink="jsonl", jsonl_file="-").relay)
+    assert not writes_to_stdout(settings(tmp_path, sink="jsonl").relay)
+    assert not writes_to_stdout(settings(tmp_path).relay)
+
+
+def test_every_sink_has_a_name_in_metrics() -> None:
+    kinds = Settings.model_fields["relay"].annotation.model_fields["sink"].annotation.__args__
+    assert set(kinds) <= set(SYSTEMS)
