@@ -19,6 +19,8 @@ pytestmark = pytest.mark.e2e
 
 README = Path(__file__).parents[2] / "README.md"
 LONGEST = 15
+PATIENCE = 180.0
+"""Seconds after which the example hangs: it needs three."""
 
 
 def example() -> str:
@@ -47,13 +49,20 @@ async def test_it_prints_what_was_put(tmp_path: Path) -> None:
                 "PYTHONUNBUFFERED": "1",
             }
             process = await trio.lowlevel.open_process(
-                [sys.executable, "-c", example()], cwd=tmp_path, env=environment, stdout=subprocess.PIPE
+                [sys.executable, "-X", "faulthandler", "-c", example()],
+                cwd=tmp_path,
+                env=environment,
+                stdout=subprocess.PIPE,
             )
-            with trio.fail_after(60):
-                output = b""
+            output = b""
+            with trio.move_on_after(PATIENCE) as scope:
                 async with process.stdout:
                     while output.count(b"\n") < 20 and (chunk := await process.stdout.receive_some()):
                         output += chunk
                     process.send_signal(signal.SIGINT)
                 await process.wait()
+            if process.returncode is None:
+                process.send_signal(signal.SIGABRT)  # it writes down where it was
+                await process.wait()
+    assert not scope.cancelled_caught, f"after {output!r} it neither went on nor ended"
     assert sorted(output.decode().splitlines()) == sorted(f"customer-{n} b'order {n}'" for n in range(20))

@@ -23,7 +23,7 @@ from service.exits import Exit
 
 pytestmark = pytest.mark.e2e
 
-PATIENCE = 60.0
+PATIENCE = 180.0
 """Seconds after which a process that does not do what is waited for has failed."""
 
 
