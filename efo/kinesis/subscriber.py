@@ -42,7 +42,6 @@ from efo.protocol.subscription import (
     Input,
     Leaving,
     Received,
-    State,
     Subscribe,
     Subscription,
     Timing,
@@ -178,7 +177,7 @@ class ShardSubscription:
             outcome, reason = error, end_reason(error)
             if attempt.scope.cancel_called:
                 reason = attempt.reason  # who cancelled it has found out first
-            elif isinstance(error, ResourceInUseError) and self._machine.state is State.RENEWING:
+            elif isinstance(error, ResourceInUseError) and self._machine.is_being_replaced(subscribe.attempt):
                 reason = "renewed"  # our own candidate took over, and the service says so before its first event
         finally:
             # Without a reason of its own the call was cancelled, and the attempt knows why.

@@ -235,6 +235,10 @@ class Subscription:
             case _:
                 return float("inf")
 
+    def is_being_replaced(self, attempt: int) -> bool:
+        """Tell whether this attempt is the live one, with a candidate on its way."""
+        return self.state is State.RENEWING and attempt == self._live
+
     def waiting(self, now: float) -> None:
         """Take note that the owner begins to wait for input: the silence is counted from now (R8)."""
         self._silent_at = now + self.timing.silence

@@ -288,6 +288,22 @@ class TestFailures:
         await trio.testing.wait_all_tasks_blocked()
         assert reasons(told) == ["renewed"]
 
+    async def test_a_renewal_that_is_refused_in_its_stream_is_not_told_as_a_take_over(
+        self, subscribe, told, autojump_clock
+    ):
+        """The call is accepted, and then the service says that it keeps the live subscription."""
+        steady = [step for n in range(80) for step in (event(n), 5)]
+        service = Service(steady, [IN_USE])
+        assert await take(subscribe(service, renew_from=240, renew_to=240), 50) == [[n] for n in range(50)]
+        assert [at for at, _ in service.calls] == [0.0, 240.0]
+        assert reasons(told) == ["service"]
+
+    async def test_a_take_over_that_the_live_stream_tells_first_is_one(self, subscribe, told, autojump_clock):
+        service = Service([event(1), 250, IN_USE], [20, event(2)])
+        subscription = subscribe(service, renew_from=240, renew_to=240, silence=1000)
+        assert await take(subscription, 2) == [[1], [2]]
+        assert reasons(told) == ["renewed"]
+
     @pytest.mark.parametrize("is_waiting", [True, False])
     async def test_a_connection_that_goes_away_is_left_at_once(
         self, subscribe, nursery, told, is_waiting, autojump_clock
