@@ -7,9 +7,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 
 from efo.leases.memory import MemoryLeaseStore
+from efo.leases.postgres import PostgresLeaseStore
 from efo.leases.sqlite import SqliteLeaseStore
 from efo.leases.store import LeaseStore
+from tests.servers.postgres import serve_postgres
 from tests.servers.running import Serve
+
+PATIENCE = 60.0
+"""Seconds that a call to a server may take: long, for a machine that has much else to do."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,17 @@ async def sqlite(path):
         yield one, other
 
 
+@asynccontextmanager
+async def postgres(path, url):
+    async with (
+        PostgresLeaseStore(url, str(path), "stream", timeout=PATIENCE) as one,
+        PostgresLeaseStore(url, str(path), "stream", timeout=PATIENCE) as other,
+    ):
+        yield one, other
+
+
 STORES = {
     "memory": Kind(memory),
     "sqlite": Kind(sqlite),
+    "postgres": Kind(postgres, serve_postgres),
 }

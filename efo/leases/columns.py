@@ -1,0 +1,81 @@
+"""A lease as named columns: how every store that keeps rows of its own names and types them.
+
+Names and values are those of KCL's lease table, so that leases can go over to it and back.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import msgspec
+
+from efo.model import Checkpoint, HashKeyRange, Lease
+
+
+class Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The values of one lease. `msgspec.convert` and the decoders check the types of what was stored."""
+
+    lease_key: str
+    lease_owner: str | None
+    lease_counter: int
+    owner_switches_since_checkpoint: int
+    checkpoint: str
+    checkpoint_sub_sequence_number: int
+    parent_shard_ids: tuple[str, ...]
+    child_shard_ids: tuple[str, ...]
+    starting_hash_key: str | None
+    ending_hash_key: str | None
+    latest_at: float | None
+    checkpoint_owner: str | None
+    pending_checkpoint: str | None
+    pending_checkpoint_sub_sequence_number: int | None
+    pending_checkpoint_state: bytes | None
+    throughput_kbps: float | None
+
+    @classmethod
+    def of(cls, lease: Lease) -> Self:
+        """Return the columns of a lease."""
+        hash_keys, pending = lease.hash_key_range, lease.pending_checkpoint
+        return cls(
+            lease_key=lease.key,
+            lease_owner=lease.owner,
+            lease_counter=lease.counter,
+            owner_switches_since_checkpoint=lease.owner_switches,
+            checkpoint=lease.checkpoint.sequence_number,
+            checkpoint_sub_sequence_number=lease.checkpoint.sub_sequence_number,
+            parent_shard_ids=lease.parents,
+            child_shard_ids=lease.children,
+            starting_hash_key=hash_keys.starting_hash_key if hash_keys else None,
+            ending_hash_key=hash_keys.ending_hash_key if hash_keys else None,
+            latest_at=lease.latest_at,
+            checkpoint_owner=lease.checkpoint_owner,
+            pending_checkpoint=pending.sequence_number if pending else None,
+            pending_checkpoint_sub_sequence_number=pending.sub_sequence_number if pending else None,
+            pending_checkpoint_state=lease.pending_checkpoint_state,
+            throughput_kbps=lease.throughput_kbps,
+        )
+
+    def lease(self) -> Lease:
+        """Return the lease of these columns. Raises ConfigurationError for a checkpoint that is none."""
+        start, end, pending = self.starting_hash_key, self.ending_hash_key, self.pending_checkpoint
+        return Lease(
+            self.lease_key,
+            Checkpoint(self.checkpoint, self.checkpoint_sub_sequence_number),
+            owner=self.lease_owner,
+            counter=self.lease_counter,
+            owner_switches=self.owner_switches_since_checkpoint,
+            parents=self.parent_shard_ids,
+            children=self.child_shard_ids,
+            hash_key_range=None if start is None or end is None else HashKeyRange(start, end),
+            latest_at=self.latest_at,
+            checkpoint_owner=self.checkpoint_owner,
+            pending_checkpoint=(
+                None if pending is None else Checkpoint(pending, self.pending_checkpoint_sub_sequence_number or 0)
+            ),
+            pending_checkpoint_state=self.pending_checkpoint_state,
+            throughput_kbps=self.throughput_kbps,
+        )
+
+
+NAMES = Columns.__struct_fields__
+"""The columns' names, in their order."""
