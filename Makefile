@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test bench-core bench-fake witnesses lint format lock clean
+.PHONY: help demo test bench-core bench-fake fuzz witnesses dynamodb-local ministack lint format lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -37,10 +37,24 @@ bench-core: $(READY) ## Measure renewal, back-pressure and the data path; some m
 bench-fake: $(READY) ## Measure what the fake gives under load, and what it costs (ARGS="--help" for options)
 	@$(BIN)/python -m benchmarks.bench_fake $(ARGS)
 
+# Coverage-guided: atheris has wheels for CPython 3.11 to 3.13 on Linux for x86-64. Not part of `test`, which feeds the
+# same properties by Hypothesis.
+FUZZ := .tools/fuzz
+SECONDS ?= 60
+fuzz: $(FUZZ)/.ready ## Fuzz what reads foreign bytes, SECONDS=60 for each target (ARGS="http2", ARGS="--help")
+	@$(FUZZ)/bin/python -m fuzz --seconds $(SECONDS) $(ARGS)
+
 # Clients that others wrote, against the fake. Needs, each for its own: Java 17 and Maven, Go, Node. Not part of `test`.
 WITNESSES := .tools/witnesses/python-venv
 witnesses: $(READY) $(WITNESSES)/.ready ## Let boto3, KCL and the SDKs of Go and JavaScript read the fake (ARGS="boto3")
 	@$(BIN)/python -m witnesses $(ARGS)
+
+# The servers that the tests of the DynamoDB lease store run against; without them these are skipped by name.
+DYNAMODB_LOCAL := .tools/dynamodb-local
+MINISTACK := .tools/ministack
+dynamodb-local: $(DYNAMODB_LOCAL)/.ready ## Fetch DynamoDB Local, for tests (needs a JDK and Maven)
+
+ministack: $(MINISTACK)/.ready ## Fetch MiniStack, for tests
 
 lint: $(READY) ## Check style, formatting, types, the rooms' imports and the declared dependencies
 	$(BIN)/ruff check
@@ -64,10 +78,12 @@ lock: $(UV) ## Renew requirements/*.txt from pyproject.toml (ARGS=--upgrade for 
 		--extra testing --extra dev -o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra service -c requirements/dev.txt -o requirements/service.txt
 	$(COMPILE) requirements/witnesses.in -o requirements/witnesses.txt
+	$(COMPILE) pyproject.toml requirements/fuzz.in -c requirements/dev.txt -o requirements/fuzz.txt
+	$(COMPILE) requirements/ministack.in -o requirements/ministack.txt
 
 clean: ## Remove everything that was made here, environments included
 	rm -rf $(VENV) .tools build dist var .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find efo service tests benchmarks witnesses -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find efo service tests benchmarks fuzz witnesses -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(UV): requirements/uv.txt
 	@test -n "$(PYTHON)" || { echo "efo needs Python 3.11 or newer: none of python3, python3.13, python3.12 and" \
@@ -86,4 +102,21 @@ $(READY): $(UV) requirements/build.txt requirements/dev.txt pyproject.toml
 $(WITNESSES)/.ready: $(UV) requirements/witnesses.txt
 	@test -x $(WITNESSES)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(WITNESSES)
 	$(UV) pip install --quiet --python $(WITNESSES)/bin/python --require-hashes -r requirements/witnesses.txt
+	@touch $@
+
+$(FUZZ)/.ready: $(UV) requirements/fuzz.txt
+	@test -x $(FUZZ)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(FUZZ)
+	$(UV) pip install --quiet --python $(FUZZ)/bin/python --require-hashes -r requirements/fuzz.txt
+	@touch $@
+
+# `--strict-checksums`: what does not match the repository's checksums is refused.
+$(DYNAMODB_LOCAL)/.ready: tests/servers/dynamodb_local/pom.xml
+	rm -rf $(DYNAMODB_LOCAL)
+	mvn --quiet --batch-mode --no-transfer-progress --strict-checksums -f $< dependency:copy-dependencies \
+		-DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(DYNAMODB_LOCAL)
+	@touch $@
+
+$(MINISTACK)/.ready: $(UV) requirements/ministack.txt
+	@test -x $(MINISTACK)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(MINISTACK)
+	$(UV) pip install --quiet --python $(MINISTACK)/bin/python --require-hashes -r requirements/ministack.txt
 	@touch $@

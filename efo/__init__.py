@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from efo.errors import EfoError, ShardNotReadError, StopShardError
     from efo.handling import Handling
     from efo.kinesis.aws import open_kinesis
+    from efo.leases.dynamodb import DynamoDbLeaseStore
     from efo.leases.memory import MemoryLeaseStore
     from efo.leases.sqlite import SqliteLeaseStore
     from efo.model import Batch, Checkpoint, Lease, Position, Record
@@ -35,6 +36,7 @@ _HOMES = {
     "ConsumerSettings": "efo.settings",
     "ConsumerStatus": "efo.consumer",
     "DeadLetter": "efo.settling",
+    "DynamoDbLeaseStore": "efo.leases.dynamodb",
     "EfoError": "efo.errors",
     "FailurePolicy": "efo.protocol.failure",
     "HOLD": "efo.settling",
@@ -62,6 +64,7 @@ __all__ = (
     "ConsumerSettings",
     "ConsumerStatus",
     "DeadLetter",
+    "DynamoDbLeaseStore",
     "EfoError",
     "FailurePolicy",
     "Handling",
