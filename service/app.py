@@ -130,7 +130,7 @@ def _reader(settings: Settings, sink: Sink, telemetry: Telemetry) -> Read:
         sink=measured,
         commit_records=relay.commit_records,
         commit_bytes=relay.commit_bytes,
-        commit_seconds=relay.commit_milliseconds / 1000,
+        commit_seconds=relay.commit_seconds,
     )
 
 

@@ -12,12 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FilePath, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, FilePath, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from efo.errors import ConfigurationError
 from efo.model import Position
 from efo.names import parse_stream
+from service.config_kafka import KafkaSettings
+from service.config_section import Count, Name, Seconds, Section
 
 
 def _check_stream(value: str) -> str:
@@ -53,15 +55,6 @@ def _check_endpoint(value: str) -> str:
 Stream = Annotated[str, AfterValidator(_check_stream)]
 InitialPosition = Annotated[str, BeforeValidator(_check_position)]
 Endpoint = Annotated[str, AfterValidator(_check_endpoint)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
-
-
-class Section(BaseModel):
-    """One table of the file. Its docstring and its fields' descriptions are the comments of efo.full.toml."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class KinesisSettings(Section):
@@ -147,7 +140,8 @@ class RelaySettings(Section):
     """Where records go. The first limit reached commits a group."""
 
     sink: Literal["log", "jsonl"] = Field(
-        "log", description="log: the embedded log that Spark reads, exactly once; jsonl: JSON lines, at least once."
+        "log",
+        description="log: the embedded log that Spark reads, exactly once; jsonl: JSON lines, at least once.",
     )
     directory: Path = Field(Path("var/log"), description="The log's root.")
     topic: Name | None = Field(None, description="Default: the stream's name.", examples=["orders"])
@@ -163,7 +157,7 @@ class RelaySettings(Section):
     )
     dead_letters: Name | None = Field(
         None,
-        description="A topic of the log for records that the sink refuses. Without one they stop their shard.",
+        description="A topic (of Kafka, or of the log) for records that the sink refuses. Without one they stop it.",
         examples=["refused"],
     )
     trace_extractor: str | None = Field(
@@ -171,6 +165,12 @@ class RelaySettings(Section):
         description="Finds the records' W3C trace contexts, for their headers: a function, package.module:function.",
         examples=["service.relay.mapping:from_tags"],
     )
+    kafka: KafkaSettings = KafkaSettings()
+
+    @property
+    def commit_seconds(self) -> float:
+        """How old a group may grow, in seconds."""
+        return self.commit_milliseconds / 1000
 
 
 class ServiceSettings(Section):
@@ -206,7 +206,7 @@ class Settings(BaseSettings):
         env_prefix="EFO_",
         env_nested_delimiter="__",
         env_ignore_empty=True,
-        env_nested_max_split=1,
+        env_nested_max_split=2,
     )
 
     kinesis: KinesisSettings

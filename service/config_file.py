@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsError
 
 from efo.errors import ConfigurationError
-from service.config import Section, Settings
+from service.config import Settings
+from service.config_section import PREFIX, Section, is_secret, section_of, variable
 
-PREFIX = "EFO_"
 _CREDENTIAL = re.compile(r"access_?key|secret|session_?token|password|credential", re.IGNORECASE)
 
 
@@ -53,7 +54,21 @@ def _parse(path: Path | None, text: str) -> dict[str, Any]:
     for name, value in tables.items():
         if name in Settings.model_fields and not isinstance(value, dict):
             raise ConfigurationError(f"{path}: {name} is a table: write [{name}] and its keys below")
+    _refuse_secrets(path, tables, Settings.model_fields)
     return tables
+
+
+def _refuse_secrets(path: Path | None, tables: Mapping[str, Any], fields: Mapping[str, FieldInfo], *names: str) -> None:
+    """Refuse a secret that stands in the file: files are copied, mounted and committed."""
+    for name in tables.keys() & fields.keys():
+        if is_secret(fields[name]):
+            raise ConfigurationError(
+                f"{path}: [{'.'.join(names)}] {name} is a secret: remove it from the file, and set"
+                f" {variable(*names, name)} in the environment instead"
+            )
+        section = section_of(fields[name])
+        if section is not None and isinstance(tables[name], dict):
+            _refuse_secrets(path, tables[name], section.model_fields, *names, name)
 
 
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
@@ -74,25 +89,41 @@ class _Places:
 
     def of(self, loc: Sequence[str]) -> str:
         """Return the environment variable, or file, line and table of a setting."""
-        variable = PREFIX + "__".join(loc[:2]).upper()
-        if len(loc) > 1 and variable in self._environ:
-            return f"environment {variable}"
-        table = f"[{loc[0]}]" + (f" {loc[1]}" if len(loc) > 1 else "")
+        names, keys = _tables(loc)
+        if keys and (name := variable(*names, keys[0])) in self._environ:
+            return f"environment {name}"
+        table = f"[{'.'.join(names)}]" + (f" {keys[0]}" if keys else "")
         if self._path is None:
             return table
-        line = self._line(loc)
+        line = self._line(".".join([*names, *keys[:1]]))
         return f"{self._path}:{line}: {table}" if line else f"{self._path}: {table}"
 
-    def _line(self, loc: Sequence[str]) -> int | None:
-        table: list[str] = []
+    def _line(self, name: str) -> int | None:
+        table = ""
         for number, line in enumerate(self._lines, 1):
             if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
-                table = [header[1]]
-                if table == list(loc):
+                table = f"{header[1]}."
+                if header[1] == name:
                     return number
-            elif (key := re.match(r"""\s*["']?([\w-]+)["']?\s*=""", line)) and [*table, key[1]] == list(loc[:2]):
+            elif (key := re.match(r"""\s*["']?([\w-]+)["']?\s*=""", line)) and table + key[1] == name:
                 return number
         return None
+
+
+def _tables(loc: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split the place of a setting into its tables and its key, with what pydantic puts behind that."""
+    names, section = [loc[0]], _section(Settings.model_fields, loc[0])
+    for name in loc[1:]:
+        inner = _section(section.model_fields if section else {}, name)
+        if inner is None:
+            break
+        names.append(name)
+        section = inner
+    return names, list(loc[len(names) :])
+
+
+def _section(fields: Mapping[str, FieldInfo], name: str) -> type[Section] | None:
+    return section_of(fields[name]) if name in fields else None
 
 
 def _complaints(error: ValidationError, places: _Places) -> Iterator[str]:
@@ -113,9 +144,11 @@ def _unknown(loc: Sequence[str]) -> str:
         return "credentials are not settings: remove them and use the AWS chain (environment, profile or role)"
     if len(loc) == 1:
         return f"unknown table{_nearest(loc[0], Settings.model_fields)}"
-    section = Settings.model_fields[loc[0]].annotation
-    known = section.model_fields if isinstance(section, type) and issubclass(section, Section) else {}
-    return f"unknown key{_nearest(loc[1], known)}"
+    known: Mapping[str, FieldInfo] = Settings.model_fields
+    for name in _tables(loc)[0]:
+        section = _section(known, name)
+        known = section.model_fields if section else {}
+    return f"unknown key{_nearest(loc[-1], known)}"
 
 
 def _nearest(name: str, known: Mapping[str, object]) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from service.config import Section, Settings
+from service.config import Settings
+from service.config_section import Section, is_secret, section_of, variable
 
 _HEAD = """\
 # Every setting of efo with its default. Written by `efo check-config --defaults`; a test keeps it so.
@@ -20,20 +21,35 @@ _HEAD = """\
 
 
 def resolved(settings: Settings) -> dict[str, dict[str, Any]]:
-    """Return every setting that has a value, as plain values; secrets are masked by their type."""
+    """Return every setting that has a value, as plain values; secrets are masked by their type.
+
+    A table within another is a value of it.
+    """
     return {
-        name: {key: _plain(value) for key in type(section).model_fields if (value := getattr(section, key)) is not None}
+        name: _values(section)
         for name in Settings.model_fields
         if isinstance(section := getattr(settings, name), Section)
     }
 
 
+def _values(section: Section) -> dict[str, Any]:
+    found = ((key, getattr(section, key)) for key in type(section).model_fields)
+    return {
+        key: _values(value) if isinstance(value, Section) else _plain(value)
+        for key, value in found
+        if value is not None
+    }
+
+
 def to_toml(tables: dict[str, dict[str, Any]]) -> str:
     """Return plain tables as TOML text."""
-    return "\n".join(
-        f"[{name}]\n" + "".join(f"{key} = {_literal(value)}\n" for key, value in table.items())
-        for name, table in tables.items()
-    )
+    return "\n".join(_table_text(name, table) for name, table in tables.items())
+
+
+def _table_text(name: str, table: dict[str, Any]) -> str:
+    lines = "".join(f"{key} = {_literal(value)}\n" for key, value in table.items() if not isinstance(value, dict))
+    inner = (_table_text(f"{name}.{key}", value) for key, value in table.items() if isinstance(value, dict))
+    return "\n".join([f"[{name}]\n{lines}", *inner])
 
 
 def defaults() -> str:
@@ -42,17 +58,22 @@ def defaults() -> str:
 
 
 def _table(name: str, field: FieldInfo) -> str:
-    section = field.annotation
-    if not (isinstance(section, type) and issubclass(section, Section)):
+    section = section_of(field)
+    if section is None:
         raise TypeError(f"{name} is not a section")
-    return f"\n# {section.__doc__}\n[{name}]\n" + "".join(
-        f"{line}\n" for key, item in section.model_fields.items() for line in _setting(key, item)
+    settings = {key: item for key, item in section.model_fields.items() if section_of(item) is None}
+    inner = {key: item for key, item in section.model_fields.items() if key not in settings}
+    lines = "".join(f"{line}\n" for key, item in settings.items() for line in _setting(name, key, item))
+    return f"\n# {section.__doc__}\n[{name}]\n{lines}" + "".join(
+        _table(f"{name}.{key}", item) for key, item in inner.items()
     )
 
 
-def _setting(key: str, field: FieldInfo) -> Iterator[str]:
+def _setting(table: str, key: str, field: FieldInfo) -> Iterator[str]:
     yield f"# {field.description}"
-    if field.is_required() or field.default_factory or field.default is None:
+    if is_secret(field):
+        yield f"# environment: {variable(*table.split('.'), key)}"
+    elif field.is_required() or field.default_factory or field.default is None:
         example = _literal((field.examples or [""])[0])
         yield f"{key} = {example}" if field.is_required() else f"# {key} = {example}"
     else:

@@ -1,0 +1,40 @@
+"""What the tables of the configuration are made of."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic.fields import FieldInfo
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+PREFIX = "EFO_"
+
+
+class Section(BaseModel):
+    """One table of the file. Its docstring and its fields' descriptions are the comments of efo.full.toml."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def variable(*names: str) -> str:
+    """Return the environment variable of a setting, by its tables and its key."""
+    return PREFIX + "__".join(names).upper()
+
+
+def section_of(field: FieldInfo) -> type[Section] | None:
+    """Return the table that a field stands for; None if it is a plain setting."""
+    return next((kind for kind in _types(field) if isinstance(kind, type) and issubclass(kind, Section)), None)
+
+
+def is_secret(field: FieldInfo) -> bool:
+    """Tell whether a setting is a secret: the environment may say it, the file may not."""
+    return SecretStr in _types(field)
+
+
+def _types(field: FieldInfo) -> tuple[Any, ...]:
+    return (field.annotation, *get_args(field.annotation))
