@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from efo.kinesis.aws import open_kinesis
     from efo.leases.dynamodb import DynamoDbLeaseStore
     from efo.leases.memory import MemoryLeaseStore
+    from efo.leases.postgres import PostgresLeaseStore
+    from efo.leases.redis import RedisLeaseStore
     from efo.leases.sqlite import SqliteLeaseStore
     from efo.model import Batch, Checkpoint, Lease, Position, Record
     from efo.protocol.aggregation import AggregateMode
@@ -45,7 +47,9 @@ _HOMES = {
     "MemoryLeaseStore": "efo.leases.memory",
     "OtelObserver": "efo.telemetry",
     "Position": "efo.model",
+    "PostgresLeaseStore": "efo.leases.postgres",
     "Record": "efo.model",
+    "RedisLeaseStore": "efo.leases.redis",
     "ShardNotReadError": "efo.errors",
     "ShardStream": "efo.shard_stream",
     "SqliteLeaseStore": "efo.leases.sqlite",
@@ -72,7 +76,9 @@ __all__ = (
     "MemoryLeaseStore",
     "OtelObserver",
     "Position",
+    "PostgresLeaseStore",
     "Record",
+    "RedisLeaseStore",
     "ShardNotReadError",
     "ShardStream",
     "SqliteLeaseStore",

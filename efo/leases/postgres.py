@@ -98,8 +98,9 @@ class PostgresLeaseStore(RowStore):
 
     async def list(self) -> Sequence[Lease]:
         """Return all leases, in no particular order."""
-        rows = await self._run(lambda connection: connection.execute(_LIST, self._scope).fetchall())
-        return [self._lease_of(row) for row in rows]
+        return await self._run(
+            lambda connection: [self._lease_of(row) for row in connection.execute(_LIST, self._scope)]
+        )
 
     async def get(self, key: str) -> Lease | None:
         """Return one lease, or None."""

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from efo.leases.dynamodb import DynamoDbLeaseStore
 from efo.leases.memory import MemoryLeaseStore
 from efo.leases.postgres import PostgresLeaseStore
+from efo.leases.redis import RedisLeaseStore
 from efo.leases.sqlite import SqliteLeaseStore
 from efo.leases.store import LeaseStore
 from tests.servers.dynamodb import credentials, serve_dynamodb_local, serve_ministack
 from tests.servers.postgres import serve_postgres
+from tests.servers.redis import serve_redis
 from tests.servers.running import Serve
 
 PATIENCE = 60.0
@@ -57,6 +59,15 @@ async def postgres(path, url):
 
 
 @asynccontextmanager
+async def redis(path, url):
+    async with (
+        RedisLeaseStore(url, str(path), "stream", timeout=PATIENCE) as one,
+        RedisLeaseStore(url, str(path), "stream", timeout=PATIENCE) as other,
+    ):
+        yield one, other
+
+
+@asynccontextmanager
 async def dynamodb(path, url):
     table = f"leases-{path.name[:200]}"
     with credentials():
@@ -72,4 +83,5 @@ STORES = {
     "dynamodb-local": Kind(dynamodb, serve_dynamodb_local),
     "ministack": Kind(dynamodb, serve_ministack),
     "postgres": Kind(postgres, serve_postgres),
+    "redis": Kind(redis, serve_redis),
 }
