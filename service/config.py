@@ -148,6 +148,17 @@ class RelaySettings(Section):
     commit_records: Count = Field(10_000, description="Commit a group at this many records,")
     commit_bytes: Count = Field(4 * 1024 * 1024, description="at this many bytes of keys and values,")
     commit_milliseconds: Count = Field(50, description="or this long after its first record.")
+    retention_hours: Seconds | None = Field(
+        None, description="The log forgets records this long after their commit. Default: never.", examples=[72.0]
+    )
+    retention_bytes: Count | None = Field(
+        None,
+        description="The log forgets its oldest records above this size of a topic. Default: never.",
+        examples=[107374182400],
+    )
+    upkeep_seconds: Seconds = Field(
+        30.0, description="How often small segments are rolled up, and expired ones removed that all readers have read."
+    )
     jsonl_file: Path = Field(
         Path("-"),
         description="The file of the lines, one per worker; - for stdout (efo's own log then goes to stderr).",

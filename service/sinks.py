@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from typing import Final
 
 import structlog
+import trio
 
 from efo.model import Checkpoint
+from efo.tasks import one_error
 from service.config import RelaySettings, Settings
 from service.relay.dead_letter import DeadLetterSink
+from service.relay.errors import SinkError
 from service.relay.jsonlines import open_json_lines
 from service.relay.log import LogSink
 from service.relay.mapping import Extractor, load_extractor
 from service.relay.sink import Sink
+from service.relay.upkeep import Upkeep
+from service.relay.upkeep_plan import RetentionRules
 
 SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka"}
 """What metrics call each kind of sink (OpenTelemetry: messaging.system)."""
@@ -29,7 +36,9 @@ async def open_sink(settings: Settings) -> AsyncIterator[Sink]:
         if relay.dead_letters is None:
             yield sink
         else:
-            yield DeadLetterSink(sink, LogSink(relay.directory, relay.dead_letters, extract=extract), _tell)
+            letters = LogSink(relay.directory, relay.dead_letters, extract=extract)
+            async with kept_up(relay, relay.dead_letters):
+                yield DeadLetterSink(sink, letters, _tell)
 
 
 @asynccontextmanager
@@ -37,11 +46,40 @@ async def _open(settings: Settings, extract: Extractor | None) -> AsyncIterator[
     relay = settings.relay
     match relay.sink:
         case "log":
-            yield LogSink(relay.directory, settings.topic, extract=extract)
+            async with kept_up(relay, settings.topic):
+                yield LogSink(relay.directory, settings.topic, extract=extract)
         case "jsonl":
             path = None if writes_to_stdout(relay) else relay.jsonl_file
             async with open_json_lines(path, encoding=relay.jsonl_encoding, extract=extract) as sink:
                 yield sink
+
+
+@asynccontextmanager
+async def kept_up(relay: RelaySettings, topic: str) -> AsyncIterator[None]:
+    """Keep a topic of the log up in the meantime: roll small segments up, remove what has expired."""
+    hours = relay.retention_hours
+    rules = RetentionRules(None if hours is None else hours * 3600, relay.retention_bytes)
+    with one_error():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_keep_up, Upkeep(relay.directory, topic, rules), topic, relay.upkeep_seconds)
+            yield
+            nursery.cancel_scope.cancel()
+
+
+async def _keep_up(upkeep: Upkeep, topic: str, seconds: float) -> None:
+    """Make a pass now and then. What goes wrong is told, and tried again: the relay can do without."""
+    log = structlog.get_logger().bind(topic=topic)
+    while True:
+        await trio.sleep(seconds)
+        try:
+            report = await trio.to_thread.run_sync(upkeep.run, time.time(), trio.from_thread.check_cancelled)
+        except SinkError as error:
+            log.warning("upkeep_failed", error_type=error.error_type, message=str(error))
+        else:
+            if report is not None and report.did_something:
+                log.info("upkeep_done", **asdict(report))
+            if report is not None and report.held_back:
+                log.warning("retention_waits_for_readers", bytes=report.held_back)
 
 
 def writes_to_stdout(relay: RelaySettings) -> bool:

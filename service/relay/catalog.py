@@ -20,7 +20,8 @@ from typing import IO, Final
 
 from efo.errors import ConfigurationError
 from service.relay.errors import LogError, LogOwnerError, LogVersionError, TopicNotFoundError, os_errors
-from service.relay.segments import FORMAT_VERSION, sync_directory
+from service.relay.fencing import sync_directory
+from service.relay.segments import FORMAT_VERSION
 
 CATALOG: Final = "catalog.json"
 _TOPIC: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}")

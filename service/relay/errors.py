@@ -33,6 +33,12 @@ class SinkLockedError(SinkError):
     error_type = "sink_locked"
 
 
+class SinkFencedError(SinkError):
+    """Another worker has the shard now: nothing that this one writes counts any more."""
+
+    error_type = "sink_fenced"
+
+
 class SinkClosedError(SinkError):
     """The shard's way in was closed, by leaving its context or by an earlier failure."""
 
@@ -67,6 +73,13 @@ class SegmentMissingError(LogError):
     """The log has a hole: records that were committed are not there."""
 
     error_type = "segment_missing"
+
+
+class SegmentGoneError(LogError):
+    """A segment that was listed is not there any more: it was rolled up or has expired. List again."""
+
+    retryable = True
+    error_type = "segment_gone"
 
 
 class LogVersionError(LogError):

@@ -22,9 +22,9 @@ import trio
 from efo.model import Batch, Record
 from service.relay.catalog import lock
 from service.relay.errors import SinkLockedError, os_errors
+from service.relay.fencing import sync_directory
 from service.relay.group import OpenGroup, check_refusals
 from service.relay.mapping import Extractor, RecordMapping
-from service.relay.segments import sync_directory
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager

@@ -10,14 +10,13 @@ from efo.model import Checkpoint, Record, checkpoint_of
 from service.relay.catalog import allot_partition, lock, topic_directory
 from service.relay.columns import record_batch
 from service.relay.errors import LogOwnerError, SinkLockedError, os_errors
+from service.relay.fencing import Epoch, sync_directory, take_epoch
 from service.relay.mapping import Extractor, RecordMapping
 from service.relay.segments import (
     Origin,
     Segment,
     last_segment,
     read_segment,
-    remove_leftovers,
-    sync_directory,
     write_segment,
 )
 
@@ -31,7 +30,7 @@ class PartitionWriter:
 
     def __init__(
         self,
-        directory: Path,
+        epoch: Epoch,
         held: IO[bytes],
         *,
         topic: str,
@@ -39,7 +38,8 @@ class PartitionWriter:
         mapping: RecordMapping,
         clock: Callable[[], float],
     ) -> None:
-        self.directory = directory
+        self.directory = epoch.directory
+        self._epoch = epoch
         self.position: Checkpoint | None = None
         self.end = 0
         self._lock = held
@@ -50,7 +50,6 @@ class PartitionWriter:
 
     def recover(self) -> None:
         """Find out where the partition stands: its last segment tells, after every byte of it was checked."""
-        remove_leftovers(self.directory)
         last = last_segment(self.directory)
         if last is None:
             return
@@ -64,11 +63,14 @@ class PartitionWriter:
         self.position, self.end = origin.last, last.end
 
     def append(self, records: Sequence[Record]) -> Segment:
-        """Make the records durable, with the position of the last of them, in one step."""
+        """Make the records durable, with the position of the last of them, in one step.
+
+        Raises SinkFencedError if another writer has followed, SinkFullError, SinkError.
+        """
         batch = record_batch(records, self._mapping, topic=self._topic, partition=self._partition, base=self.end)
         first, last = checkpoint_of(records[0]), checkpoint_of(records[-1])
         origin = Origin(self._mapping.stream, self._mapping.shard_id, first, last, self._clock())
-        segment = write_segment(self.directory, batch, origin)
+        segment = write_segment(self.directory, batch, origin, self._epoch)
         self.position, self.end = last, segment.end
         return segment
 
@@ -97,17 +99,17 @@ def open_partition(
                 f"{directory} is open in another writer: {shard_id} has two workers, or one that is stopping"
                 " has not finished its last commit"
             ) from error
-    writer = PartitionWriter(
-        directory,
-        held,
-        topic=topic,
-        partition=number,
-        mapping=RecordMapping(stream, shard_id, extract),
-        clock=clock,
-    )
     try:
+        writer = PartitionWriter(
+            take_epoch(directory),
+            held,
+            topic=topic,
+            partition=number,
+            mapping=RecordMapping(stream, shard_id, extract),
+            clock=clock,
+        )
         writer.recover()
     except BaseException:
-        writer.close()
+        held.close()
         raise
     return writer

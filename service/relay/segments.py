@@ -17,10 +17,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 from zlib import crc32
 
 import pyarrow as pa
@@ -28,7 +29,15 @@ import pyarrow.ipc
 
 from efo.errors import ConfigurationError
 from efo.model import Checkpoint
-from service.relay.errors import LogVersionError, SegmentCorruptError, SegmentMissingError, os_errors
+from service.relay.errors import (
+    LogVersionError,
+    SegmentCorruptError,
+    SegmentGoneError,
+    SegmentMissingError,
+    SinkError,
+    os_errors,
+)
+from service.relay.fencing import sync_directory
 from service.relay.mapping import MAPPING_VERSION
 
 FORMAT_VERSION: Final = 1
@@ -49,7 +58,6 @@ SCHEMA: Final = pa.schema(
 """The columns of Spark's Kafka source (Spark: Structured Streaming + Kafka Integration Guide)."""
 
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{8})\.arrow")
-_TEMPORARY: Final = "segment.tmp"
 _RESTORE: Final = (
     "Restore the file from a copy. Without one, move this segment and the later ones of its directory away: "
     "efo then reads their records again from Kinesis, as far as its retention goes"
@@ -88,22 +96,42 @@ class Segment(NamedTuple):
 # --- writing -------------------------------------------------------------------------------------------
 
 
-def write_segment(directory: Path, batch: pa.RecordBatch, origin: Origin) -> Segment:
-    """Make one batch of SCHEMA durable as the directory's next segment.
+class Turn(Protocol):
+    """Who may write a segment: a partition's writer by its epoch, or what rolls segments up."""
+
+    @property
+    def temporary(self) -> Path:
+        """Where the segment is prepared, on the same file system."""
+        ...
+
+    def check(self) -> None:
+        """Raise if the segment must not appear any more."""
+        ...
+
+    def fenced(self) -> SinkError:
+        """Return the error for a temporary file that was taken away."""
+        ...
+
+
+def write_segment(directory: Path, batch: pa.RecordBatch, origin: Origin, turn: Turn) -> Segment:
+    """Make one batch of SCHEMA durable as a segment.
 
     Until the rename nothing is there, after it everything; the directory is synced so that the name survives
-    a power cut. One writer per directory, who holds its lock. Raises SinkFullError, SinkError.
+    a power cut. Raises SinkFencedError, SinkFullError, SinkError.
     """
     base = batch.column("offset")[0].as_py()
     content = _encode(batch, origin)
     segment = Segment(base, base + batch.num_rows, crc32(content), directory)
-    temporary = directory / _TEMPORARY
     with os_errors("write", segment.path):
-        with temporary.open("wb") as file:
+        with turn.temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fdatasync(file.fileno())
-        temporary.rename(segment.path)
+        turn.check()
+        try:
+            turn.temporary.rename(segment.path)
+        except FileNotFoundError:
+            raise turn.fenced() from None
         sync_directory(directory)
     return segment
 
@@ -124,30 +152,34 @@ def _encode(batch: pa.RecordBatch, origin: Origin) -> pa.Buffer:
     return sink.getvalue()
 
 
-def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def remove_leftovers(directory: Path) -> None:
-    """Remove what an interrupted commit left. Only for the directory's writer, who holds its lock."""
-    with os_errors("clean", directory):
-        (directory / _TEMPORARY).unlink(missing_ok=True)
-
-
 # --- reading -------------------------------------------------------------------------------------------
 
 
 def list_segments(directory: Path) -> list[Segment]:
     """Return a partition's segments in order of their offsets; none if the directory is not there yet.
 
+    Those that a larger one has replaced are left out (see `split_superseded`).
     Raises SegmentCorruptError for an Arrow file whose name is not one of ours, SinkError.
     """
-    return [_parse(directory, name) for name in sorted(_names(directory))]
+    return split_superseded(all_segments(directory))[0]
+
+
+def all_segments(directory: Path) -> list[Segment]:
+    """Return what `list_segments` returns, and the replaced ones too, in any order. Raises as it does."""
+    return [_parse(directory, name) for name in _names(directory)]
+
+
+def split_superseded(segments: Iterable[Segment]) -> tuple[list[Segment], list[Segment]]:
+    """Return the segments that count, in order, and those whose offsets lie within one of these.
+
+    A roll-up makes the large segment appear first, and removes those that went into it some time later.
+    """
+    current: list[Segment] = []
+    superseded: list[Segment] = []
+    for segment in sorted(segments, key=lambda segment: (segment.base, -segment.end)):
+        within = bool(current) and segment.end <= current[-1].end
+        (superseded if within else current).append(segment)
+    return current, superseded
 
 
 def last_segment(directory: Path) -> Segment | None:
@@ -203,28 +235,55 @@ def _missing(directory: Path | None, start: int, end: int) -> SegmentMissingErro
 def read_segment(segment: Segment) -> tuple[pa.RecordBatch, Origin]:
     """Map a segment into memory, check every byte of it, and return its records and its origin.
 
-    Raises SegmentCorruptError naming the damage, LogVersionError, SinkError.
+    Raises SegmentGoneError, SegmentCorruptError naming the damage, LogVersionError, SinkError.
     """
     path = segment.path
-    with os_errors("read", path), pa.memory_map(str(path)) as file:
-        content = file.read_buffer()
+    content = _map(path)
     if crc32(content) != segment.crc:
         raise SegmentCorruptError(
             f"{path} is damaged: its {content.size} bytes have the CRC {crc32(content):08x}, its name says"
             f" {segment.crc:08x}. {_RESTORE}"
         )
-    try:
+    with _sense_of(path):
         reader = pa.ipc.open_file(content)
         origin = _origin(reader.schema.metadata, path)
         batch = reader.get_batch(0)
-    except (pa.ArrowException, KeyError, ValueError, ConfigurationError) as error:
-        raise SegmentCorruptError(f"{path} is not a segment: {error}. {_RESTORE}") from error
     if reader.num_record_batches != 1 or not batch.schema.equals(SCHEMA):
         raise SegmentCorruptError(f"{path} does not hold one batch of the log's columns. {_RESTORE}")
     offsets = batch.column("offset")
     if batch.num_rows != segment.end - segment.base or offsets[0].as_py() != segment.base:
         raise SegmentCorruptError(f"{path} holds other offsets than its name says. {_RESTORE}")
     return batch.replace_schema_metadata(None), origin
+
+
+def read_origin(segment: Segment) -> Origin:
+    """Return a segment's origin alone: of the file, only its footer is read, and no checksum made.
+
+    Raises SegmentGoneError, SegmentCorruptError, LogVersionError, SinkError.
+    """
+    content = _map(segment.path)
+    with _sense_of(segment.path):
+        return _origin(pa.ipc.open_file(content).schema.metadata, segment.path)
+
+
+def _map(path: Path) -> pa.Buffer:
+    with os_errors("read", path):
+        try:
+            with pa.memory_map(str(path)) as file:
+                return file.read_buffer()
+        except FileNotFoundError as error:
+            raise SegmentGoneError(
+                f"{path} is not there any more: it was rolled up, has expired or was moved"
+            ) from error
+
+
+@contextmanager
+def _sense_of(path: Path) -> Iterator[None]:
+    """Translate what Arrow and we say to bytes that make no sense."""
+    try:
+        yield
+    except (pa.ArrowException, KeyError, ValueError, TypeError, AttributeError, ConfigurationError) as error:
+        raise SegmentCorruptError(f"{path} is not a segment: {error}. {_RESTORE}") from error
 
 
 def _origin(metadata: dict[bytes, bytes], path: Path) -> Origin:

@@ -10,6 +10,7 @@ from typing import Final
 import pyarrow as pa
 
 from service.relay.catalog import topic_directory
+from service.relay.errors import SegmentGoneError
 from service.relay.segments import list_segments, read_segment, select
 from service.spark.offsets import Range
 
@@ -17,6 +18,8 @@ BATCH_ROWS: Final = 16_384
 """The most rows of a batch: Spark is at its fastest from 8 to 16 thousand."""
 BATCH_BYTES: Final = 16 * 1024 * 1024
 """The most bytes for which small segments are put together (a single segment may have more)."""
+_LOOKS: Final = 5
+"""A roll-up happens seldom, and leaves what it replaced for a while: one look more is nearly always enough."""
 
 logger = logging.getLogger(__name__)
 
@@ -42,11 +45,23 @@ def read_range(root: Path, wanted: Range, *, holes: bool) -> Iterator[pa.RecordB
 
 
 def _parts(directory: Path, wanted: Range, *, holes: bool) -> Iterator[pa.RecordBatch]:
-    """Yield each segment's part of the range, cut to BATCH_ROWS."""
-    for segment, start, end in select(list_segments(directory), wanted.start, wanted.end, holes=holes):
-        batch, _ = read_segment(segment)
-        for at in range(start, end, BATCH_ROWS):
-            yield batch.slice(at - segment.base, min(BATCH_ROWS, end - at))
+    """Yield each segment's part of the range, cut to BATCH_ROWS.
+
+    A segment may be rolled up between its listing and its reading: then what is there is looked at again.
+    """
+    at = wanted.start
+    for look in range(_LOOKS):
+        try:
+            for segment, start, end in select(list_segments(directory), at, wanted.end, holes=holes):
+                batch, _ = read_segment(segment)
+                for first in range(start, end, BATCH_ROWS):
+                    yield batch.slice(first - segment.base, min(BATCH_ROWS, end - first))
+                at = end
+        except SegmentGoneError:
+            if look == _LOOKS - 1:
+                raise
+        else:
+            return
 
 
 def _join(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

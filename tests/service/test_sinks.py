@@ -3,11 +3,14 @@ from __future__ import annotations
 import json
 
 import pytest
+import trio
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
 from efo.errors import ConfigurationError
 from efo.model import Batch, Record
 from service.config import Settings
+from service.relay.segments import list_segments
 from service.sinks import SYSTEMS, open_sink, writes_to_stdout
 from tests.service.relay.sinks import read_log
 
@@ -56,6 +59,39 @@ async def test_an_extractor_that_is_not_there_is_said_before_anything_is_opened(
     with pytest.raises(ConfigurationError, match="trace_extractor"):
         async with open_sink(settings(tmp_path, trace_extractor="nothing:at_all")):
             pass
+
+
+def numbered(number: int) -> Batch:
+    return Batch(SHARD, (Record(str(number), 1.0, b"v", "k"),), None, 0, 0)
+
+
+async def commit(sink, *numbers: int) -> None:
+    async with sink.open(STREAM, SHARD) as shard:
+        for number in numbers:
+            shard.write(numbered(number))
+            await shard.commit()
+
+
+async def test_the_log_is_kept_up_while_it_is_open(tmp_path) -> None:
+    async with open_sink(settings(tmp_path, retention_bytes=1, upkeep_seconds=0.01)) as sink:
+        await commit(sink, 1, 2, 3)
+        while len(list_segments(tmp_path / "log" / STREAM / "0")) > 1:
+            await trio.sleep(0.01)
+        await commit(sink, 4)
+    assert read_log(tmp_path, SHARD, STREAM)[-1].headers[2] == ("kinesis.sequence", b"4")
+
+
+async def test_an_upkeep_that_fails_is_told_and_the_relay_goes_on(tmp_path) -> None:
+    with capture_logs() as told:
+        async with open_sink(settings(tmp_path, retention_bytes=1, upkeep_seconds=0.01)) as sink:
+            await commit(sink, 1)
+            (segment,) = list_segments(tmp_path / "log" / STREAM / "0")
+            sound = segment.path.read_bytes()
+            segment.path.write_bytes(b"damaged")
+            segment.path.with_name(segment.path.name.replace("0-", "1-", 1).replace("-00", "-02", 1)).write_bytes(sound)
+            while not told:
+                await trio.sleep(0.01)
+    assert (told[0]["event"], told[0]["error_type"]) == ("upkeep_failed", "segment_corrupt")
 
 
 def test_letters_have_a_topic_of_their_own(tmp_path) -> None:

@@ -111,8 +111,7 @@ async def test_a_failed_commit_closes_and_opening_again_recovers(sink, make_batc
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(3))
         await shard.commit()
-        temporary = tmp_path / "log" / "topic" / "0" / "segment.tmp"
-        temporary.symlink_to("/dev/full")
+        shard._writer._epoch.temporary.symlink_to("/dev/full")
         shard.write(make_batch(2, 3))
         with pytest.raises(SinkFullError):
             await shard.commit()

@@ -1,3 +1,4 @@
+import itertools
 import os
 import subprocess
 import sys
@@ -15,30 +16,40 @@ from service.relay.columns import record_batch
 from service.relay.errors import (
     LogVersionError,
     SegmentCorruptError,
+    SegmentGoneError,
     SegmentMissingError,
     SinkError,
     SinkFullError,
 )
+from service.relay.fencing import take_epoch
 from service.relay.mapping import RecordMapping
 from service.relay.segments import (
     SCHEMA,
     Origin,
     Segment,
+    all_segments,
     last_segment,
     list_segments,
+    read_origin,
     read_segment,
     select,
+    split_superseded,
     write_segment,
 )
 
 
 @pytest.fixture
-def write(tmp_path: Path, make_records):
+def epoch(tmp_path: Path):
+    return take_epoch(tmp_path)
+
+
+@pytest.fixture
+def write(tmp_path: Path, make_records, epoch):
     def write(count: int, base: int = 0) -> Segment:
         records = make_records(count, base)
         batch = record_batch(records, RecordMapping("s", "shard"), topic="t", partition=0, base=base)
         origin = Origin("s", "shard", checkpoint_of(records[0]), checkpoint_of(records[-1]), 1.25)
-        return write_segment(tmp_path, batch, origin)
+        return write_segment(tmp_path, batch, origin, epoch)
 
     return write
 
@@ -50,7 +61,7 @@ def test_a_segment_comes_back_as_it_was_written(write, make_records, tmp_path) -
     assert batch.column("value").to_pylist() == [record.data for record in records]
     assert batch.column("offset").to_pylist() == [7, 8, 9, 10, 11]
     assert origin == Origin("s", "shard", checkpoint_of(records[0]), checkpoint_of(records[-1]), 1.25)
-    assert [path.name for path in tmp_path.iterdir()] == [segment.path.name]
+    assert [path.name for path in tmp_path.glob("*.*")] == [segment.path.name]
     assert segment.path.name == f"{7:020}-{12:020}-{segment.crc:08x}.arrow"
 
 
@@ -128,13 +139,13 @@ def test_metadata_that_make_no_sense_are_seen(write, changes) -> None:
 def test_a_segment_that_is_gone(write) -> None:
     segment = write(3)
     segment.path.unlink()
-    with pytest.raises(SinkError, match="cannot read"):
+    with pytest.raises(SegmentGoneError, match="not there any more"):
         read_segment(segment)
 
 
 def test_segments_are_listed_in_order_and_nothing_else_is(write, tmp_path) -> None:
     second, first = write(2, base=3), write(3)
-    (tmp_path / "segment.tmp").write_bytes(b"half")
+    (tmp_path / "segment-0.tmp").write_bytes(b"half")
     (tmp_path / "writer.lock").touch()
     assert list_segments(tmp_path) == [first, second]
     assert last_segment(tmp_path) == second
@@ -178,13 +189,39 @@ def test_select_sees_holes(bases, missing) -> None:
     assert [part[1:] for part in select(segments, 0, 30, holes=True)] == [(b, b + 10) for b in bases]
 
 
+def test_segments_that_a_larger_one_replaced_do_not_count(write) -> None:
+    parts = [write(2, base=base) for base in (0, 2, 4, 6)]
+    whole = write(4, base=2)
+    assert list_segments(whole.directory) == [parts[0], whole, parts[3]]
+    assert sorted(all_segments(whole.directory)) == sorted([*parts, whole])
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20)), max_size=12))
+def test_no_current_segment_lies_within_another(spans) -> None:
+    segments = [Segment(base, base + size, 0, Path()) for base, size in spans]
+    current, superseded = split_superseded(segments)
+    assert sorted(current + superseded) == sorted(segments)
+    assert all(a.base < b.base and a.end < b.end for a, b in itertools.pairwise(current))
+    assert all(any(c.base <= s.base and s.end <= c.end for c in current) for s in superseded)
+
+
+def test_the_origin_alone_is_read_without_the_records(write) -> None:
+    segment = write(5)
+    assert read_origin(segment) == read_segment(segment)[1]
+    content = bytearray(segment.path.read_bytes())
+    content[-5] ^= 255
+    segment.path.write_bytes(content)
+    with pytest.raises(SegmentCorruptError, match="not a segment"):
+        read_origin(segment)
+
+
 def test_select_sees_two_claims_of_the_same_offsets() -> None:
     with pytest.raises(SegmentCorruptError, match="same offsets"):
         list(select([Segment(0, 10, 0, Path()), Segment(5, 15, 0, Path())], 0, 15))
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(write, tmp_path) -> None:
-    (tmp_path / "segment.tmp").symlink_to("/dev/full")
+def test_a_full_disk_is_said_and_leaves_nothing(write, tmp_path, epoch) -> None:
+    epoch.temporary.symlink_to("/dev/full")
     with pytest.raises(SinkFullError, match="no room") as caught:
         write(3)
     assert caught.value.retryable
