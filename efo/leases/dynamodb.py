@@ -6,7 +6,7 @@ other's checkpoint says. The way there: docs/leases-dynamodb.md.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from types import TracebackType
@@ -100,7 +100,7 @@ class DynamoDbLeaseStore:
 
     async def list(self) -> Sequence[Lease]:
         """Return all leases, in no particular order. It reads the whole table: that is what costs."""
-        return [self._lease_of(item) async for item in self._items() if self._codec.is_ours(item)]
+        return [self._lease_of(item) for item in await self._items() if self._codec.is_ours(item)]
 
     async def get(self, key: str) -> Lease | None:
         """Return one lease as the last write left it, or None."""
@@ -199,15 +199,14 @@ class DynamoDbLeaseStore:
         """Return the row that failed a condition; it comes with the failure, if there is one."""
         return await self.get(key) if failure.item is None else self._lease_of(failure.item)
 
-    async def _items(self) -> AsyncIterator[Item]:
-        start: dict[str, Item] = {}
-        while True:
-            page = await self._table.call("scan", ConsistentRead=self._consistent_reads, **start)
-            for item in page["Items"]:
-                yield item
-            if "LastEvaluatedKey" not in page:
-                return
-            start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+    async def _items(self) -> Sequence[Item]:
+        """Return all rows of the table, all pages."""
+        page = await self._table.call("scan", ConsistentRead=self._consistent_reads)
+        items = list(page["Items"])
+        while start := page.get("LastEvaluatedKey"):
+            page = await self._table.call("scan", ConsistentRead=self._consistent_reads, ExclusiveStartKey=start)
+            items += page["Items"]
+        return items
 
     def _lease_of(self, item: Item) -> Lease:
         try:

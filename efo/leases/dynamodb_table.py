@@ -36,9 +36,14 @@ async def prepare(table: Table, new: NewTable | None) -> None:
 
     Raises LeaseStoreCorruptError where its key is not a lease table's, and LeaseStoreUnavailableError.
     """
-    is_made = new is not None and await _describe(table) is None and await _create(table, new)
+    description = await _describe(table)
+    is_made = False
+    if description is None:
+        if new is None:
+            raise LeaseStoreUnavailableError(f"{table}: there is no such table; make it, or let efo make it")
+        is_made = await _create(table, new)
     with trio.move_on_after(PATIENCE):
-        _check(table, await _until_active(table, is_awaited=new is not None))
+        _check(table, await _until_usable(table, description))
         if is_made and new is not None and new.point_in_time_recovery:
             await table.call(
                 "update_continuous_backups", PointInTimeRecoverySpecification={"PointInTimeRecoveryEnabled": True}
@@ -47,16 +52,15 @@ async def prepare(table: Table, new: NewTable | None) -> None:
     raise LeaseStoreUnavailableError(f"{table}: not ready after {PATIENCE:.0f} s; see its status in the console")
 
 
-async def _until_active(table: Table, *, is_awaited: bool) -> Mapping[str, Any]:
-    """Return the description of the table once it can be used. `is_awaited`: it may take a while to appear."""
-    while True:
+async def _until_usable(table: Table, description: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the description of the table once it can be used. A new one may even take a while to appear."""
+    pause = 0.0
+    # A table whose indexes or capacity are being changed takes calls as ever.
+    while description is None or description["TableStatus"] not in {"ACTIVE", "UPDATING"}:
+        await trio.sleep(pause)
+        pause = POLL
         description = await _describe(table)
-        if description is None and not is_awaited:
-            raise LeaseStoreUnavailableError(f"{table}: there is no such table; make it, or let efo make it")
-        # A table whose indexes or capacity are being changed takes calls as ever.
-        if description is not None and description["TableStatus"] in {"ACTIVE", "UPDATING"}:
-            return description
-        await trio.sleep(POLL)
+    return description
 
 
 async def _describe(table: Table) -> Mapping[str, Any] | None:
