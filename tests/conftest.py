@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 import trio
 
 from service.spark.errors import JavaMissingError
 from service.spark.java import find_java
 from tests.servers.running import Servers
+
+# Hypothesis takes the same examples each time, and asserts no times. HYPOTHESIS_PROFILE=explore looks further.
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None, max_examples=60)
+hypothesis.settings.register_profile("explore", deadline=None, max_examples=2000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
