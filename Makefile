@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test bench-core bench-fake fuzz witnesses dynamodb-local ministack lint format lock clean
+.PHONY: help demo test sim bench-core bench-fake fuzz witnesses dynamodb-local ministack lint format lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -30,6 +30,11 @@ demo: $(READY) ## Run the whole job on this machine and compare what came out (A
 
 test: $(READY) ## Run all tests (ARGS="tests/service -k config" for some)
 	@$(BIN)/pytest $(ARGS)
+
+# One seed is one world of consumers, faults, crashes and reshards, under virtual time. A failing one repeats exactly.
+SEEDS ?= 200
+sim: $(READY) ## Simulate whole consumers (SEEDS=500; ARGS="--seed 7" repeats one world and tells its story)
+	@$(BIN)/python -m simulation --seeds $(SEEDS) $(ARGS)
 
 bench-core: $(READY) ## Measure renewal, back-pressure and the data path; some minutes (ARGS="--help" for options)
 	@$(BIN)/python -m benchmarks.bench_core $(ARGS)
@@ -83,7 +88,7 @@ lock: $(UV) ## Renew requirements/*.txt from pyproject.toml (ARGS=--upgrade for 
 
 clean: ## Remove everything that was made here, environments included
 	rm -rf $(VENV) .tools build dist var .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find efo service tests benchmarks fuzz witnesses -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find efo service simulation tests benchmarks fuzz witnesses -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(UV): requirements/uv.txt
 	@test -n "$(PYTHON)" || { echo "efo needs Python 3.11 or newer: none of python3, python3.13, python3.12 and" \

@@ -1,0 +1,97 @@
+"""What the checks know of one shard and of one reading of it."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field
+
+from efo.model import TRIM_HORIZON, Checkpoint
+from simulation.story import Mark
+
+
+@dataclass(slots=True)
+class Book:
+    """A shard: its user records in order, and its row in the lease store.
+
+    `done`: records that took effect or were set aside, by index. `by_key`: the indexes of each key's records.
+    `holder`: the id in the row; `held_by`: the life of that worker, as far as it is known.
+    """
+
+    parents: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+    is_closed: bool = False
+    marks: list[Mark] = field(default_factory=list)
+    whose: list[tuple[str, int]] = field(default_factory=list)
+    by_key: dict[str, list[int]] = field(default_factory=dict)
+    place: dict[Mark, int] = field(default_factory=dict)
+    done: dict[int, Reading] = field(default_factory=dict)
+    # the row
+    exists: bool = False
+    checkpoint: Checkpoint = TRIM_HORIZON
+    saved_children: tuple[str, ...] = ()
+    holder: str | None = None
+    held_since: float = 0.0
+    held_by: str | None = None
+
+    def add(self, mark: Mark, key: str, number: int) -> None:
+        """Add a user record that was put."""
+        index = len(self.marks)
+        self.place[mark] = index
+        self.marks.append(mark)
+        self.whose.append((key, number))
+        self.by_key.setdefault(key, []).append(index)
+
+    def index_after(self, checkpoint: Checkpoint) -> int:
+        """Return the index of the first record that this checkpoint does not cover."""
+        if checkpoint.is_sentinel:
+            return 0
+        return bisect_right(self.marks, (int(checkpoint.sequence_number), checkpoint.sub_sequence_number))
+
+
+@dataclass(slots=True)
+class Reading:
+    """One reading of a shard, from record `start` on.
+
+    `next`: the index that comes next, for a reader that takes one after the other. `acked_to`: all records before
+    this index are acked; `acked_at`: when that came to be, for each index from `start` on.
+    """
+
+    worker: str
+    worker_id: str
+    shard: str
+    opened_at: float
+    start: int
+    by_key: bool
+    next: int
+    acked_to: int
+    next_of_key: dict[str, int] = field(default_factory=dict)
+    acked: set[int] = field(default_factory=set)
+    acked_at: list[float] = field(default_factory=list)
+    closed_at: float | None = None
+    lost: str | None = None
+    has_crashed: bool = False
+    error: str | None = None
+    save_failed: bool = False
+
+    def expected(self, book: Book, key: str) -> int | None:
+        """Return the index of the key's next record in this reading, None if there is none."""
+        indexes = book.by_key[key]
+        if key not in self.next_of_key:
+            self.next_of_key[key] = bisect_left(indexes, self.start)
+        at = self.next_of_key[key]
+        return indexes[at] if at < len(indexes) else None
+
+    def ack(self, index: int, now: float) -> None:
+        """Take note that a record is acked."""
+        self.acked.add(index)
+        while self.acked_to in self.acked:
+            self.acked.discard(self.acked_to)
+            self.acked_at.append(now)
+            self.acked_to += 1
+
+    def seek(self, index: int) -> None:
+        """Begin anew at this index."""
+        self.start = self.next = self.acked_to = index
+        self.next_of_key.clear()
+        self.acked.clear()
+        self.acked_at.clear()

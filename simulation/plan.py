@@ -1,0 +1,168 @@
+"""What a seed decides about a world before it begins: how it is made, and what befalls it when. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Literal
+
+from efo.protocol.failure import FailurePolicy
+from efo.protocol.subscription import Timing
+from efo.testing import FakeSettings
+from efo.testing.faults import PASSING, Fault
+from simulation.sink import Guard
+
+Reader = Literal["batches", "records", "plain", "sink"]
+"""Who reads: a handler of batches or of records, the shard streams themselves, or the service's relay into a sink."""
+
+Deed = Literal[
+    "put", "aggregate", "burst", "split", "merge", "crash", "leave", "pause", "deregister", "store", "listing",
+    "control",
+]  # fmt: skip
+"""What may befall a world. Whom or which shard it strikes, the world draws when it comes to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One world. Times are in seconds, sizes in bytes.
+
+    `calm_from`: no faults and no deeds from then on; everything must be done `patience` later. `hiccups`: how often a
+    handler of many fails at first, and `poison`: how often it fails for good (only where the policy sets aside).
+    `slowness`: the longest that handling takes, `nap` a rare longer one. `new_names`: a worker that comes again has
+    another id. `padding`: bytes of ballast in each record.
+    """
+
+    seed: int
+    shards: int
+    keys: int
+    workers: int
+    padding: int
+    fake: FakeSettings
+    timing: Timing
+    failover_time: float
+    checkpoint_interval: float
+    shard_sync_interval: float
+    stream_window: int
+    give_up_after: float
+    reader: Reader
+    key_concurrency: int
+    policy: FailurePolicy
+    hiccups: float
+    poison: float
+    slowness: float
+    nap: float
+    guard: Guard
+    new_names: bool
+    kinds: tuple[Fault, ...]
+    fault_rate: float
+    calm_from: float
+    patience: float
+    deeds: tuple[tuple[float, Deed], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pace:
+    """How long a world lasts and how often things happen: long ones are quiet, so that each costs about the same."""
+
+    calm_from: float
+    idle: float
+    life: float
+    timing: Timing
+    failover: float
+
+
+_PACES: Final[tuple[tuple[int, Callable[[Random], _Pace]], ...]] = (
+    (24, lambda r: _Pace(r.uniform(40, 90), 5.0, 300.0, Timing(), r.choice((6.0, 10.0)))),
+    (24, lambda r: _Pace(r.uniform(60, 120), 5.0, r.uniform(15, 40), Timing(), 10.0)),
+    (16, lambda r: _Pace(r.uniform(60, 140), 5.0, 40.0, Timing(renew_from=15.0, renew_to=32.0), 10.0)),
+    (5, lambda r: _Pace(r.uniform(400, 900), 25.0, 300.0, Timing(), 60.0)),
+    (1, lambda r: _Pace(r.uniform(1800, 3600), 30.0, 300.0, Timing(), 200.0)),
+)
+
+_POLICIES: Final[dict[str, Callable[[Random], FailurePolicy]]] = {
+    "stop": lambda r: FailurePolicy(attempts=r.choice((1, 2))),
+    "retry": lambda _: FailurePolicy(attempts=50, backoff=0.1, backoff_limit=2.0),
+    "stop_shard": lambda r: FailurePolicy(attempts=r.choice((1, 2)), then="stop_shard", cooldown=r.uniform(0.0, 8.0)),
+    "skip": lambda r: FailurePolicy(attempts=r.choice((1, 4)), backoff=0.1, then="skip"),
+    "dead_letter": lambda r: FailurePolicy(attempts=r.choice((1, 4)), backoff=0.1, then="dead_letter"),
+}
+
+MOST_HICCUPS: Final = 3
+"""So often at most does a handler fail with a record that it takes in the end."""
+
+_DEEDS: Final[dict[Deed, tuple[int, int]]] = {
+    "put": (10, 40),
+    "aggregate": (0, 15),
+    "burst": (0, 3),
+    "split": (0, 4),
+    "merge": (0, 3),
+    "crash": (0, 4),
+    "leave": (0, 3),
+    "pause": (0, 2),
+    "deregister": (0, 1),
+    "store": (0, 3),
+    "listing": (0, 2),
+    "control": (0, 2),
+}
+"""How many of each: at least and at most."""
+
+
+def plan(seed: int) -> Plan:
+    """Return the world of this seed: always the same one."""
+    random = Random(f"world {seed}")
+    weights, paces = zip(*_PACES, strict=True)
+    pace = random.choices(paces, weights)[0](random)
+    reader: Reader = random.choice(("batches", "records", "plain", "sink", "sink"))
+    policy = random.choice(tuple(_POLICIES))
+    sets_aside = policy in ("skip", "dead_letter")
+    fails = reader in ("batches", "records") and random.random() < 0.6
+    slow = random.random() < 0.4
+    return Plan(
+        seed=seed,
+        shards=random.randint(1, 6),
+        keys=random.randint(1, 30),
+        workers=random.choice((1, 2, 2, 3, 3, 4)),
+        padding=random.choice((0, 0, 200, 2000)),
+        fake=_fake(random, pace),
+        timing=pace.timing,
+        failover_time=pace.failover,
+        checkpoint_interval=random.choice((1.0, 5.0, 5.0)),
+        shard_sync_interval=random.choice((10.0, 30.0, 60.0)),
+        stream_window=random.choice((16_384, 65_536, 1_048_576)),
+        give_up_after=random.choice((10.0, 60.0)),
+        reader=reader,
+        key_concurrency=random.choice((1, 1, 3, 8)) if reader in ("batches", "records") else 1,
+        policy=_POLICIES[policy](random),
+        hiccups=random.choice((0.02, 0.1)) if fails else 0.0,
+        poison=0.03 if fails and sets_aside else 0.0,
+        slowness=random.choice((0.05, 0.5)) if slow else 0.0,
+        nap=random.choice((0.0, 20.0, 70.0)) if slow else 0.0,
+        guard=random.choice(("lock", "fence")),
+        new_names=random.random() < 0.5,
+        kinds=tuple(random.sample(PASSING, random.randint(1, 8))),
+        fault_rate=random.choice((0.0, 1 / 120, 1 / 40, 1 / 15)) * (100 / max(100.0, pace.calm_from)),
+        calm_from=pace.calm_from,
+        patience=900.0,
+        deeds=_deeds(random, pace.calm_from),
+    )
+
+
+def _fake(random: Random, pace: _Pace) -> FakeSettings:
+    return FakeSettings(
+        consumer_creating=random.choice((0.0, 1.0, 5.0)),
+        subscription_life=pace.life,
+        idle_interval=pace.idle,
+        event_records=random.choice((1, 5, 1000)),
+        max_concurrent_streams=random.choice((1, 2, 128)),
+        memory_stream_bytes=random.choice((1024, 65_536, 262_144)),
+    )
+
+
+def _deeds(random: Random, until: float) -> tuple[tuple[float, Deed], ...]:
+    """Return what befalls the world, in order. Half of the kinds are left out of each world, except the puts."""
+    deeds: list[tuple[float, Deed]] = []
+    for deed, (least, most) in _DEEDS.items():
+        if deed == "put" or random.random() < 0.6:
+            deeds += [(random.uniform(0.0, until), deed) for _ in range(random.randint(least, most))]
+    return tuple(sorted(deeds))
