@@ -48,23 +48,20 @@ async def open_kinesis(
     Credentials come from botocore's chain (environment, profile, container, instance). `region`: the ARN's, else
     AWS_REGION, else botocore's. `endpoint_url`: another endpoint than AWS's, `https://` or, without TLS, `http://`.
     `ca_file`: PEM of the authorities to trust, else AWS_CA_BUNDLE, else botocore's. Raises ConfigurationError.
+
+    Kinesis is reached without a proxy, whatever the environment says: subscriptions can go through none, and what
+    the control plane tells must be of the endpoint that is read. Credentials' services are reached as botocore does.
     """
     name, arn_region = parse_stream(stream)
     _check_ca_file(ca_file)
     # botocore itself reads AWS_DEFAULT_REGION only; the containers that AWS starts set AWS_REGION.
     region = region or arn_region or os.environ.get("AWS_REGION")
-    config = aiobotocore.config.AioConfig(
-        http_session_cls=aiobotocore.httpxsession.HttpxSession,
-        connect_timeout=10,
-        read_timeout=20,
-        retries={"mode": "standard", "total_max_attempts": 5},
-    )
     with _translated():
         session = aiobotocore.session.AioSession(profile=profile)
         # The session's own, too: by it, credentials that are fetched are fetched on trio and not on asyncio.
-        session.set_default_client_config(config)
+        session.set_default_client_config(_config())
         client_context = session.create_client(
-            "kinesis", region_name=region, endpoint_url=endpoint_url, verify=ca_file, config=config
+            "kinesis", region_name=region, endpoint_url=endpoint_url, verify=ca_file, config=_config(proxies={})
         )
         client = await client_context.__aenter__()
     try:
@@ -89,6 +86,16 @@ async def open_kinesis(
     finally:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):
             await client_context.__aexit__(None, None, None)
+
+
+def _config(**more: Any) -> Any:
+    return aiobotocore.config.AioConfig(
+        http_session_cls=aiobotocore.httpxsession.HttpxSession,
+        connect_timeout=10,
+        read_timeout=20,
+        retries={"mode": "standard", "total_max_attempts": 5},
+        **more,
+    )
 
 
 def _authority(address: SplitResult) -> str:

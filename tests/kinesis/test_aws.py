@@ -26,6 +26,7 @@ from efo.errors import (
 )
 from efo.kinesis.aws import AwsControlPlane, Connector, Signer, _translated, open_kinesis
 from efo.model import FanOutConsumer, HashKeyRange, Shard, StreamDescription
+from efo.testing import FakeKinesis
 
 ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders"
 
@@ -413,7 +414,7 @@ class TestControlPlane:
 def environment(monkeypatch, tmp_path):
     """An environment without anybody's AWS settings."""
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
-                 "AWS_SESSION_TOKEN", "AWS_CA_BUNDLE"):  # fmt: skip
+                 "AWS_SESSION_TOKEN", "AWS_CA_BUNDLE", "NO_PROXY", "no_proxy"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
@@ -445,6 +446,28 @@ class TestOpenKinesis:
         }
         *_, expected = signature("secret", headers["X-Amz-Date"], "eu-central-1", on_the_wire, b"")
         assert headers["Authorization"].endswith(f"Signature={expected}")
+
+    @pytest.mark.parametrize("tls", [True, False], ids=["https", "http"])
+    async def test_the_environments_proxies_are_not_for_kinesis(self, environment, tls):
+        """Neither the control plane, which botocore would send through one, nor the connections of subscriptions."""
+        called = []
+
+        async def proxy(stream):
+            called.append(stream.socket.getpeername())
+            await stream.aclose()
+
+        environment.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+        environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        async with listening(proxy) as port, FakeKinesis(clock=time.time) as fake, fake.serve(tls=tls) as address:
+            fake.create_stream("orders", shards=2)
+            for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+                environment.setenv(name, f"http://127.0.0.1:{port}")
+            ca_file = str(address.ca_file) if tls else None
+            options = {"region": "us-east-1", "endpoint_url": address.url, "ca_file": ca_file}
+            async with open_kinesis("orders", **options) as kinesis:
+                assert len(await kinesis.control.list_shards()) == 2
+                await trio.aclose_forcefully(await kinesis.connect())
+        assert called == []
 
     async def test_credentials_that_a_container_is_given(self, environment):
         """They are fetched over HTTP by botocore: on trio, and not on asyncio's loop, which there is none of."""
