@@ -54,6 +54,25 @@ _HELP: Final = {
 
         Example: efo fake --port 4567 --streams orders:4,clicks:1 --faults faults.toml
         """,
+    "log inspect": """
+        Tell what the log holds: topics, partitions, their shards and positions, the readers and their lag.
+
+        It reads names and footers only, beside a running relay too.
+
+        Example: efo log inspect --directory var/log --json
+        """,
+    "log verify": """
+        Read every byte of the log, and say what is damaged, missing, twice or in the wrong place.
+
+        Exits with 1 if anything is.
+
+        Example: efo log verify --config config/efo.toml --topic orders
+        """,
+    "log export": """
+        Write records as JSON lines, to stdout or to a new file.
+
+        Example: efo log export --directory var/log --topic orders --partition 0 --start 100 --end 200
+        """,
     "check-config": """
         Check the configuration, and print every setting with the value that it comes to.
 
@@ -72,9 +91,12 @@ _HELP: Final = {
         Example: efo version --json
         """,
 }
+_log = App(name="log", help="Look at the embedded log: inspect, verify, export.", help_format="plaintext")
+app.command(_log)
 for _name, _help in _HELP.items():
-    _function = _name.replace("-", "_")
-    app.command(f"service.commands.{_function}:{_function}", name=_name, help=cleandoc(_help))
+    _group, _, _last = _name.replace("-", "_").rpartition(" ")
+    _place = f"service.commands.{_group or _last}:{_last}"
+    (_log if _group else app).command(_place, name=_name.rpartition(" ")[2], help=cleandoc(_help))
 
 
 def call(arguments: Sequence[str] | None = None) -> int:
