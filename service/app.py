@@ -23,14 +23,13 @@ from efo.consumer import ConsumerSettings, ConsumerStatus, Read, open_consumer
 from efo.events import Observer
 from efo.kinesis.aws import open_kinesis
 from efo.kinesis.client import Kinesis
-from efo.leases.sqlite import SqliteLeaseStore
 from efo.leases.store import LeaseStore
 from efo.tasks import one_error
 from efo.telemetry import OtelObserver
 from service.config import KinesisSettings, Settings
 from service.drain import Drain
-from service.errors import UnavailableError
 from service.health import Health
+from service.leases import open_leases
 from service.logs import log_events, tee
 from service.observability import Telemetry
 from service.relay.measured import MeasuredSink
@@ -166,14 +165,5 @@ def _open_kinesis(settings: KinesisSettings) -> AbstractAsyncContextManager[Kine
     )
 
 
-def _open_leases(settings: Settings) -> SqliteLeaseStore:
-    path = settings.leases.path
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UnavailableError(f"cannot make the directory of [leases] path {path}: {error.strerror}") from error
-    return SqliteLeaseStore(path, settings.consumer.application, settings.kinesis.stream_name)
-
-
-PARTS: Final = Parts(_open_kinesis, _open_leases, open_sink, open_consumer)
+PARTS: Final = Parts(_open_kinesis, open_leases, open_sink, open_consumer)
 """The real ones."""

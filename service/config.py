@@ -10,9 +10,9 @@ import re
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, FilePath, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, FilePath, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from efo.errors import ConfigurationError
@@ -122,11 +122,22 @@ class ConsumerSettings(Section):
                 return Position.at_timestamp(datetime.fromisoformat(time).astimezone(UTC).timestamp())
 
 
+_SCHEMES: Final = {"postgres": ("postgresql", "postgres"), "redis": ("redis", "rediss", "unix")}
+"""How the URLs of lease stores begin."""
+
+
 class LeaseSettings(Section):
     """Which worker reads which shard, and how far."""
 
-    store: Literal["sqlite"] = Field("sqlite", description="sqlite: a file, for the workers of one machine.")
+    store: Literal["sqlite", "postgres", "redis"] = Field(
+        "sqlite",
+        description="sqlite: a file, for the workers of one machine; postgres, redis: servers, for those of many.",
+    )
     path: Path = Field(Path("var/leases.sqlite"), description="The file of the sqlite store.")
+    url: SecretStr | None = Field(
+        None, description="The server of the others: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, redis://..."
+    )
+    start_seconds: Seconds = Field(30.0, description="How long to wait for that server at the start.")
     failover_seconds: Seconds = Field(10.0, description="A worker silent for this long loses its leases (R10).")
     worker_id: str = Field(
         default_factory=socket.gethostname,
@@ -134,6 +145,18 @@ class LeaseSettings(Section):
         description="Names this worker; unique per application. Default: the host's name.",
         examples=["worker-1"],
     )
+
+    @model_validator(mode="after")
+    def _has_url(self) -> LeaseSettings:
+        if (schemes := _SCHEMES.get(self.store)) is None:
+            return self
+        url = self.url.get_secret_value() if self.url else ""
+        if not url.startswith(tuple(f"{scheme}://" for scheme in schemes)):
+            raise ValueError(
+                f'store = "{self.store}" needs the URL of a server: set EFO_LEASES__URL={schemes[0]}://... in the '
+                "environment"
+            )
+        return self
 
 
 class RelaySettings(Section):
