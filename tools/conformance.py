@@ -1,0 +1,100 @@
+"""`make conformance`: every lease store against the one conformance suite, as a table and, last, one line of JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+SUITE = "tests/leases/test_conformance.py"
+MARKS = {"passed": "[green]passed[/]", "failed": "[bold red]FAILED[/]", "skipped": "[yellow]skipped[/]"}
+HELP = """
+Servers that are not installed are skipped by name: `.ci/servers`, `make dynamodb-local` and `make ministack` install
+them. Exits with 1 if a test failed.
+
+Example: python -m tools.conformance --store postgres --store redis
+"""
+
+
+class Results:
+    """A pytest plugin that keeps what became of each test with each store."""
+
+    def __init__(self, stores: Sequence[str]) -> None:
+        self._chosen = stores
+        self._places: dict[str, tuple[str, str]] = {}
+        self.outcomes: dict[tuple[str, str], str] = {}
+        self.reasons: dict[str, str] = {}
+
+    @property
+    def stores(self) -> list[str]:
+        """The stores that were tested."""
+        return list(dict.fromkeys(store for _, store in self._places.values()))
+
+    @property
+    def tests(self) -> list[str]:
+        """What was tested, in words."""
+        return list(dict.fromkeys(test for test, _ in self._places.values()))
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Keep the tests of the chosen stores, and whose each is."""
+        for item in list(items):
+            store = item.callspec.params["pair"]
+            if self._chosen and store not in self._chosen:
+                items.remove(item)
+                continue
+            case = f"-{item.callspec.id}-".replace(f"-{store}-", "-").strip("-")
+            name = item.originalname.removeprefix("test_").replace("_", " ")
+            self._places[item.nodeid] = (f"{name}: {case}" if case else name, store)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep an outcome; one that is not good stands."""
+        place = self._places[report.nodeid]
+        if report.outcome != "passed" or (report.when == "call" and place not in self.outcomes):
+            self.outcomes[place] = report.outcome
+        if report.skipped:
+            self.reasons[place[1]] = str(report.longrepr[2]).removeprefix("Skipped: ")
+
+    def counts(self) -> dict[str, object]:
+        """Return what the last line says."""
+        found = {
+            store: Counter(outcome for place, outcome in self.outcomes.items() if place[1] == store)
+            for store in self.stores
+        }
+        return {
+            "stores": {store: {outcome: count[outcome] for outcome in MARKS} for store, count in found.items()},
+            "skipped": sum(count["skipped"] for count in found.values()),
+        }
+
+
+def main() -> int:
+    """Be the program."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.conformance",
+        description=__doc__,
+        epilog=HELP,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
+    parser.add_argument("--store", action="append", default=[], help="only this one; may be given several times")
+    results = Results(parser.parse_args().store)
+    with redirect_stdout(sys.stderr):  # progress
+        code = pytest.main(["-q", "--no-header", SUITE], plugins=[results])
+    table = Table("test", *results.stores)
+    for test in results.tests:
+        table.add_row(test, *(MARKS.get(results.outcomes.get((test, store), ""), "") for store in results.stores))
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console.print(table)
+    for store, reason in results.reasons.items():
+        console.print(f"{store} skipped: {reason}", markup=False)
+    sys.stdout.write(json.dumps(results.counts()) + "\n")
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
