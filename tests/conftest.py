@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import hypothesis
@@ -17,6 +18,10 @@ from tests.servers.running import Servers
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, max_examples=60)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+# A job in a shell's background ignores SIGINT, and so would all processes that tests start and mean to interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
