@@ -6,6 +6,7 @@ and a stream beside it, the sibling, gets all its bytes unless the connection ha
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -154,15 +155,12 @@ class _Trial:
                 self._nursery.start_soon(self._ask, reads)
                 await trio.testing.wait_all_tasks_blocked()
             await self._send(bytes(Frame(HEADERS_FRAME, END_HEADERS, SIBLING, STATUS_200)))
-        wire = b""
-        for step in script.steps:
-            if isinstance(step, Act):
-                await self._send(wire)
-                wire = b""
-                await self._act(step)
-            else:
-                wire += bytes(step)
-        await self._send(wire)
+        for is_act, steps in itertools.groupby(script.steps, lambda step: isinstance(step, Act)):
+            if not is_act:
+                await self._send(b"".join(map(bytes, steps)))
+                continue
+            for act in steps:
+                await self._act(act)
 
     async def _act(self, act: Act) -> None:
         if act.what == "ask":

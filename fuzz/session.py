@@ -17,7 +17,7 @@ from fuzz.target import Target
 ENGINE: Final = (sys.executable, "-m", "fuzz.engine")
 MEMORY: Final = 1024
 """MiB that a target may take: more is a failure, whatever it was fed."""
-PATIENCE: Final = 20
+PATIENCE: Final = 30
 """Seconds that one input may take: more is a failure. Usual are milliseconds."""
 _REPORT_EVERY: Final = 5.0
 _GRACE: Final = 60
@@ -73,7 +73,13 @@ def fuzz(target: Target, home: Path, *, seconds: int, seed: int = 0) -> Result:
     words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words))
     command = [*ENGINE, target.name, str(corpus)]
     command += [f"-max_total_time={seconds}", f"-seed={seed}", f"-dict={words}", f"-artifact_prefix={failed}/"]
-    command += [f"-rss_limit_mb={MEMORY}", f"-timeout={PATIENCE}", "-print_final_stats=1", "-reload=0"]
+    command += [
+        f"-rss_limit_mb={MEMORY}",
+        f"-timeout={PATIENCE}",
+        f"-report_slow_units={PATIENCE}",
+        "-print_final_stats=1",
+        "-reload=0",
+    ]
     started = time.monotonic()
     progress, status = _watch(target.name, command, started, seconds + _GRACE)
     kept = sorted(str(path) for path in set(failed.iterdir()) - before)
