@@ -162,9 +162,9 @@ class LeaseSettings(Section):
 class RelaySettings(Section):
     """Where records go. The first limit reached commits a group."""
 
-    sink: Literal["log", "jsonl"] = Field(
+    sink: Literal["log", "jsonl", "kafka"] = Field(
         "log",
-        description="log: the embedded log that Spark reads, exactly once; jsonl: JSON lines, at least once.",
+        description="log: the embedded log that Spark reads, exactly once; jsonl: JSON lines, at least once; kafka.",
     )
     directory: Path = Field(Path("var/log"), description="The log's root.")
     topic: Name | None = Field(None, description="Default: the stream's name.", examples=["orders"])
@@ -204,7 +204,7 @@ class RelaySettings(Section):
     @property
     def commit_seconds(self) -> float:
         """How old a group may grow, in seconds."""
-        return self.commit_milliseconds / 1000
+        return (self.kafka.commit_milliseconds if self.sink == "kafka" else self.commit_milliseconds) / 1000
 
 
 class ServiceSettings(Section):
@@ -270,5 +270,8 @@ class Settings(BaseSettings):
 
     @property
     def topic(self) -> str:
-        """The log's topic."""
-        return self.relay.topic or self.kinesis.stream_name
+        """The topic; of a Kafka topic per shard, {shard} is left in it."""
+        name = self.relay.topic or self.kinesis.stream_name
+        if self.relay.sink == "kafka" and self.relay.kafka.topic is not None:
+            name = self.relay.kafka.topic
+        return name.replace("{stream}", self.kinesis.stream_name)

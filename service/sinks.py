@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import Final
 
 import structlog
 import trio
 
 from efo.model import Checkpoint
+from efo.names import parse_stream
 from efo.tasks import one_error
 from service.config import RelaySettings, Settings
+from service.errors import UnavailableError
 from service.relay.dead_letter import DeadLetterSink
 from service.relay.errors import SinkError
 from service.relay.jsonlines import open_json_lines
 from service.relay.log import LogSink
 from service.relay.mapping import Extractor, load_extractor
+from service.relay.retrying import RetryingSink
 from service.relay.sink import Sink
 from service.relay.upkeep import Upkeep
 from service.relay.upkeep_plan import RetentionRules
@@ -32,6 +36,10 @@ async def open_sink(settings: Settings) -> AsyncIterator[Sink]:
     """Open the sink of [relay], with its dead letters. Raises ConfigurationError, SinkError."""
     relay = settings.relay
     extract = load_extractor(relay.trace_extractor) if relay.trace_extractor else None
+    if relay.sink == "kafka":
+        async with _open_kafka(settings, extract) as sink:
+            yield sink
+        return
     async with _open(settings, extract) as sink:
         if relay.dead_letters is None:
             yield sink
@@ -52,6 +60,33 @@ async def _open(settings: Settings, extract: Extractor | None) -> AsyncIterator[
             path = None if writes_to_stdout(relay) else relay.jsonl_file
             async with open_json_lines(path, encoding=relay.jsonl_encoding, extract=extract) as sink:
                 yield sink
+
+
+@asynccontextmanager
+async def _open_kafka(settings: Settings, extract: Extractor | None) -> AsyncIterator[Sink]:
+    """Open Kafka, with its dead letters in a topic of its own; what may pass there is tried again."""
+    try:
+        from service.relay import kafka, kafka_errors  # noqa: PLC0415 - an extra: not always there
+    except ImportError as error:
+        raise UnavailableError(
+            "Kafka's client is not installed beside efo: pip install 'efo[service,kafka]'"
+        ) from error
+    options = settings.relay.kafka
+    opening = partial(
+        kafka.open_kafka,
+        options,
+        application=settings.consumer.application,
+        stream=settings.kinesis.stream_name,
+        region=settings.kinesis.region or parse_stream(settings.kinesis.stream)[1],
+        extract=extract,
+    )
+    async with AsyncExitStack() as stack:
+        sink: Sink = await stack.enter_async_context(opening(topic=settings.topic))
+        if settings.relay.dead_letters is not None:
+            letters = await stack.enter_async_context(opening(topic=settings.relay.dead_letters, letters=True))
+            sink = DeadLetterSink(sink, letters, _tell)
+        releases = (kafka_errors.KafkaFencedError, kafka_errors.KafkaFatalError)
+        yield RetryingSink(sink, seconds=options.retry_seconds, releases=releases, tell=_tell_retry)
 
 
 @asynccontextmanager
@@ -89,3 +124,9 @@ def writes_to_stdout(relay: RelaySettings) -> bool:
 
 def _tell(shard_id: str, record: Checkpoint, reason: str) -> None:
     structlog.get_logger().warning("record_refused", shard_id=shard_id, record=str(record), reason=reason)
+
+
+def _tell_retry(shard_id: str, error: SinkError, seconds: float) -> None:
+    structlog.get_logger().warning(
+        "sink_retried", shard_id=shard_id, error_type=error.error_type, message=str(error), seconds=round(seconds, 3)
+    )

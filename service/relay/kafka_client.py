@@ -8,7 +8,8 @@ from typing import Any, Final
 from confluent_kafka import KafkaError
 
 from service.config_kafka import KafkaSettings
-from service.relay.kafka_errors import KafkaRefusedError, SinkError, translated
+from service.relay.errors import SinkError
+from service.relay.kafka_errors import KafkaRefusedError, translated
 from service.relay.kafka_iam import IamTokens
 
 Config = dict[str, Any]
@@ -87,5 +88,4 @@ class Diagnosis:
     def explain(self, error: SinkError, doing: str) -> SinkError:
         """Return the reason behind a time-out, if one is known: a refusal above all."""
         reasons = [translated(noted, doing) for noted in self._errors]
-        refusals = [reason for reason in reasons if isinstance(reason, KafkaRefusedError)]
-        return next(iter(refusals or [error]))
+        return next((reason for reason in reasons if isinstance(reason, KafkaRefusedError)), error)

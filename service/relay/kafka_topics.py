@@ -6,14 +6,15 @@ Blocking: made to run in a thread.
 from __future__ import annotations
 
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic, sleep
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined] # not in its stubs
 
-from service.relay.kafka_errors import KafkaRefusedError, KafkaUnavailableError, kafka_errors, translated
+from service.relay.kafka_errors import KafkaRefusedError, KafkaUnavailableError, translated
 
 LARGEST: Final = 12 * 1024 * 1024
 """`max.message.bytes` of topics that we create: the largest record of Kinesis is 10 MiB, and has headers besides."""
@@ -103,10 +104,8 @@ def _partitions(admin: AdminClient, name: str, timeout: float) -> int | None:
 
 def _create(admin: AdminClient, wanted: Wanted, timeout: float) -> None:
     new = NewTopic(wanted.name, wanted.partitions, wanted.replication, config=wanted.config)
-    try:
+    with suppress(_ExistsError):  # another worker was quicker
         _result(admin.create_topics([new])[wanted.name], f"create the topic {wanted.name!r}", timeout)
-    except _ExistsError:
-        pass  # another worker was quicker
 
 
 def _wait_for(admin: AdminClient, name: str, timeout: float) -> int:
@@ -150,9 +149,3 @@ def _result(future: Any, doing: str, timeout: float) -> Any:
             case KafkaError.INVALID_REPLICATION_FACTOR | KafkaError.POLICY_VIOLATION | KafkaError.INVALID_PARTITIONS:
                 raise KafkaRefusedError(f"Kafka: cannot {doing}: {error.args[0].str()}") from error
         raise translated(error.args[0], doing) from error
-
-
-def reach(admin: AdminClient, servers: str, timeout: float) -> None:
-    """Make sure that the cluster answers. Raises KafkaUnavailableError, KafkaRefusedError."""
-    with kafka_errors(f"reach the brokers {servers} within {timeout:g} s"):
-        admin.list_topics(topic="", timeout=timeout) if False else admin.list_topics(timeout=timeout)

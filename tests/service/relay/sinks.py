@@ -7,14 +7,19 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from service.config_kafka import KafkaSettings
 from service.relay.dead_letter import DeadLetterSink
 from service.relay.jsonlines import open_json_lines
+from service.relay.kafka import open_kafka
 from service.relay.log import LogSink
 from service.relay.mapping import Header, Message
+from service.relay.retrying import RetryingSink
 from service.relay.segments import list_segments, read_segment
 from service.relay.sink import Sink
+from tests.servers.kafka import read_topic, serve_kafka
 from tests.servers.running import Serve
 
 
@@ -76,8 +81,32 @@ async def with_dead_letters(path: Path):
     yield DeadLetterSink(LogSink(path / "log", "topic", lock_patience=0), letters, lambda *_: None)
 
 
+@asynccontextmanager
+async def retrying(path: Path):
+    inner = LogSink(path / "log", "topic", lock_patience=0)
+    yield RetryingSink(inner, seconds=0, releases=(), tell=lambda *_: None)
+
+
+def kafka(path: Path, servers: str, **settings):
+    names = {"application": path.name, "stream": "orders", "topic": path.name}
+    return open_kafka(KafkaSettings(bootstrap_servers=servers, partitions=1, **settings), **names)
+
+
+def read_kafka(path: Path, servers: str, shard_id: str) -> list[Message]:
+    messages = (
+        Message(found.key(), found.value(), found.timestamp()[1], found.headers())
+        for found in read_topic(servers, path.name)
+    )
+    return [message for message in messages if ("kinesis.shard", shard_id.encode()) in message.headers]
+
+
 SINKS = {
     "log": Kind(log, read_log, owns_position=True, fences=True),
     "json lines": Kind(json_lines, read_lines, owns_position=False, fences=True),
+    "kafka": Kind(kafka, read_kafka, owns_position=True, fences=True, serve=serve_kafka),
+    "kafka, at least once": Kind(
+        partial(kafka, delivery="at_least_once"), read_kafka, owns_position=False, fences=False, serve=serve_kafka
+    ),
+    "retrying": Kind(retrying, read_log, owns_position=True, fences=True),
     "dead letters": Kind(with_dead_letters, read_log, owns_position=True, fences=True),
 }

@@ -1,0 +1,161 @@
+"""A real Kafka broker (Apache Kafka, KRaft, one node) on loopback ports of its own.
+
+Its jars are put into .tools/kafka/ by `make kafka-install`. Blocking: for tests and tools that have nothing else to do.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from efo.errors import EfoError
+from service.spark.java import JavaMissingError, find_java
+
+TOOLS: Final = Path(__file__).resolve().parents[2] / ".tools" / "kafka"
+BROKER: Final = TOOLS / "broker"
+CONNECTOR: Final = TOOLS / "connector"
+START_SECONDS: Final = 120.0
+"""A broker starts in 5 s here; so long on a machine that is slow and busy."""
+_INSTALL: Final = "`make kafka-install` gets it (Maven and Java 17)"
+# Quick to start, and small: the second compiler pays off after minutes.
+_JAVA: Final = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+class BrokerError(EfoError):
+    """The broker did not start, or ended. The message shows the end of its log."""
+
+    error_type = "broker"
+
+
+def missing(*, connector: bool = False) -> str | None:
+    """Return what is missing to run a broker (and Spark's connector); None if nothing is."""
+    try:
+        find_java()
+    except JavaMissingError as error:
+        return str(error)
+    if not any(BROKER.glob("kafka_*.jar")):
+        return f"no Kafka broker in {BROKER}: {_INSTALL}"
+    if connector and not any(CONNECTOR.glob("spark-sql-kafka*.jar")):
+        return f"no Kafka connector of Spark in {CONNECTOR}: {_INSTALL}"
+    return None
+
+
+def free_port() -> int:
+    """Return a port of 127.0.0.1 that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+class Broker:
+    """A broker whose data is in `directory`; it may be killed and started again, on the same port.
+
+    `settings`: more of Kafka's server properties, or others than ours.
+    """
+
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.kills = 0
+        self._directory = directory
+        self._log = directory / "broker.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._settings = {**self._ours(free_port()), **(settings or {})}
+
+    def _ours(self, controller: int) -> dict[str, str]:
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "listeners": f"PLAINTEXT://{self.address},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.address}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
+            "log.dirs": str(self._directory / "data"),
+            "num.partitions": "4",
+            # One node: what is replicated three times by default would never be ready.
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "offsets.topic.num.partitions": "4",
+            "transaction.state.log.num.partitions": "4",
+            "auto.create.topics.enable": "false",
+            # Made-up records are years old, and retention counts from their timestamps.
+            "log.retention.ms": "-1",
+            "group.initial.rebalance.delay.ms": "0",
+            # A broker that was killed is only taken back when its former life has timed out: 9 s by default.
+            "broker.session.timeout.ms": "1000",
+            "broker.heartbeat.interval.ms": "200",
+        }
+
+    def format(self) -> None:
+        """Prepare the directory, once."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        properties = self._directory / "server.properties"
+        properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
+        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        done = subprocess.run(  # noqa: S603 - our own Java and jars
+            self._java("kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(properties)),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise BrokerError(f"Kafka could not format {self._directory}:\n{done.stdout}{done.stderr}")
+
+    def start(self) -> None:
+        """Start it, without waiting until it answers: see `wait`."""
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - the same
+                self._java("kafka.Kafka", str(self._directory / "server.properties")), stdout=log, stderr=log
+            )
+
+    def wait(self) -> None:
+        """Wait until it answers. Raises BrokerError."""
+        deadline = time.monotonic() + START_SECONDS
+        admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+        while True:
+            try:
+                admin.list_topics(timeout=1)
+            except KafkaException:
+                if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
+                    raise BrokerError(f"the broker does not answer:\n{self._tail()}") from None
+            else:
+                return
+
+    def kill(self) -> None:
+        """Kill it as a crash does (SIGKILL)."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+            self.kills += 1
+
+    def _java(self, main: str, *arguments: str) -> list[str]:
+        logging = Path(__file__).with_name("log4j2.properties")
+        options = (*_JAVA, f"-Dlog4j2.configurationFile={logging}")
+        return [str(find_java().path), *options, "-cp", f"{BROKER}/*", main, *arguments]
+
+    def _tail(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
+
+
+@contextmanager
+def running_broker(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[Broker]:
+    """Run a broker, and leave none behind."""
+    broker = Broker(directory, settings)
+    broker.format()
+    try:
+        broker.start()
+        broker.wait()
+        yield broker
+    finally:
+        broker.kill()
