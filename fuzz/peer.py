@@ -6,7 +6,6 @@ and a stream beside it, the sibling, gets all its bytes unless the connection ha
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -155,12 +154,15 @@ class _Trial:
                 self._nursery.start_soon(self._ask, reads)
                 await trio.testing.wait_all_tasks_blocked()
             await self._send(bytes(Frame(HEADERS_FRAME, END_HEADERS, SIBLING, STATUS_200)))
-        for is_act, steps in itertools.groupby(script.steps, lambda step: isinstance(step, Act)):
-            if not is_act:
-                await self._send(b"".join(map(bytes, steps)))
-                continue
-            for act in steps:
-                await self._act(act)
+        wire = bytearray()
+        for step in script.steps:
+            if isinstance(step, Act):
+                await self._send(bytes(wire))
+                wire.clear()
+                await self._act(step)
+            else:
+                wire += bytes(step)
+        await self._send(bytes(wire))
 
     async def _act(self, act: Act) -> None:
         if act.what == "ask":

@@ -73,13 +73,8 @@ def fuzz(target: Target, home: Path, *, seconds: int, seed: int = 0) -> Result:
     words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words))
     command = [*ENGINE, target.name, str(corpus)]
     command += [f"-max_total_time={seconds}", f"-seed={seed}", f"-dict={words}", f"-artifact_prefix={failed}/"]
-    command += [
-        f"-rss_limit_mb={MEMORY}",
-        f"-timeout={PATIENCE}",
-        f"-report_slow_units={PATIENCE}",
-        "-print_final_stats=1",
-        "-reload=0",
-    ]
+    command += [f"-rss_limit_mb={MEMORY}", f"-timeout={PATIENCE}", f"-report_slow_units={PATIENCE}"]
+    command += ["-print_final_stats=1", "-reload=0"]
     started = time.monotonic()
     progress, status = _watch(target.name, command, started, seconds + _GRACE)
     kept = sorted(str(path) for path in set(failed.iterdir()) - before)
