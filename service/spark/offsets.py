@@ -66,6 +66,23 @@ def parse_json(option: str, text: str) -> dict[TopicPartition, int]:
     )
 
 
+def parse_assignment(option: str, text: str) -> frozenset[TopicPartition]:
+    """Read partitions that a user wrote, such as {"topic": [0, 1]}. Raises ConfigurationError."""
+    try:
+        value: Any = json.loads(text)
+        partitions = [TopicPartition(topic, at) for topic, numbers in value.items() for at in numbers]
+        if partitions and all(type(at.partition) is int and at.partition >= 0 for at in partitions):
+            return frozenset(partitions)
+    except (ValueError, AttributeError, TypeError):
+        pass
+    raise ConfigurationError(f'{option}={text!r} is not understood: expected JSON like {{"topic": [0, 1]}}')
+
+
+def lag(start: Offsets, end: Offsets) -> int:
+    """Return how many records are between two offsets, over all partitions; none where start is ahead."""
+    return sum(max(0, offset - start.get(at, 0)) for at, offset in end.items())
+
+
 def limit_rows(start: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, int]:
     """Return an end that is at most `limit` records after `start`: each partition advances by its share."""
     backlog = {at: end[at] - start.get(at, 0) for at in sorted(end)}

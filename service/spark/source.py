@@ -9,6 +9,7 @@ source has no state of its own, so a query goes on exactly where its checkpoint 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -29,8 +30,9 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from efo.errors import ConfigurationError
-from service.relay.catalog import read_catalog
+from service.relay.catalog import read_catalog, topics
 from service.relay.errors import SegmentMissingError
+from service.relay.readers import commit_reader
 from service.relay.segments import SCHEMA, last_segment, list_segments
 from service.spark.offsets import (
     Offsets,
@@ -59,7 +61,7 @@ class EfoDataSource(DataSource):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
         self._options = parse_options(options)
-        for topic in self._options.topics:
+        for topic in self._options.subscription.topics:
             read_catalog(self._options.root, topic)
 
     @classmethod
@@ -106,11 +108,15 @@ class _Planner:
 
     def known(self) -> list[TopicPartition]:
         """Return the partitions that the topics have now."""
-        return [
+        subscription, root = self.options.subscription, self.options.root
+        partitions = [
             TopicPartition(topic, partition)
-            for topic in self.options.topics
-            for partition in read_catalog(self.options.root, topic).partitions.values()
+            for topic in subscription.choose(topics(root))
+            for partition in read_catalog(root, topic).partitions.values()
         ]
+        if missing := sorted(subscription.partitions.difference(partitions)):
+            raise ConfigurationError(f"the log has no partition {missing[0].partition} of {missing[0].topic}")
+        return [at for at in partitions if subscription.has(at)]
 
     def latest(self) -> dict[TopicPartition, int]:
         """Return the end of every partition."""
@@ -217,4 +223,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner.batches(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: Spark keeps the offsets."""
+        """Tell the log what this query will not ask for again, if it has a name there.
+
+        Spark keeps the offsets. It calls this with a batch's end when it plans the next one, and not for the last
+        batch of an AvailableNow run: a lower bound, which is all that retention needs.
+        """
+        options = self._planner.options
+        if options.reader is not None:
+            for topic in sorted({at.topic for at in self._planner.known()}):
+                offsets = {int(partition): offset for partition, offset in end.get(topic, {}).items()}
+                commit_reader(options.root, topic, options.reader, offsets, time.time())

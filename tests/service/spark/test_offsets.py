@@ -9,6 +9,7 @@ from service.spark.offsets import (
     Range,
     TopicPartition,
     from_json,
+    lag,
     limit_rows,
     parse_json,
     ranges,
@@ -93,3 +94,8 @@ def test_a_few_records_are_one_task() -> None:
     assert list(split_ranges([Range("t", 0, 0, 5), Range("t", 1, 2, 3)], 8, least=8192)) == [
         [Range("t", 0, 0, 5), Range("t", 1, 2, 3)]
     ]
+
+
+@given(offsets, offsets)
+def test_the_lag_is_what_is_between(start, end) -> None:
+    assert lag(start, end) == sum(part.end - part.start for part in ranges(start, end))

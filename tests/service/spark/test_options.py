@@ -11,7 +11,7 @@ NEEDED = {"path": "/log", "subscribe": "t"}
 
 def test_the_defaults() -> None:
     options = parse_options(NEEDED)
-    assert (options.root, options.topics) == (Path("/log"), ("t",))
+    assert (options.root, options.subscription.topics, options.reader) == (Path("/log"), ("t",), None)
     assert (options.starting, options.ending, options.max_rows) == (None, None, None)
     assert options.tasks >= 1
     assert (options.headers, options.fail_on_data_loss) == (False, True)
@@ -28,9 +28,10 @@ def test_names_are_taken_in_any_case() -> None:
             "minPartitions": "3",
             "includeheaders": "TRUE",
             "failOnDataLoss": "false",
+            "Reader": "billing-1",
         }
     )
-    assert (options.root, options.topics) == (Path("/log"), ("a", "b"))
+    assert (options.root, options.subscription.topics, options.reader) == (Path("/log"), ("a", "b"), "billing-1")
     assert (options.starting, options.ending, options.max_rows, options.tasks) == (EARLIEST, LATEST, 10, 3)
     assert (options.headers, options.fail_on_data_loss) == (True, False)
 
@@ -38,6 +39,18 @@ def test_names_are_taken_in_any_case() -> None:
 def test_offsets_per_partition() -> None:
     options = parse_options({**NEEDED, "startingOffsets": '{"t": {"3": 14, "4": -1}}'})
     assert options.starting == {TopicPartition("t", 3): 14, TopicPartition("t", 4): LATEST}
+
+
+def test_topics_by_a_pattern_of_their_whole_names() -> None:
+    chosen = parse_options({"path": "/log", "subscribePattern": "orders-.+"}).subscription
+    assert chosen.choose(["orders", "orders-eu", "old-orders-us", "orders-us"]) == ["orders-eu", "orders-us"]
+    assert chosen.has(TopicPartition("orders-eu", 7))
+
+
+def test_single_partitions() -> None:
+    chosen = parse_options({"path": "/log", "assign": '{"b": [0, 2], "a": [1]}'}).subscription
+    assert chosen.topics == ("a", "b")
+    assert [chosen.has(TopicPartition("b", at)) for at in range(3)] == [True, False, True]
 
 
 @pytest.mark.parametrize(
@@ -55,6 +68,13 @@ def test_offsets_per_partition() -> None:
         ({**NEEDED, "endingOffsets": "earliest"}, "earliest, latest or JSON"),
         ({**NEEDED, "startingOffsets": '{"u": {"0": 1}}'}, "speaks of u"),
         ({**NEEDED, "endingOffsets": '{"t": {"0": -2}}'}, "cannot be earliest"),
+        ({**NEEDED, "subscribePattern": "t.*"}, "by one of .* not subscribe and subscribePattern"),
+        ({"path": "/log", "subscribePattern": "t["}, "not a regular expression"),
+        ({"path": "/log", "subscribePattern": "t.*", "startingOffsets": '{"u": {"0": 1}}'}, "speaks of u"),
+        ({"path": "/log", "assign": '{"t": [1]}', "startingOffsets": '{"t": {"0": 1}}'}, "partition 0 of t"),
+        *(({"path": "/log", "assign": text}, "expected JSON like") for text in ("t", "{}", '{"t": []}', '{"t": [-1]}')),
+        *(({"path": "/log", "assign": text}, "expected JSON like") for text in ('{"t": ["0"]}', '{"t": 0}', '["t"]')),
+        ({**NEEDED, "reader": "../up"}, "cannot be a reader's name"),
     ],
 )
 def test_options_that_are_wrong(given, said) -> None:

@@ -1,9 +1,13 @@
 import contextlib
 import threading
+import time
 
 import pytest
 
+from service.relay.readers import read_readers
 from service.relay.segments import list_segments
+from service.relay.upkeep import Upkeep
+from service.relay.upkeep_plan import FAN_IN, RetentionRules
 
 pytestmark = pytest.mark.spark
 
@@ -167,6 +171,56 @@ def test_a_query_stopped_midway_goes_on_without_loss_or_repetition(spark, log, d
     assert 0 < spark.read.parquet(str(tmp_path / "out")).count() < 20_000
     log.grow(0, 10)
     assert drain(startingOffsets="earliest", maxOffsetsPerTrigger="6000")[0] == log.values
+
+
+def test_a_named_query_tells_the_log_what_it_is_done_with(log, drain) -> None:
+    log.grow(0, 70)
+    log.grow(1, 30)
+    assert drain(startingOffsets="earliest")[0] == log.values
+    assert read_readers(log.root, log.topic) == []
+    log.grow(0, 100)
+    drain(reader="billing", maxOffsetsPerTrigger="40")
+    (reader,) = read_readers(log.root, log.topic)
+    # Of the batches of 40, 40 and 20 records the last one is not told yet: a lower bound.
+    assert (reader.name, dict(reader.offsets)) == ("billing", {0: 150, 1: 30})
+
+
+def test_retention_under_a_query_is_data_loss_unless_it_may_be(log, drain) -> None:
+    log.grow(0, 10)
+    drain(startingOffsets="earliest")
+    for _ in range(3):
+        log.grow(0, 10)
+    gone = list_segments(log.root / log.topic / "0")[1]
+    gone.path.unlink()
+    with pytest.raises(Exception, match="offsets 10 to 19 are missing"):
+        drain()
+    assert drain(failOnDataLoss="false")[0] == sorted(f"0/{n}" for n in [*range(10), *range(20, 40)])
+
+
+def test_a_query_reads_on_through_roll_ups_and_retention(log, drain) -> None:
+    for count in range(3):
+        for _ in range(FAN_IN):
+            log.grow(0, 2)
+        assert drain(startingOffsets="earliest", reader="r")[0] == log.values, count
+        Upkeep(log.root, log.topic, RetentionRules(seconds=1.0)).run(time.time() + 3600)
+    assert list_segments(log.root / log.topic / "0")[0].base > 0
+
+
+def test_topics_by_pattern_and_partitions_by_assignment(spark, log) -> None:
+    log.grow(0, 3)
+    log.grow(1, 4)
+    other = type(log)(log.root, "orders-eu")
+    other.grow(0, 5)
+
+    def count(**options: str) -> int:
+        return spark.read.format("efo").options(**options).load(str(log.root)).count()
+
+    assert count(subscribePattern="orders-.*") == 5
+    assert count(subscribePattern="orders.*") == 12
+    assert count(subscribe="orders,orders-eu") == 12
+    assert count(assign='{"orders": [1], "orders-eu": [0]}') == 9
+    with pytest.raises(Exception, match="no partition 9 of orders"):
+        count(assign='{"orders": [9]}')
 
 
 def test_a_log_that_was_replaced_fails_the_query(log, drain) -> None:
