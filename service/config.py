@@ -18,6 +18,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from efo.errors import ConfigurationError
 from efo.model import Position
 from efo.names import parse_stream
+from service.config_dynamodb import DynamoDbSettings
 from service.config_kafka import KafkaSettings
 from service.config_section import Count, Name, Seconds, Section
 
@@ -129,15 +130,15 @@ _SCHEMES: Final = {"postgres": ("postgresql", "postgres"), "redis": ("redis", "r
 class LeaseSettings(Section):
     """Which worker reads which shard, and how far."""
 
-    store: Literal["sqlite", "postgres", "redis"] = Field(
+    store: Literal["sqlite", "dynamodb", "postgres", "redis"] = Field(
         "sqlite",
-        description="sqlite: a file, for the workers of one machine; postgres, redis: servers, for those of many.",
+        description="sqlite: a file, for one machine's workers; dynamodb (KCL's table), postgres, redis: for many's.",
     )
     path: Path = Field(Path("var/leases.sqlite"), description="The file of the sqlite store.")
     url: SecretStr | None = Field(
-        None, description="The server of the others: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, redis://..."
+        None, description="The server of postgres or redis: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, redis://..."
     )
-    start_seconds: Seconds = Field(30.0, description="How long to wait for that server at the start.")
+    start_seconds: Seconds = Field(30.0, description="How long to wait for a store that is not there at the start.")
     failover_seconds: Seconds = Field(10.0, description="A worker silent for this long loses its leases (R10).")
     worker_id: str = Field(
         default_factory=socket.gethostname,
@@ -145,6 +146,7 @@ class LeaseSettings(Section):
         description="Names this worker; unique per application. Default: the host's name.",
         examples=["worker-1"],
     )
+    dynamodb: DynamoDbSettings = DynamoDbSettings()
 
     @model_validator(mode="after")
     def _has_url(self) -> LeaseSettings:

@@ -12,7 +12,9 @@ import trio
 from efo.errors import LeaseStoreUnavailableError
 from efo.leases.sqlite import SqliteLeaseStore
 from efo.leases.store import LeaseStore
+from efo.names import parse_stream
 from service.config import Settings
+from service.config_dynamodb import tags_of
 from service.errors import UnavailableError
 
 _PAUSE: Final = 1.0
@@ -20,6 +22,9 @@ _PAUSE: Final = 1.0
 _TIMEOUT: Final = 5.0
 """Seconds that a call to a server may take. Less where leases expire soon: a call that hangs must leave time for
 others, see `efo.leases.held.RENEWALS`."""
+
+_DYNAMODB_TIMEOUT: Final = 2.0
+"""The same for DynamoDB, whose calls are made up to three times."""
 
 _Opening = AbstractAsyncContextManager[LeaseStore]
 
@@ -35,6 +40,8 @@ async def open_leases(settings: Settings) -> AsyncIterator[LeaseStore]:
         match leases.store:
             case "sqlite":
                 yield await stack.enter_async_context(_sqlite(settings))
+            case "dynamodb":
+                yield await _patiently(stack, lambda: _dynamodb(settings), leases.start_seconds)
             case "postgres" | "redis":
                 yield await _patiently(stack, lambda: _server(settings), leases.start_seconds)
 
@@ -46,6 +53,28 @@ def _sqlite(settings: Settings) -> _Opening:
     except OSError as error:
         raise UnavailableError(f"cannot make the directory of [leases] path {path}: {error.strerror}") from error
     return SqliteLeaseStore(path, settings.consumer.application, settings.kinesis.stream_name)
+
+
+def _dynamodb(settings: Settings) -> _Opening:
+    from efo.leases.dynamodb import DynamoDbLeaseStore, NewTable  # noqa: PLC0415 - for those who use it
+
+    kinesis, chosen = settings.kinesis, settings.leases.dynamodb
+    new_table = NewTable(
+        tags=tags_of(chosen.tags),
+        deletion_protection=chosen.deletion_protection,
+        point_in_time_recovery=chosen.point_in_time_recovery,
+    )
+    return DynamoDbLeaseStore(
+        chosen.table or settings.consumer.application,
+        region=chosen.region or kinesis.region or parse_stream(kinesis.stream)[1],
+        endpoint_url=chosen.endpoint_url,
+        ca_file=str(chosen.ca_file) if chosen.ca_file else None,
+        profile=chosen.profile or kinesis.profile,
+        timeout=min(_DYNAMODB_TIMEOUT, settings.leases.failover_seconds / 5),
+        new_table=new_table if chosen.create_table else None,
+        stream_id=chosen.stream_id,
+        consistent_reads=chosen.consistent_reads,
+    )
 
 
 def _server(settings: Settings) -> _Opening:

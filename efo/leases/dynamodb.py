@@ -54,7 +54,7 @@ class DynamoDbLeaseStore:
         endpoint_url: str | None = None,
         ca_file: str | None = None,
         profile: str | None = None,
-        timeout: float = 3.0,
+        timeout: float = 2.0,
         new_table: NewTable | None = NewTable(),  # noqa: B008 - frozen
         stream_id: str | None = None,
         consistent_reads: bool = True,

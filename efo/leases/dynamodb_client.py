@@ -85,7 +85,7 @@ class Place:
     endpoint_url: str | None = None
     ca_file: str | None = None
     profile: str | None = None
-    timeout: float = 3.0
+    timeout: float = 2.0
 
 
 @asynccontextmanager
