@@ -253,6 +253,7 @@ class Consumer:
             failure = error
             cooldown = self._cooldown(error)
             if cooldown is None:
+                self._stopping = True  # everything ends: `run` must not begin a shard again on its way out
                 raise
             await self._park(held, error, cooldown)
         finally:

@@ -212,6 +212,21 @@ async def test_a_handler_that_raises_ends_the_run_and_loses_nothing(autojump_clo
     assert read.by_key["k"] + rest.by_key["k"] == [b"%d" % n for n in range(10)]
 
 
+async def test_a_handler_that_raises_is_the_end_of_its_reading(autojump_clock: trio.testing.MockClock) -> None:
+    async def refuse(_batch: Batch) -> None:
+        await trio.lowlevel.checkpoint()
+        raise ValueError("no")
+
+    store, seen = MemoryLeaseStore(), list[events.Event]()
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM)
+        fake.put(STREAM, "k", b"1")
+        with pytest.raises(ValueError, match="no"):
+            async with open_consumer(fake.kinesis(STREAM), store, settings(), seen.append) as consumer:
+                await consumer.run(Handled(refuse))
+    assert len([event for event in seen if isinstance(event, events.ShardStarted)]) == 1
+
+
 async def test_a_reader_that_does_not_ack_the_end_is_told(autojump_clock: trio.testing.MockClock) -> None:
     async def forget(shard: ShardStream) -> None:
         async for _batch in shard:
