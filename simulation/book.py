@@ -14,7 +14,8 @@ class Book:
     """A shard: its user records in order, and its row in the lease store.
 
     `done`: records that took effect or were set aside, by index. `by_key`: the indexes of each key's records.
-    `holder`: the id in the row; `held_by`: the life of that worker, as far as it is known.
+    `holder`: the id in the row; `held_by`: the life of that worker, as far as it is known. `granted`: when each worker
+    last took the lease, and what the checkpoint was then.
     """
 
     parents: tuple[str, ...] = ()
@@ -32,6 +33,7 @@ class Book:
     holder: str | None = None
     held_since: float = 0.0
     held_by: str | None = None
+    granted: dict[str, tuple[float, Checkpoint]] = field(default_factory=dict)
 
     def add(self, mark: Mark, key: str, number: int) -> None:
         """Add a user record that was put."""
@@ -52,14 +54,15 @@ class Book:
 class Reading:
     """One reading of a shard, from record `start` on.
 
-    `next`: the index that comes next, for a reader that takes one after the other. `acked_to`: all records before
-    this index are acked; `acked_at`: when that came to be, for each index from `start` on.
+    `granted_at`: when its lease was taken. `next`: the index that comes next, for a reader that takes one after the
+    other. `acked_to`: all records before this index are acked; `acked_at`: when that came to be, for each index from
+    `start` on.
     """
 
     worker: str
     worker_id: str
     shard: str
-    opened_at: float
+    granted_at: float
     start: int
     by_key: bool
     next: int

@@ -116,29 +116,30 @@ class Checks:
                 self._problem(f"{shard}: {book.holder} still holds its lease after all workers have left")
         for worker, shard in self._open:
             self._problem(f"{worker} has left, but its reading of {shard} was never over")
-        for at, before, after, index in self._again:
-            if (why := self._unexplained(before, after, index)) is not None:
+        for at, *both, index in self._again:
+            older, newer = sorted(both, key=lambda reading: reading.granted_at)
+            if (why := self._unexplained(older, newer, index)) is not None:
                 self.unexplained += 1
-                key = self.books[after.shard].whose[index]
-                self._problem(f"duplicate at {at:.3f}: {key} of {after.shard} by {after.worker}, {why}")
+                key = self.books[newer.shard].whose[index]
+                self._problem(f"duplicate at {at:.3f}: {key} of {newer.shard} by {newer.worker}, {why}")
 
-    def _unexplained(self, before: Reading, after: Reading, index: int) -> str | None:
-        """Return why nothing explains that a record came again after this reading of it; None if something does."""
-        end, promises = before.closed_at, self._promises
-        is_acked = index < before.acked_to
+    def _unexplained(self, older: Reading, newer: Reading, index: int) -> str | None:
+        """Return why nothing explains that two readings have the same record; None if something does."""
+        end, promises = older.closed_at, self._promises
+        is_acked = index < older.acked_to
         if end is None:
-            return f"while {before.worker}, who had it before, reads on to the end"
-        if before.save_failed:
+            return f"while {older.worker}, who read it before, reads on to the end"
+        if older.save_failed:
             return None  # its last progress could not be saved, or nobody knows whether it was
-        if before.has_crashed or before.lost is not None:
-            since = before.acked_at[index - before.start] if is_acked and index >= before.start else end
-            end = min(end, after.opened_at)
+        if older.has_crashed or older.lost is not None:
+            since = older.acked_at[index - older.start] if is_acked and index >= older.start else end
+            end = min(end, newer.granted_at)
             if since + promises.stale_after >= end:
                 return None
-            return f"though {before.worker} had it acked at {since:.3f}, long before {end:.3f}, when its reading ended"
-        if not is_acked and (before.by_key or before.error is not None or before.worker in self._failed):
+            return f"though {older.worker} had it acked at {since:.3f}, long before {end:.3f}, when its reading ended"
+        if not is_acked and (older.by_key or older.error is not None or older.worker in self._failed):
             return None  # done ahead of one that was not, or cut short after its effect
-        return f"though {before.worker} ended in order at {end:.3f}, and had it {'' if is_acked else 'un'}acked"
+        return f"though {older.worker} ended in order at {end:.3f}, and had it {'' if is_acked else 'un'}acked"
 
     def _problem(self, what: str) -> None:
         if len(self.problems) < MOST_PROBLEMS:
@@ -170,11 +171,14 @@ class Checks:
         book = self.books.setdefault(line.shard, Book())
         if (line.worker, line.shard) in self._open:
             self._problem(f"{line.worker} reads {line.shard} twice at once")
-        if line.checkpoint != book.checkpoint:
-            self._problem(f"{line.worker} begins {line.shard} at {line.checkpoint}, its lease says {book.checkpoint}")
+        granted_at, checkpoint = book.granted.get(line.worker_id, (now, None))
+        if line.checkpoint != checkpoint:
+            self._problem(f"{line.worker} begins {line.shard} at {line.checkpoint}, its lease said {checkpoint}")
         self._check_parents(line.shard, book)
         start = book.index_after(line.checkpoint)
-        reading = Reading(line.worker, line.worker_id, line.shard, now, start, line.by_key, next=start, acked_to=start)
+        reading = Reading(
+            line.worker, line.worker_id, line.shard, granted_at, start, line.by_key, next=start, acked_to=start
+        )
         self._open[line.worker, line.shard] = reading
 
     @_hear.register
@@ -244,6 +248,8 @@ class Checks:
     def _(self, line: Held, now: float) -> None:
         book = self.books[line.shard]
         book.holder, book.held_since = line.holder, now
+        if line.holder is not None:
+            book.granted[line.holder] = (now, book.checkpoint)
         book.held_by = line.worker if line.worker_id == line.holder else line.holder
 
     @_hear.register

@@ -73,11 +73,11 @@ class _Pace:
 
 
 _PACES: Final[tuple[tuple[int, Callable[[Random], _Pace]], ...]] = (
-    (24, lambda r: _Pace(r.uniform(40, 90), 5.0, 300.0, Timing(), r.choice((6.0, 10.0)))),
-    (24, lambda r: _Pace(r.uniform(60, 120), 5.0, r.uniform(15, 40), Timing(), 10.0)),
-    (16, lambda r: _Pace(r.uniform(60, 140), 5.0, 40.0, Timing(renew_from=15.0, renew_to=32.0), 10.0)),
-    (5, lambda r: _Pace(r.uniform(400, 900), 25.0, 300.0, Timing(), 60.0)),
-    (1, lambda r: _Pace(r.uniform(1800, 3600), 30.0, 300.0, Timing(), 200.0)),
+    (24, lambda r: _Pace(r.uniform(25, 60), 5.0, 300.0, Timing(), r.choice((6.0, 10.0)))),
+    (24, lambda r: _Pace(r.uniform(40, 90), 5.0, r.uniform(15, 40), Timing(), 10.0)),
+    (16, lambda r: _Pace(r.uniform(40, 90), 5.0, 40.0, Timing(renew_from=15.0, renew_to=32.0), 10.0)),
+    (4, lambda r: _Pace(r.uniform(400, 800), 30.0, 300.0, Timing(), 60.0)),
+    (1, lambda r: _Pace(r.uniform(1200, 2400), 30.0, 300.0, Timing(), 120.0)),
 )
 
 _POLICIES: Final[dict[str, Callable[[Random], FailurePolicy]]] = {
@@ -92,7 +92,7 @@ MOST_HICCUPS: Final = 3
 """So often at most does a handler fail with a record that it takes in the end."""
 
 _DEEDS: Final[dict[Deed, tuple[int, int]]] = {
-    "put": (10, 40),
+    "put": (8, 30),
     "aggregate": (0, 15),
     "burst": (0, 3),
     "split": (0, 4),
@@ -123,7 +123,7 @@ def plan(seed: int) -> Plan:
         shards=random.randint(1, 6),
         keys=random.randint(1, 30),
         workers=random.choice((1, 2, 2, 3, 3, 4)),
-        padding=random.choice((0, 0, 200, 2000)),
+        padding=random.choice((0, 0, 0, 100, 100, 1500)),
         fake=_fake(random, pace),
         timing=pace.timing,
         failover_time=pace.failover,
@@ -134,14 +134,14 @@ def plan(seed: int) -> Plan:
         reader=reader,
         key_concurrency=random.choice((1, 1, 3, 8)) if reader in ("batches", "records") else 1,
         policy=_POLICIES[policy](random),
-        hiccups=random.choice((0.02, 0.1)) if fails else 0.0,
+        hiccups=random.choice((0.01, 0.05)) if fails else 0.0,
         poison=0.03 if fails and sets_aside else 0.0,
         slowness=random.choice((0.05, 0.5)) if slow else 0.0,
         nap=random.choice((0.0, 20.0, 70.0)) if slow else 0.0,
         guard=random.choice(("lock", "fence")),
         new_names=random.random() < 0.5,
         kinds=tuple(random.sample(PASSING, random.randint(1, 8))),
-        fault_rate=random.choice((0.0, 1 / 120, 1 / 40, 1 / 15)) * (100 / max(100.0, pace.calm_from)),
+        fault_rate=random.choice((0.0, 1 / 60, 1 / 25, 1 / 10)) * (60 / max(60.0, pace.calm_from)),
         calm_from=pace.calm_from,
         patience=900.0,
         deeds=_deeds(random, pace.calm_from),
@@ -155,7 +155,7 @@ def _fake(random: Random, pace: _Pace) -> FakeSettings:
         idle_interval=pace.idle,
         event_records=random.choice((1, 5, 1000)),
         max_concurrent_streams=random.choice((1, 2, 128)),
-        memory_stream_bytes=random.choice((1024, 65_536, 262_144)),
+        memory_stream_bytes=random.choice((8192, 65_536, 262_144)),
     )
 
 

@@ -53,6 +53,10 @@ class Rows:
             lines.append(Held(worker, worker_id, row.key, row.holder))
         return lines
 
+    def forget_holder(self, key: str) -> None:
+        """Let the next change tell the holder, whoever it was."""
+        self._rows[key] = replace(self._rows[key], owner=None, checkpoint_owner=None)
+
     def children(self, key: str, children: tuple[str, ...]) -> ChildrenSaved:
         """Take note that a shard's children were saved."""
         self._rows[key] = replace(self._rows[key], children=children)
@@ -100,7 +104,13 @@ class Way:
 
     async def take(self, lease: Lease, owner: str) -> Lease:
         """Become the owner."""
-        return await self._write(lambda: self._store.take(lease, owner))
+
+        async def take() -> Lease:
+            taken = await self._store.take(lease, owner)
+            self._rows.forget_holder(lease.key)  # told in any case: one may take again what was its own
+            return taken
+
+        return await self._write(take)
 
     async def request_handoff(self, lease: Lease, to: str) -> Lease:
         """Ask for a hand-off."""
