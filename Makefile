@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench-core bench-fake fuzz witnesses dynamodb-local ministack conformance lint format lock clean
+.PHONY: help demo test sim bench-core bench-fake fuzz witnesses kcl-interop dynamodb-local ministack conformance lint format lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -60,6 +60,9 @@ MINISTACK := .tools/ministack
 dynamodb-local: $(DYNAMODB_LOCAL)/.ready ## Fetch DynamoDB Local, for tests (needs a JDK and Maven)
 
 ministack: $(MINISTACK)/.ready ## Fetch MiniStack, for tests
+
+kcl-interop: $(READY) $(DYNAMODB_LOCAL)/.ready ## Let KCL and efo share an application: one lease table; some 5 minutes
+	@$(BIN)/python -m witnesses.interop $(ARGS)
 
 conformance: $(READY) ## Show what each lease store does with the one suite (ARGS="--store redis")
 	@$(BIN)/python -m tools.conformance $(ARGS)

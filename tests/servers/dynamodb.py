@@ -24,6 +24,8 @@ CREDENTIALS = {
     "AWS_SECRET_ACCESS_KEY": "made-up",
     "AWS_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true",
+    "NO_PROXY": "127.0.0.1",
+    "no_proxy": "127.0.0.1",
 }
 """The environment that a client needs beside the URL: both servers take any names."""
 

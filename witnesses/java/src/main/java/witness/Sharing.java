@@ -1,0 +1,66 @@
+package witness;
+
+import java.net.URI;
+import java.nio.file.Path;
+import java.util.concurrent.TimeUnit;
+import software.amazon.awssdk.services.cloudwatch.CloudWatchAsyncClient;
+import software.amazon.awssdk.services.dynamodb.DynamoDbAsyncClient;
+import software.amazon.awssdk.services.kinesis.KinesisAsyncClient;
+import software.amazon.kinesis.common.ConfigsBuilder;
+import software.amazon.kinesis.common.InitialPositionInStream;
+import software.amazon.kinesis.common.InitialPositionInStreamExtended;
+import software.amazon.kinesis.common.KinesisClientUtil;
+import software.amazon.kinesis.coordinator.Scheduler;
+import software.amazon.kinesis.metrics.NullMetricsFactory;
+import software.amazon.kinesis.processor.SingleStreamTracker;
+import software.amazon.kinesis.retrieval.fanout.FanOutConfig;
+
+/** One worker of an application that it shares with workers of efo: the same lease table, the same consumer. */
+public final class Sharing {
+    private static final long GOODBYE_SECONDS = 60;
+
+    private Sharing() {}
+
+    public static void main(String[] arguments) throws Exception {
+        Trust.only(Path.of(System.getenv("WITNESS_CA")));
+        KinesisAsyncClient kinesis = KinesisClientUtil.createKinesisAsyncClient(
+                KinesisAsyncClient.builder().endpointOverride(URI.create(System.getenv("WITNESS_ENDPOINT"))));
+        DynamoDbAsyncClient leases = DynamoDbAsyncClient.builder()
+                .endpointOverride(URI.create(System.getenv("WITNESS_DYNAMODB")))
+                .build();
+        Scheduler scheduler = scheduler(kinesis, leases);
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+            try {
+                scheduler.startGracefulShutdown().get(GOODBYE_SECONDS, TimeUnit.SECONDS);
+            } catch (Exception error) {
+                error.printStackTrace();
+            }
+        }));
+        scheduler.run();
+    }
+
+    private static Scheduler scheduler(KinesisAsyncClient kinesis, DynamoDbAsyncClient leases) {
+        String stream = System.getenv("WITNESS_STREAM");
+        String application = System.getenv("WITNESS_CONSUMER");
+        ConfigsBuilder configs = new ConfigsBuilder(
+                new SingleStreamTracker(
+                        stream,
+                        InitialPositionInStreamExtended.newInitialPosition(InitialPositionInStream.TRIM_HORIZON)),
+                application,
+                kinesis,
+                leases,
+                CloudWatchAsyncClient.create(), // nothing is sent there
+                System.getenv("WITNESS_WORKER"),
+                SharingReader::new);
+        FanOutConfig fanOut = new FanOutConfig(kinesis).streamName(stream).consumerName(application);
+        return new Scheduler(
+                configs.checkpointConfig(),
+                configs.coordinatorConfig().parentShardPollIntervalMillis(500L),
+                configs.leaseManagementConfig()
+                        .failoverTimeMillis(Long.parseLong(System.getenv("WITNESS_FAILOVER_MILLIS"))),
+                configs.lifecycleConfig(),
+                configs.metricsConfig().metricsFactory(new NullMetricsFactory()),
+                configs.processorConfig(),
+                configs.retrievalConfig().retrievalSpecificConfig(fanOut));
+    }
+}
