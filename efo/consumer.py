@@ -115,6 +115,10 @@ class Consumer:
             store,
             settings.worker_id,
             failover_time=settings.failover_time,
+            graceful_handoff=settings.graceful_handoff,
+            handoff_timeout=settings.handoff_timeout,
+            max_leases=settings.max_leases,
+            by_throughput=settings.balance_by_throughput,
             observer=observer,
             on_change=self._wake,
             eligible=self._may_take,
@@ -156,8 +160,8 @@ class Consumer:
                         self._changed = trio.Event()
                         for held in self._to_start():
                             self._started.add(held.lease.key)
-                            task = self._read_shard if self._settings.selects(held.lease) else self._give_back
-                            shards.start_soon(task, held, read)
+                            is_ours = self._settings.selects(held.lease) and not held.wanted.is_set()
+                            shards.start_soon(self._read_shard if is_ours else self._give_back, held, read)
                         self._report_counts()
                         await self._changed.wait()
                 background.cancel_scope.cancel()
@@ -216,7 +220,8 @@ class Consumer:
         return [
             held
             for key, held in self.keeper.held.items()
-            if key not in self._started and not held.lease.is_finished and self._may_start(held.lease)
+            if key not in self._started and not held.lease.is_finished
+            if held.wanted.is_set() or self._may_start(held.lease)
         ]
 
     def _counts(self) -> dict[str, int]:

@@ -22,7 +22,10 @@ EndReason = Literal[
 FailedCall = Literal["handler", "dead_letter"]
 """Which of the user's callables failed."""
 
-LeaseOperation = Literal["take", "steal", "renew", "release", "checkpoint", "create", "save_children", "list"]
+LeaseOperation = Literal[
+    "take", "steal", "request_handoff", "withdraw", "renew", "release", "checkpoint", "prepare_checkpoint", "create",
+    "save_children", "delete", "list",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +237,7 @@ class LeaseOperated:
 
 @dataclass(frozen=True, slots=True)
 class LeaseLost:
-    """A lease that we held is no longer ours. `reason`: taken, expired, released or store."""
+    """A lease that we held is no longer ours. `reason`: taken, expired, released, handed_over or store."""
 
     shard_id: str
     reason: str

@@ -64,6 +64,7 @@ class Reading:
                 nursery.start_soon(self._stop_when_lost, nursery.cancel_scope)
                 async with trio.open_nursery() as attempts:
                     shard = self._open_shard(attempts)
+                    nursery.start_soon(self._stop_when_wanted, shard)
                     nursery.start_soon(self._save_progress, shard)
                     nursery.start_soon(shard.give_up_when_idle, self._settings.give_up_after)
                     try:
@@ -79,6 +80,11 @@ class Reading:
     async def _stop_when_lost(self, scope: trio.CancelScope) -> None:
         await self._held.lost.wait()
         scope.cancel()
+
+    async def _stop_when_wanted(self, shard: ShardStream) -> None:
+        """Make way for another worker: it goes on from the checkpoint that we leave, and repeats nothing."""
+        await self._held.wanted.wait()
+        shard.stop()
 
     async def _save_progress(self, shard: ShardStream) -> None:
         while True:

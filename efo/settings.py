@@ -36,11 +36,15 @@ class ConsumerSettings:
     end of a shard start at their beginning, whatever it is (rule R1). `start_at`: overrides it for single shards.
     `shards`: this worker takes these only; all, if not given. `subscribes_per_second`: the budget of the
     whole consumer (rule R6). `checkpoint_interval`: how often progress is saved. `failover_time`: after so long
-    without a sign of its worker a lease may be taken (rule R10). `shard_sync_interval`: how often ListShards is asked
-    for shards that nobody told us of. `stream_window`: how much may arrive for one shard before its reader takes it
-    (rule R9). `give_up_after`: a subscription that its reader wants nothing of for so long is given up, and resumed
-    when he does (rule R9). `park_faults`: what the service refuses for good for one shard (KMS, access denied) stops
-    that shard alone, instead of everything (rule R11). `shard_cooldown`: how long this worker then leaves it alone.
+    without a sign of its worker a lease may be taken (rule R10). `graceful_handoff`: a lease that is to move to another
+    worker is asked for, so that its reader finishes and checkpoints what it holds; if he has not let go within
+    `handoff_timeout` and the fail-over time, it is taken by force. `max_leases`: this worker owns no more.
+    `balance_by_throughput`: the workers share out what the shards bring, and not their number. `shard_sync_interval`:
+    how often ListShards is asked for shards that nobody told us of. `stream_window`: how much may arrive for one shard
+    before its reader takes it (rule R9). `give_up_after`: a subscription that its reader wants nothing of for so long
+    is given up, and resumed when he does (rule R9). `park_faults`: what the service refuses for good for one shard
+    (KMS, access denied) stops that shard alone, instead of everything (rule R11). `shard_cooldown`: how long this
+    worker then leaves it alone.
     `aggregates`: what to do with aggregated records of other shards.
     """
 
@@ -53,6 +57,10 @@ class ConsumerSettings:
     subscribes_per_second: float = 20.0
     checkpoint_interval: float = 5.0
     failover_time: float = 10.0
+    graceful_handoff: bool = True
+    handoff_timeout: float = 30.0
+    max_leases: int | None = None
+    balance_by_throughput: bool = False
     shard_sync_interval: float = 60.0
     stream_window: int = STREAM_WINDOW
     give_up_after: float = 60.0
@@ -70,6 +78,11 @@ class ConsumerSettings:
             raise ConfigurationError("application and worker_id must not be empty")
         if isinstance(self.shards, str):
             raise ConfigurationError(f"shards={self.shards!r}: expected several ids, for example [{self.shards!r}]")
+        if self.handoff_timeout < 0 or (self.max_leases is not None and self.max_leases < 1):
+            raise ConfigurationError(
+                f"handoff_timeout={self.handoff_timeout!r}, max_leases={self.max_leases!r}: "
+                "expected seconds, not below 0, and None or a number above 0"
+            )
         if not (self.give_up_after > 0 and self.shard_cooldown >= 0):
             raise ConfigurationError(
                 f"give_up_after={self.give_up_after!r}, shard_cooldown={self.shard_cooldown!r}: "

@@ -25,8 +25,11 @@ class HeldLease:
     """A lease in our hands; made by LeaseKeeper.
 
     `lost` is set once the lease is no longer ours: stop reading. It is not set by the end of the shard, after which
-    there is nothing to lose. Writes wait for each other, so none of them meets a counter that another one
-    of ours has moved.
+    there is nothing to lose. `wanted` is set once another worker has asked for the lease: finish what is begun,
+    checkpoint and release. Writes wait for each other, so none of them meets a counter that another one of ours has
+    moved.
+
+    `throughput_kbps`: what the shard brings, for whoever reads it to tell; it goes out with the renewals.
     """
 
     def __init__(
@@ -38,8 +41,11 @@ class HeldLease:
         failover_time: float,
         observer: Observer,
         on_end: Callable[[HeldLease], None],
+        on_wanted: Callable[[], None],
     ) -> None:
         self.lost = trio.Event()
+        self.wanted = trio.Event()
+        self.throughput_kbps: float | None = None
         self._lease = lease
         self._store = store
         self._failover_time = failover_time
@@ -47,6 +53,7 @@ class HeldLease:
         self._confirm(taken_at)
         self._observer = observer
         self._on_end = on_end
+        self._on_wanted = on_wanted
         self._one_at_a_time = trio.Lock()
         self._scope = trio.CancelScope()
         self._has_ended = False
@@ -66,12 +73,18 @@ class HeldLease:
         if checkpoint == SHARD_END:
             self._end()
 
+    async def prepare_checkpoint(self, checkpoint: Checkpoint, state: bytes | None = None) -> None:
+        """Save what the next checkpoint is about to be, with bytes of the reader's. Raises as `checkpoint` does."""
+        await self._write("prepare_checkpoint", lambda lease: self._store.prepare_checkpoint(lease, checkpoint, state))
+
     async def save_children(self, children: tuple[str, ...]) -> None:
         """Save the ids of the shard's children (rule R2). Raises as `checkpoint` does."""
         await self._write("save_children", lambda lease: self._store.save_children(lease, children))
 
     async def release(self) -> None:
-        """Give the lease up, so that another worker can take it at once. Does nothing if it has ended already.
+        """Let go, so that the worker that asked for the lease has it, or anybody can take it at once.
+
+        Does nothing if it has ended already.
 
         Raises LeaseStoreUnavailableError; the lease is then still ours, until it expires.
         """
@@ -79,7 +92,12 @@ class HeldLease:
             await self._write("release", self._store.release)
         except LeaseLostError:
             return
-        self.give_up("released")
+        self.give_up("released" if self._lease.owner is None else "handed_over")
+
+    def notice(self, row: Lease) -> None:
+        """Take note of the row as somebody read it: it may show that another worker asks for the lease."""
+        if not self._has_ended and row.checkpoint_owner == self._lease.holder and row.counter >= self._lease.counter:
+            self._want()
 
     async def keep_alive(self) -> None:
         """Renew the lease until it ends; give it up when that does not succeed in time (rule R10)."""
@@ -104,7 +122,7 @@ class HeldLease:
             if trio.current_time() < self._renew_at:
                 continue  # another write was a sign of life too
             try:
-                await self._write("renew", self._store.renew)
+                await self._write("renew", lambda lease: self._store.renew(lease, self.throughput_kbps))
             except LeaseLostError:
                 return
             except LeaseStoreUnavailableError:
@@ -122,6 +140,8 @@ class HeldLease:
             except LeaseLostError:
                 self.give_up("taken")
                 raise
+            if self._lease.checkpoint_owner is not None:
+                self._want()
             if operation != "save_children":  # which tells nobody that we are alive
                 self._confirm(started)
 
@@ -150,11 +170,15 @@ class HeldLease:
 
         Only asked in doubt. Otherwise such a row is the work of a second worker with our id.
         """
-        ahead = (self._lease.key, self._lease.owner, self._lease.counter + 1)
-        for row in await self._store.list():
-            if (row.key, row.owner, row.counter) == ahead:
-                return row
-        raise transitions.lost(self._lease)
+        row = await self._store.get(self._lease.key)
+        if row is None or (row.holder, row.counter) != (self._lease.holder, self._lease.counter + 1):
+            raise transitions.lost(self._lease)
+        return row
+
+    def _want(self) -> None:
+        if not self.wanted.is_set():
+            self.wanted.set()
+            self._on_wanted()
 
     def _end(self) -> None:
         if not self._has_ended:

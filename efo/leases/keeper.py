@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Final
@@ -11,10 +11,12 @@ import trio
 
 from efo.errors import ConfigurationError, LeaseError, LeaseLostError, LeaseStoreUnavailableError
 from efo.events import LeaseOperation, LeasesCounted, Observer, ignore
+from efo.leases.handoffs import Handoffs
 from efo.leases.held import HeldLease, reported
 from efo.leases.store import LeaseStore
 from efo.model import Lease
-from efo.protocol.assignment import Expiry, Plan, assign
+from efo.protocol.assignment import Plan, assign, look_interval
+from efo.protocol.expiry import Expiry
 from efo.tasks import one_error
 
 __all__ = ["HeldLease", "LeaseKeeper"]
@@ -23,14 +25,27 @@ RELEASE_TIMEOUT: Final = 5.0
 """Seconds that releasing all leases may take at the end. What is not released by then expires."""
 
 
+AT_ONCE: Final = 10
+"""Leases that are taken at the same time. If another worker was quicker with one of them our table is old, and the
+rest waits for a new one."""
+HASTE: Final = 0.01
+"""The part of the fail-over time after which a table that proved to be old is looked at again."""
+
+
 class LeaseKeeper:
     """Holds leases for one worker: `run` is its task.
 
     `worker_id`: unique among the workers of the application. `failover_time`: seconds without a sign of life
     after which the others take a worker's leases. `scan_interval`: seconds between two looks at the table,
-    default a tenth of `failover_time`; about as long does a released lease wait for its next owner.
-    `on_change`: called when something changed in `held`, or in `leases` an owner, an end or a row; quick, and
-    must not call `wake`. `eligible`: whether a lease may be taken now, by the table in `leases`.
+    by default as `efo.protocol.assignment.look_interval` says; about as long does a released lease wait for its next
+    owner. `graceful_handoff`: a lease that another worker holds is asked for, and taken by force only when he
+    has not let go of it for `handoff_timeout` seconds and the fail-over time; otherwise it is stolen, and what its
+    reader had not yet checkpointed is read again. `max_leases`: own no more than this. `by_throughput`: share out what
+    the shards bring and not their number.
+
+    `on_change`: called when something changed in `held`, or in `leases` an owner, an end or a row, or when a lease in
+    our hands is asked for; quick, and must not call `wake`. `eligible`: whether a lease may be taken now, by the table
+    in `leases`.
     """
 
     def __init__(
@@ -40,6 +55,10 @@ class LeaseKeeper:
         *,
         failover_time: float = 10.0,
         scan_interval: float | None = None,
+        graceful_handoff: bool = True,
+        handoff_timeout: float = 30.0,
+        max_leases: int | None = None,
+        by_throughput: bool = False,
         observer: Observer = ignore,
         on_change: Callable[[], None] = lambda: None,
         eligible: Callable[[Lease], bool] = lambda _lease: True,
@@ -52,14 +71,20 @@ class LeaseKeeper:
         self._store = store
         self._worker_id = worker_id
         self._failover_time = failover_time
-        self._scan_interval = failover_time / 10 if scan_interval is None else scan_interval
+        self._scan_interval = scan_interval
+        self._graceful_handoff = graceful_handoff
+        self._max_leases = max_leases
+        self._by_throughput = by_throughput
         self._observer = observer
         self._on_change = on_change
         self._eligible = eligible
         self._expiry = Expiry(failover_time)
+        self._handoffs = Handoffs(store, worker_id, handoff_timeout + failover_time, observer)
         self._leases: dict[str, Lease] = {}
         self._held: dict[str, HeldLease] = {}
+        self._workers = 1
         self._has_scanned = False
+        self._is_outdated = False
         self._is_taking = True
         self._woken = trio.Event()
 
@@ -78,8 +103,9 @@ class LeaseKeeper:
         self._woken.set()
 
     def stop_taking(self) -> None:
-        """Take no more leases; those in our hands are kept. For a worker that is about to leave."""
+        """Take no more leases and wait for none; those in our hands are kept. For a worker that is about to leave."""
         self._is_taking = False
+        self.wake()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Take and renew leases until cancelled, then release all that are left.
@@ -100,9 +126,25 @@ class LeaseKeeper:
             with trio.move_on_after(self._failover_time):  # a store that hangs is asked again
                 with suppress(LeaseStoreUnavailableError):  # reported, and tried again soon
                     await self._scan(nursery)
-            with trio.move_on_after(self._scan_interval):
+            with trio.move_on_at(self._next_look()):
                 await self._woken.wait()
             self._woken = trio.Event()
+
+    def _next_look(self) -> float:
+        """Return when to look at the table: after the interval, or when another worker's lease may expire."""
+        now = trio.current_time()
+        if self._is_outdated:
+            self._is_outdated = False
+            return now + HASTE * self._failover_time
+        others = [key for key, lease in self._leases.items() if key not in self._held and lease.holder is not None]
+        expiry = self._expiry.next_expiry(others)
+        after = now + self._interval()
+        return expiry if expiry is not None and now < expiry < after else after
+
+    def _interval(self) -> float:
+        if self._scan_interval is not None:
+            return self._scan_interval
+        return look_interval(self._failover_time, self._workers)
 
     async def _scan(self, nursery: trio.Nursery) -> None:
         """Look at the table and take what is ours to take."""
@@ -113,17 +155,38 @@ class LeaseKeeper:
         before, self._leases = self._leases, {row.key: row for row in rows}
         if _outline(before) != _outline(self._leases):
             self._on_change()
+        for key, held in self._held.items():
+            if key in self._leases:
+                held.notice(self._leases[key])
         if self._is_taking:
-            plan = self._plan(rows)
-            self._has_scanned = True
-            for lease in (*plan.take, *plan.steal):
-                await self._take(lease, "steal" if lease in plan.steal else "take", nursery)
+            await self._act(rows, nursery)
+        else:
+            await self._handoffs.withdraw(self._held)
         self._count()
+
+    async def _act(self, rows: Sequence[Lease], nursery: trio.Nursery) -> None:
+        plan, due = self._plan(rows), self._handoffs.observe(rows, self._held)
+        self._has_scanned = True
+        steals = [] if self._graceful_handoff else plan.steal
+        moves: list[tuple[LeaseOperation, Lease]] = [
+            *(("take", lease) for lease in (*due.handed, *plan.take)),
+            *(("steal", lease) for lease in (*due.overdue, *steals)),
+        ]
+        for start in range(0, len(moves), AT_ONCE):
+            with one_error():
+                async with trio.open_nursery() as takes:
+                    for operation, lease in moves[start : start + AT_ONCE]:
+                        takes.start_soon(self._take, lease, operation, nursery)
+            if self._is_outdated:
+                return
+        if self._graceful_handoff:
+            for lease in plan.steal:
+                await self._handoffs.ask(lease)
 
     def _plan(self, rows: Sequence[Lease]) -> Plan:
         # Only at first: later, a lease of our name that is not in our hands is that of a second worker with our id,
         # and to take it back would go to and fro for ever.
-        former = {row.key for row in rows if row.owner == self._worker_id and not self._has_scanned}
+        former = {row.key for row in rows if row.holder == self._worker_id and not self._has_scanned}
         return assign(
             rows,
             self._worker_id,
@@ -131,6 +194,8 @@ class LeaseKeeper:
             former=former,
             neglected=self._expiry.neglected(),
             eligible=self._eligible,
+            max_leases=self._max_leases,
+            by_throughput=self._by_throughput,
         )
 
     async def _take(self, lease: Lease, operation: LeaseOperation, nursery: trio.Nursery) -> None:
@@ -140,8 +205,11 @@ class LeaseKeeper:
         try:
             with reported(self._observer, operation, lease.key):
                 lease = await self._store.take(lease, self._worker_id)
-        except LeaseLostError:
-            return  # another worker was quicker
+        except LeaseLostError:  # another worker was quicker, or the holder that is to be overrun has just renewed
+            if operation == "take":
+                self._handoffs.forget(lease.key)
+            self._is_outdated = True
+            return
         held = HeldLease(
             lease,
             self._store,
@@ -149,6 +217,7 @@ class LeaseKeeper:
             failover_time=self._failover_time,
             observer=self._observer,
             on_end=self._drop,
+            on_wanted=self._on_change,
         )
         self._held[lease.key] = held
         self._leases[lease.key] = lease
@@ -178,22 +247,24 @@ class LeaseKeeper:
             else:
                 counts["held"] += 1
                 workers.add(lease.owner)
+        self._workers = len(workers | {self._worker_id})
         self._observer(LeasesCounted(counts, len(workers)))
 
     async def _release_all(self) -> None:
         with trio.move_on_after(RELEASE_TIMEOUT, shield=True):
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._persist, lambda: self._handoffs.withdraw(self._held))
                 for held in list(self._held.values()):
-                    nursery.start_soon(self._release, held)
+                    nursery.start_soon(self._persist, held.release)
         for held in list(self._held.values()):
             held.give_up("store")
 
-    async def _release(self, held: HeldLease) -> None:
+    async def _persist(self, write: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
-                await held.release()
+                await write()
             except LeaseStoreUnavailableError:
-                await trio.sleep(self._scan_interval)
+                await trio.sleep(self._interval())
             except LeaseError:
                 return
             else:

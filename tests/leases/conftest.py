@@ -1,13 +1,16 @@
 """Workers that share a lease store, each over a way to it that can be broken, to be run under virtual time."""
 
+from contextlib import suppress
+
 import pytest
 import trio
 
-from efo.errors import LeaseStoreUnavailableError
+from efo.errors import LeaseLostError, LeaseStoreUnavailableError
 from efo.events import LeaseLost, LeaseOperated, LeasesCounted
 from efo.leases.keeper import LeaseKeeper
 from efo.leases.memory import MemoryLeaseStore
 from efo.model import LATEST, Lease
+from efo.tasks import one_error
 
 
 class FaultyStore:
@@ -50,7 +53,11 @@ class FaultyStore:
 
 
 class Worker:
-    def __init__(self, name, store, options):
+    """A keeper, and a reader of all its leases who lets go `pace` seconds after a lease is asked for (None: never)."""
+
+    def __init__(self, name, store, options, pace=0.0):
+        self.pace = pace
+        self.letting_go = set()
         self.store = FaultyStore(store)
         self.events = []
         self.stolen_at = {}
@@ -71,9 +78,26 @@ class Worker:
         self.changed = trio.Event()
 
     async def run(self):
-        with self._scope:
-            await self.keeper.run()
+        with self._scope, one_error():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._make_way, nursery)
+                await self.keeper.run()
         self._ended.set()
+
+    async def _make_way(self, nursery):
+        asked = set()
+        while True:
+            for held in list(self.keeper.held.values()):
+                if held.wanted.is_set() and held not in asked and self.pace is not None:
+                    asked.add(held)
+                    nursery.start_soon(self._let_go, held)
+            await self.changed.wait()
+
+    async def _let_go(self, held):
+        await trio.sleep(self.pace)
+        self.letting_go.add(held)  # it does not read any more
+        with suppress(LeaseLostError, LeaseStoreUnavailableError):
+            await held.release()
 
     async def stop(self):
         self._scope.cancel()
@@ -87,6 +111,10 @@ class Worker:
     @property
     def keys(self):
         return set(self.keeper.held)
+
+    @property
+    def reading(self):
+        return {key for key, held in self.keeper.held.items() if held not in self.letting_go}
 
     @property
     def losses(self):
@@ -107,7 +135,8 @@ class Team:
             await self.store.create(Lease(f"s{number}", LATEST, owner=owner))
 
     def hire(self, name, store=None, **options):
-        return Worker(name, store or self.store, options)
+        pace = options.pop("pace", 0.0)
+        return Worker(name, store or self.store, options, pace)
 
     def start(self, name, store=None, **options):
         worker = self.hire(name, store, **options)

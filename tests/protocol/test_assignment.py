@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from efo.leases.transitions import taken
 from efo.model import LATEST, SHARD_END, Lease
-from efo.protocol.assignment import NEGLECT, Expiry, Plan, assign
+from efo.protocol.assignment import Plan, assign
+from efo.protocol.expiry import NEGLECT, Expiry
 
 
 def table(**owners):
