@@ -24,7 +24,7 @@ class ChildFailedError(EfoError):
 
 
 class Child:
-    """One command of efo, running; its output goes to `log`."""
+    """One command of efo, running in a process group of its own; its output goes to `log`."""
 
     def __init__(self, name: str, arguments: list[str], directory: Path, environment: Mapping[str, str]) -> None:
         self.name = name
@@ -38,7 +38,12 @@ class Child:
         """Start the command, or start it again after a kill."""
         with self.log.open("ab") as log:
             self._process = await trio.lowlevel.open_process(
-                self._arguments, cwd=self._directory, env=self._environment, stdout=log, stderr=subprocess.STDOUT
+                self._arguments,
+                cwd=self._directory,
+                env=self._environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
 
     def check(self) -> None:
@@ -47,8 +52,8 @@ class Child:
             raise ChildFailedError(f"efo {self.name} ended with {self._running.returncode}:\n{self._tail()}")
 
     async def kill(self) -> None:
-        """Kill it as a crash does (SIGKILL), and wait until it is gone."""
-        self._running.kill()
+        """Kill it as a crash does (SIGKILL), with all that it has started, and wait until it is gone."""
+        os.killpg(self._running.pid, signal.SIGKILL)
         await self._running.wait()
 
     async def stop(self, seconds: float) -> None:
@@ -65,8 +70,7 @@ class Child:
     async def end(self) -> None:
         """Make sure that it is gone, whatever happened."""
         if self._process is not None and self._process.poll() is None:
-            self._process.kill()
-            await self._process.wait()
+            await self.kill()
 
     @property
     def _running(self) -> trio.Process:

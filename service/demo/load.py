@@ -7,7 +7,7 @@ grow, and what is missing, doubled or changed shows without a list of what was s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import trio
@@ -57,12 +57,22 @@ def number_of(data: bytes) -> int | None:
 class Load:
     """Puts records at a steady rate, and splits and merges the stream's shards on the way.
 
-    `seconds`: how long it takes. `split_at`, `merge_at`: after which share of the records.
+    `seconds`: how long it takes. `split_at`, `merge_at`: after which share of the records. `may_go_on`: waited for
+    before each chunk, for who wants to hold the load back; called with how many records are put.
     """
 
     def __init__(
-        self, fake: FakeKinesis, stream: str, records: int, *, seconds: float, split_at: float, merge_at: float
+        self,
+        fake: FakeKinesis,
+        stream: str,
+        records: int,
+        *,
+        seconds: float,
+        split_at: float,
+        merge_at: float,
+        may_go_on: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
+        self._may_go_on = may_go_on
         self.records = records
         self.produced = 0
         self.splits = 0
@@ -76,8 +86,8 @@ class Load:
     async def run(self) -> None:
         """Put everything."""
         control = self._fake.kinesis(self._stream).control
-        started = trio.current_time()
         chunk = max(1, min(CHUNK, self.records // _LEAST_CHUNKS))
+        due = trio.current_time()
         while self.produced < self.records:
             while self._due and self.produced >= self._due[0][0] * self.records:
                 self._due.pop(0)[1]()
@@ -87,7 +97,11 @@ class Load:
             self.produced = end
             self._moved.set()
             self._moved = trio.Event()
-            await trio.sleep_until(started + self._seconds * self.produced / self.records)
+            due += self._seconds * chunk / self.records
+            await trio.sleep_until(due)
+            if self._may_go_on is not None:
+                await self._may_go_on(self.produced)
+                due = max(due, trio.current_time())
 
     async def reached(self, share: float) -> None:
         """Wait until this share of the records is put."""

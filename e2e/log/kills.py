@@ -1,0 +1,76 @@
+"""Whom to kill next, and when: seeded dice, and patience until a victim does its work again."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+import trio
+
+from efo.errors import EfoError
+from efo.tasks import one_error
+from service.demo.children import Child
+
+LOOK_SECONDS = 0.1
+STALLED_SECONDS = 300.0
+"""Without progress for so long after a restart, the run has failed; Spark's start takes a tenth of it."""
+
+
+@dataclass(slots=True)
+class Victim:
+    """A kind of process: some children that share its work, and a number that grows while they do it.
+
+    `left`: how many kills are before it. `linger`: at most so many seconds it works on after its progress shows.
+    """
+
+    name: str
+    children: list[Child]
+    progress: Callable[[], Awaitable[int]]
+    left: int
+    linger: float
+    done: int = 0
+
+
+@dataclass(slots=True)
+class Killer:
+    """Kills what works, with SIGKILL, and starts it again, until each victim has had its kills."""
+
+    seed: int
+    tell: Callable[[str], None]
+    kills: int = 0
+    _dice: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._dice = random.Random(self.seed)  # noqa: S311 - a draw that can be repeated, not a secret
+
+    async def run(self, victims: list[Victim]) -> None:
+        """Kill each victim as often as it says; different victims independently of each other."""
+        with one_error():
+            async with trio.open_nursery() as nursery:
+                for victim in victims:
+                    nursery.start_soon(self._hunt, victim, random.Random(self._dice.random()))  # noqa: S311 - the same
+
+    async def _hunt(self, victim: Victim, dice: random.Random) -> None:
+        while victim.left:
+            await self._works(victim)
+            await trio.sleep(dice.uniform(0, victim.linger))
+            child = dice.choice(victim.children)
+            child.check()
+            await child.kill()
+            victim.left -= 1
+            victim.done += 1
+            self.kills += 1
+            self.tell(f"{victim.name} {child.name} killed, {victim.left} more to come")
+            await child.start()
+
+    async def _works(self, victim: Victim) -> None:
+        """Wait until a victim has done something since now."""
+        before = await victim.progress()
+        deadline = trio.current_time() + STALLED_SECONDS
+        while await victim.progress() == before:
+            if trio.current_time() > deadline:
+                raise EfoError(f"{victim.name}: no progress for {STALLED_SECONDS:g} s after a restart")
+            for child in victim.children:
+                child.check()
+            await trio.sleep(LOOK_SECONDS)
