@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, Protocol
@@ -259,5 +260,6 @@ def produce_all(
 
 def _drop(producer: Producer) -> None:
     """Throw away what is queued; the connections go with the last reference."""
-    producer.purge()
-    producer.poll(0)
+    with suppress(KafkaException):  # a producer that has failed says so once more
+        producer.purge()
+        producer.poll(0)
