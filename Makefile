@@ -49,6 +49,12 @@ SECONDS ?= 60
 fuzz: $(FUZZ)/.ready ## Fuzz what reads foreign bytes, SECONDS=60 for each target (ARGS="http2", ARGS="--help")
 	@$(FUZZ)/bin/python -m fuzz --seconds $(SECONDS) $(ARGS)
 
+bench-relay: $(READY) ## Measure the relay and Spark over its log; some minutes (ARGS="--help" for options)
+	@$(BIN)/python -m benchmarks.bench_relay $(ARGS)
+
+log-e2e: $(READY) ## Kill relays and Spark twenty times while records flow, and compare what landed (ARGS="--help")
+	@$(BIN)/python -m e2e.log $(ARGS)
+
 # Clients that others wrote, against the fake. Needs, each for its own: Java 17 and Maven, Go, Node. Not part of `test`.
 WITNESSES := .tools/witnesses/python-venv
 witnesses: $(READY) $(WITNESSES)/.ready ## Let boto3, KCL and the SDKs of Go and JavaScript read the fake (ARGS="boto3")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import socket
 import struct
+from contextlib import suppress
 from typing import Final, Protocol
 
 import h2.connection
@@ -120,7 +121,8 @@ async def _cut(fault: TcpCut | TlsCut, connection: Connection) -> None:
         below = below.transport_stream
     if isinstance(fault, TlsCut):
         if fault.broken_record:
-            await below.send_all(_GARBAGE)
+            with suppress(trio.BusyResourceError, trio.BrokenResourceError, trio.ClosedResourceError):
+                await below.send_all(_GARBAGE)  # unless another stream's cut is at it, or the peer is gone
     elif isinstance(below, MemoryStream):
         below.cut()
     elif isinstance(below, trio.SocketStream):

@@ -7,7 +7,7 @@ import socket
 import ssl
 import struct
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import get_args
 from zlib import crc32
 
@@ -183,6 +183,20 @@ async def test_cuts_in_memory(see, autojump_clock):
     assert isinstance((await see(TlsCut(), When(nth=2))).error, EOFError)
     broken = await see(TlsCut(broken_record=True), When(nth=2))
     assert b"no record of TLS" in broken.tee.data
+
+
+async def test_two_streams_cut_their_connection_at_once(http2_client, autojump_clock):
+    script = FaultScript([(TlsCut(broken_record=True), When(at=3))])
+    async with FakeKinesis(faults=script, settings=FakeSettings(consumer_creating=0)) as fake:
+        fake.create_stream("s", 2)
+        arn = fake.register("s", "c").arn
+        client = http2_client(await fake.kinesis("s").connect())
+        for shard in fake.open_shards("s"):
+            await client.subscribed(arn, shard)
+        with suppress(EOFError, h2.exceptions.ProtocolError):
+            while True:
+                await client.pump()
+    assert len(script.fired) == 2
 
 
 @pytest.mark.parametrize(
