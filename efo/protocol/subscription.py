@@ -320,7 +320,8 @@ class Subscription:
         """Return the event without what was delivered before: records, and a continuation that goes back.
 
         Both happen at a renewal, where the live attempt went on while the candidate was on its way. A continuation
-        that is before the start would bring old records back at the next attempt.
+        that is before the start would bring old records back at the next attempt. It is as wide as it came: whoever
+        pads his numbers with zeros may compare them as text, and would then pass over records.
         """
         delivered = self._delivered
         records = event.records
@@ -333,7 +334,8 @@ class Subscription:
         if continuation is None or int(continuation) >= self._delivered:
             self._delivered = max(self._delivered, int(continuation or 0))
             return event
-        return msgspec.structs.replace(event, continuation_sequence_number=str(self._delivered))
+        furthest = str(self._delivered).zfill(len(continuation))
+        return msgspec.structs.replace(event, continuation_sequence_number=furthest)
 
     def _closed(self, error: EfoError | None, now: float, *, is_live: bool) -> list[Action]:
         if error is not None and not error.retryable:

@@ -116,6 +116,7 @@ def test_every_transition_of_the_table(state, signal):
 
 
 @pytest.mark.parametrize("state", State)
+@pytest.mark.scenario("G49")
 def test_attempts_that_are_not_alive_change_nothing(state):
     machine = in_state(state)
     alive = {State.CONNECTING: {1}, State.LIVE: {1}, State.RENEWING: {1, 2}}.get(state, set())
@@ -154,6 +155,7 @@ class TestPositions:
         assert machine.deadline == 2.0
         assert machine.tick(2.0) == [Subscribe(2, Position.after("15"), renewal=False)]
 
+    @pytest.mark.scenario("G58")
     def test_idle_events_move_it_too(self):
         machine = in_state(State.LIVE)
         [delivered] = machine.handle(Received(1, event(continuation=30)), 1.0)
@@ -170,6 +172,9 @@ class TestPositions:
             (Position.after("9"), event(continuation=0), [], Position.after("9")),
             (Position.at("9"), event(9), [9], Position.after("9")),
             (Position.after("9"), event(8, 9, 10), [10], Position.after("10")),
+            # A service that pads its numbers with zeros gets them back so: it may compare them as text.
+            (Position.after("0009"), event(continuation="0007"), [], Position.after("0009")),
+            (Position.at("0009"), event(continuation="0007"), [], Position.after("0008")),
         ],
     )
     def test_nothing_before_the_start_is_delivered(self, start, sent, got, position):
@@ -343,6 +348,7 @@ class TestEnd:
         assert Cancel(3 - attempt, "shard_end") in cancels
         assert finish == Finish(CHILDREN)
 
+    @pytest.mark.scenario("G49")
     def test_nothing_follows_it(self):
         machine = in_state(State.ENDED)
         assert machine.handle(Received(1, event(99)), 1.0) == []
@@ -360,6 +366,7 @@ class TestSilence:
         assert machine.state is State.WAITING
         assert machine.tick(235.0) == [Subscribe(2, Position.after("10"), renewal=False)]
 
+    @pytest.mark.scenario("G57")
     def test_every_event_puts_it_off(self):
         machine = in_state(State.LIVE)
         machine.waiting(0.0)
