@@ -10,7 +10,7 @@ import trio
 
 from efo.errors import EfoError
 from efo.tasks import one_error
-from service.demo.children import Child
+from service.demo.children import Child, ChildFailedError
 
 LOOK_SECONDS = 0.1
 STALLED_SECONDS = 300.0
@@ -22,6 +22,8 @@ class Victim:
     """A kind of process: some children that share its work, and a number that grows while they do it.
 
     `left`: how many kills are before it. `linger`: at most so many seconds it works on after its progress shows.
+    `failures`: how often it may end by itself and is started again, as an orchestrator would: Spark gives its Python
+    workers ten seconds to start, and a busy machine may need more.
     """
 
     name: str
@@ -29,7 +31,20 @@ class Victim:
     progress: Callable[[], Awaitable[int]]
     left: int
     linger: float
+    failures: int = 0
     done: int = 0
+
+    async def check(self, tell: Callable[[str], None]) -> None:
+        """Start again what has ended by itself. Raises ChildFailedError if that was too often."""
+        for child in self.children:
+            try:
+                child.check()
+            except ChildFailedError as error:
+                if not self.failures:
+                    raise
+                self.failures -= 1
+                tell(f"{error}\n{self.name} {child.name} is started again")
+                await child.start()
 
 
 @dataclass(slots=True)
@@ -56,7 +71,7 @@ class Killer:
             await self._works(victim)
             await trio.sleep(dice.uniform(0, victim.linger))
             child = dice.choice(victim.children)
-            child.check()
+            await victim.check(self.tell)
             await child.kill()
             victim.left -= 1
             victim.done += 1
@@ -71,6 +86,5 @@ class Killer:
         while await victim.progress() == before:
             if trio.current_time() > deadline:
                 raise EfoError(f"{victim.name}: no progress for {STALLED_SECONDS:g} s after a restart")
-            for child in victim.children:
-                child.check()
+            await victim.check(self.tell)
             await trio.sleep(LOOK_SECONDS)

@@ -23,6 +23,7 @@ from service.demo.verify import Comparison, committed_files, compare, log_rows, 
 STREAM: Final = "orders"
 SHARDS: Final = 4
 SPLIT_AT, MERGE_AT = 0.3, 0.6
+SPARK_FAILURES: Final = 5
 _CREDENTIALS: Final = {
     "AWS_ACCESS_KEY_ID": "e2e",
     "AWS_SECRET_ACCESS_KEY": "e2e",
@@ -80,6 +81,7 @@ async def run(options: E2eOptions, tell: Callable[[str], None]) -> E2eResult:
         "seconds": round(time.monotonic() - started, 1),
         "kills_of": kills,
         "in_the_log": log.found,
+        "spark_failures": run.failures,
         "seed": options.seed,
     }
     return E2eResult(log, parquet, summary)
@@ -122,6 +124,7 @@ class _Run:
         self._directory = options.directory
         self._tell = tell
         self._landed: dict[Path, int] = {}
+        self.failures = 0
 
     async def run(self, fake: FakeKinesis, config: Path) -> dict[str, int]:
         """Put the load while the killer is at it; then wait for the rest and drain. Return the kills by victim."""
@@ -130,7 +133,7 @@ class _Run:
         spark = Child("pipeline", ["pipeline", "--config", str(config), "--json"], self._directory, {})
         victims = [
             Victim("relay", relays, self._relayed, options.relay_kills, linger=1.0),
-            Victim("spark", [spark], self._landed_rows, options.spark_kills, linger=3.0),
+            Victim("spark", [spark], self._landed_rows, options.spark_kills, linger=3.0, failures=SPARK_FAILURES),
         ]
         hold = _hold_back(victims, options.records)
         seconds = options.records / options.rate
@@ -145,11 +148,12 @@ class _Run:
                     nursery.start_soon(load.run)
                     await Killer(options.seed, self._tell).run(victims)
             self._tell("all kills are done, waiting for the rest")
-            await self._until(self._relayed, *relays)
+            await self._until(victims[0])
             for relay in relays:
                 await relay.stop(60)
-            await self._until(self._landed_rows, spark)
+            await self._until(victims[1])
             await spark.stop(120)
+        self.failures = SPARK_FAILURES - victims[1].failures
         return {victim.name: victim.done for victim in victims}
 
     def compare(self) -> tuple[Comparison, Comparison]:
@@ -175,16 +179,15 @@ class _Run:
                 self._landed[path] = pq.read_metadata(path).num_rows
         return sum(self._landed.values())
 
-    async def _until(self, count: Callable[[], Awaitable[int]], *children: Child) -> None:
+    async def _until(self, victim: Victim) -> None:
         """Wait until everything is there. Raises EfoError if a child ends, or nothing moves for too long."""
         before, moved_at = -1, trio.current_time()
-        while (now := await count()) < self._options.records:
+        while (now := await victim.progress()) < self._options.records:
             if now != before:
                 before, moved_at = now, trio.current_time()
             if trio.current_time() - moved_at > STALLED_SECONDS:
                 raise EfoError(f"{now} of {self._options.records} records, and no more for {STALLED_SECONDS:g} s")
-            for child in children:
-                child.check()
+            await victim.check(self._tell)
             await trio.sleep(LOOK_SECONDS)
 
 
