@@ -225,8 +225,8 @@ class Lease:
     `throughput_kbps`: what the shard brings, in KB per second, as its holder measured it; None where nobody did.
     `parents`, `children`: shard ids; children are known once the shard's end was seen.
     `latest_at`: what the checkpoint LATEST means: the time at which the lease was created, by the service's clock, in
-    seconds since the epoch. So every worker begins at the same place, whenever it comes to it (rule R4). None in rows
-    that others wrote.
+    seconds since the epoch. So every worker begins at the same place, whenever it comes to it (rule R4). In a lease
+    that was reset, what AT_TIMESTAMP means. None in rows that others wrote.
     """
 
     key: str

@@ -142,6 +142,10 @@ class Way:
 
         return await self._call(save)
 
+    async def reset(self, lease: Lease, checkpoint: Checkpoint, starts_at: float | None = None) -> Lease:
+        """Put it elsewhere."""
+        return await self._write(lambda: self._store.reset(lease, checkpoint, starts_at))
+
     async def delete(self, key: str) -> None:
         """Remove a lease."""
         await self._call(lambda: self._store.delete(key))

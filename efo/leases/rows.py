@@ -54,3 +54,9 @@ class RowStore(ABC):
         """Save the ids of the shard's children, if there is a row."""
         await self._write(lease.key, lambda row: replace(transitions.existing(row, lease), children=children))
         return replace(lease, children=children)
+
+    async def reset(self, lease: Lease, checkpoint: Checkpoint, starts_at: float | None = None) -> Lease:
+        """Put the lease elsewhere, if it is as last seen."""
+        return await self._write(
+            lease.key, lambda row: transitions.reset(transitions.seen(row, lease), checkpoint, starts_at)
+        )

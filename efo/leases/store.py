@@ -87,6 +87,14 @@ class LeaseStore(Protocol):
         """
         ...
 
+    async def reset(self, lease: Lease, checkpoint: Checkpoint, starts_at: float | None = None) -> Lease:
+        """Put the lease elsewhere, as an operator does: free, nothing pending, `counter` + 1; if seen.
+
+        Its shard is then begun anew at the checkpoint, forwards or backwards. With the sentinel AT_TIMESTAMP or LATEST
+        `starts_at` says where that is (`Lease.latest_at`), in seconds since the epoch by the service's clock.
+        """
+        ...
+
     async def delete(self, key: str) -> None:
         """Remove a lease, if it is there."""
         ...

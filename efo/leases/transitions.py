@@ -100,3 +100,9 @@ def checkpointed(lease: Lease, checkpoint: Checkpoint) -> Lease:
 def prepared(lease: Lease, checkpoint: Checkpoint, state: bytes | None = None) -> Lease:
     """Return the lease with a checkpoint that is pending."""
     return replace(lease, counter=lease.counter + 1, pending_checkpoint=checkpoint, pending_checkpoint_state=state)
+
+
+def reset(lease: Lease, checkpoint: Checkpoint, starts_at: float | None = None) -> Lease:
+    """Return the lease as an operator puts it elsewhere: free, nothing pending, to be begun there."""
+    free = replace(lease, owner=None, checkpoint_owner=None, latest_at=starts_at)
+    return checkpointed(free, checkpoint)

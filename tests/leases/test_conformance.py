@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from efo.errors import LeaseLostError
-from efo.model import LATEST, MAX_HASH_KEY, SHARD_END, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease
+from efo.model import AT_TIMESTAMP, LATEST, MAX_HASH_KEY, SHARD_END, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease
 from tests.leases.stores import STORES
 
 
@@ -75,6 +75,7 @@ async def test_one_lease_is_got_by_its_key(stores):
     assert await other.get("t") is None
 
 
+@pytest.mark.scenario("G19")
 async def test_create_twice_adds_once(stores):
     one, other = stores
     assert await one.create(Lease("s", LATEST)) is True
@@ -84,6 +85,7 @@ async def test_create_twice_adds_once(stores):
     assert await only(other) == lease
 
 
+@pytest.mark.scenario("G23")
 async def test_take_then_renew_then_release_then_take(stores):
     one, other = stores
     await one.create(Lease("s", LATEST))
@@ -115,6 +117,7 @@ async def test_what_a_shard_brings_is_saved_with_a_renewal_and_kept_by_the_next(
     assert lease == await only(store) == Lease("s", LATEST, owner="ann", counter=2, throughput_kbps=12.25)
 
 
+@pytest.mark.scenario("G66")
 async def test_a_prepared_checkpoint_waits_for_the_next_one(stores):
     one, other = stores
     await one.create(Lease("s", Checkpoint("5"), owner="ann"))
@@ -159,6 +162,10 @@ async def write_take(store, lease):
     await store.take(lease, "bob")
 
 
+async def write_reset(store, lease):
+    await store.reset(lease, TRIM_HORIZON)
+
+
 async def write_children(store, lease):
     await store.save_children(lease, ("c",))
 
@@ -166,7 +173,8 @@ async def write_children(store, lease):
 OWNERS_WRITES = [write_renew, write_release, write_checkpoint, write_prepare]
 
 
-@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_take])
+@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_take, write_reset])
+@pytest.mark.scenario("G20", "G23")
 async def test_a_stale_counter_loses(stores, write):
     one, other = stores
     await one.create(Lease("s", LATEST))
@@ -186,6 +194,7 @@ async def test_another_owner_loses_even_with_the_right_counter(store, write):
 
 
 @pytest.mark.parametrize("write", [*OWNERS_WRITES, write_request])
+@pytest.mark.scenario("G23")
 async def test_an_unowned_lease_can_only_be_taken(store, write):
     await store.create(Lease("s", LATEST))
     with pytest.raises(LeaseLostError, match="no owner"):
@@ -193,7 +202,8 @@ async def test_an_unowned_lease_can_only_be_taken(store, write):
     assert await only(store) == Lease("s", LATEST)
 
 
-@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_take, write_request, write_children])
+@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_take, write_request, write_reset, write_children])
+@pytest.mark.scenario("G28")
 async def test_a_deleted_lease_is_lost_and_not_resurrected(stores, write):
     one, other = stores
     await one.create(Lease("s", LATEST, owner="ann", counter=1))
@@ -223,6 +233,7 @@ async def test_a_request_names_the_next_owner_and_leaves_the_counter(stores, ask
     assert bobs.holder == anns.holder == "ann"
 
 
+@pytest.mark.scenario("G22")
 async def test_the_holder_learns_of_the_request_by_the_next_write_and_goes_on_writing(stores, asked):
     one, other = stores
     anns, _ = asked
@@ -236,6 +247,7 @@ async def test_the_holder_learns_of_the_request_by_the_next_write_and_goes_on_wr
 
 
 @pytest.mark.parametrize("knows", [False, True], ids=["unseen", "seen"])
+@pytest.mark.scenario("G31")
 async def test_the_holder_lets_go_and_the_next_owner_has_it(stores, asked, knows):
     one, other = stores
     anns, bobs = asked
@@ -342,6 +354,18 @@ async def test_children_need_no_current_counter_and_give_none(stores):
         await one.checkpoint(ann, SHARD_END)
     await other.renew(bob)  # bob knows nothing of the children; his write leaves them
     assert (await only(one)).children == ("a", "b")
+
+
+async def test_a_reset_lease_is_free_and_begins_elsewhere(stores):
+    one, other = stores
+    await one.create(replace(FULL, checkpoint=SHARD_END))
+    row = await other.reset(await only(other), AT_TIMESTAMP, 1_767_225_600.25)
+    free = replace(FULL, owner=None, checkpoint_owner=None, pending_checkpoint=None, pending_checkpoint_state=None)
+    there = replace(free, checkpoint=AT_TIMESTAMP, latest_at=1_767_225_600.25, owner_switches=0, counter=42)
+    assert row == await only(one) == there
+    row = await one.reset(row, Checkpoint("7", 1))
+    assert (row.checkpoint, row.latest_at) == (Checkpoint("7", 1), None)
+    assert row == await only(other)
 
 
 async def test_leases_do_not_touch_each_other(store):
