@@ -32,7 +32,7 @@ class Meter:
         self.units: Counter[str] = Counter()
 
     def watch(self, store: DynamoDbLeaseStore) -> None:
-        events = store._table._client.meta.events  # noqa: SLF001 - no user of the store needs to count
+        events = store.table.events
         for name in COUNTED:
             events.register(f"before-parameter-build.dynamodb.{name}", self._ask)
             events.register(f"after-call.dynamodb.{name}", self._count)

@@ -48,7 +48,7 @@ class DynamoDbSettings(Section):
         examples=["123456789012:orders:1700000000"],
     )
     consistent_reads: bool = Field(
-        default=True, description="Read the leases strongly consistent; false costs half as much, and may be behind."
+        default=False, description="List leases strongly consistent, for twice the price. Else they may be moments old."
     )
     create_table: bool = Field(default=True, description="Make the table, billed on demand, if it is not there,")
     tags: Annotated[str, AfterValidator(_check_tags)] = Field(

@@ -36,8 +36,8 @@ class DynamoDbLeaseStore:
     with the same credentials. `timeout`: seconds that one try of a call may take; there are up to three.
     `new_table`: how to make the table if it is not there; None: it must be there. `stream_id`: for a table of many
     streams, as KCL's multi-stream applications have it, "account:stream:epoch" of ours; leases of others are not
-    touched. `consistent_reads`: the list of leases is read strongly consistent; else it costs half as much, and may be
-    some moments old, which delays take-overs by as much.
+    touched. `consistent_reads`: the list of leases is read strongly consistent, for twice the price. By default, as in
+    KCL, it may be some moments old: that may delay a take-over, but win none, for every write has its condition.
 
     Opening raises LeaseStoreUnavailableError (unreachable, refused, no table), LeaseStoreCorruptError (the table is
     no lease table) and ConfigurationError (no region, no credentials).
@@ -57,7 +57,7 @@ class DynamoDbLeaseStore:
         timeout: float = 2.0,
         new_table: NewTable | None = NewTable(),  # noqa: B008 - frozen
         stream_id: str | None = None,
-        consistent_reads: bool = True,
+        consistent_reads: bool = False,
     ) -> None:
         if stream_id is not None and stream_id.count(":") != 2:  # noqa: PLR2004 - as the message says
             raise ConfigurationError(f"stream_id {stream_id!r}: expected account:stream:epoch, as in KCL's rows")
@@ -91,7 +91,8 @@ class DynamoDbLeaseStore:
             await opening.__aexit__(None, None, None)
 
     @property
-    def _table(self) -> Table:
+    def table(self) -> Table:
+        """The table, for what leases are not: operators' tools, measurements. Raises LeaseStoreUnavailableError."""
         if self._opened is None:
             raise LeaseStoreUnavailableError(f"lease table {self._name!r}: it is not open, use `async with`")
         return self._opened
@@ -104,7 +105,7 @@ class DynamoDbLeaseStore:
 
     async def get(self, key: str) -> Lease | None:
         """Return one lease as the last write left it, or None."""
-        item = (await self._table.call("get_item", Key=self._codec.key(key), ConsistentRead=True)).get("Item")
+        item = (await self.table.call("get_item", Key=self._codec.key(key), ConsistentRead=True)).get("Item")
         return None if item is None else self._lease_of(item)
 
     # --- writing ---------------------------------------------------------------------------------------------
@@ -112,7 +113,7 @@ class DynamoDbLeaseStore:
     async def create(self, lease: Lease) -> bool:
         """Add a lease if there is none of its key; return whether it was added."""
         try:
-            await self._table.call(
+            await self.table.call(
                 "put_item",
                 Item=self._codec.new_item(lease),
                 ConditionExpression=f"attribute_not_exists({KEY})",
@@ -154,7 +155,7 @@ class DynamoDbLeaseStore:
         """Save the ids of the shard's children, if there is a row."""
         has_some = {"ExpressionAttributeValues": {":children": {"SS": sorted(children)}}} if children else {}
         try:
-            await self._table.call(
+            await self.table.call(
                 "update_item",
                 Key=self._codec.key(lease.key),
                 UpdateExpression=f"SET {CHILDREN} = :children" if children else f"REMOVE {CHILDREN}",
@@ -165,9 +166,15 @@ class DynamoDbLeaseStore:
             raise transitions.lost(lease) from None
         return replace(lease, children=children)
 
+    async def reset(self, lease: Lease, checkpoint: Checkpoint, starts_at: float | None = None) -> Lease:
+        """Put the lease elsewhere, if it is as last seen."""
+        return await self._write(
+            lease, lambda row: transitions.reset(transitions.seen(row, lease), checkpoint, starts_at)
+        )
+
     async def delete(self, key: str) -> None:
         """Remove a lease, if it is there."""
-        await self._table.call("delete_item", Key=self._codec.key(key))
+        await self.table.call("delete_item", Key=self._codec.key(key))
 
     async def _write(self, lease: Lease, change: Change, *, condition: tuple[str, ...] = _STATE) -> Lease:
         """Write what `change` makes of the row: of the lease as last seen first, which the row nearly always is."""
@@ -180,11 +187,11 @@ class DynamoDbLeaseStore:
                 row = await self._row_after(failure, lease.key)
                 if failure.was_repeated and row is not None and _is_written(row, new, condition):
                     return row
-        raise LeaseStoreUnavailableError(f"{self._table}: lease {lease.key!r} changed {_RACES} times while we wrote it")
+        raise LeaseStoreUnavailableError(f"{self.table}: lease {lease.key!r} changed {_RACES} times while we wrote it")
 
     async def _update(self, old: Lease, new: Lease, condition: tuple[str, ...]) -> Lease:
         expression = update_of(old, new, condition)
-        answer = await self._table.call(
+        answer = await self.table.call(
             "update_item",
             Key=self._codec.key(old.key),
             **({"UpdateExpression": expression.update} if expression.update else {}),
@@ -201,10 +208,10 @@ class DynamoDbLeaseStore:
 
     async def _items(self) -> Sequence[Item]:
         """Return all rows of the table, all pages."""
-        page = await self._table.call("scan", ConsistentRead=self._consistent_reads)
+        page = await self.table.call("scan", ConsistentRead=self._consistent_reads)
         items = list(page["Items"])
         while start := page.get("LastEvaluatedKey"):
-            page = await self._table.call("scan", ConsistentRead=self._consistent_reads, ExclusiveStartKey=start)
+            page = await self.table.call("scan", ConsistentRead=self._consistent_reads, ExclusiveStartKey=start)
             items += page["Items"]
         return items
 
@@ -214,7 +221,7 @@ class DynamoDbLeaseStore:
         except (EfoError, LookupError, TypeError, ValueError) as error:
             key = item.get(KEY, {}).get("S")
             raise LeaseStoreCorruptError(
-                f"{self._table}: the row {key!r} is no lease: {type(error).__name__}: {error}. Correct it or delete it"
+                f"{self.table}: the row {key!r} is no lease: {type(error).__name__}: {error}. Correct it or delete it"
             ) from error
 
 

@@ -130,6 +130,11 @@ class Table:
     def __str__(self) -> str:
         return self._where
 
+    @property
+    def events(self) -> Any:
+        """The client's hooks, as botocore calls them, for who wants to see its calls."""
+        return self._client.meta.events
+
     async def call(self, operation: str, **arguments: object) -> Mapping[str, Any]:
         """Make a call of botocore's about the table.
 

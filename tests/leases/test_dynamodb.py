@@ -190,7 +190,7 @@ async def test_a_list_has_all_pages():
     first = {"Items": [ROW], "LastEvaluatedKey": {"leaseKey": {"S": "s"}}}
     store, client = store_of(first, {"Items": [row(leaseKey={"S": "t"})]})
     assert [lease.key for lease in await store.list()] == ["s", "t"]
-    assert client.calls[1] == ("scan", {"TableName": "leases", "ConsistentRead": True, **start_after("s")})
+    assert client.calls[1] == ("scan", {"TableName": "leases", "ConsistentRead": False, **start_after("s")})
 
 
 def start_after(key):
@@ -313,11 +313,11 @@ async def opened(url, tmp_path, **options):
 
 
 async def put(store, item):
-    await store._table.call("put_item", Item=item)
+    await store.table.call("put_item", Item=item)
 
 
 async def item_of(store, key):
-    return (await store._table.call("get_item", Key={"leaseKey": {"S": key}}, ConsistentRead=True))["Item"]
+    return (await store.table.call("get_item", Key={"leaseKey": {"S": key}}, ConsistentRead=True))["Item"]
 
 
 async def test_rows_of_kcl_keep_what_we_do_not_know(url, tmp_path):
@@ -366,11 +366,11 @@ async def test_streams_of_one_table_do_not_see_each_other(url, tmp_path):
 
 async def test_a_table_is_made_and_used_again(url, tmp_path):
     async with opened(url, tmp_path, new_table=NewTable(deletion_protection=True)) as store:
-        described = (await store._table.call("describe_table"))["Table"]
+        described = (await store.table.call("describe_table"))["Table"]
         assert described["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
         assert described["DeletionProtectionEnabled"] is True
         await store.create(Lease("s", SHARD_END))
-    async with opened(url, tmp_path, new_table=None, consistent_reads=False) as store:
+    async with opened(url, tmp_path, new_table=None, consistent_reads=True) as store:
         assert list(await store.list()) == [Lease("s", SHARD_END)]
 
 
@@ -378,7 +378,7 @@ async def test_a_table_is_made_with_tags_and_backups(servers, tmp_path):
     """DynamoDB Local has neither."""
     new = NewTable(tags={"team": "orders"}, point_in_time_recovery=True)
     async with opened(servers.url(serve_ministack), tmp_path, new_table=new) as store:
-        table, client = store._table, store._table._client
+        table, client = store.table, store.table._client
         described = (await table.call("describe_table"))["Table"]
         tags = await client.list_tags_of_resource(ResourceArn=described["TableArn"])
         assert tags["Tags"] == [{"Key": "team", "Value": "orders"}]
@@ -388,7 +388,7 @@ async def test_a_table_is_made_with_tags_and_backups(servers, tmp_path):
 
 async def test_a_table_that_is_deleted_under_us_is_named(url, tmp_path):
     async with opened(url, tmp_path) as store:
-        await store._table.call("delete_table")
+        await store.table.call("delete_table")
         with pytest.raises(LeaseStoreUnavailableError, match="ResourceNotFoundException"):
             await store.list()
 

@@ -55,7 +55,7 @@ async def test_by_default_the_table_is_named_as_kcl_names_it_and_beside_the_stre
         "timeout": 1.0,  # three tries must not take the fail-over time
         "new_table": NewTable(),
         "stream_id": None,
-        "consistent_reads": True,
+        "consistent_reads": False,
     }
 
 
@@ -69,7 +69,7 @@ async def test_every_setting_reaches_the_store(asked, tmp_path):
         ca_file = "{tmp_path}/ca.pem"
         profile = "keeper"
         stream_id = "123456789012:orders:1700000000"
-        consistent_reads = false
+        consistent_reads = true
         tags = "team=orders, stage=test"
         deletion_protection = true
         point_in_time_recovery = true
@@ -87,7 +87,7 @@ async def test_every_setting_reaches_the_store(asked, tmp_path):
         "timeout": 2.0,
         "new_table": NewTable(tags=tags, deletion_protection=True, point_in_time_recovery=True),
         "stream_id": "123456789012:orders:1700000000",
-        "consistent_reads": False,
+        "consistent_reads": True,
     }
 
 

@@ -31,6 +31,8 @@ _LOOK: Final = 0.5
 _POLL: Final = 0.2
 _LINGER: Final = 3.0
 
+_MARKS: Final = {":time": {"N": "1700000000.25"}, ":mark": {"S": "kept"}}
+
 Say = Callable[[str], None]
 Start = Callable[[str, dict[str, str]], Awaitable[Worker]]
 
@@ -88,6 +90,7 @@ class Story:
         async with self._watching(store, nursery):
             nursery.start_soon(self._load)
             await self._until("KCL has every lease", lambda: self._has_all("kcl-1"))
+            await mark(store)
             efo = await self._start(Worker.start_efo, "efo-1", nursery)
             await self._until("efo-1 has its share", lambda: self._share("efo-1") >= SHARDS // 2)
             self._reshard()
@@ -102,6 +105,7 @@ class Story:
             await self._until("everything was heard", self._is_all_heard)
             await trio.sleep(_LINGER)  # so that what comes twice is seen
             await self._end(efo, efo.stop, "stopped")
+            await check_marks(store)
 
     # --- what is done ----------------------------------------------------------------------------------------
 
@@ -186,6 +190,25 @@ class Story:
     def _is_all_heard(self) -> bool:
         put = sum(len(records) for records in self._fake.records(STREAM).values())
         return len({(line.shard, line.sequence) for worker in self._workers for line in worker.heard}) >= put
+
+
+async def mark(store: DynamoDbLeaseStore) -> None:
+    """Give each row an attribute that only efo knows, as it writes it, and one that nobody does."""
+    for lease in await store.list():
+        await store.table.call(
+            "update_item",
+            Key={"leaseKey": {"S": lease.key}},
+            UpdateExpression="SET efoLatestAt = :time, ofNobody = :mark",
+            ExpressionAttributeValues=_MARKS,
+        )
+
+
+async def check_marks(store: DynamoDbLeaseStore) -> None:
+    """Raise WitnessError unless all rows that were marked have their marks still: both libraries wrote them since."""
+    rows = (await store.table.call("scan", ConsistentRead=True))["Items"]
+    marked = [row for row in rows if (row.get("efoLatestAt"), row.get("ofNobody")) == tuple(_MARKS.values())]
+    if len(marked) != SHARDS:
+        raise WitnessError(f"of {SHARDS} rows with unknown attributes {len(marked)} kept them: {rows}")
 
 
 def _shards(worker: Worker) -> set[str]:
