@@ -262,6 +262,11 @@ class FanOutConsumer:
     arn: str
     status: str
 
+    @property
+    def created_at(self) -> float:
+        """When it was registered, in seconds since the epoch: an ARN ends in that (AWS: ConsumerARN)."""
+        return float(self.arn.rpartition(":")[2])
+
 
 @dataclass(frozen=True, slots=True)
 class StreamDescription:

@@ -23,7 +23,7 @@ import trio
 
 from efo.errors import ConfigurationError, EfoError, NotHttp2Error, TlsError, TransportError
 from efo.kinesis.client import Kinesis
-from efo.model import FanOutConsumer, HashKeyRange, Shard, StreamDescription
+from efo.model import FanOutConsumer, HashKeyRange, Position, Shard, StreamDescription
 from efo.names import parse_stream
 from efo.protocol.refusals import service_error
 
@@ -141,6 +141,27 @@ class AwsControlPlane:
             answer = await self._call("list_shards", NextToken=token)
             shards += (_shard(item) for item in answer["Shards"])
         return shards
+
+    async def behind_latest(self, shard_id: str, position: Position) -> int:
+        """Tell how far a place in a shard is behind its tip, in milliseconds (AWS: GetRecords)."""
+        where = {"StartingSequenceNumber": position.sequence_number, "Timestamp": position.timestamp}
+        given = {name: value for name, value in where.items() if value is not None}
+        answer = await self._call(
+            "get_shard_iterator", **self._stream, ShardId=shard_id, ShardIteratorType=position.type.value, **given
+        )
+        answer = await self._call("get_records", ShardIterator=answer["ShardIterator"], Limit=1)
+        return int(answer["MillisBehindLatest"])
+
+    async def list_consumers(self, stream_arn: str) -> Sequence[FanOutConsumer]:
+        """List the stream's consumers, all pages (AWS: ListStreamConsumers)."""
+        consumers: list[FanOutConsumer] = []
+        more: dict[str, str] = {}
+        while True:
+            answer = await self._call("list_stream_consumers", StreamARN=stream_arn, **more)
+            consumers += (_consumer(item) for item in answer["Consumers"])
+            if not (token := answer.get("NextToken")):
+                return consumers
+            more = {"NextToken": token}
 
     async def describe_consumer(self, stream_arn: str, name: str) -> FanOutConsumer:
         """Describe a consumer by its name (AWS: DescribeStreamConsumer)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from efo.model import FanOutConsumer, Shard, StreamDescription
+from efo.model import FanOutConsumer, Position, Shard, StreamDescription
 
 
 class ControlPlane(Protocol):
@@ -20,6 +20,17 @@ class ControlPlane(Protocol):
 
     async def list_shards(self) -> Sequence[Shard]:
         """List all shards that the stream still knows, open and closed, all pages (AWS: ListShards)."""
+        ...
+
+    async def behind_latest(self, shard_id: str, position: Position) -> int:
+        """Tell how far a place in a shard is behind its tip, in milliseconds (AWS: GetRecords, MillisBehindLatest).
+
+        It reads one record, of what all readers by GetRecords share: for an operator's look, not for a loop.
+        """
+        ...
+
+    async def list_consumers(self, stream_arn: str) -> Sequence[FanOutConsumer]:
+        """List the stream's consumers, all pages (AWS: ListStreamConsumers)."""
         ...
 
     async def describe_consumer(self, stream_arn: str, name: str) -> FanOutConsumer:

@@ -7,12 +7,13 @@ from typing import TypeVar
 
 import trio
 
-from efo.model import FanOutConsumer, Shard, StreamDescription
+from efo.model import FanOutConsumer, Position, Shard, StreamDescription
 from efo.protocol.refusals import service_error
 from efo.testing.consumers import ConsumerState
 from efo.testing.core import Core
 from efo.testing.errors import FakeError
 from efo.testing.fault_calls import Faults
+from efo.testing.positions import starting_index
 
 T = TypeVar("T")
 
@@ -35,6 +36,22 @@ class FakeControl:
         """List all shards, open and closed."""
         stream = await self._ask("ListShards", lambda: self._core.stream(self._stream))
         return [shard.as_shard() for shard in self._core.listing(stream)]
+
+    async def behind_latest(self, shard_id: str, position: Position) -> int:
+        """Tell how far a place in a shard is behind its tip, in milliseconds."""
+
+        def look() -> int:
+            shard = self._core.data_stream(self._stream).shard(shard_id)
+            index = starting_index(shard, position, self._core.clock())
+            one = len(shard.read(index, 1, 1))
+            return shard.behind_latest(max(index, shard.trimmed) + one, self._core.millis)
+
+        return await self._ask("GetRecords", look)
+
+    async def list_consumers(self, stream_arn: str) -> Sequence[FanOutConsumer]:
+        """List the stream's consumers."""
+        stream = await self._ask("ListStreamConsumers", lambda: self._core.stream(arn=stream_arn))
+        return [self._told(consumer) for consumer in self._core.consumers(stream).list(self._core.clock())]
 
     async def describe_consumer(self, stream_arn: str, name: str) -> FanOutConsumer:
         """Describe a consumer by its name."""

@@ -11,7 +11,7 @@ import pytest
 
 from efo import errors
 from efo.kinesis.aws import AwsControlPlane
-from efo.model import FanOutConsumer
+from efo.model import FanOutConsumer, Position
 from efo.testing import Credential, FakeKinesis, FakeSettings
 
 FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
@@ -172,3 +172,46 @@ async def test_an_unknown_consumer_is_not_found(control, arn):
 async def test_a_name_that_is_none_is_refused(control, arn):
     with pytest.raises(errors.EfoError, match="failed to satisfy constraint"):
         await control.register_consumer(arn, "a b")
+
+
+async def test_all_consumers_of_a_stream(control, arn, clock):
+    assert list(await control.list_consumers(arn)) == []
+    registered = [await control.register_consumer(arn, name) for name in "ab"]
+    assert list(await control.list_consumers(arn)) == registered
+    assert registered[0].created_at == int(clock.now)
+    clock.now += 1
+    assert [consumer.status for consumer in await control.list_consumers(arn)] == ["ACTIVE"] * 2
+    with pytest.raises(errors.ResourceNotFoundError):
+        await control.list_consumers(arn + "x")
+
+
+async def test_every_page_of_the_consumers():
+    class Client:
+        async def list_stream_consumers(self, **arguments):
+            asked.append(arguments)
+            number = len(asked)
+            consumer = {"ConsumerName": f"c{number}", "ConsumerARN": f"a:{number}", "ConsumerStatus": "ACTIVE"}
+            more = {"NextToken": "more"} if number == 1 else {}
+            return {"Consumers": [consumer], **more, "ResponseMetadata": {"HTTPHeaders": {}}}
+
+    asked = []
+    consumers = await AwsControlPlane(Client(), "s", None).list_consumers("arn")
+    assert [consumer.name for consumer in consumers] == ["c1", "c2"]
+    assert asked == [{"StreamARN": "arn"}, {"StreamARN": "arn", "NextToken": "more"}]
+
+
+async def test_how_far_a_place_is_behind(control, fake, clock):
+    for data in (b"1", b"2", b"3"):
+        fake.put("s", "k", data, explicit_hash_key="0")
+        clock.now += 2
+    numbers = [record.sequence_number for record in fake.records("s")[FIRST]]
+    for position, seconds in [
+        (Position.trim_horizon(), 4),
+        (Position.after(numbers[0]), 2),
+        (Position.at(numbers[0]), 4),
+        (Position.after(numbers[2]), 0),
+        (Position.latest(), 0),
+    ]:
+        assert await control.behind_latest(FIRST, position) == pytest.approx(seconds * 1000, abs=5), position
+    with pytest.raises(errors.ResourceNotFoundError):
+        await control.behind_latest("shardId-000000000009", Position.latest())
