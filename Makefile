@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench-core bench-fake fuzz witnesses kcl-interop dynamodb-local ministack conformance lint format lock clean
+.PHONY: help demo test sim bench-core bench-fake fuzz witnesses kcl-interop foreign foreign-install dynamodb-local ministack conformance lint format lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -60,6 +60,14 @@ WITNESSES := .tools/witnesses/python-venv
 witnesses: $(READY) $(WITNESSES)/.ready ## Let boto3, KCL and the SDKs of Go and JavaScript read the fake (ARGS="boto3")
 	@$(BIN)/python -m witnesses $(ARGS)
 
+# Servers that others wrote, read by efo. Needs, for two of them, Node. Not part of `test`, but for a short form.
+FOREIGN := .tools/foreign
+foreign: $(READY) ## Let efo read kinesis-mock, MiniStack and LocalStack (ARGS="ministack", ARGS="--help")
+	@$(BIN)/python -m foreign $(ARGS)
+
+foreign-install: $(READY) ## Fetch these servers, for their tests
+	@$(BIN)/python -m foreign --install $(ARGS)
+
 # The servers that the tests of the DynamoDB lease store run against; without them these are skipped by name.
 DYNAMODB_LOCAL := .tools/dynamodb-local
 MINISTACK := .tools/ministack
@@ -97,10 +105,11 @@ lock: $(UV) ## Renew requirements/*.txt from pyproject.toml (ARGS=--upgrade for 
 	$(COMPILE) requirements/witnesses.in -o requirements/witnesses.txt
 	$(COMPILE) pyproject.toml requirements/fuzz.in -c requirements/dev.txt -o requirements/fuzz.txt
 	$(COMPILE) requirements/ministack.in -o requirements/ministack.txt
+	$(COMPILE) --exclude-newer 2025-11-01 requirements/foreign-localstack.in -o requirements/foreign-localstack.txt
 
 clean: ## Remove everything that was made here, environments included
 	rm -rf $(VENV) .tools build dist var .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find efo service simulation tests benchmarks fuzz witnesses -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find efo service simulation tests benchmarks fuzz witnesses foreign -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(UV): requirements/uv.txt
 	@test -n "$(PYTHON)" || { echo "efo needs Python 3.11 or newer: none of python3, python3.13, python3.12 and" \
@@ -136,4 +145,15 @@ $(DYNAMODB_LOCAL)/.ready: tests/servers/dynamodb_local/pom.xml
 $(MINISTACK)/.ready: $(UV) requirements/ministack.txt
 	@test -x $(MINISTACK)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(MINISTACK)
 	$(UV) pip install --quiet --python $(MINISTACK)/bin/python --require-hashes -r requirements/ministack.txt
+	@touch $@
+
+$(FOREIGN)/localstack/.ready: $(UV) requirements/foreign-localstack.txt
+	@test -x $(@D)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(@D)
+	$(UV) pip install --quiet --python $(@D)/bin/python --require-hashes -r requirements/foreign-localstack.txt
+	@touch $@
+
+$(FOREIGN)/kinesis-mock/.ready $(FOREIGN)/localstack-kinesis/.ready: $(FOREIGN)/%/.ready: foreign/%/package-lock.json
+	mkdir -p $(@D)
+	cp foreign/$*/package.json foreign/$*/package-lock.json $(@D)
+	cd $(@D) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
