@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench-core bench-fake fuzz witnesses kcl-interop foreign foreign-install dynamodb-local ministack conformance lint format lock clean
+.PHONY: help demo test sim bench-core bench-fake fuzz scenarios witnesses kcl-interop foreign foreign-install dynamodb-local ministack conformance lint format lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -54,6 +54,9 @@ bench-relay: $(READY) ## Measure the relay and Spark over its log; some minutes 
 
 log-e2e: $(READY) ## Kill relays and Spark twenty times while records flow, and compare what landed (ARGS="--help")
 	@$(BIN)/python -m e2e.log $(ARGS)
+
+scenarios: $(READY) ## Run the tests of the situations of docs/scenarios.md, as a table (ARGS="G45 G60" for some)
+	@$(BIN)/python tools/scenarios.py $(ARGS)
 
 # Clients that others wrote, against the fake. Needs, each for its own: Java 17 and Maven, Go, Node. Not part of `test`.
 WITNESSES := .tools/witnesses/python-venv

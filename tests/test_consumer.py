@@ -76,6 +76,7 @@ async def test_reads_every_record_in_order_and_checkpoints_at_the_stop(autojump_
         assert leases[shard].owner is None
 
 
+@pytest.mark.scenario("G54")
 async def test_goes_on_after_the_checkpoint_and_repeats_nothing(autojump_clock: trio.testing.MockClock) -> None:
     store, first, second = MemoryLeaseStore(), Handled(), Handled()
     async with FakeKinesis() as fake:
@@ -90,6 +91,7 @@ async def test_goes_on_after_the_checkpoint_and_repeats_nothing(autojump_clock: 
     assert all(data.startswith(b"b") for values in second.by_key.values() for data in values)
 
 
+@pytest.mark.scenario("G54", "G70")
 async def test_resumes_in_the_middle_of_an_aggregate(autojump_clock: trio.testing.MockClock) -> None:
     store, read = MemoryLeaseStore(), Handled()
     async with FakeKinesis() as fake:
@@ -101,6 +103,7 @@ async def test_resumes_in_the_middle_of_an_aggregate(autojump_clock: trio.testin
     assert read.by_key["k"] == [b"3", b"4"]
 
 
+@pytest.mark.scenario("G72")
 async def test_a_split_and_a_merge_keep_the_order_of_every_key(autojump_clock: trio.testing.MockClock) -> None:
     store, read, seen = MemoryLeaseStore(), Handled(), list[events.Event]()
     async with FakeKinesis() as fake:
@@ -155,6 +158,7 @@ async def test_subscriptions_are_renewed_for_hours_and_repeat_nothing(autojump_c
     assert 2 * 7200 / 285 - 4 < ended.count("renewed") < 2 * 7200 / 240
 
 
+@pytest.mark.scenario("G45")
 async def test_subscriptions_that_expire_go_on_after_the_last_continuation(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -175,6 +179,7 @@ async def test_subscriptions_that_expire_go_on_after_the_last_continuation(
     assert "expired" in {event.reason for event in seen if isinstance(event, events.SubscriptionEnded)}
 
 
+@pytest.mark.scenario("G55")
 async def test_latest_misses_nothing_after_the_start(autojump_clock: trio.testing.MockClock) -> None:
     store, read = MemoryLeaseStore(), Handled()
     async with FakeKinesis() as fake:
@@ -227,6 +232,7 @@ async def test_a_handler_that_raises_is_the_end_of_its_reading(autojump_clock: t
     assert len([event for event in seen if isinstance(event, events.ShardStarted)]) == 1
 
 
+@pytest.mark.scenario("G36", "G64")
 async def test_a_reader_that_does_not_ack_the_end_is_told(autojump_clock: trio.testing.MockClock) -> None:
     async def forget(shard: ShardStream) -> None:
         async for _batch in shard:
@@ -246,6 +252,7 @@ async def test_a_reader_that_does_not_ack_the_end_is_told(autojump_clock: trio.t
     assert leases[parent].checkpoint != SHARD_END
 
 
+@pytest.mark.scenario("G62")
 async def test_a_consumer_that_disappears_is_registered_again(autojump_clock: trio.testing.MockClock) -> None:
     store, read, seen = MemoryLeaseStore(), Handled(), list[events.Event]()
     async with FakeKinesis() as fake:

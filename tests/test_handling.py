@@ -344,6 +344,7 @@ async def test_a_record_skipped_behind_a_held_one_does_not_pass_it(autojump_cloc
         assert (await g.lease()).checkpoint.is_sentinel
 
 
+@pytest.mark.scenario("G64")
 async def test_flush_makes_the_end_of_a_shard_possible(autojump_clock):
     flushed, buffer = [], []
 
@@ -368,6 +369,7 @@ async def test_flush_makes_the_end_of_a_shard_possible(autojump_clock):
         assert (await g.lease(parent)).is_finished
 
 
+@pytest.mark.scenario("G64")
 async def test_without_flush_the_end_of_a_shard_is_not_passed_over_what_is_held(autojump_clock):
     async def hold(batch):
         return HOLD

@@ -52,6 +52,7 @@ class TestCheckpoint:
     @pytest.mark.parametrize(
         "text", ["", "x", "-1", "1.5", " 1", "1_0", "\u0663", "trim_horizon", "9" * 130, "9" * 5000]
     )
+    @pytest.mark.scenario("G66")
     def test_anything_else_is_refused(self, text):
         with pytest.raises(ConfigurationError, match="is not a checkpoint: expected decimal digits or one of"):
             Checkpoint(text)

@@ -43,6 +43,7 @@ class Reader:
             await self._changed.wait()
 
 
+@pytest.mark.scenario("G63")
 async def test_a_shard_that_the_service_refuses_is_parked_and_the_others_go_on(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

@@ -71,6 +71,7 @@ class Reader:
 
 
 @pytest.mark.parametrize("hangs", [False, True], ids=["waiting for a batch", "in a handler"])
+@pytest.mark.scenario("G39")
 async def test_a_lease_that_is_lost_ends_the_reading_at_that_moment(autojump_clock: Clock, *, hangs: bool) -> None:
     """R10. The checkpointer, which would find out too, is far from its next turn."""
     store, reader, told = MemoryLeaseStore(), Reader(hangs=hangs), Timed()
@@ -112,6 +113,7 @@ async def test_a_drain_releases_the_lease_before_the_keeper_goes(autojump_clock:
             assert [lease.owner for lease in await store.list()] == [None, None]
 
 
+@pytest.mark.scenario("G37")
 async def test_children_begin_at_the_moment_in_which_their_parent_ends(autojump_clock: Clock) -> None:
     """R2: unlocked at once in this process, and not at the keeper's next look, ten seconds later."""
     store, reader, told = MemoryLeaseStore(), Reader(), Timed()

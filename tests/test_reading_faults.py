@@ -98,6 +98,7 @@ async def read_through_a_split(store: MemoryLeaseStore, seen: list[events.Event]
     return reader, parent, children
 
 
+@pytest.mark.scenario("G37", "G64")
 async def test_the_end_of_a_shard_is_written_in_the_order_of_rule_r2(autojump_clock: Clock) -> None:
     store = ToldStore()
     _, parent, children = await read_through_a_split(store, [])
@@ -112,6 +113,7 @@ async def test_the_end_of_a_shard_is_written_in_the_order_of_rule_r2(autojump_cl
 
 
 @pytest.mark.parametrize("operation", ["create", "save_children", "end", "release", "checkpoint"])
+@pytest.mark.scenario("G65")
 async def test_a_store_that_refuses_once_ends_nothing(autojump_clock: Clock, operation: str) -> None:
     store = ToldStore()
     if operation == "create":
@@ -133,6 +135,7 @@ async def test_a_store_that_refuses_once_ends_nothing(autojump_clock: Clock, ope
     assert {lease.owner for lease in await store.list() if not lease.is_finished} == {None}
 
 
+@pytest.mark.scenario("G55")
 async def test_a_lease_of_latest_means_the_same_to_who_comes_later(autojump_clock: Clock) -> None:
     store, reader = MemoryLeaseStore(), Reader()
     latest = replace(SETTINGS, initial_position=Position.latest())
@@ -159,6 +162,7 @@ async def test_a_lease_of_latest_means_the_same_to_who_comes_later(autojump_cloc
     assert reader.got == [b"while nobody read"]
 
 
+@pytest.mark.scenario("G70")
 async def test_a_checkpoint_within_an_aggregate_never_goes_back(autojump_clock: Clock) -> None:
     store = MemoryLeaseStore()
     async with FakeKinesis() as fake:

@@ -162,6 +162,7 @@ class TestEvents:
             [event(0, **{":event-type": "SomethingNew"}), event(1), event(2)],
         ],
     )
+    @pytest.mark.scenario("G60")
     async def test_however_they_come(self, caller, server, autojump_clock, pieces):
         server.on_request = answer(*pieces)
         assert await continuations(await call(caller)) == [1, 2]
@@ -182,6 +183,7 @@ class TestEvents:
             ([event("seven")], EventError),
         ],
     )
+    @pytest.mark.scenario("G47", "G48")
     async def test_what_came_before_an_error_is_given_first(self, caller, server, autojump_clock, pieces, error):
         server.on_request = answer(event(1), *pieces)
         async with await call(caller) as events:
@@ -225,6 +227,7 @@ class TestTheEndOfACall:
         await trio.testing.wait_all_tasks_blocked()
         assert server.peers[0].saw(h2.events.StreamReset)
 
+    @pytest.mark.scenario("G50")
     async def test_no_response(self, caller, server, autojump_clock):
         server.on_request = lambda _peer, _stream_id: None
         with pytest.raises(SilenceError, match="within 20 s"):

@@ -178,6 +178,7 @@ class TestBodies:
 
 
 class TestWindows:
+    @pytest.mark.scenario("G61")
     async def test_a_stream_that_is_not_read_gets_its_window_and_no_more(self, make_connection, autojump_clock):
         connection, peer = await make_connection(stream_window=50_000, connection_window=WINDOW)
         answer = await opened(connection, peer)
@@ -200,6 +201,7 @@ class TestWindows:
             got += await answer.receive()
         assert got == data
 
+    @pytest.mark.scenario("G61")
     async def test_a_slow_reader_stalls_nobody_else(self, make_connection, autojump_clock):
         connection, peer = await make_connection(stream_window=60_000, connection_window=WINDOW)
         slow = [await opened(connection, peer) for _ in range(4)]  # together more than the connection's window

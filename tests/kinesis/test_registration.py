@@ -94,6 +94,7 @@ class TestEnsure:
         assert told == [ConsumerReady("app", control.consumer.arn, registered=False)]
         assert "register_consumer" not in control.calls
 
+    @pytest.mark.scenario("G62")
     async def test_one_that_is_being_created_by_somebody_else(self, told, autojump_clock):
         control = Control("CREATING")
         control.registered_at, control.delay = 0.0, 7.5
@@ -107,6 +108,7 @@ class TestEnsure:
         assert control.calls.count("register_consumer") == 1
         assert told == [ConsumerReady("app", found.arn, registered=True)]
 
+    @pytest.mark.scenario("G62")
     async def test_one_that_is_being_deleted_is_waited_for_and_registered_again(self, told, autojump_clock):
         control = Control("DELETING", delay=2.0)
         control.gone_at = 10.0
@@ -136,6 +138,7 @@ class TestEnsure:
         assert len(control.calls) < 20
 
     @pytest.mark.parametrize("status", ["CREATING", "DELETING"])
+    @pytest.mark.scenario("G62")
     async def test_one_that_is_stuck_is_an_error_in_the_end(self, told, autojump_clock, status):
         control = Control(status, delay=float("inf"))
         control.registered_at = 0.0
@@ -158,6 +161,7 @@ class TestEnsure:
             await registration(control, told).ensure()
 
     @pytest.mark.parametrize("error", [AccessDeniedError("AccessDeniedException", "no"), ThrottledError("Limit", "")])
+    @pytest.mark.scenario("G62")
     async def test_refusals_are_handed_out(self, told, autojump_clock, error):
         control = Control()
         control.refusal = error
@@ -187,6 +191,7 @@ class TestDiagnose:
         await made.ensure()
         return made
 
+    @pytest.mark.scenario("G62")
     async def test_the_consumer_is_gone(self, control, consumer, autojump_clock):
         before = consumer.arn
         control.consumer = None

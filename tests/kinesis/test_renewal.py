@@ -1,5 +1,6 @@
 """Shards stay subscribed without a gap (R7), over HTTP/2 to the fake, in virtual time. At scale: `make bench-core`."""
 
+import pytest
 import trio
 
 from benchmarks.subscribed import STREAM, open_subscribed
@@ -42,6 +43,7 @@ async def test_a_connection_that_goes_away_is_left_before_it_ends(autojump_clock
         assert many.unread() == (0, 0)
 
 
+@pytest.mark.scenario("G61")
 async def test_a_slow_reader_holds_a_window_and_no_more_and_hurts_nobody(autojump_clock):
     """Its shard runs at 2 MiB/s while it takes one record per second (R8, R9)."""
     slow, neighbour = "shardId-000000000000", "shardId-000000000001"

@@ -175,6 +175,7 @@ class TestForHours:
         [(300.0, 240.0, "renewed", range(24, 31)), (300.0, 1000.0, "expired", range(23, 26))],
         ids=["renewed before it ends", "ended by the service"],
     )
+    @pytest.mark.scenario("G45")
     async def test_each_record_comes_once(self, subscribe, told, autojump_clock, lifetime, renew_from, reason, calls):
         shard = LiveShard(lifetime)
         subscription = subscribe(shard, renew_from=renew_from, renew_to=renew_from + 45)
@@ -208,6 +209,7 @@ class TestForHours:
 
 
 class TestFailures:
+    @pytest.mark.scenario("G54", "G55")
     async def test_before_the_first_event_it_starts_where_it_was_told(self, subscribe, autojump_clock):
         service = Service(TransportError("broke"), ThrottledError("Limit", ""), [None], [event(5)])
         subscription = subscribe(service, Position.latest())
@@ -229,6 +231,7 @@ class TestFailures:
             (ThrottledError("KMSThrottlingException", ""), "throttled"),
         ],
     )
+    @pytest.mark.scenario("G46")
     async def test_afterwards_behind_what_it_has_delivered(self, subscribe, told, autojump_clock, ending, reason):
         service = Service([event(1), event(2, continuation=4), 7, ending], [event(5)])
         subscription = subscribe(service)
@@ -243,6 +246,7 @@ class TestFailures:
         assert await take(subscribe(service), 2) == [[1], [2]]
         assert service.calls[1] == (5.0, Position.after("1"))
 
+    @pytest.mark.scenario("G52")
     async def test_resource_in_use_waits_five_seconds_each_time(self, subscribe, told, autojump_clock):
         service = Service(IN_USE, IN_USE, IN_USE, [event(1)])
         await take(subscribe(service), 1)
@@ -288,6 +292,7 @@ class TestFailures:
         await trio.testing.wait_all_tasks_blocked()
         assert reasons(told) == ["renewed"]
 
+    @pytest.mark.scenario("G52")
     async def test_a_renewal_that_is_refused_in_its_stream_is_not_told_as_a_take_over(
         self, subscribe, told, autojump_clock
     ):
@@ -341,12 +346,14 @@ class TestTheEnd:
 
 
 class TestSilence:
+    @pytest.mark.scenario("G50")
     async def test_a_call_that_is_accepted_and_says_nothing(self, subscribe, told, autojump_clock):
         service = Service([], [event(1)])
         assert await take(subscribe(service), 1) == [[1]]
         assert 35.0 <= service.calls[1][0] <= 36.0
         assert reasons(told) == ["silence"]
 
+    @pytest.mark.scenario("G57")
     async def test_one_that_falls_silent(self, subscribe, told, autojump_clock):
         service = Service([event(1)], [event(2)])
         subscription = subscribe(service)
@@ -355,6 +362,7 @@ class TestSilence:
         assert reasons(told) == ["silence"]
         assert service.streams[0].closed
 
+    @pytest.mark.scenario("G57")
     async def test_a_busy_handler_is_not_silence(self, subscribe, told, autojump_clock):
         service = Service([event(1), event(2), event(3)])
         subscription = subscribe(service)
@@ -366,6 +374,7 @@ class TestSilence:
 
 
 class TestBackPressure:
+    @pytest.mark.scenario("G56")
     async def test_without_demand_one_event_is_fetched_and_no_more(self, subscribe, autojump_clock):
         service = Service([event(n) for n in range(100)])
         subscription = subscribe(service)
@@ -376,6 +385,7 @@ class TestBackPressure:
         await trio.testing.wait_all_tasks_blocked()
         assert service.streams[0].given == 5
 
+    @pytest.mark.scenario("G56")
     async def test_before_the_first_demand_nothing_is_asked(self, subscribe, autojump_clock):
         service = Service([event(1)])
         subscribe(service)

@@ -108,6 +108,7 @@ async def test_after_a_long_outage_it_comes_back_at_the_first_look(autojump_cloc
     assert ann.keeper.held["s0"] is not held
 
 
+@pytest.mark.scenario("G21")
 async def test_a_renewal_whose_answer_was_lost_is_a_success(autojump_clock, team, ann, held):
     """G21: the row shows us and one more than we know."""
     ann.store.faults["renew"] = "unanswered"

@@ -175,6 +175,7 @@ async def test_two_workers_with_one_id_do_not_play_ping_pong(autojump_clock, tea
     assert len(one.keys) == 3
 
 
+@pytest.mark.scenario("G24", "G29")
 async def test_leases_of_a_dead_worker_are_not_taken_before_the_failover_time(autojump_clock, team):
     """G24: a new owned lease counts as just renewed."""
     await team.create(2, owner="dead")

@@ -125,12 +125,14 @@ class TestModes:
             (AggregateMode.KEEP, [b"low", b"high", b"low too"], 0),
         ],
     )
+    @pytest.mark.scenario("G68")
     def test_records_of_another_shard(self, mode, kept, left_out):
         expansion = expand(outer(aggregate(self.ENTRIES)), self.LOW, mode)
         assert [user.data for user in expansion.records] == kept
         assert (expansion.left_out, expansion.problem) == (left_out, None)
 
     @pytest.mark.parametrize("mode", AggregateMode)
+    @pytest.mark.scenario("G67")
     def test_nothing_is_left_out_where_all_belong(self, mode):
         entries = (self.ENTRIES[0], self.ENTRIES[2])
         expansion = expand(outer(aggregate(entries)), self.LOW, mode)
@@ -222,6 +224,7 @@ X = {"partition_key_index": 0, "data": b"x"}
     ],
 )
 @pytest.mark.parametrize("shard", [None, HashKeyRange("0", "0")])
+@pytest.mark.scenario("G70")
 def test_damage_is_passed_on_whole_and_told(data, problem, shard):
     expansion = expand(outer(data), shard)
     assert expansion.records == (outer(data),)

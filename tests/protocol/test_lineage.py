@@ -79,19 +79,19 @@ def leased(shards, names, checkpoint=BEGUN):
 @pytest.mark.parametrize(
     ("shards", "initial", "present", "expected"),
     [
-        pytest.param(GRAPH_A, LATEST, "345", "26", id="G1"),
-        pytest.param(GRAPH_A, LATEST, "457", "6", id="G2"),
-        pytest.param(GRAPH_A, LATEST, "26", ["3", "4", "9", "10"], id="G3"),
-        pytest.param(GRAPH_A, LATEST, ["4", "9", "10"], "8", id="G4"),
-        pytest.param(GRAPH_C, LATEST, ["9", "10"], "1678", id="G5"),
+        pytest.param(GRAPH_A, LATEST, "345", "26", id="G1", marks=pytest.mark.scenario("G1")),
+        pytest.param(GRAPH_A, LATEST, "457", "6", id="G2", marks=pytest.mark.scenario("G2")),
+        pytest.param(GRAPH_A, LATEST, "26", ["3", "4", "9", "10"], id="G3", marks=pytest.mark.scenario("G3")),
+        pytest.param(GRAPH_A, LATEST, ["4", "9", "10"], "8", id="G4", marks=pytest.mark.scenario("G4")),
+        pytest.param(GRAPH_C, LATEST, ["9", "10"], "1678", id="G5", marks=pytest.mark.scenario("G5")),
         *(
-            pytest.param(GRAPH_A, initial, present, "", id=f"{name}-{initial}")
+            pytest.param(GRAPH_A, initial, present, "", id=f"{name}-{initial}", marks=pytest.mark.scenario(name))
             for name, present in [("G6", "4567"), ("G7", EVERY), ("G8", ["0", "1", "4", "7", "9", "10"])]
             for initial in (LATEST, TRIM_HORIZON, AT_TIMESTAMP)
         ),
-        pytest.param(GRAPH_A, LATEST, "", ["4", "8", "9", "10"], id="G9"),
+        pytest.param(GRAPH_A, LATEST, "", ["4", "8", "9", "10"], id="G9", marks=pytest.mark.scenario("G9")),
         *(
-            pytest.param(GRAPH_A, initial, present, expected, id=f"{name}-{initial}")
+            pytest.param(GRAPH_A, initial, present, expected, id=f"{name}-{initial}", marks=pytest.mark.scenario(name))
             for name, present, expected in [
                 ("G10", "", "012345"),
                 ("G11", "345", "012"),
@@ -101,12 +101,12 @@ def leased(shards, names, checkpoint=BEGUN):
             ]
             for initial in (TRIM_HORIZON, AT_TIMESTAMP)
         ),
-        pytest.param(GRAPH_B, LATEST, "6", "7", id="G15-hole"),
-        pytest.param(GRAPH_B, LATEST, "5", "", id="G15-one"),
-        pytest.param(GRAPH_B, LATEST, "012345", "", id="G15-past"),
-        pytest.param(GRAPH_B, LATEST, "", ["9", "10"], id="G15-latest"),
-        pytest.param(GRAPH_B, TRIM_HORIZON, "", "01", id="G15-trim"),
-        pytest.param([], LATEST, "", "", id="G16-nothing"),
+        pytest.param(GRAPH_B, LATEST, "6", "7", id="G15-hole", marks=pytest.mark.scenario("G15")),
+        pytest.param(GRAPH_B, LATEST, "5", "", id="G15-one", marks=pytest.mark.scenario("G15")),
+        pytest.param(GRAPH_B, LATEST, "012345", "", id="G15-past", marks=pytest.mark.scenario("G15")),
+        pytest.param(GRAPH_B, LATEST, "", ["9", "10"], id="G15-latest", marks=pytest.mark.scenario("G15")),
+        pytest.param(GRAPH_B, TRIM_HORIZON, "", "01", id="G15-trim", marks=pytest.mark.scenario("G15")),
+        pytest.param([], LATEST, "", "", id="G16-nothing", marks=pytest.mark.scenario("G16")),
     ],
 )
 def test_missing_leases(shards, initial, present, expected, checkpoint):
@@ -120,6 +120,7 @@ def test_missing_leases(shards, initial, present, expected, checkpoint):
         assert lease == Lease(shard.shard_id, initial, parents=shard.parents, hash_key_range=shard.hash_key_range)
 
 
+@pytest.mark.scenario("G16")
 def test_an_open_child_of_an_open_parent_is_left_to_the_parent():
     """G16: pages of a listing of different moments. At LATEST the child would skip what it got until then."""
     torn = [shard("p", start=1), shard("a", "p", start=5), shard("b", "p", start=5)]
@@ -146,6 +147,7 @@ FAMILY = [
         pytest.param({"a": SHARD_END, "b": BEGUN}, [], id="other-parent-will-tell"),
     ],
 )
+@pytest.mark.scenario("G53")
 def test_the_child_of_finished_parents_is_created_to_carry_on(leases, expected, initial):
     """Nobody else will: a finished lease creates nothing, and the parent may not have known its children."""
     shards = leased(FAMILY, leases)
@@ -164,6 +166,7 @@ def test_a_parent_with_a_lease_counts_when_it_is_no_longer_listed():
 
 
 @pytest.mark.parametrize("initial", [LATEST, TRIM_HORIZON, AT_TIMESTAMP], ids=str)
+@pytest.mark.scenario("G38")
 def test_a_merge_that_waits_for_a_parent_without_a_lease_gets_it(initial):
     """A crash came between the leases of a and b, then a ended and created m."""
     leases = {"a": Lease("a", SHARD_END), "m": Lease("m", TRIM_HORIZON, parents=("a", "b"))}
@@ -184,6 +187,7 @@ def test_a_lineage_of_thousands_is_no_deep_recursion():
 RANGE = HashKeyRange("0", "9")
 
 
+@pytest.mark.scenario("G37")
 def test_the_end_of_a_split_creates_both_children_at_trim_horizon():
     children = [ChildShard("a", ("p",), RANGE), ChildShard("b", ("p",), RANGE)]
     leases = {"p": Lease("p", LATEST, owner="ann", counter=9)}
@@ -192,6 +196,7 @@ def test_the_end_of_a_split_creates_both_children_at_trim_horizon():
     assert child_leases(children, leases | {"a": expected[0]}) == expected[1:]
 
 
+@pytest.mark.scenario("G38")
 def test_the_end_of_either_parent_creates_the_child_of_a_merge_once():
     child = ChildShard("m", ("a", "b"), RANGE)
     (lease,) = child_leases([child], {"a": Lease("a", BEGUN)})
@@ -213,6 +218,7 @@ def test_the_end_of_either_parent_creates_the_child_of_a_merge_once():
         pytest.param("ab", {"a": BEGUN}, False, id="one being read, the other without a lease"),
     ],
 )
+@pytest.mark.scenario("G38", "G42", "G43")
 def test_startable(parents, leases, expected):
     leases = {key: Lease(key, checkpoint) for key, checkpoint in leases.items()}
     lease = Lease("c", TRIM_HORIZON, parents=tuple(parents))
@@ -238,6 +244,7 @@ def test_a_finished_shard_does_not_start():
         pytest.param("mx", {"a": SHARD_END}, id="the merge has no lease yet"),
     ],
 )
+@pytest.mark.scenario("G44")
 def test_a_parent_that_is_gone_counts_as_finished(listed, present, initial):
     """G44: two parents, one expired before it had a lease."""
     leases = {

@@ -36,6 +36,7 @@ CHILD = {
     "ParentShards": ["shardId-000000000000"],
     "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "170141183460469231731687303715884105727"},
 }
+UNDATED = {name: value for name, value in RECORD.items() if name != "ApproximateArrivalTimestamp"}
 GOES_ON = {"ContinuationSequenceNumber": "7"}
 ENDS = {"ChildShards": [CHILD]}
 
@@ -117,6 +118,11 @@ class TestEvents:
         ({**GOES_ON, "Records": [record(Data="not base64")]}, "does not parse"),
         ({**GOES_ON, "Records": [record(PartitionKey=None)]}, "does not parse"),
         ({**GOES_ON, "Records": None}, "does not parse"),
+        pytest.param(
+            {**GOES_ON, "Records": [UNDATED]},
+            "missing required field `ApproximateArrivalTimestamp`",
+            marks=pytest.mark.scenario("G69"),
+        ),
         ({**GOES_ON, "MillisBehindLatest": "soon"}, "does not parse"),
         ({"ChildShards": [{**CHILD, "HashKeyRange": None}]}, "does not parse"),
         (
@@ -125,6 +131,7 @@ class TestEvents:
         ),
     ],
 )
+@pytest.mark.scenario("G48")
 def test_events_that_are_refused(members, said):
     with pytest.raises(EventError, match=said):
         parse(event(**members))

@@ -78,6 +78,7 @@ def test_acks_out_of_order_wait_for_the_first():
     assert progress.checkpoint == Checkpoint("2")
 
 
+@pytest.mark.scenario("G66")
 def test_strange_acks_change_nothing():
     progress = Progress()
     progress.ack(0)
@@ -114,6 +115,7 @@ def test_records_are_acked_in_any_order_across_batches():
     assert (progress.checkpoint, progress.is_idle) == (Checkpoint("25"), True)
 
 
+@pytest.mark.scenario("G66")
 def test_records_that_were_not_delivered_change_nothing():
     progress = Progress()
     progress.delivered(batch(0, [(1, 0), (3, 0)], 3))

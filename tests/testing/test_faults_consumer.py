@@ -85,6 +85,7 @@ async def consume(script, *, reshard=False, seconds=2.0, reader=None, event_reco
 
 
 @pytest.mark.parametrize("fault", PASSING, ids=repr)
+@pytest.mark.scenario("G60")
 async def test_a_fault_passes_without_loss_repetition_or_disorder(fault, autojump_clock):
     script = FaultScript([(fault, When(shard=FIRST, nth=3 if fault.site == "event" else 1))])
     _, reader, _ = await consume(script)
@@ -102,6 +103,7 @@ async def test_a_fault_at_a_moment_between_events_passes(fault, autojump_clock):
 
 
 @pytest.mark.parametrize("seed", range(5))
+@pytest.mark.scenario("G72")
 async def test_faults_at_random_pass_through_a_split_and_a_merge(seed, autojump_clock):
     script = FaultScript.random(seed, rate=1 / 15, stop=300)
     _, reader, _ = await consume(script, reshard=True, seconds=5.0)
@@ -110,6 +112,7 @@ async def test_faults_at_random_pass_through_a_split_and_a_merge(seed, autojump_
 
 
 @pytest.mark.parametrize("kind", [Reset, GoAway])
+@pytest.mark.scenario("G60")
 async def test_every_error_code_of_http2_passes(kind, autojump_clock):
     codes = get_args(ErrorCode)
     script = FaultScript([(kind(code), When(shard=FIRST, nth=2 * n + 2)) for n, code in enumerate(codes)])
@@ -121,6 +124,7 @@ async def test_every_error_code_of_http2_passes(kind, autojump_clock):
 @pytest.mark.parametrize(
     "code", ["InternalFailureException", "KMSThrottlingException", "ResourceInUseException", "LimitExceededException"]
 )
+@pytest.mark.scenario("G63")
 async def test_exceptions_that_pass_are_outlived(code, autojump_clock):
     script = FaultScript([(StreamException(code), When(nth=3, times=4))])
     _, reader, _ = await consume(script)
@@ -142,6 +146,7 @@ async def test_exceptions_that_pass_are_outlived(code, autojump_clock):
     ],
     ids=repr,
 )
+@pytest.mark.scenario("G63")
 async def test_what_trying_again_cannot_cure_is_told_by_name(fault, kind, autojump_clock):
     with pytest.raises(kind, match=fault.code):
         await consume(FaultScript([(fault, When(shard=FIRST))]))
@@ -184,6 +189,7 @@ async def test_a_control_plane_that_fails_later_stops_nothing(fault, autojump_cl
 
 
 @pytest.mark.parametrize("listing", [StaleListing(45.0), StaleListing(45.0, 1), StaleListing(45.0, 0, 2)], ids=repr)
+@pytest.mark.scenario("G17")
 async def test_a_listing_that_lags_loses_no_shard(listing, autojump_clock):
     script = FaultScript([(listing, When(times=ALWAYS))])
     _, reader, _ = await consume(script, reshard=True)
