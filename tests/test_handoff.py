@@ -52,6 +52,7 @@ async def put_until(fake: FakeKinesis, sent: list[int], end: trio.Event) -> None
 
 
 @pytest.mark.parametrize("pace", [0.0, 0.2])
+@pytest.mark.scenario("G31")
 async def test_a_worker_that_joins_and_leaves_causes_no_repetition(
     autojump_clock: trio.testing.MockClock, pace: float
 ) -> None:
@@ -80,6 +81,7 @@ async def test_a_worker_that_joins_and_leaves_causes_no_repetition(
     assert sorted(map(len, handled.readers.values())) == [1, 1, 3, 3]
 
 
+@pytest.mark.scenario("G34")
 async def test_a_lease_that_is_not_being_read_is_handed_over_at_once(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -119,6 +121,7 @@ class PausedProcess:
         return call
 
 
+@pytest.mark.scenario("G74")
 async def test_a_zombie_never_overwrites_a_newer_checkpoint(autojump_clock: trio.testing.MockClock) -> None:
     """G74: ann's process is paused before it has saved what it read; bob takes over and gets further; then she goes on.
 

@@ -28,6 +28,7 @@ async def moving(team):
     return lease
 
 
+@pytest.mark.scenario("G31")
 async def test_a_planned_move_goes_on_from_the_last_checkpoint_of_the_holder(autojump_clock, team, ann):
     bob = team.start("bob")
     await trio.sleep(2)
@@ -50,6 +51,7 @@ async def test_the_holder_is_asked_once_and_keeps_the_rest(autojump_clock, team,
     assert [held.wanted.is_set() for held in ann.keeper.held.values()] == [False]
 
 
+@pytest.mark.scenario("G32")
 async def test_a_holder_that_does_not_let_go_is_overrun(autojump_clock, team, ann):
     """G32."""
     ann.pace = None
@@ -71,6 +73,7 @@ async def test_a_holder_that_dies_is_not_waited_for(autojump_clock, team, ann):
     assert bob.keys == {"s0", "s1"}
 
 
+@pytest.mark.scenario("G33")
 async def test_a_worker_that_comes_back_still_waits_for_what_it_asked_for(autojump_clock, team, ann):
     """G33."""
     bob = team.start("bob")
@@ -86,6 +89,7 @@ async def test_a_worker_that_comes_back_still_waits_for_what_it_asked_for(autoju
     assert ann.losses == [(lease.key, "handed_over")]
 
 
+@pytest.mark.scenario("G33")
 async def test_a_holder_that_comes_back_has_its_lease_and_the_other_asks_anew(autojump_clock, team, ann):
     """G33, the other side."""
     bob = team.start("bob")
@@ -98,6 +102,7 @@ async def test_a_holder_that_comes_back_has_its_lease_and_the_other_asks_anew(au
     assert (len(again.keys), len(bob.keys)) == (1, 1)
 
 
+@pytest.mark.scenario("G34")
 async def test_a_worker_that_dies_waiting_does_not_keep_the_lease(autojump_clock, team, ann):
     """G34: what is let go of for a worker that is gone expires, and somebody else has it."""
     bob = team.start("bob")
@@ -133,6 +138,7 @@ async def test_a_worker_that_leaves_frees_what_was_let_go_of_for_it(autojump_clo
     assert (await team.rows())[lease.key].owner is None
 
 
+@pytest.mark.scenario("G35")
 async def test_the_end_of_a_shard_is_not_handed_over(autojump_clock, team, ann):
     """G35."""
     bob = team.start("bob")
