@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -69,8 +70,13 @@ def _run_all(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
         yield from map(run, seeds)
         return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no process stays behind
     with ProcessPoolExecutor(min(jobs, len(seeds)), mp_context=get_context("spawn")) as processes:
-        yield from processes.map(run, seeds, chunksize=5)
+        try:
+            yield from processes.map(run, seeds, chunksize=5)
+        except BaseException:
+            processes.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 def _repeat(seed: int, lines: int) -> int:

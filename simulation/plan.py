@@ -73,9 +73,9 @@ class _Pace:
 
 
 _PACES: Final[tuple[tuple[int, Callable[[Random], _Pace]], ...]] = (
-    (24, lambda r: _Pace(r.uniform(25, 60), 5.0, 300.0, Timing(), r.choice((6.0, 10.0)))),
-    (24, lambda r: _Pace(r.uniform(40, 90), 5.0, r.uniform(15, 40), Timing(), 10.0)),
-    (16, lambda r: _Pace(r.uniform(40, 90), 5.0, 40.0, Timing(renew_from=15.0, renew_to=32.0), 10.0)),
+    (24, lambda r: _Pace(r.uniform(20, 45), 5.0, 300.0, Timing(), r.choice((6.0, 10.0, 15.0)))),
+    (24, lambda r: _Pace(r.uniform(30, 70), 5.0, r.uniform(15, 30), Timing(), r.choice((10.0, 20.0)))),
+    (16, lambda r: _Pace(r.uniform(30, 70), 5.0, 30.0, Timing(renew_from=10.0, renew_to=24.0), r.choice((10.0, 20.0)))),
     (4, lambda r: _Pace(r.uniform(400, 800), 30.0, 300.0, Timing(), 60.0)),
     (1, lambda r: _Pace(r.uniform(1200, 2400), 30.0, 300.0, Timing(), 120.0)),
 )
