@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import trio
@@ -34,8 +35,9 @@ class Victim:
     failures: int = 0
     done: int = 0
 
-    async def check(self, tell: Callable[[str], None]) -> None:
-        """Start again what has ended by itself. Raises ChildFailedError if that was too often."""
+    async def check(self, tell: Callable[[str], None]) -> bool:
+        """Start again what has ended by itself; tell whether something had. Raises ChildFailedError after too many."""
+        restarted = False
         for child in self.children:
             try:
                 child.check()
@@ -45,6 +47,8 @@ class Victim:
                 self.failures -= 1
                 tell(f"{error}\n{self.name} {child.name} is started again")
                 await child.start()
+                restarted = True
+        return restarted
 
 
 @dataclass(slots=True)
@@ -86,5 +90,47 @@ class Killer:
         while await victim.progress() == before:
             if trio.current_time() > deadline:
                 raise EfoError(f"{victim.name}: no progress for {STALLED_SECONDS:g} s after a restart")
-            await victim.check(self.tell)
+            if await victim.check(self.tell):
+                deadline = trio.current_time() + STALLED_SECONDS
             await trio.sleep(LOOK_SECONDS)
+
+
+async def until(victim: Victim, records: int, tell: Callable[[str], None]) -> None:
+    """Wait until everything is there. Raises EfoError if a child ends, or nothing moves for too long."""
+    before, moved_at = -1, trio.current_time()
+    while (now := await victim.progress()) < records:
+        if now != before:
+            before, moved_at = now, trio.current_time()
+        if trio.current_time() - moved_at > STALLED_SECONDS:
+            raise EfoError(f"{now} of {records} records, and no more for {STALLED_SECONDS:g} s")
+        if await victim.check(tell):
+            moved_at = trio.current_time()
+        await trio.sleep(LOOK_SECONDS)
+
+
+def hold_back(victims: list[Victim], records: int) -> Callable[[int], Awaitable[None]]:
+    """Return what makes the load wait for the kills: a share of the records for each, so that none is without work."""
+    total = sum(victim.left for victim in victims) + 1
+
+    async def hold(produced: int) -> None:
+        while produced < records and produced / records > _share(victims, total):  # noqa: ASYNC110 - kills are counted
+            await trio.sleep(LOOK_SECONDS)
+
+    return hold
+
+
+def _share(victims: list[Victim], total: int) -> float:
+    if not any(victim.left for victim in victims):
+        return 1.0
+    return (sum(victim.done for victim in victims) + 1) / total
+
+
+@asynccontextmanager
+async def ended(*children: Child) -> AsyncIterator[None]:
+    """Leave no process behind, whatever happens."""
+    try:
+        yield
+    finally:
+        with trio.CancelScope(shield=True):
+            for child in children:
+                await child.end()

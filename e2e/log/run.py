@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow.parquet as pq
 import trio
 
-from e2e.log.kills import LOOK_SECONDS, STALLED_SECONDS, Killer, Victim
-from efo.errors import EfoError
+from e2e.log.kills import Killer, Victim, ended, hold_back, until
+from e2e.log.landed import Landed
 from efo.tasks import one_error
 from efo.testing import FakeKinesis, FakeSettings
 from service.demo.children import Child
 from service.demo.load import Load
-from service.demo.verify import Comparison, committed_files, compare, log_rows, log_size, parquet_rows
+from service.demo.verify import Comparison, compare, log_rows, log_size, parquet_rows
 
 STREAM: Final = "orders"
 SHARDS: Final = 4
 SPLIT_AT, MERGE_AT = 0.3, 0.6
-SPARK_FAILURES: Final = 5
+SPARK_FAILURES: Final = 20
 _CREDENTIALS: Final = {
     "AWS_ACCESS_KEY_ID": "e2e",
     "AWS_SECRET_ACCESS_KEY": "e2e",
@@ -123,7 +121,7 @@ class _Run:
         self._options = options
         self._directory = options.directory
         self._tell = tell
-        self._landed: dict[Path, int] = {}
+        self._landed = Landed(options.directory / "parquet" / "records")
         self.failures = 0
 
     async def run(self, fake: FakeKinesis, config: Path) -> dict[str, int]:
@@ -133,14 +131,14 @@ class _Run:
         spark = Child("pipeline", ["pipeline", "--config", str(config), "--json"], self._directory, {})
         victims = [
             Victim("relay", relays, self._relayed, options.relay_kills, linger=1.0),
-            Victim("spark", [spark], self._landed_rows, options.spark_kills, linger=3.0, failures=SPARK_FAILURES),
+            Victim("spark", [spark], self._landed.count, options.spark_kills, linger=3.0, failures=SPARK_FAILURES),
         ]
-        hold = _hold_back(victims, options.records)
+        hold = hold_back(victims, options.records)
         seconds = options.records / options.rate
         load = Load(
             fake, STREAM, options.records, seconds=seconds, split_at=SPLIT_AT, merge_at=MERGE_AT, may_go_on=hold
         )
-        async with _ended(*relays, spark):
+        async with ended(*relays, spark):
             for child in (*relays, spark):
                 await child.start()
             with one_error():
@@ -148,10 +146,10 @@ class _Run:
                     nursery.start_soon(load.run)
                     await Killer(options.seed, self._tell).run(victims)
             self._tell("all kills are done, waiting for the rest")
-            await self._until(victims[0])
+            await until(victims[0], options.records, self._tell)
             for relay in relays:
                 await relay.stop(60)
-            await self._until(victims[1])
+            await until(victims[1], options.records, self._tell)
             await spark.stop(120)
         self.failures = SPARK_FAILURES - victims[1].failures
         return {victim.name: victim.done for victim in victims}
@@ -168,52 +166,3 @@ class _Run:
 
     async def _relayed(self) -> int:
         return await trio.to_thread.run_sync(log_size, self._directory / "log", STREAM)
-
-    async def _landed_rows(self) -> int:
-        return await trio.to_thread.run_sync(self._count_landed)
-
-    def _count_landed(self) -> int:
-        """Return how many rows Spark has committed, by its own list of files and their footers."""
-        for path in committed_files(self._directory / "parquet" / "records"):
-            if path not in self._landed:
-                self._landed[path] = pq.read_metadata(path).num_rows
-        return sum(self._landed.values())
-
-    async def _until(self, victim: Victim) -> None:
-        """Wait until everything is there. Raises EfoError if a child ends, or nothing moves for too long."""
-        before, moved_at = -1, trio.current_time()
-        while (now := await victim.progress()) < self._options.records:
-            if now != before:
-                before, moved_at = now, trio.current_time()
-            if trio.current_time() - moved_at > STALLED_SECONDS:
-                raise EfoError(f"{now} of {self._options.records} records, and no more for {STALLED_SECONDS:g} s")
-            await victim.check(self._tell)
-            await trio.sleep(LOOK_SECONDS)
-
-
-def _hold_back(victims: list[Victim], records: int) -> Callable[[int], Awaitable[None]]:
-    """Return what makes the load wait for the kills: a share of the records for each, so that none is without work."""
-    total = sum(victim.left for victim in victims) + 1
-
-    async def hold(produced: int) -> None:
-        while produced < records and produced / records > _share(victims, total):  # noqa: ASYNC110 - kills are counted
-            await trio.sleep(LOOK_SECONDS)
-
-    return hold
-
-
-def _share(victims: list[Victim], total: int) -> float:
-    if not any(victim.left for victim in victims):
-        return 1.0
-    return (sum(victim.done for victim in victims) + 1) / total
-
-
-@asynccontextmanager
-async def _ended(*children: Child) -> AsyncIterator[None]:
-    """Leave no process behind, whatever happens."""
-    try:
-        yield
-    finally:
-        with trio.CancelScope(shield=True):
-            for child in children:
-                await child.end()

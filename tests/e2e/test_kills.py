@@ -6,8 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from e2e.log.kills import STALLED_SECONDS, Killer, Victim
-from e2e.log.run import _hold_back
+from e2e.log.kills import STALLED_SECONDS, Killer, Victim, hold_back
 from efo.errors import EfoError
 
 
@@ -65,7 +64,7 @@ async def test_a_victim_that_does_not_recover_ends_the_run(autojump_clock) -> No
 
 async def test_the_load_waits_for_the_kills_and_for_nothing_after_them(autojump_clock) -> None:
     one = victim("relay", [FakeChild("1")], 3)
-    hold = _hold_back([one], 100)
+    hold = hold_back([one], 100)
     with trio.fail_after(1):
         await hold(25)
     with trio.move_on_after(50) as scope:
