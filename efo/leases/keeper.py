@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -26,8 +27,8 @@ RELEASE_TIMEOUT: Final = 5.0
 
 
 AT_ONCE: Final = 10
-"""Leases that are taken at the same time. If another worker was quicker with one of them our table is old, and the
-rest waits for a new one."""
+"""Leases that are taken or asked for at the same time. If another worker was quicker to take one of them our table is
+old, and the rest waits for a new one."""
 HASTE: Final = 0.01
 """The part of the fail-over time after which a table that proved to be old is looked at again."""
 
@@ -167,21 +168,19 @@ class LeaseKeeper:
     async def _act(self, rows: Sequence[Lease], nursery: trio.Nursery) -> None:
         plan, due = self._plan(rows), self._handoffs.observe(rows, self._held)
         self._has_scanned = True
-        steals = [] if self._graceful_handoff else plan.steal
-        moves: list[tuple[LeaseOperation, Lease]] = [
-            *(("take", lease) for lease in (*due.handed, *plan.take)),
-            *(("steal", lease) for lease in (*due.overdue, *steals)),
+        stolen = [] if self._graceful_handoff else plan.steal
+        moves: list[Callable[[], Awaitable[None]]] = [
+            *(partial(self._take, lease, "take", nursery) for lease in (*due.handed, *plan.take)),
+            *(partial(self._take, lease, "steal", nursery) for lease in (*due.overdue, *stolen)),
+            *(partial(self._handoffs.ask, lease) for lease in plan.steal if self._graceful_handoff),
         ]
         for start in range(0, len(moves), AT_ONCE):
             with one_error():
-                async with trio.open_nursery() as takes:
-                    for operation, lease in moves[start : start + AT_ONCE]:
-                        takes.start_soon(self._take, lease, operation, nursery)
+                async with trio.open_nursery() as some:
+                    for move in moves[start : start + AT_ONCE]:
+                        some.start_soon(move)
             if self._is_outdated:
                 return
-        if self._graceful_handoff:
-            for lease in plan.steal:
-                await self._handoffs.ask(lease)
 
     def _plan(self, rows: Sequence[Lease]) -> Plan:
         # Only at first: later, a lease of our name that is not in our hands is that of a second worker with our id,

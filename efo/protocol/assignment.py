@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from heapq import heapify, heappop, heapreplace
 from operator import itemgetter
 from typing import Final
 from zlib import crc32
@@ -160,10 +160,13 @@ def _steal(worker: str, shares: _Shares, eligible: Callable[[Lease], bool]) -> t
         for owner, theirs in shares.held.items()
         if owner != worker
     }
-    mine = tuple(lease for receiver, lease in _moves(shares, stock, set(shares.loads)) if receiver == worker)
-    if not mine:
-        mine = tuple(lease for _, lease in islice(_moves(shares, stock, {worker}), 1))
-    return mine if shares.held[worker] else mine[:1]
+    mine: list[Lease] = []
+    if shares.loads[worker] < sum(shares.loads.values()) / len(shares.loads):
+        mine = [lease for receiver, lease in _moves(shares, stock, set(shares.loads)) if receiver == worker]
+    if mine and shares.held[worker]:
+        return tuple(mine)
+    some = mine or [lease for _, lease in _moves(shares, stock, {worker})]
+    return tuple(sorted(some, key=lambda lease: _hash(worker, lease.key))[:1])  # each of us another, if possible
 
 
 def _moves(shares: _Shares, stock: _Stock, receivers: set[str]) -> Iterator[tuple[str, Lease]]:
@@ -172,25 +175,32 @@ def _moves(shares: _Shares, stock: _Stock, receivers: set[str]) -> Iterator[tupl
     So the sum of the squares of the loads falls with each move, and none is undone by the next: the workers come to
     rest. A lease of about half the difference goes first.
     """
-    loads, counts = dict(shares.loads), {owner: len(theirs) for owner, theirs in shares.held.items()}
     rest = {owner: list(theirs) for owner, theirs in stock.items()}
-    donors = set(rest)
-    receivers = {owner for owner in receivers if counts[owner] < shares.limit}
-    while donors and receivers:
-        donor = max(donors, key=lambda owner: (loads[owner], owner))
-        receiver = min(receivers, key=lambda owner: (loads[owner], owner))
-        gap = loads[donor] - loads[receiver]
+    counts = {owner: len(theirs) for owner, theirs in shares.held.items()}
+    busiest = [(-shares.loads[owner], owner) for owner in rest]
+    idlest = [(shares.loads[owner], owner) for owner in receivers if counts[owner] < shares.limit]
+    heapify(busiest)
+    heapify(idlest)
+    gave: set[str] = set()
+    got: set[str] = set()
+    while busiest and idlest:
+        (minus, donor), (load, receiver) = busiest[0], idlest[0]
+        # Nobody gives and gets: what one gets in thought he may not take in fact, and then he has nothing to give.
+        if receiver in gave or counts[receiver] >= shares.limit:
+            heappop(idlest)
+            continue
+        gap = -minus - load
         index = max(0, bisect_right(rest[donor], gap / 2, key=itemgetter(0)) - 1)
-        if not rest[donor] or gap <= max(shares.slack, rest[donor][index][0]):
-            donors.discard(donor)
+        if donor in got or not rest[donor] or gap - rest[donor][index][0] <= shares.slack:
+            heappop(busiest)
             continue
         weight, *_, lease = rest[donor].pop(index)
         yield receiver, lease
-        loads[donor] -= weight
-        loads[receiver] += weight
+        heapreplace(busiest, (minus + weight, donor))
+        heapreplace(idlest, (load + weight, receiver))
         counts[receiver] += 1
-        if counts[receiver] >= shares.limit:
-            receivers.discard(receiver)
+        gave.add(donor)
+        got.add(receiver)
 
 
 def _hash(worker: str, name: str) -> int:

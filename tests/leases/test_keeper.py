@@ -15,6 +15,7 @@ from efo.leases.memory import MemoryLeaseStore
 from efo.leases.sqlite import SqliteLeaseStore
 from efo.leases.transitions import taken
 from efo.model import LATEST, SHARD_END, Checkpoint, Lease
+from efo.protocol.assignment import look_interval
 from efo.protocol.lineage import startable
 
 
@@ -89,6 +90,25 @@ async def test_a_worker_that_comes_later_is_seen_and_then_gets_its_share_at_once
     assert len(operations(bob, "request_handoff")) == 5
     assert operations(bob, "steal") == []
     assert sorted(ann.losses) == sorted((key, "handed_over") for key in bob.keys)
+
+
+async def test_ten_workers_share_a_thousand_leases_within_five_looks(autojump_clock, team):
+    """Nine join the one who has them all. With ten workers each of them looks once a second."""
+    await team.create(1000)
+    workers = [team.start("w0")]
+    await settle(1)
+    workers += [team.start(f"w{number}") for number in range(1, 10)]
+    await settle(5 * look_interval(10, 10))
+    assert [len(worker.keys) for worker in workers] == [100] * 10
+    assert sum(len(operations(worker, "request_handoff")) for worker in workers) == 900
+    assert all(operations(worker, "steal") == [] for worker in workers)
+
+
+async def test_ten_workers_that_start_together_share_a_thousand_leases_within_five_looks(autojump_clock, team):
+    await team.create(1000)
+    workers = [team.start(f"w{number}") for number in range(10)]
+    await settle(5 * look_interval(10, 10))
+    assert [len(worker.keys) for worker in workers] == [100] * 10
 
 
 async def test_without_graceful_hand_off_it_steals(autojump_clock, team):
