@@ -73,6 +73,25 @@ class EventReceived:
 
 
 @dataclass(frozen=True, slots=True)
+class ReaderAwaited:
+    """An event that had arrived waited `duration` seconds for its reader: that is back-pressure (rule R9).
+
+    Told once it was taken, and only where it waited for long enough to matter.
+    """
+
+    shard_id: str
+    duration: float
+
+
+@dataclass(frozen=True, slots=True)
+class BatchDelivered:
+    """A batch of so many records was given to the reader. Its ack makes it RecordsProcessed."""
+
+    shard_id: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecordsProcessed:
     """The handler is done with a batch. `ages`: per record, seconds from arrival until now."""
 
@@ -172,6 +191,14 @@ class ShardSyncFailed:
 
     error_type: str
     detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class HashRangeUncovered:
+    """No lease covers these hash keys, both ends included, and that for some time: the shards are listed at once."""
+
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,11 +302,21 @@ class ConnectionClosed:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class StreamReset:
+    """The peer reset one HTTP/2 stream. `error_code`: the HTTP/2 error's name."""
+
+    address: str
+    error_code: str
+
+
 Event = (
     ConsumerReady
     | SubscribeAttempted
     | SubscriptionEnded
     | EventReceived
+    | ReaderAwaited
+    | BatchDelivered
     | RecordsProcessed
     | HandlerFailed
     | RecordSkipped
@@ -290,6 +327,7 @@ Event = (
     | ShardFinished
     | ShardGone
     | ShardSyncFailed
+    | HashRangeUncovered
     | ShardStopped
     | ShardParked
     | ShardPaused
@@ -302,6 +340,7 @@ Event = (
     | CheckpointSaved
     | ConnectionOpened
     | ConnectionClosed
+    | StreamReset
 )
 
 Observer = Callable[[Event], None]

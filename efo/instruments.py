@@ -13,7 +13,7 @@ SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 
 Kind = Literal[
     "counter", "up_down_counter", "gauge", "histogram",
-    "observable_counter", "observable_gauge",
+    "observable_counter", "observable_up_down_counter", "observable_gauge",
 ]  # fmt: skip
 """Observable kinds are those with the shard as an attribute: their series end with the shard."""
 
@@ -62,6 +62,18 @@ RECORD_AGE: Final = Instrument(
     "Time from a record's arrival in Kinesis until the handler was done with it; the oldest of each batch.",
     _AGE,
 )
+RECORD_INFLIGHT: Final = Instrument(
+    "efo.record.inflight",
+    "observable_up_down_counter",
+    "{record}",
+    "Records that were given to the handler and are not acked.",
+)
+BACKPRESSURE_TIME: Final = Instrument(
+    "efo.backpressure.time",
+    "observable_counter",
+    "s",
+    "Time that events which had arrived waited for the handler (rule R9).",
+)
 SUBSCRIPTION_ACTIVE: Final = Instrument(
     "efo.subscription.active", "up_down_counter", "{subscription}", "Subscriptions that are open now."
 )
@@ -106,6 +118,9 @@ CHECKPOINT_AGE: Final = Instrument(
 WORKER_COUNT: Final = Instrument("efo.worker.count", "gauge", "{worker}", "Workers that hold leases.")
 CONNECTION_ACTIVE: Final = Instrument(
     "efo.http2.connection.active", "up_down_counter", "{connection}", "HTTP/2 connections that are open now."
+)
+HTTP2_RESETS: Final = Instrument(
+    "efo.http2.resets", "counter", "{reset}", "HTTP/2 streams that the service reset, by its error code."
 )
 
 ALL: Final = tuple(value for value in list(globals().values()) if isinstance(value, Instrument))

@@ -5,17 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
-from typing import Self
+from operator import attrgetter
+from typing import Final, Self
 
 import trio
 
 from efo.errors import ConfigurationError, ShardGoneError, ShardNotReadError
-from efo.events import EndReason, Observer, RecordsProcessed, ShardGone, ShardPaused, ShardResumed, ShardSought
+from efo.events import (
+    BatchDelivered,
+    EndReason,
+    Observer,
+    RecordsProcessed,
+    ShardGone,
+    ShardPaused,
+    ShardResumed,
+    ShardSought,
+)
 from efo.kinesis.subscriber import End, ShardSubscription
 from efo.model import TRIM_HORIZON, Batch, Checkpoint, ChildShard, Position, PositionType, Record
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.progress import Progress
 from efo.unpacking import Unpacker
+
+
+_DATA: Final = attrgetter("data")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +49,7 @@ class ShardStream:
     records are not shown; they move the checkpoint all the same.
 
     `stream`: the stream's name. `shard_id`: the shard. `checkpoint`: where the lease, or a seek, said to go on.
+    `bytes_received`: how much data of Kinesis records has come.
     """
 
     def __init__(
@@ -57,6 +71,7 @@ class ShardStream:
         self.children: tuple[ChildShard, ...] | None = None
         self.progress = Progress(None if checkpoint.is_sentinel else checkpoint)
         self.millis_behind_latest: int | None = None
+        self.bytes_received = 0
         self._position = start_position(checkpoint, initial)
         self._subscribe = subscribe
         self._pin = pin
@@ -189,6 +204,7 @@ class ShardStream:
                     await self._receive()
             if self._batch is not None and self._resumed is None:
                 batch, self._batch = self._batch, None
+                self._observer(BatchDelivered(self.shard_id, len(batch.records)))
                 return batch
         self._has_ended = True
         raise StopAsyncIteration
@@ -226,6 +242,7 @@ class ShardStream:
             return
         self._is_at_end = event.continuation_sequence_number is None
         self.millis_behind_latest = event.millis_behind_latest
+        self.bytes_received += sum(map(len, map(_DATA, event.records)))
         records = self._unpacker.unpack(event.records, self.checkpoint)
         continuation = event.continuation_sequence_number
         batch = Batch(self.shard_id, records, continuation, event.millis_behind_latest, self._number)

@@ -17,6 +17,7 @@ from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observa
 from efo import instruments
 from efo.events import (
     AggregateDamaged,
+    BatchDelivered,
     CheckpointSaved,
     ConnectionClosed,
     ConnectionOpened,
@@ -26,11 +27,14 @@ from efo.events import (
     LeaseLost,
     LeaseOperated,
     LeasesCounted,
+    ReaderAwaited,
     RecordsProcessed,
     ShardFinished,
     ShardsCounted,
+    ShardSought,
     ShardStarted,
     ShardStopped,
+    StreamReset,
     SubscribeAttempted,
     SubscriptionEnded,
 )
@@ -53,6 +57,8 @@ class _ShardFigures:
     lag: float | None = None
     records: int = 0
     wire_bytes: int = 0
+    inflight: int = 0
+    backpressure: float = 0.0
     left_at: float | None = None
 
 
@@ -90,6 +96,8 @@ class OtelObserver:
             instruments.SUBSCRIPTION_IO: self._observe_wire_bytes,
             instruments.CONSUMER_LAG: self._observe_lag,
             instruments.CHECKPOINT_AGE: self._observe_checkpoint_age,
+            instruments.RECORD_INFLIGHT: self._observe_inflight,
+            instruments.BACKPRESSURE_TIME: self._observe_backpressure,
         }
         self._instruments: dict[Instrument, Any] = {
             instrument: _create(meter, instrument, observed.get(instrument)) for instrument in instruments.ALL
@@ -102,12 +110,16 @@ class OtelObserver:
             SubscribeAttempted: self._attempted,
             SubscriptionEnded: self._ended,
             EventReceived: self._received,
+            ReaderAwaited: self._awaited,
+            BatchDelivered: self._delivered,
             AggregateDamaged: self._aggregate_damaged,
             ConnectionOpened: self._connection_opened,
             ConnectionClosed: self._connection_closed,
+            StreamReset: self._reset,
             RecordsProcessed: self._processed,
             HandlerFailed: self._handler_failed,
             ShardStarted: self._started,
+            ShardSought: self._sought,
             CheckpointSaved: self._checkpointed,
             ShardStopped: self._left,
             ShardFinished: self._left,
@@ -155,7 +167,19 @@ class OtelObserver:
     def _connection_closed(self, event: ConnectionClosed) -> None:
         self._instruments[instruments.CONNECTION_ACTIVE].add(-1, {"server.address": event.address})
 
+    def _reset(self, event: StreamReset) -> None:
+        attributes = {"server.address": event.address, "efo.http2.error_code": event.error_code}
+        self._instruments[instruments.HTTP2_RESETS].add(1, attributes)
+
     # --- records and shards ----------------------------------------------------------------------------
+
+    def _awaited(self, event: ReaderAwaited) -> None:
+        shard = self._shard(event.shard_id)
+        self._shards[event.shard_id] = replace(shard, backpressure=shard.backpressure + event.duration)
+
+    def _delivered(self, event: BatchDelivered) -> None:
+        shard = self._shard(event.shard_id)
+        self._shards[event.shard_id] = replace(shard, inflight=shard.inflight + event.records)
 
     def _processed(self, event: RecordsProcessed) -> None:
         operation = {"messaging.operation.name": "process"} | _error(event.error_type)
@@ -165,7 +189,8 @@ class OtelObserver:
         if event.oldest_age is not None:
             self._record(instruments.RECORD_AGE, event.oldest_age)
         shard = self._shard(event.shard_id)
-        self._shards[event.shard_id] = replace(shard, records=shard.records + event.records)
+        inflight = max(0, shard.inflight - event.records)
+        self._shards[event.shard_id] = replace(shard, records=shard.records + event.records, inflight=inflight)
 
     def _handler_failed(self, event: HandlerFailed) -> None:
         if event.call == "handler":
@@ -174,7 +199,12 @@ class OtelObserver:
 
     def _started(self, event: ShardStarted) -> None:
         shard = self._shard(event.shard_id)
-        self._shards[event.shard_id] = replace(shard, checkpoint_at=self._clock(), lag=None, left_at=None)
+        self._shards[event.shard_id] = replace(shard, checkpoint_at=self._clock(), lag=None, inflight=0, left_at=None)
+
+    def _sought(self, event: ShardSought) -> None:
+        """Forget what is in flight: acks of batches of before a seek count no longer."""
+        if shard := self._shards.get(event.shard_id):
+            self._shards[event.shard_id] = replace(shard, inflight=0)
 
     def _checkpointed(self, event: CheckpointSaved) -> None:
         if shard := self._shards.get(event.shard_id):
@@ -245,6 +275,13 @@ class OtelObserver:
     def _observe_wire_bytes(self, _options: CallbackOptions) -> Iterable[Observation]:
         return [Observation(shard.wire_bytes, shard.attributes) for shard in self._counted()]
 
+    def _observe_backpressure(self, _options: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(shard.backpressure, shard.attributes) for shard in self._counted()]
+
+    def _observe_inflight(self, _options: CallbackOptions) -> Iterable[Observation]:
+        shards = [shard for shard in list(self._shards.values()) if shard.left_at is None]
+        return [Observation(shard.inflight, shard.attributes) for shard in shards]
+
     def _observe_lag(self, _options: CallbackOptions) -> Iterable[Observation]:
         shards = [shard for shard in list(self._shards.values()) if shard.left_at is None]
         return [Observation(shard.lag, shard.attributes) for shard in shards if shard.lag is not None]
@@ -261,17 +298,7 @@ def _error(error_type: str | None) -> dict[str, str]:
 
 def _create(meter: Meter, instrument: Instrument, observe: Callable[..., Iterable[Observation]] | None) -> Any:
     name, unit, description = instrument.name, instrument.unit, instrument.description
-    match instrument.kind:
-        case "counter":
-            return meter.create_counter(name, unit, description)
-        case "up_down_counter":
-            return meter.create_up_down_counter(name, unit, description)
-        case "gauge":
-            return meter.create_gauge(name, unit, description)
-        case "histogram":
-            buckets = instrument.buckets
-            return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=buckets)
-        case "observable_counter":
-            return meter.create_observable_counter(name, [observe] if observe else [], unit, description)
-        case "observable_gauge":
-            return meter.create_observable_gauge(name, [observe] if observe else [], unit, description)
+    create = getattr(meter, f"create_{instrument.kind}")
+    if instrument.kind == "histogram":
+        return create(name, unit, description, explicit_bucket_boundaries_advisory=instrument.buckets)
+    return create(name, [observe], unit, description) if observe else create(name, unit, description)

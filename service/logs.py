@@ -12,6 +12,7 @@ import structlog
 
 from efo.events import (
     AggregateDamaged,
+    BatchDelivered,
     CheckpointSaved,
     ConnectionClosed,
     ConnectionOpened,
@@ -23,6 +24,7 @@ from efo.events import (
     LeaseOperated,
     LeasesCounted,
     Observer,
+    ReaderAwaited,
     RecordDeadLettered,
     RecordSkipped,
     RecordsLeftOut,
@@ -37,6 +39,7 @@ from efo.events import (
     ShardStarted,
     ShardStopped,
     ShardSyncFailed,
+    StreamReset,
     SubscribeAttempted,
     SubscriptionEnded,
 )
@@ -125,6 +128,8 @@ _NAMES: Final[dict[type, str]] = {
     SubscribeAttempted: "subscribe_attempted",
     SubscriptionEnded: "subscription_ended",
     EventReceived: "event_received",
+    ReaderAwaited: "reader_awaited",
+    BatchDelivered: "batch_delivered",
     RecordsProcessed: "records_processed",
     HandlerFailed: "handler_failed",
     RecordSkipped: "record_skipped",
@@ -147,6 +152,7 @@ _NAMES: Final[dict[type, str]] = {
     CheckpointSaved: "checkpoint_saved",
     ConnectionOpened: "connection_opened",
     ConnectionClosed: "connection_closed",
+    StreamReset: "stream_reset",
 }
 
 

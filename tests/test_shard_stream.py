@@ -412,6 +412,17 @@ async def test_stop_checkpoints_what_was_processed(autojump_clock):
         assert 3 < len(handled) < 10
 
 
+async def test_every_batch_that_is_given_is_told_and_again_when_it_is_done(autojump_clock):
+    async with given(event_records=2) as g:
+        g.pace = 1.0
+        async with g.consuming():
+            g.put(*range(6))
+            await trio.sleep(10)
+    told = [e for e in g.seen if isinstance(e, events.BatchDelivered | events.RecordsProcessed)]
+    assert [type(e) for e in told] == [events.BatchDelivered, events.RecordsProcessed] * 3
+    assert {(e.shard_id, e.records) for e in told} == {(g.shard_id, 2)}
+
+
 async def test_status_is_a_consumer_s(autojump_clock):
     async with given() as g, g.consuming() as consumer:
         assert isinstance(consumer, Consumer)

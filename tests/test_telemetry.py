@@ -25,6 +25,8 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.SubscribeAttempted("s-1", 0.0, 0.03, "ResourceInUseException"),
     events.EventReceived("s-0", 2, 700, 1500, None),
     events.EventReceived("s-0", 2, 300, 500, 4.9),
+    events.ReaderAwaited("s-0", 0.3),
+    events.BatchDelivered("s-0", 4),
     events.RecordsProcessed("s-0", 4, 0.02, 1.0, 0.5),
     events.RecordsProcessed("s-0", 4, 0.02, 1.0, 0.5, "ValueError"),
     events.HandlerFailed("s-0", "1", 4, 1, 0.02, "ValueError", "retry", 0.1),
@@ -51,6 +53,7 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.CheckpointSaved("s-0", Checkpoint("12")),
     events.ConnectionOpened("host:443"),
     events.ConnectionClosed("host:443"),
+    events.StreamReset("host:443", "CANCEL"),
 )
 
 
@@ -124,7 +127,7 @@ def test_all_carry_the_common_attributes(meters):
     for event in EVERY_EVENT:
         meters.observe(event)
     for name, metric in meters.metrics().items():
-        if name != instruments.CONNECTION_ACTIVE.name:
+        if name not in {instruments.CONNECTION_ACTIVE.name, instruments.HTTP2_RESETS.name}:
             assert all(COMMON.items() <= point.attributes.items() for point in metric.data.data_points), name
 
 
@@ -163,6 +166,34 @@ def test_a_handlers_failure_is_a_duration_and_a_dead_letter_sinks_is_not(meters)
     meters.observe(events.HandlerFailed("s-0", "1", 3, 1, 0.5, "ValueError", "dead_letter"))
     meters.observe(events.HandlerFailed("s-0", "1", 1, 1, 0.5, "OSError", "stop_shard", call="dead_letter"))
     assert meters.values(instruments.PROCESS_DURATION) == {("ValueError", "process"): (0.5, 1)}
+
+
+def test_what_is_in_flight_is_given_and_not_acked(meters):
+    meters.observe(events.ShardStarted("s-0", TRIM_HORIZON))
+    assert meters.values(instruments.RECORD_INFLIGHT) == {("s-0",): 0}
+    meters.observe(events.BatchDelivered("s-0", 4))
+    meters.observe(events.BatchDelivered("s-0", 6))
+    assert meters.values(instruments.RECORD_INFLIGHT) == {("s-0",): 10}
+    meters.observe(events.RecordsProcessed("s-0", 4, 0.02, 1.0, 0.5))
+    assert meters.values(instruments.RECORD_INFLIGHT) == {("s-0",): 6}
+
+
+def test_a_seek_and_a_new_start_leave_nothing_in_flight(meters):
+    meters.observe(events.ShardStarted("s-0", TRIM_HORIZON))
+    meters.observe(events.BatchDelivered("s-0", 4))
+    meters.observe(events.ShardSought("s-0", Checkpoint("1")))
+    assert meters.values(instruments.RECORD_INFLIGHT) == {("s-0",): 0}
+    meters.observe(events.BatchDelivered("s-0", 4))
+    meters.observe(events.ShardStopped("s-0"))
+    assert meters.values(instruments.RECORD_INFLIGHT) == {}
+    meters.observe(events.ShardStarted("s-0", Checkpoint("1")))
+    assert meters.values(instruments.RECORD_INFLIGHT) == {("s-0",): 0}
+
+
+def test_back_pressure_adds_up(meters):
+    meters.observe(events.ReaderAwaited("s-0", 0.5))
+    meters.observe(events.ReaderAwaited("s-0", 1.5))
+    assert meters.values(instruments.BACKPRESSURE_TIME) == {("s-0",): 2.0}
 
 
 def test_checkpoint_age_counts_from_the_start_and_from_each_checkpoint(meters):
@@ -230,3 +261,9 @@ def test_connections(meters):
     for event in (events.ConnectionOpened("a:1"), events.ConnectionOpened("b:1"), events.ConnectionClosed("a:1")):
         meters.observe(event)
     assert meters.values(instruments.CONNECTION_ACTIVE) == {("a:1",): 0, ("b:1",): 1}
+
+
+def test_resets_by_address_and_code(meters):
+    for code in ("CANCEL", "CANCEL", "INTERNAL_ERROR"):
+        meters.observe(events.StreamReset("a:1", code))
+    assert meters.values(instruments.HTTP2_RESETS) == {("CANCEL", "a:1"): 2, ("INTERNAL_ERROR", "a:1"): 1}

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import h2.config
@@ -51,7 +51,8 @@ Headers = Sequence[tuple[str, str]]
 class Connection:
     """One HTTP/2 connection as a client, over any byte stream. `run` must be running while it is used.
 
-    `address` names the peer in errors. `stream_window` and `connection_window` are bytes.
+    `address` names the peer in errors. `stream_window` and `connection_window` are bytes. `on_reset`: called with the
+    error code's name when the peer resets a stream.
     """
 
     def __init__(
@@ -61,12 +62,14 @@ class Connection:
         address: str,
         stream_window: int = STREAM_WINDOW,
         connection_window: int = CONNECTION_WINDOW,
+        on_reset: Callable[[str], None] = lambda _error_code: None,
     ) -> None:
         self.address = address
         self.closed_by: TransportError | None = None
         self._stream = stream
         self._stream_window = stream_window
         self._connection_window = connection_window
+        self._on_reset = on_reset
         # Headers come as bytes: h2 would raise UnicodeDecodeError for those that are not in the encoding it is told.
         self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding=None))
         self._goaway = GoAwayFilter()
@@ -290,6 +293,7 @@ class Connection:
                 stream.got_end()
             case h2.events.StreamReset(error_code=code) if stream:
                 text = f"{self.address} reset the stream: {_name(code or 0)}"
+                self._on_reset(_name(code or 0))
                 stream.got_error(StreamResetError(text, code=int(code or 0)))
             case h2.events.RemoteSettingsChanged():
                 self._greeted.set()

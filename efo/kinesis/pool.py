@@ -7,7 +7,7 @@ from typing import Final
 import trio
 
 from efo.errors import EfoError, NotHttp2Error, TlsError, TransportError
-from efo.events import ConnectionClosed, ConnectionOpened, Observer, ignore
+from efo.events import ConnectionClosed, ConnectionOpened, Observer, StreamReset, ignore
 from efo.kinesis.answer import ResponseStream
 from efo.kinesis.client import Connect
 from efo.kinesis.http2 import STREAM_WINDOW, Connection, Headers
@@ -65,7 +65,9 @@ class ConnectionPool:
         try:
             with trio.fail_after(CONNECT_TIMEOUT):
                 stream = await self._connect()
-                connection = Connection(stream, address=self._address, stream_window=self._stream_window)
+                connection = Connection(
+                    stream, address=self._address, stream_window=self._stream_window, on_reset=self._was_reset
+                )
                 self._nursery.start_soon(self._serve, connection)
                 try:
                     await connection.greeted()
@@ -84,6 +86,9 @@ class ConnectionPool:
         self._connections[connection] = None
         self._observer(ConnectionOpened(self._address))
         return connection
+
+    def _was_reset(self, error_code: str) -> None:
+        self._observer(StreamReset(self._address, error_code))
 
     async def _serve(self, connection: Connection) -> None:
         try:

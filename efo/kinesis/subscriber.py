@@ -27,7 +27,15 @@ from efo.errors import (
     StreamResetError,
     ThrottledError,
 )
-from efo.events import EndReason, EventReceived, Observer, SubscribeAttempted, SubscriptionEnded, ignore
+from efo.events import (
+    EndReason,
+    EventReceived,
+    Observer,
+    ReaderAwaited,
+    SubscribeAttempted,
+    SubscriptionEnded,
+    ignore,
+)
 from efo.kinesis.call import Caller, EventStream
 from efo.kinesis.gate import SubscribeGate
 from efo.model import ChildShard, Position
@@ -46,6 +54,9 @@ from efo.protocol.subscription import (
     Subscription,
     Timing,
 )
+
+WORTH_TELLING: Final = 0.01
+"""Seconds that an event waits for its reader before that is told: less is the hand-over itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +207,10 @@ class ShardSubscription:
             raise SilenceError(f"accepted, but no event within {silence:g} s")
         while received is not None:
             event, wire_bytes = received
+            arrived_at = trio.current_time()
             await self._send.send(Received(attempt, event, wire_bytes, opened_at))
+            if (waited := trio.current_time() - arrived_at) >= WORTH_TELLING:
+                self._observer(ReaderAwaited(self.shard_id, waited))
             received = await events.receive()
 
     def _attempted(self, waited: float, called_at: float, error: EfoError | None) -> None:

@@ -5,10 +5,11 @@ import collections
 import pytest
 import trio
 import trio.testing
+from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
 from efo.errors import GoAwayError, NotHttp2Error, TransportError
-from efo.events import ConnectionClosed, ConnectionOpened
+from efo.events import ConnectionClosed, ConnectionOpened, StreamReset
 from efo.kinesis.pool import CONNECT_TIMEOUT, STREAMS_PER_CONNECTION, ConnectionPool
 
 HEADERS = [(":method", "POST"), (":scheme", "https"), (":authority", "peer"), (":path", "/")]
@@ -111,6 +112,19 @@ async def test_a_dead_connection_is_replaced(server, start, told, autojump_clock
     assert told[1:] == [ConnectionClosed("peer:443", "transport", "peer:443 closed the connection")]
     await pool.open(HEADERS, b"")
     assert len(server.peers) == 2
+
+
+async def test_a_stream_that_the_peer_resets_is_told(server, start, told, autojump_clock):
+    pool = await start(server.connect)
+    answers = [await pool.open(HEADERS, b"") for _ in range(3)]
+    await trio.testing.wait_all_tasks_blocked()
+    peer = server.peers[0]
+    peer.h2.reset_stream(answers[0].stream_id, ErrorCodes.REFUSED_STREAM)
+    peer.h2.reset_stream(answers[1].stream_id, 0xBEEF)
+    peer.flush()
+    answers[2].close()  # by ourselves: no reset of the peer's
+    await trio.testing.wait_all_tasks_blocked()
+    assert told[1:] == [StreamReset("peer:443", "REFUSED_STREAM"), StreamReset("peer:443", "error code 48879")]
 
 
 async def test_one_that_goes_away_takes_nothing_new_but_finishes(server, start, told, autojump_clock):

@@ -23,7 +23,7 @@ from efo.errors import (
     TlsError,
     TransportError,
 )
-from efo.events import EventReceived, SubscribeAttempted, SubscriptionEnded
+from efo.events import EventReceived, ReaderAwaited, SubscribeAttempted, SubscriptionEnded
 from efo.kinesis.gate import SubscribeGate
 from efo.kinesis.subscriber import End, ShardSubscription, end_reason
 from efo.model import ChildShard, HashKeyRange, Position, PositionType, Record
@@ -371,6 +371,8 @@ class TestSilence:
         assert await take(subscription, 2) == [[2], [3]]
         assert len(service.calls) == 1
         assert reasons(told) == []
+        # The second waited for its reader, and with it, unfetched, the third.
+        assert [e.duration for e in told if isinstance(e, ReaderAwaited)] == [100.0]
 
 
 class TestBackPressure:

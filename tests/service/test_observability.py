@@ -30,15 +30,18 @@ def observe_everything(measured) -> None:
 
 # Names as dashboards and alerts know them: a change here breaks them.
 NAMES = {
+    "efo_backpressure_time_seconds",
     "efo_checkpoint_age_seconds",
     "efo_consumer_lag_seconds",
     "efo_decode_errors",
     "efo_http2_connection_active",
+    "efo_http2_resets",
     "efo_lease_count",
     "efo_lease_losses",
     "efo_lease_operation_duration_seconds",
     "efo_lease_operations",
     "efo_record_age_seconds",
+    "efo_record_inflight",
     "efo_shard_count",
     "efo_subscription_active",
     "efo_subscription_attempts",
