@@ -118,6 +118,7 @@ class Consumer:
             graceful_handoff=settings.graceful_handoff,
             handoff_timeout=settings.handoff_timeout,
             max_leases=settings.max_leases,
+            scan_interval=settings.look_interval,
             by_throughput=settings.balance_by_throughput,
             observer=observer,
             on_change=self._wake,

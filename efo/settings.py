@@ -39,6 +39,9 @@ class ConsumerSettings:
     without a sign of its worker a lease may be taken (rule R10). `graceful_handoff`: a lease that is to move to another
     worker is asked for, so that its reader finishes and checkpoints what it holds; if he has not let go within
     `handoff_timeout` and the fail-over time, it is taken by force. `max_leases`: this worker owns no more.
+    `look_interval`: how often the table of leases is looked at, which is when a lease that was released or handed over
+    is found; if not given a twentieth of the fail-over time, less often where workers are many. Where looks cost
+    (DynamoDB) it may be longer: leases of crashed workers are found in time all the same.
     `balance_by_throughput`: the workers share out what the shards bring, and not their number. `shard_sync_interval`:
     how often ListShards is asked for shards that nobody told us of. `stream_window`: how much may arrive for one shard
     before its reader takes it (rule R9). `give_up_after`: a subscription that its reader wants nothing of for so long
@@ -60,6 +63,7 @@ class ConsumerSettings:
     graceful_handoff: bool = True
     handoff_timeout: float = 30.0
     max_leases: int | None = None
+    look_interval: float | None = None
     balance_by_throughput: bool = False
     shard_sync_interval: float = 60.0
     stream_window: int = STREAM_WINDOW
@@ -83,6 +87,8 @@ class ConsumerSettings:
                 f"handoff_timeout={self.handoff_timeout!r}, max_leases={self.max_leases!r}: "
                 "expected seconds, not below 0, and None or a number above 0"
             )
+        if self.look_interval is not None and self.look_interval <= 0:
+            raise ConfigurationError(f"look_interval={self.look_interval!r}: expected seconds above 0, or None")
         if not (self.give_up_after > 0 and self.shard_cooldown >= 0):
             raise ConfigurationError(
                 f"give_up_after={self.give_up_after!r}, shard_cooldown={self.shard_cooldown!r}: "

@@ -152,6 +152,7 @@ def _consumer_settings(settings: Settings) -> ConsumerSettings:
         subscribes_per_second=settings.consumer.subscribes_per_second,
         checkpoint_interval=settings.consumer.checkpoint_seconds,
         failover_time=settings.leases.failover_seconds,
+        look_interval=settings.leases.look_seconds,
     )
 
 

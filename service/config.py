@@ -140,6 +140,11 @@ class LeaseSettings(Section):
     )
     start_seconds: Seconds = Field(30.0, description="How long to wait for a store that is not there at the start.")
     failover_seconds: Seconds = Field(10.0, description="A worker silent for this long loses its leases (R10).")
+    look_seconds: Seconds | None = Field(
+        None,
+        description="Time between two looks at all leases. Default: a twentieth of that, longer for many workers.",
+        examples=[5.0],
+    )
     worker_id: str = Field(
         default_factory=socket.gethostname,
         min_length=1,

@@ -215,7 +215,7 @@ async def test_settings_reach_the_consumer(world, measured):
     settings = Settings(
         kinesis={"stream": "orders"},
         consumer={"application": "app", "initial_position": "latest", "checkpoint_seconds": 2},
-        leases={"worker_id": "w-1", "failover_seconds": 7},
+        leases={"worker_id": "w-1", "failover_seconds": 7, "look_seconds": 3},
         service={"port": 0},
     )
     async with running(world, measured, settings):
@@ -228,6 +228,7 @@ async def test_settings_reach_the_consumer(world, measured):
         initial_position=settings.consumer.position,
         checkpoint_interval=2,
         failover_time=7,
+        look_interval=3,
     )
 
 
