@@ -28,7 +28,9 @@ _HELP: Final = {
 
         Logs are JSON lines on stdout. Health, metrics and status are served on [service] host and port.
 
-        Example: efo run --config config/efo.toml
+        With --workers N, N processes share the shards. Worker i serves on port + i; the port itself tells of all.
+
+        Example: efo run --config config/efo.toml --workers 4
         """,
     "pipeline": """
         Run the Spark pipeline: the log's records to Parquet, and counts per time window and key group.
@@ -73,6 +75,84 @@ _HELP: Final = {
 
         Example: efo log export --directory var/log --topic orders --partition 0 --start 100 --end 200
         """,
+    "leases list": """
+        List all leases of the application on the stream: checkpoints, holders, hand-offs.
+
+        Example: efo leases list --config config/efo.toml
+        """,
+    "leases show": """
+        Show one lease, with everything that is stored about it.
+
+        Example: efo leases show shardId-000000000000 --json
+        """,
+    "leases release": """
+        Free leases of the workers that hold them, so that others take them at once.
+
+        Refused while a living worker holds one, which takes the fail-over time to find out; --force does it anyway.
+
+        Example: efo leases release shardId-000000000000 --yes
+        """,
+    "leases reset": """
+        Let shards be read anew from another place, backwards or forwards.
+
+        --to takes trim_horizon, latest, a time like 2026-01-31T12:00:00Z, or, for one shard, the sequence number of
+        the last record that is done. Finished shards begin anew with the others, and their children after them. Where
+        the sink keeps the position itself, as the log does, that one wins.
+
+        Refused while a living worker holds one, which takes the fail-over time to find out; --force does it anyway.
+
+        Example: efo leases reset --all --to 2026-01-31T12:00:00Z
+        """,
+    "leases delete": """
+        Delete leases: what was read of their shards is forgotten, and they begin at the initial position again.
+
+        Refused while a living worker holds one, which takes the fail-over time to find out; --force does it anyway.
+
+        Example: efo leases delete --all --yes
+        """,
+    "leases export": """
+        Write all leases as JSON, to keep them or to bring them into another lease store.
+
+        Example: efo leases export --output leases.json
+        """,
+    "leases import": """
+        Create the leases of a file that `efo leases export` wrote, without the workers that held them.
+
+        Leases that are there and stand elsewhere are left alone unless --overwrite says otherwise.
+
+        Example: efo leases import leases.json --overwrite
+        """,
+    "shards": """
+        Show the stream's shards as a family tree: state, owner, checkpoint, and how far that is behind.
+
+        How far is asked of Kinesis by one GetRecords per shard that is being read; --no-lag leaves it out.
+
+        Example: efo shards --config config/efo.toml --json
+        """,
+    "consumers list": """
+        List the stream's fan-out consumers.
+
+        Example: efo consumers list --config config/efo.toml
+        """,
+    "consumers register": """
+        Register a fan-out consumer if there is none of its name, and wait until it is ACTIVE.
+
+        Example: efo consumers register billing
+        """,
+    "consumers deregister": """
+        Deregister a fan-out consumer: whoever reads by it is cut off.
+
+        Our own is refused while living workers hold leases; --force does it anyway.
+
+        Example: efo consumers deregister billing --yes
+        """,
+    "consumers janitor": """
+        Deregister forgotten fan-out consumers: by name and age, never our own. A stream has room for 20.
+
+        Kinesis does not tell whether anybody reads by one, so look at the list before you say yes.
+
+        Example: efo consumers janitor --match "worker-*" --older-than 30
+        """,
     "check-config": """
         Check the configuration, and print every setting with the value that it comes to.
 
@@ -91,12 +171,20 @@ _HELP: Final = {
         Example: efo version --json
         """,
 }
-_log = App(name="log", help="Look at the embedded log: inspect, verify, export.", help_format="plaintext")
-app.command(_log)
+_GROUPS: Final = {
+    "log": "Look at the embedded log: inspect, verify, export.",
+    "leases": "Look at the leases and change them: list, show, release, reset, delete, export, import.",
+    "consumers": "The stream's fan-out consumers: list, register, deregister, janitor.",
+}
+_groups = {name: App(name=name, help=text, help_format="plaintext") for name, text in _GROUPS.items()}
+for _group in _groups.values():
+    app.command(_group)
 for _name, _help in _HELP.items():
-    _group, _, _last = _name.replace("-", "_").rpartition(" ")
-    _place = f"service.commands.{_group or _last}:{_last}"
-    (_log if _group else app).command(_place, name=_name.rpartition(" ")[2], help=cleandoc(_help))
+    _module, _, _last = _name.replace("-", "_").rpartition(" ")
+    # A function cannot be called `import`, and had better not be called `list`.
+    _function = f"{_last}_" if _last in {"import", "list", "show"} else _last
+    _place = f"service.commands.{_module or _last}:{_function}"
+    _groups.get(_module, app).command(_place, name=_name.rpartition(" ")[2], help=cleandoc(_help))
 
 
 def call(arguments: Sequence[str] | None = None) -> int:

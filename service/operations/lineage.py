@@ -1,0 +1,92 @@
+"""The shards of a stream as a family tree, with what the leases say of each. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from efo.model import LATEST, TRIM_HORIZON, Checkpoint, Lease, Position, Shard
+from efo.protocol.lineage import startable
+
+State = Literal["finished", "consuming", "handing_over", "ready", "waiting_parent", "no_lease"]
+"""consuming: a worker holds it. ready: nobody does, and it may start. waiting_parent: it may not yet (rule R1).
+no_lease: its parents' end will make one, or nobody reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A shard of the tree. `is_listed`: whether ListShards still tells it; else only its lease remembers it.
+
+    `depth`: generations below the oldest. `parents`: the child of a merge stands below the first of them.
+    """
+
+    shard_id: str
+    depth: int
+    state: State
+    is_open: bool
+    is_listed: bool
+    parents: tuple[str, ...] = ()
+    owner: str | None = None
+    checkpoint: Checkpoint | None = None
+    starts_at: float | None = None
+
+
+def family(shards: Sequence[Shard], leases: Mapping[str, Lease]) -> list[Node]:
+    """Return all shards that are listed or leased, each below its first parent that is one of them."""
+    listed = {shard.shard_id: shard for shard in shards}
+    parents = {key: lease.parents for key, lease in leases.items()} | {
+        key: shard.parents for key, shard in listed.items()
+    }
+    below: dict[str | None, list[str]] = {}
+    for key in sorted(parents):
+        first = next((parent for parent in parents[key] if parent in parents), None)
+        below.setdefault(first, []).append(key)
+    nodes: list[Node] = []
+    stack = [(key, 0) for key in reversed(below.get(None, []))]
+    while stack:
+        key, depth = stack.pop()
+        nodes.append(_node(key, depth, listed.get(key), leases, parents[key]))
+        stack += [(child, depth + 1) for child in reversed(below.get(key, []))]
+    return nodes
+
+
+def position_of(node: Node) -> Position | None:
+    """Return where the shard is read on, for asking how far that is behind; None: there is nothing to ask."""
+    checkpoint = node.checkpoint
+    if checkpoint is None or node.state == "finished" or not node.is_listed:
+        return None
+    if checkpoint == TRIM_HORIZON:
+        return Position.trim_horizon()
+    if not checkpoint.is_sentinel:
+        return Position.after(checkpoint.sequence_number)
+    if node.starts_at is not None:
+        return Position.at_timestamp(node.starts_at)
+    return Position.latest() if checkpoint == LATEST else None
+
+
+def _node(key: str, depth: int, shard: Shard | None, leases: Mapping[str, Lease], parents: tuple[str, ...]) -> Node:
+    lease = leases.get(key)
+    node = Node(
+        key,
+        depth,
+        "no_lease" if lease is None else _state(lease, leases),
+        is_open=shard is not None and shard.is_open,
+        is_listed=shard is not None,
+        parents=parents,
+    )
+    if lease is None:
+        return node
+    return Node(
+        key, depth, node.state, node.is_open, node.is_listed, parents, lease.holder, lease.checkpoint, lease.latest_at
+    )
+
+
+def _state(lease: Lease, leases: Mapping[str, Lease]) -> State:
+    if lease.is_finished:
+        return "finished"
+    if lease.checkpoint_owner is not None:
+        return "handing_over"
+    if not startable(lease, leases):
+        return "waiting_parent"
+    return "ready" if lease.owner is None else "consuming"
