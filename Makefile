@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench-core bench-fake fuzz scenarios witnesses kcl-interop foreign foreign-install dynamodb-local ministack conformance lint format lock clean
+.PHONY: help demo test sim bench-core bench-fake fuzz scenarios witnesses kcl-interop kafka-e2e kafka-install foreign foreign-install dynamodb-local ministack conformance lint format lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -62,6 +62,13 @@ scenarios: $(READY) ## Run the tests of the situations of docs/scenarios.md, as 
 WITNESSES := .tools/witnesses/python-venv
 witnesses: $(READY) $(WITNESSES)/.ready ## Let boto3, KCL and the SDKs of Go and JavaScript read the fake (ARGS="boto3")
 	@$(BIN)/python -m witnesses $(ARGS)
+
+# A Kafka broker, and Spark's connector for it; without them their tests are skipped by name. Needs Java 17 and Maven.
+KAFKA := .tools/kafka
+kafka-e2e: $(READY) $(KAFKA)/.ready ## Kill relays, a Kafka broker and Spark twenty times, and compare (ARGS="--help")
+	@$(BIN)/python -m e2e.kafka $(ARGS)
+
+kafka-install: $(KAFKA)/.ready ## Fetch the broker and the connector, for their tests
 
 # Servers that others wrote, read by efo. Needs, for two of them, Node. Not part of `test`, but for a short form.
 FOREIGN := .tools/foreign
@@ -159,4 +166,9 @@ $(FOREIGN)/kinesis-mock/.ready $(FOREIGN)/localstack-kinesis/.ready: $(FOREIGN)/
 	mkdir -p $(@D)
 	cp foreign/$*/package.json foreign/$*/package-lock.json $(@D)
 	cd $(@D) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(KAFKA)/.ready: e2e/kafka/pom.xml
+	rm -rf $(KAFKA)
+	mvn --quiet --batch-mode --no-transfer-progress --strict-checksums -f $< package
 	@touch $@

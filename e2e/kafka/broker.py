@@ -19,7 +19,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from efo.errors import EfoError
-from service.spark.java import JavaMissingError, find_java
+from service.spark.errors import JavaMissingError
+from service.spark.java import find_java
 
 TOOLS: Final = Path(__file__).resolve().parents[2] / ".tools" / "kafka"
 BROKER: Final = TOOLS / "broker"
@@ -66,8 +67,7 @@ class Broker:
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
-        self.kills = 0
-        self._directory = directory
+        self.directory = directory
         self._log = directory / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._settings = {**self._ours(free_port()), **(settings or {})}
@@ -80,7 +80,7 @@ class Broker:
             "advertised.listeners": f"PLAINTEXT://{self.address}",
             "controller.listener.names": "CONTROLLER",
             "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
-            "log.dirs": str(self._directory / "data"),
+            "log.dirs": str(self.directory / "data"),
             "num.partitions": "4",
             # One node: what is replicated three times by default would never be ready.
             "offsets.topic.replication.factor": "1",
@@ -99,8 +99,8 @@ class Broker:
 
     def format(self) -> None:
         """Prepare the directory, once."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        properties = self._directory / "server.properties"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        properties = self.directory / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in self._settings.items()))
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         done = subprocess.run(  # noqa: S603 - our own Java and jars
@@ -110,13 +110,13 @@ class Broker:
             check=False,
         )
         if done.returncode != 0:
-            raise BrokerError(f"Kafka could not format {self._directory}:\n{done.stdout}{done.stderr}")
+            raise BrokerError(f"Kafka could not format {self.directory}:\n{done.stdout}{done.stderr}")
 
     def start(self) -> None:
         """Start it, without waiting until it answers: see `wait`."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - the same
-                self._java("kafka.Kafka", str(self._directory / "server.properties")), stdout=log, stderr=log
+                self._java("kafka.Kafka", str(self.directory / "server.properties")), stdout=log, stderr=log
             )
 
     def wait(self) -> None:
@@ -127,24 +127,29 @@ class Broker:
             try:
                 admin.list_topics(timeout=1)
             except KafkaException:
-                if self._process is None or self._process.poll() is not None or time.monotonic() > deadline:
-                    raise BrokerError(f"the broker does not answer:\n{self._tail()}") from None
+                if not self.is_running or time.monotonic() > deadline:
+                    raise BrokerError(f"the broker does not answer:\n{self.tail()}") from None
             else:
                 return
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started, and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
     def kill(self) -> None:
         """Kill it as a crash does (SIGKILL)."""
-        if self._process is not None and self._process.poll() is None:
+        if self._process is not None and self.is_running:
             self._process.kill()
             self._process.wait()
-            self.kills += 1
 
     def _java(self, main: str, *arguments: str) -> list[str]:
         logging = Path(__file__).with_name("log4j2.properties")
         options = (*_JAVA, f"-Dlog4j2.configurationFile={logging}")
         return [str(find_java().path), *options, "-cp", f"{BROKER}/*", main, *arguments]
 
-    def _tail(self) -> str:
+    def tail(self) -> str:
+        """Return the end of its log."""
         return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
 
 

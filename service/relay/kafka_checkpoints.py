@@ -121,6 +121,8 @@ class Checkpoints:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library has no hint for it
         asked = {TopicPartition(self.topic.name, number): latest for number in partitions}
         with kafka_errors(f"look up the end of the topic {self.topic.name!r}"):
+            # It would ask the leaders that it knows, even when they have told it that they are others now.
+            self._admin.list_topics(self.topic.name, self._patience)
             answers = self._admin.list_offsets(
                 asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self._patience
             )

@@ -339,6 +339,8 @@ async def test_a_broker_that_dies_midway_is_waited_for_or_given_up(broker, name,
                 await trio.to_thread.run_sync(mortal.start)
                 with trio.fail_after(PATIENCE):
                     await trio.to_thread.run_sync(mortal.wait)
+            async with sink.open("orders", "another") as opened:  # what was known of the broker is of its former life
+                assert opened.position is None
         assert await values(mortal.address, "orders") == [record.data for record in make_batch(5).records]
         short = settings(transaction_seconds=1, retry_seconds=0.1, connect_seconds=5)
         async with open_sink(short) as sink:
