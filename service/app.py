@@ -21,7 +21,6 @@ import trio
 
 from efo.consumer import ConsumerSettings, ConsumerStatus, Read, open_consumer
 from efo.events import Observer
-from efo.kinesis.aws import open_kinesis
 from efo.kinesis.client import Kinesis
 from efo.leases.store import LeaseStore
 from efo.tasks import one_error
@@ -29,6 +28,7 @@ from efo.telemetry import OtelObserver
 from service.config import KinesisSettings, Settings
 from service.drain import Drain
 from service.health import Health
+from service.kinesis import open_stream
 from service.leases import open_leases
 from service.logs import log_events, tee
 from service.observability import Telemetry
@@ -156,15 +156,5 @@ def _consumer_settings(settings: Settings) -> ConsumerSettings:
     )
 
 
-def _open_kinesis(settings: KinesisSettings) -> AbstractAsyncContextManager[Kinesis]:
-    return open_kinesis(
-        settings.stream,
-        region=settings.region,
-        endpoint_url=settings.endpoint_url,
-        ca_file=str(settings.ca_file) if settings.ca_file else None,
-        profile=settings.profile,
-    )
-
-
-PARTS: Final = Parts(_open_kinesis, open_leases, open_sink, open_consumer)
+PARTS: Final = Parts(open_stream, open_leases, open_sink, open_consumer)
 """The real ones."""
