@@ -15,7 +15,8 @@ class Book:
 
     `done`: records that took effect or were set aside, by index. `by_key`: the indexes of each key's records.
     `holder`: the id in the row; `held_by`: the life of that worker, as far as it is known. `granted`: when each worker
-    last took the lease, and what the checkpoint was then.
+    last took the lease, and what the checkpoint was then. `is_abandoned`: its holder could not renew it in time, and
+    leaves it to expire.
     """
 
     parents: tuple[str, ...] = ()
@@ -33,6 +34,7 @@ class Book:
     holder: str | None = None
     held_since: float = 0.0
     held_by: str | None = None
+    is_abandoned: bool = False
     granted: dict[str, tuple[float, Checkpoint]] = field(default_factory=dict)
 
     def add(self, mark: Mark, key: str, number: int) -> None:

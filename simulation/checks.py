@@ -112,7 +112,8 @@ class Checks:
                 self._problem(f"lost: {len(lost)} records of {shard}, the first {lost[0]}")
             if book.is_closed and book.checkpoint != SHARD_END:
                 self._problem(f"{shard} is closed and was read to its end, but its checkpoint is {book.checkpoint}")
-            if book.holder is not None and book.held_by not in self._dead and book.checkpoint != SHARD_END:
+            is_left = book.held_by in self._dead or book.is_abandoned or book.checkpoint == SHARD_END
+            if book.holder is not None and not is_left:
                 self._problem(f"{shard}: {book.holder} still holds its lease after all workers have left")
         for worker, shard in self._open:
             self._problem(f"{worker} has left, but its reading of {shard} was never over")
@@ -247,7 +248,7 @@ class Checks:
     @_hear.register
     def _(self, line: Held, now: float) -> None:
         book = self.books[line.shard]
-        book.holder, book.held_since = line.holder, now
+        book.holder, book.held_since, book.is_abandoned = line.holder, now, False
         if line.holder is not None:
             book.granted[line.holder] = (now, book.checkpoint)
         book.held_by = line.worker if line.worker_id == line.holder else line.holder
@@ -256,6 +257,8 @@ class Checks:
     def _(self, line: Lost, _now: float) -> None:
         if reading := self._open.get((line.worker, line.shard)):
             reading.lost = line.reason
+        if self.books[line.shard].held_by == line.worker:
+            self.books[line.shard].is_abandoned = True
 
     @_hear.register
     def _(self, line: Closed, now: float) -> None:

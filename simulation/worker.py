@@ -13,6 +13,7 @@ from efo.errors import EfoError
 from efo.kinesis.client import Kinesis
 from efo.model import Checkpoint
 from efo.reading import Read
+from simulation.gauges import leftovers
 from simulation.plan import Plan
 from simulation.readers import HandlerError
 from simulation.story import Broken, Closed, Crashed, Exited, Line, Lost, Opened, SetAside, Sought, Told
@@ -141,6 +142,8 @@ class Worker:
                 error = failure
         if not life.is_dead and error is not None and life.has_begun and not isinstance(error, HandlerError):
             self._tell(Broken(f"{life.name} gave up: {type(error).__name__}: {error}"))
+        if life.consumer is not None and (left := leftovers(life.consumer)):
+            self._tell(Broken(f"{life.name} has ended, and there is left: {left}"))
         life.tell(Exited(life.name, None if error is None else type(error).__name__))
         self.life = None
 

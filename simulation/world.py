@@ -19,6 +19,7 @@ from efo.testing.errors import FakeError
 from efo.testing.fault_script import FaultScript, When
 from efo.testing.faults import NoAnswer, Refuse, StaleListing
 from simulation.checks import Checks, Promises
+from simulation.gauges import gauge
 from simulation.plan import Deed, Plan
 from simulation.producer import STREAM, Producer
 from simulation.readers import Failures, Tell, reader
@@ -140,15 +141,17 @@ class World:
                 self.story.tell(Broken(f"{live} subscriptions of {shard} are live after all workers have left"))
 
     def _measure(self) -> None:
-        """Judge what the workers hold now: at most a window for each stream (rule R9)."""
+        """Judge what the workers hold now: at most a window for each stream, and two streams for each shard."""
         for worker in self._workers:
             if worker.life is None or worker.life.consumer is None:
                 continue
-            for connection in worker.life.consumer._caller._pool._connections:
-                for stream in connection._streams.values():
-                    self.tally.peak_buffered = max(self.tally.peak_buffered, stream.buffered)
-                    if stream.buffered > self.plan.stream_window:
-                        self.story.tell(Broken(f"{worker.life.name} holds {stream.buffered} bytes of one stream"))
+            held = gauge(worker.life.consumer)
+            self.tally.peak_buffered = max(self.tally.peak_buffered, held.buffered)
+            if held.buffered > self.plan.stream_window:
+                self.story.tell(Broken(f"{worker.life.name} holds {held.buffered} bytes of one stream"))
+            if held.streams > held.most_streams:
+                what = f"{held.streams} streams, and {held.most_streams} would be enough"
+                self.story.tell(Broken(f"{worker.life.name} has {what}"))
 
     # --- deeds ---------------------------------------------------------------------------------------------
 
