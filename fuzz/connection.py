@@ -87,6 +87,8 @@ def seeds() -> Iterator[bytes]:
         Frame(DATA, PADDED, 3, b"\x03data" + bytes(3)),
         Frame(HEADERS_FRAME, END_HEADERS | END_STREAM, 3, b"\x40\x09x-trailer\x011"),
         Frame(HEADERS_FRAME, 0, 5, STATUS_200),
+        Frame(HEADERS_FRAME, END_HEADERS, 3, b"\x48\x03103\x0f\x10\x04text"),
+        Frame(HEADERS_FRAME, END_HEADERS, 5, b"\x48\x03abc"),
         Frame(CONTINUATION, END_HEADERS, 5, b"\x40\x01a\x01b"),
         Frame(RST_STREAM, 0, 3, (8).to_bytes(4)),
         Frame(RST_STREAM, 0, 1001, bytes(4)),
@@ -121,6 +123,7 @@ TARGET: Final = Target(
     words=(
         STATUS_200,
         b"\x40\x01a\x01b",
+        b"\x48\x03200",
         b"\x3f\xe1\x1f",
         b"\x7f\xff\xff\xff",
         b"\0\0\0\x08\x06",
