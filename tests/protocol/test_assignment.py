@@ -40,6 +40,7 @@ def test_nothing_to_do():
         pytest.param({"free": 1, "bob": 1, "cid": 1}, 1, id="one each"),
     ],
 )
+@pytest.mark.scenario("G25")
 def test_free_leases_are_taken_up_to_the_fair_share(owners, count):
     plan = assign(table(**owners), "ann")
     assert len(plan.take) == count
@@ -47,6 +48,7 @@ def test_free_leases_are_taken_up_to_the_fair_share(owners, count):
     assert plan.steal == ()
 
 
+@pytest.mark.scenario("G25")
 def test_neglected_leases_are_taken_beyond_the_share():
     """G25 with KCL's priority of very old leases."""
     leases = table(free=3, bob=1)
@@ -68,6 +70,7 @@ def test_neglected_leases_are_taken_beyond_the_share():
         pytest.param({"ann": 4, "bob": 5}, None, id="balanced"),
     ],
 )
+@pytest.mark.scenario("G26")
 def test_with_nothing_free_leases_are_stolen_from_the_busiest(owners, victim):
     plan = assign(table(**owners), "ann")
     assert plan.take == ()
@@ -75,6 +78,7 @@ def test_with_nothing_free_leases_are_stolen_from_the_busiest(owners, victim):
     assert all(victim in (lease.owner, "any") and lease.owner != "ann" for lease in plan.steal)
 
 
+@pytest.mark.scenario("G26")
 def test_free_and_expired_leases_go_before_stealing():
     """G26: any lease available means no steal in the same round."""
     assert assign(table(free=1, baz=5), "ann") == Plan(take=tuple(table(free=1)))
@@ -87,6 +91,7 @@ def test_an_expired_owner_is_no_worker():
     assert keys(assign(leases, "ann", expired=keys(leases)).take) == keys(leases)
 
 
+@pytest.mark.scenario("G24")
 def test_ones_own_expired_lease_may_be_taken():
     """G24."""
     assert keys(assign(table(ann=1), "ann", expired={"ann-0"}).take) == {"ann-0"}

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from efo.model import LATEST, Lease
 from efo.protocol.expiry import NEGLECT, Expiry
 
@@ -11,6 +13,7 @@ def seen(expiry, at, *leases, took=0.0):
     return expiry.expired()
 
 
+@pytest.mark.scenario("G24", "G29")
 def test_an_owned_lease_expires_when_its_counter_stands_still_for_the_failover_time():
     """G24: a new owned lease is not taken until the time has passed, an updated one not at all."""
     expiry = Expiry(10.0)
