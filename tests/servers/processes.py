@@ -24,7 +24,7 @@ class NotReadyError(Exception):
 def free_port() -> int:
     """Return a port of 127.0.0.1 that nobody has right now."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+        return int(listener.getsockname()[1])
 
 
 @contextmanager
@@ -54,11 +54,11 @@ class Server:
     def start(self) -> None:
         """Start it, and wait until it answers. Raises NotReadyError."""
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
+            self._process = process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, user=self._user
             )
         try:
-            self._wait()
+            self._wait(process)
         except BaseException:
             self.kill()
             raise
@@ -78,13 +78,13 @@ class Server:
             self._process.kill()
             self._process.wait()
 
-    def _wait(self) -> None:
+    def _wait(self, process: subprocess.Popen[bytes]) -> None:
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 self._probe()
             except Exception as error:
-                if self._process.poll() is not None or time.monotonic() > deadline:
+                if process.poll() is not None or time.monotonic() > deadline:
                     tail = "\n".join(self._log.read_text(errors="replace").splitlines()[-20:])
                     raise NotReadyError(f"{self._command[0]}: {error}\n{tail}") from error
                 time.sleep(0.05)
