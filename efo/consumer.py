@@ -311,10 +311,11 @@ class Consumer:
             subscribe=lambda position: self._subscription(attempts, lease.key, position),
             initial=self._initial_of(lease),
             pin=self._discovery.pinned,
-            unpacker=Unpacker(lease.key, lease.hash_key_range, self._settings.aggregates, self._observer),
+            unpacker=Unpacker(lease.key, self._discovery.range_of(lease), self._settings.aggregates, self._observer),
             clock=self._kinesis.clock,
             observer=self._observer,
         )
+        held.received = lambda: shard.bytes_received
         self._observer(ShardStarted(lease.key, lease.checkpoint))
         if (start := self._start_of(lease)) is not None:
             shard.seek(start)

@@ -1,19 +1,32 @@
-"""Finds the stream's shards and creates the leases that are missing, now and every so often (AWS: ListShards)."""
+"""Finds the stream's shards and sees to it that their leases are those that are needed (AWS: ListShards).
+
+Every so often, and at once when the leases leave hash keys uncovered, it lists shards and leases, creates leases that
+are missing and deletes those of finished shards that nothing depends on any more.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
+from typing import Final
 
 import trio
 
 from efo.errors import LeaseStoreUnavailableError, ServiceError, TransportError
-from efo.events import Observer, ShardSyncFailed
+from efo.events import HashRangeUncovered, Observer, ShardSyncFailed
 from efo.kinesis.client import Kinesis
+from efo.leases.held import reported
 from efo.leases.keeper import LeaseKeeper
 from efo.leases.store import LeaseStore
-from efo.model import LATEST, Position, PositionType
+from efo.model import LATEST, HashKeyRange, Lease, Position, PositionType, Shard
+from efo.protocol.audit import Audit
+from efo.protocol.cleanup import deletable
 from efo.protocol.lineage import leases_to_create
 from efo.settings import ConsumerSettings
+
+AUDITS: Final = 20
+"""Audits from one listing of the shards to the next. They look at what the keeper has read anyway."""
 
 
 class Discovery:
@@ -33,6 +46,9 @@ class Discovery:
         self._settings = settings
         self._keeper = keeper
         self._observer = observer
+        self._audit = Audit()
+        self._ranges: dict[str, HashKeyRange] = {}
+        self._deletable_since: dict[str, float] = {}
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look until cancelled. Raises EfoError: whatever fails at first, later only what is damaged."""
@@ -48,7 +64,8 @@ class Discovery:
             if not started:
                 started = True
                 task_status.started()
-            await trio.sleep(self._settings.shard_sync_interval)
+            with trio.move_on_after(self._settings.shard_sync_interval):
+                await self._hole()
 
     def pinned(self, position: Position) -> Position:
         """Return LATEST as the time it is now, by the service's clock (rule R4).
@@ -59,12 +76,38 @@ class Discovery:
             return position
         return Position.at_timestamp((self._kinesis.service_time or self._kinesis.clock)())
 
+    def range_of(self, lease: Lease) -> HashKeyRange | None:
+        """Return the hash keys of a shard, from its lease or, if that does not say, from the listing."""
+        return lease.hash_key_range or self._ranges.get(lease.key)
+
+    async def _hole(self) -> None:
+        """Wait until the leases leave hash keys uncovered, and for some time."""
+        while True:
+            await trio.sleep(self._settings.shard_sync_interval / AUDITS)
+            unfinished = [lease for lease in self._keeper.leases.values() if not lease.is_finished]
+            ranges = [keys for lease in unfinished if (keys := self.range_of(lease))]
+            if len(ranges) == len(unfinished) and (hole := self._audit.observe(ranges)):
+                self._observer(HashRangeUncovered(hole.start, hole.end))
+                return
+
     async def _look(self) -> None:
         shards = await self._kinesis.control.list_shards()
         if self.initial is None:
             self.initial = self.pinned(self._settings.initial_position)
+        self._ranges = {shard.shard_id: shard.hash_key_range for shard in shards}
         leases = {lease.key: lease for lease in await self._store.list()}
         for lease in leases_to_create(shards, leases, self._settings.initial_checkpoint):
             latest_at = self.pinned(Position.latest()).timestamp if lease.checkpoint == LATEST else None
             await self._store.create(replace(lease, latest_at=latest_at))
+        await self._clean_up(leases, shards)
         self._keeper.wake()
+
+    async def _clean_up(self, leases: Mapping[str, Lease], shards: Sequence[Shard]) -> None:
+        """Delete what has been deletable for long enough: a worker that slept has learned of it by then."""
+        now, after = trio.current_time(), self._settings.lease_cleanup_after
+        known = self._deletable_since
+        self._deletable_since = {key: known.get(key, now) for key in deletable(leases, shards)}
+        for key, since in self._deletable_since.items():
+            if since + (inf if after is None else after) <= now:
+                with reported(self._observer, "delete", key):
+                    await self._store.delete(key)

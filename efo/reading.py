@@ -123,7 +123,9 @@ class Reading:
                 f"{shard.shard_id} was read to its end, but its reader returned without acking its last batches: "
                 "ack each batch, or raise; a handler that returns HOLD needs a flush"
             )
-        # Rule R2, in this order: a crash between any two steps is repaired by the next reading of this shard's end.
+        # Rule R2, in this order: a crash between any two steps is repaired by the next reading of this shard's end. One
+        # who slept through the children's lives must not create them again after their leases were cleaned up.
+        await _insist(self._held.confirm)
         children = shard.children or ()
         for lease in child_leases(children, self._keeper.leases):
             await _insist(partial(self._store.create, lease))

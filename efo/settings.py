@@ -43,11 +43,12 @@ class ConsumerSettings:
     is found; if not given a twentieth of the fail-over time, less often where workers are many. Where looks cost
     (DynamoDB) it may be longer: leases of crashed workers are found in time all the same.
     `balance_by_throughput`: the workers share out what the shards bring, and not their number. `shard_sync_interval`:
-    how often ListShards is asked for shards that nobody told us of. `stream_window`: how much may arrive for one shard
-    before its reader takes it (rule R9). `give_up_after`: a subscription that its reader wants nothing of for so long
-    is given up, and resumed when he does (rule R9). `park_faults`: what the service refuses for good for one shard
-    (KMS, access denied) stops that shard alone, instead of everything (rule R11). `shard_cooldown`: how long this
-    worker then leaves it alone.
+    how often ListShards is asked for shards that nobody told us of. `lease_cleanup_after`: the lease of a finished
+    shard that nothing depends on any more is deleted so long after this worker first saw it so; None: never.
+    `stream_window`: how much may arrive for one shard before its reader takes it (rule R9). `give_up_after`: a
+    subscription that its reader wants nothing of for so long is given up, and resumed when he does (rule R9).
+    `park_faults`: what the service refuses for good for one shard (KMS, access denied) stops that shard alone, instead
+    of everything (rule R11). `shard_cooldown`: how long this worker then leaves it alone.
     `aggregates`: what to do with aggregated records of other shards.
     """
 
@@ -66,6 +67,7 @@ class ConsumerSettings:
     look_interval: float | None = None
     balance_by_throughput: bool = False
     shard_sync_interval: float = 60.0
+    lease_cleanup_after: float | None = 600.0
     stream_window: int = STREAM_WINDOW
     give_up_after: float = 60.0
     park_faults: bool = False

@@ -27,7 +27,6 @@ from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.progress import Progress
 from efo.unpacking import Unpacker
 
-
 _DATA: Final = attrgetter("data")
 
 

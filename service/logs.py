@@ -20,6 +20,7 @@ from efo.events import (
     Event,
     EventReceived,
     HandlerFailed,
+    HashRangeUncovered,
     LeaseLost,
     LeaseOperated,
     LeasesCounted,
@@ -108,11 +109,12 @@ def severity_of(event: Event) -> int:
             | ShardParked()
             | ShardGone()
             | ShardSyncFailed()
+            | HashRangeUncovered()
         ):
             return logging.WARNING
         case SubscriptionEnded(reason=reason) if reason not in _PLANNED_ENDS:
             return logging.WARNING
-        case LeaseLost(reason=reason) if reason != "released":
+        case LeaseLost(reason=reason) if reason not in {"released", "handed_over"}:
             return logging.WARNING
         case (
             ConsumerReady() | ShardStarted() | ShardFinished() | ShardStopped() | LeaseLost()
@@ -140,6 +142,7 @@ _NAMES: Final[dict[type, str]] = {
     ShardFinished: "shard_finished",
     ShardGone: "shard_gone",
     ShardSyncFailed: "shard_sync_failed",
+    HashRangeUncovered: "hash_range_uncovered",
     ShardStopped: "shard_stopped",
     ShardParked: "shard_parked",
     ShardPaused: "shard_paused",

@@ -42,6 +42,7 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.ShardParked("s-8", 60.0, "kms"),
     events.ShardGone("s-9", TRIM_HORIZON),
     events.ShardSyncFailed("throttled", "LimitExceededException"),
+    events.HashRangeUncovered(0, 99),
     events.ShardPaused("s-0"),
     events.ShardResumed("s-0"),
     events.ShardSought("s-0", Checkpoint("12")),

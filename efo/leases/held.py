@@ -13,6 +13,7 @@ from efo.events import LeaseLost, LeaseOperated, LeaseOperation, Observer
 from efo.leases import transitions
 from efo.leases.store import LeaseStore
 from efo.model import SHARD_END, Checkpoint, Lease
+from efo.protocol.throughput import Throughput
 
 RENEWALS: Final = 3
 """Renewals in one fail-over time, as in KCL: two may fail."""
@@ -29,7 +30,8 @@ class HeldLease:
     checkpoint and release. Writes wait for each other, so none of them meets a counter that another one of ours has
     moved.
 
-    `throughput_kbps`: what the shard brings, for whoever reads it to tell; it goes out with the renewals.
+    `received`: for whoever reads the shard to set; returns how many bytes of it came so far. What the shard brings goes
+    out with the renewals, which checkpoints spare if they come more often.
     """
 
     def __init__(
@@ -45,7 +47,8 @@ class HeldLease:
     ) -> None:
         self.lost = trio.Event()
         self.wanted = trio.Event()
-        self.throughput_kbps: float | None = None
+        self.received: Callable[[], int] | None = None
+        self._throughput = Throughput()
         self._lease = lease
         self._store = store
         self._failover_time = failover_time
@@ -76,6 +79,10 @@ class HeldLease:
     async def prepare_checkpoint(self, checkpoint: Checkpoint, state: bytes | None = None) -> None:
         """Save what the next checkpoint is about to be, with bytes of the reader's. Raises as `checkpoint` does."""
         await self._write("prepare_checkpoint", lambda lease: self._store.prepare_checkpoint(lease, checkpoint, state))
+
+    async def confirm(self) -> None:
+        """Make sure that the lease is ours at this moment. Raises as `checkpoint` does."""
+        await self._write("renew", self._renew)
 
     async def save_children(self, children: tuple[str, ...]) -> None:
         """Save the ids of the shard's children (rule R2). Raises as `checkpoint` does."""
@@ -122,12 +129,16 @@ class HeldLease:
             if trio.current_time() < self._renew_at:
                 continue  # another write was a sign of life too
             try:
-                await self._write("renew", lambda lease: self._store.renew(lease, self.throughput_kbps))
+                await self._write("renew", self._renew)
             except LeaseLostError:
                 return
             except LeaseStoreUnavailableError:
                 self._is_store_down = True
                 self._renew_at = trio.current_time() + self._failover_time / (6 * RENEWALS)
+
+    async def _renew(self, lease: Lease) -> Lease:
+        kbps = None if self.received is None else self._throughput.measure(self.received(), trio.current_time())
+        return await self._store.renew(lease, kbps)
 
     async def _write(self, operation: LeaseOperation, write: Callable[[Lease], Awaitable[Lease]]) -> None:
         async with self._one_at_a_time:

@@ -21,6 +21,7 @@ from efo.model import (
     HashKeyRange,
     Shard,
 )
+from efo.protocol.cleanup import deletable
 from efo.protocol.lineage import child_leases, leases_to_create, startable
 
 BEGUN = Checkpoint("1")
@@ -119,12 +120,14 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def clean_up(self):
-        """KCL's rule: finished, every child has begun, and the leases of its own parents are gone."""
-        for lease in list(self.leases.values()):
-            children = [self.leases.get(child) for child in lease.children]
-            begun = children and all(c and (c.is_finished or not c.checkpoint.is_sentinel) for c in children)
-            if lease.is_finished and begun and not any(parent in self.leases for parent in lease.parents):
-                del self.leases[lease.key]
+        """By a listing that may be old. What is deleted must not be missed, now or later."""
+        before = dict(self.leases)
+        for key in deletable(self.leases, self.listing):
+            assert self.leases[key].is_finished
+            del self.leases[key]
+        assert [key for key in self.leases if startable(self.leases[key], self.leases)] == [
+            key for key in self.leases if startable(before[key], before)
+        ]
 
     def teardown(self):
         """Let it calm down: in the end every open shard is being read, and nothing was left out."""

@@ -1,0 +1,77 @@
+"""Which leases of finished shards may go (G41)."""
+
+from dataclasses import replace
+
+import pytest
+
+from efo.model import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease, Shard
+from efo.protocol.cleanup import deletable
+
+BEGUN = Checkpoint("7")
+RANGE = HashKeyRange("0", "9")
+
+
+def shard(name, *parents):
+    parent, adjacent = (*parents, None, None)[:2]
+    return Shard(name, RANGE, "1", None, parent, adjacent)
+
+
+def table(*leases):
+    return {lease.key: lease for lease in leases}
+
+
+PARENT = Lease("p", SHARD_END, children=("a", "b"))
+A = Lease("a", BEGUN, parents=("p",))
+B = Lease("b", SHARD_END, parents=("p",))
+LISTED = [shard("p"), shard("a", "p"), shard("b", "p")]
+
+
+@pytest.mark.parametrize("listed", [LISTED, LISTED[1:], []], ids=["listed", "trimmed", "all trimmed"])
+def test_a_parent_goes_when_all_its_children_have_begun(listed):
+    assert deletable(table(PARENT, A, B), listed) == ["p"]
+
+
+@pytest.mark.parametrize("checkpoint", [TRIM_HORIZON, AT_TIMESTAMP, LATEST], ids=str)
+def test_a_child_that_has_not_begun_keeps_it(checkpoint):
+    assert deletable(table(PARENT, replace(A, checkpoint=checkpoint), B), LISTED) == []
+
+
+def test_a_child_without_a_lease_keeps_it():
+    assert deletable(table(PARENT, A), LISTED) == []
+    assert deletable(table(PARENT, A), LISTED[:1]) == []  # the listing may be older than the child
+    assert deletable(table(PARENT, A), LISTED[1:]) == []
+
+
+def test_a_child_that_its_row_does_not_name_counts_too():
+    unnamed = replace(PARENT, children=())
+    assert deletable(table(unnamed, A), LISTED) == []
+    assert deletable(table(unnamed), LISTED[1:]) == []
+    assert deletable(table(unnamed, replace(A, checkpoint=TRIM_HORIZON)), []) == []
+    assert deletable(table(unnamed, A, B), LISTED) == ["p"]
+
+
+def test_a_lease_whose_children_nobody_knows_stays_while_its_shard_is_listed():
+    unnamed = replace(PARENT, children=())
+    assert deletable(table(unnamed), LISTED[:1]) == []
+    assert deletable(table(unnamed), []) == ["p"]
+
+
+def test_the_oldest_generation_goes_first():
+    grandparent = Lease("g", SHARD_END, children=("p",))
+    leases = table(grandparent, replace(PARENT, parents=("g",)), A, B)
+    listed = [shard("g"), shard("p", "g"), *LISTED[1:]]
+    assert deletable(leases, listed) == ["g"]
+    del leases["g"]
+    assert deletable(leases, listed) == ["p"]
+
+
+def test_both_parents_of_a_merge_go():
+    parents = [Lease(name, SHARD_END, children=("m",)) for name in "pq"]
+    child = Lease("m", BEGUN, parents=("p", "q"))
+    listed = [shard("p"), shard("q"), shard("m", "p", "q")]
+    assert deletable(table(*parents, child), listed) == ["p", "q"]
+    assert deletable(table(*parents, replace(child, checkpoint=TRIM_HORIZON)), listed) == []
+
+
+def test_what_is_not_finished_is_never_touched():
+    assert deletable(table(A, Lease("old", BEGUN), Lease("new", TRIM_HORIZON)), []) == []

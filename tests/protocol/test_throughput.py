@@ -1,0 +1,34 @@
+import pytest
+
+from efo.protocol.throughput import SMOOTHING, Throughput
+
+
+def test_the_first_look_has_nothing_to_compare_with():
+    throughput = Throughput()
+    assert throughput.measure(10**9, 5.0) is None
+    assert throughput.measure(10**9 + 20_000, 10.0) == pytest.approx(4.0)
+
+
+def test_a_change_comes_through_smoothly():
+    throughput = Throughput()
+    throughput.measure(0, 0.0)
+    assert throughput.measure(100_000, 1.0) == pytest.approx(100.0)
+    after = throughput.measure(100_000, 1.0 + SMOOTHING)
+    assert after == pytest.approx(36.8, abs=0.1)
+    assert throughput.measure(100_000, 1.0 + 20 * SMOOTHING) < 1
+
+
+def test_how_often_one_asks_does_not_matter():
+    often, seldom = Throughput(), Throughput()
+    for throughput in (often, seldom):
+        throughput.measure(0, 0.0)
+        throughput.measure(50_000, 1.0)
+    for second in range(2, 31):
+        figure = often.measure(50_000 + 10_000 * (second - 1), float(second))
+    assert seldom.measure(50_000 + 10_000 * 29, 30.0) == pytest.approx(figure)
+
+
+def test_no_time_no_news():
+    throughput = Throughput()
+    throughput.measure(0, 1.0)
+    assert throughput.measure(500, 1.0) is None
