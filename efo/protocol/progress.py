@@ -14,10 +14,11 @@ def checkpoint_after(batch: Batch) -> Checkpoint | None:
 
     The continuation, where it is ahead of the last record: so idle shards progress. The last record, where the
     continuation is no further: with its index in its aggregate, which the continuation does not know. None for
-    the end of a shard without records: it says nothing new.
+    the end of a shard without records, and for the continuation zero, which is no record's number: they say nothing
+    new.
     """
     last = checkpoint_of(batch.records[-1]) if batch.records else None
-    if batch.continuation is None:
+    if batch.continuation is None or not int(batch.continuation):
         return last
     continuation = Checkpoint(batch.continuation)
     return last if last is not None and last >= continuation else continuation

@@ -285,7 +285,9 @@ class Subscription:
         if event.continuation_sequence_number is None:
             self._move(Signal.END_EVENT)
             return [deliver, *self._cancel_all("shard_end"), Finish(event.child_shards or ())]
-        self.position = Position.after(event.continuation_sequence_number)
+        if int(event.continuation_sequence_number):
+            # Zero is no record's number: a server that knows of none yet says so, and we begin where we began (R4).
+            self.position = Position.after(event.continuation_sequence_number)
         if is_live:
             self._move(Signal.LIVE_EVENT)
             return [deliver]

@@ -62,9 +62,19 @@ def test_what_was_done_before_is_not_undone():
 @pytest.mark.parametrize("start", ["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"])
 def test_any_record_is_ahead_of_a_named_start(start):
     progress = Progress(Checkpoint(start))
+    progress.delivered(batch(0, [], 1))
+    progress.ack(0)
+    assert progress.checkpoint == Checkpoint("1")
+
+
+def test_zero_is_no_place_to_go_on_from():
+    """A server that knows of no record yet may say so: nobody can subscribe there, now or after a restart."""
+    assert checkpoint_after(batch(0, [], 0)) is None
+    assert checkpoint_after(batch(0, [(5, 0)], 0)) == Checkpoint("5")
+    progress = Progress(Checkpoint("LATEST"))
     progress.delivered(batch(0, [], 0))
     progress.ack(0)
-    assert progress.checkpoint == Checkpoint("0")
+    assert progress.checkpoint == Checkpoint("LATEST")
 
 
 def test_acks_out_of_order_wait_for_the_first():

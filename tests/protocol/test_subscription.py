@@ -172,6 +172,9 @@ class TestPositions:
             (Position.after("9"), event(continuation=0), [], Position.after("9")),
             (Position.at("9"), event(9), [9], Position.after("9")),
             (Position.after("9"), event(8, 9, 10), [10], Position.after("10")),
+            # Zero is no place to go on from: it begins again where it began.
+            (Position.at_timestamp(3.0), event(continuation=0), [], Position.at_timestamp(3.0)),
+            (START, event(continuation="000"), [], START),
             # A service that pads its numbers with zeros gets them back so: it may compare them as text.
             (Position.after("0009"), event(continuation="0007"), [], Position.after("0009")),
             (Position.at("0009"), event(continuation="0007"), [], Position.after("0008")),

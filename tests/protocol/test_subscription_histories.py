@@ -79,7 +79,8 @@ class Histories(RuleBasedStateMachine):
             return
         assert int(continuation) >= int(self.continuation or 0), "a continuation went back"
         assert not self.delivered or int(continuation) >= self.delivered[-1]
-        self.continuation = continuation
+        if int(continuation):  # zero is no record's number
+            self.continuation = continuation
 
     # --- the shard ---------------------------------------------------------------------------------------
 
