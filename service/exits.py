@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Final
 
@@ -38,10 +38,15 @@ _CODES: Final[tuple[tuple[type[BaseException], Exit], ...]] = (
 
 def code_of(error: BaseException) -> Exit:
     """Return the exit code of an error; of a group, that of its most surprising member."""
-    return max((_code_of_one(leaf) for leaf in leaves(error)), key=_SURPRISE.index)
+    return most_surprising(_code_of_one(leaf) for leaf in leaves(error))
 
 
-_SURPRISE: Final = [code for _, code in _CODES]
+_SURPRISE: Final = [Exit.OK, *(code for _, code in _CODES)]
+
+
+def most_surprising(codes: Iterable[Exit]) -> Exit:
+    """Return the exit code that stands for several; for none, OK."""
+    return max(codes, key=_SURPRISE.index, default=Exit.OK)
 
 
 def _code_of_one(error: BaseException) -> Exit:

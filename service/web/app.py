@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 from prometheus_client import CollectorRegistry
@@ -19,13 +19,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from service.health import Health
+
+class ReportsProblems(Protocol):
+    """service.health.Health, as far as it is asked."""
+
+    def problems(self) -> tuple[str, ...]:
+        """Return why it is not ready; nothing when it is."""
+        ...
+
 
 StatusSource = Callable[[], Mapping[str, Any]]
 """Returns what /status tells, as values that JSON knows."""
 
 
-def create_app(health: Health, registry: CollectorRegistry, status: StatusSource) -> Starlette:
+def create_app(health: ReportsProblems, registry: CollectorRegistry, status: StatusSource) -> Starlette:
     """Return the ASGI app."""
 
     async def livez(_request: Request) -> Response:

@@ -3,126 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
-import subprocess
-import sys
-import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from pathlib import Path
 
 import httpx2
 import pytest
-import trio
 from prometheus_client.parser import text_string_to_metric_families
 
-from efo.testing import FakeKinesis
 from service.exits import Exit
+from tests.e2e.running import Efo, Files, relayed, running
 
 pytestmark = pytest.mark.e2e
-
-PATIENCE = 180.0
-"""Seconds after which a process that does not do what is waited for has failed."""
-
-
-class Efo:
-    """A running `efo run`; `lines` are those of its log so far."""
-
-    def __init__(self, process: trio.Process) -> None:
-        self.process = process
-        self.lines: list[dict] = []
-        self.stderr = ""
-        self._more = trio.Event()
-
-    async def read(self) -> None:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._read_stderr)
-            rest = b""
-            async for chunk in self.process.stdout:
-                *whole, rest = (rest + chunk).split(b"\n")
-                self.lines += map(json.loads, whole)
-                self._more.set()
-                self._more = trio.Event()
-            assert rest == b""
-
-    async def _read_stderr(self) -> None:
-        async for chunk in self.process.stderr:
-            self.stderr += chunk.decode()
-
-    async def logged(self, name: str) -> dict:
-        """Wait for an event in the log."""
-        while not (found := [line for line in self.lines if line["event"] == name]):
-            await self._more.wait()
-        return found[0]
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        """Look until it is so: what the other process writes gives no event to wait for."""
-        while not condition():
-            assert self.process.poll() is None, self.stderr
-            await trio.sleep(0.02)
-
-    async def ended(self) -> int:
-        return await self.process.wait()
-
-
-class Files:
-    """The configuration of a service in a directory of its own, against a fake."""
-
-    def __init__(self, directory: Path, url: str, ca_file: Path | None) -> None:
-        self.directory = directory
-        self.config = directory / "efo.toml"
-        self.config.write_text(f"""
-            [kinesis]
-            stream = "orders"
-            region = "us-east-1"
-            endpoint_url = "{url}"
-            ca_file = "{ca_file}"
-            [leases]
-            path = "var/leases.sqlite"
-            worker_id = "w-1"
-            [relay]
-            directory = "log"
-            [service]
-            port = 0
-        """)
-
-
-@pytest.fixture
-async def fake():
-    async with FakeKinesis(clock=time.time) as fake:
-        fake.create_stream("orders", shards=2)
-        yield fake
-
-
-@pytest.fixture
-async def files(fake, tmp_path):
-    async with fake.serve() as address:
-        yield Files(tmp_path, address.url, address.ca_file)
-
-
-@asynccontextmanager
-async def running(files: Files, **environment: str) -> AsyncIterator[Efo]:
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("EFO_", "AWS_", "OTEL_"))}
-    credentials = {"AWS_ACCESS_KEY_ID": "AKIDTEST", "AWS_SECRET_ACCESS_KEY": "hunter2"}
-    process = await trio.lowlevel.open_process(
-        [sys.executable, "-m", "service.cli", "run", "--config", str(files.config)],
-        cwd=files.directory,
-        env={**own, **credentials, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    efo = Efo(process)
-    with trio.fail_after(PATIENCE):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(efo.read)
-            try:
-                yield efo
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                await process.wait()
 
 
 async def test_it_relays_answers_and_drains(fake, files):
@@ -130,7 +21,7 @@ async def test_it_relays_answers_and_drains(fake, files):
     async with running(files) as efo:
         url = (await efo.logged("started"))["url"]
         async with httpx2.AsyncClient(base_url=url, trust_env=False) as client:
-            await efo.until(lambda: sum(size_of(path) for path in files.directory.glob("log/**/*.arrow")) == 1000)
+            await efo.until(lambda: relayed(files) == 1000)
             ready = await client.get("/readyz")
             status = (await client.get("/status")).json()
             metrics = (await client.get("/metrics")).text
@@ -147,12 +38,6 @@ async def test_it_relays_answers_and_drains(fake, files):
     assert efo.stderr == ""
     assert "hunter2" not in json.dumps(efo.lines)
     assert "key-1" not in json.dumps(efo.lines)
-
-
-def size_of(segment: Path) -> int:
-    """Return a segment's number of records, by its name."""
-    base, end = segment.name.split(".")[0].split("-")[:2]
-    return int(end) - int(base)
 
 
 def assert_metrics(text: str) -> None:
@@ -175,10 +60,10 @@ async def test_what_was_relayed_before_a_stop_is_not_relayed_again(fake, files):
     for count in (100, 200):
         fake.put_many("orders", [(f"key-{number}", b"x") for number in range(100)])
         async with running(files) as efo:
-            await efo.until(lambda: sum(map(size_of, files.directory.glob("log/**/*.arrow"))) >= count)  # noqa: B023 - within
+            await efo.until(lambda: relayed(files) >= count)  # noqa: B023 - within
             efo.process.send_signal(signal.SIGINT)
             assert await efo.ended() == Exit.OK, efo.stderr
-        assert sum(map(size_of, files.directory.glob("log/**/*.arrow"))) == count
+        assert relayed(files) == count
 
 
 async def refused(files: Files, **environment: str) -> tuple[int, Efo]:

@@ -18,6 +18,7 @@ from efo.leases.postgres_schema import VERSION
 from efo.model import LATEST, TRIM_HORIZON, Checkpoint, Lease
 from tests.leases.stores import PATIENCE
 from tests.servers.postgres import PASSWORD, serve_postgres
+from tests.waiting import until
 
 NUMBERS = count(1)
 SOON = 0.5
@@ -244,7 +245,8 @@ async def test_a_connection_that_the_server_ended_is_made_anew_unseen(url):
     async with open_store(url) as store:
         await store.create(Lease("s", LATEST))
         for lease in (Lease("s", LATEST), Lease("s", LATEST, owner="ann", counter=1)):
-            execute(url, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'efo'")
+            execute(url, CONNECTIONS.replace("pid", "pg_terminate_backend(pid)"))
+            await until(lambda: not execute(url, CONNECTIONS))
             await store.take(lease, "ann")
 
 
@@ -262,13 +264,6 @@ async def test_a_call_that_takes_too_long_is_given_up_and_leaves_nothing_behind(
 async def idle(store):
     """Wait until no thread works for the store any more: those that were given up end by themselves."""
     await until(lambda: store._threads.borrowed_tokens == 0)
-
-
-async def until(condition):
-    """Look until it is so: neither threads nor the server tell when it is."""
-    with trio.fail_after(PATIENCE):
-        while not await trio.to_thread.run_sync(condition):  # noqa: ASYNC110 - there is no event to wait for
-            await trio.sleep(0.01)
 
 
 async def test_a_cancelled_call_returns_at_once_and_takes_its_thread_with_it(url):

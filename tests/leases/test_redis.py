@@ -14,6 +14,7 @@ from efo.leases.redis import VERSION, RedisLeaseStore
 from efo.model import LATEST, TRIM_HORIZON, Checkpoint, Lease
 from tests.leases.stores import PATIENCE
 from tests.servers.redis import PASSWORD, serve_redis
+from tests.waiting import until
 
 NUMBERS = count(1)
 SOON = 0.5
@@ -185,13 +186,6 @@ async def test_a_server_that_says_nothing_is_unavailable_and_keeps_no_thread(ope
         message = await refused(silent, LeaseStoreUnavailableError)
         assert "no answer within" in message or "Timeout" in message
         await until(lambda: silent._threads.borrowed_tokens == 0)
-
-
-async def until(condition):
-    """Look until it is so: threads do not tell when they end."""
-    with trio.fail_after(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - there is no event to wait for
-            await trio.sleep(0.01)
 
 
 @pytest.mark.parametrize("url", ["hunter2 hunter2", "redis://:hunter2@[::1/0", "postgresql://efo:hunter2@host/efo"])

@@ -1,0 +1,112 @@
+"""A process of `efo run`, as its operator meets it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+PATIENCE = 180.0
+"""Seconds after which a process that does not do what is waited for has failed."""
+
+
+class Efo:
+    """A running `efo run`; `lines` are those of its log so far."""
+
+    def __init__(self, process: trio.Process) -> None:
+        self.process = process
+        self.lines: list[dict] = []
+        self.stderr = ""
+        self._more = trio.Event()
+
+    async def read(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._read_stderr)
+            rest = b""
+            async for chunk in self.process.stdout:
+                *whole, rest = (rest + chunk).split(b"\n")
+                self.lines += map(json.loads, whole)
+                self._more.set()
+                self._more = trio.Event()
+            assert rest == b""
+
+    async def _read_stderr(self) -> None:
+        async for chunk in self.process.stderr:
+            self.stderr += chunk.decode()
+
+    async def logged(self, name: str) -> dict:
+        """Wait for an event in the log."""
+        while not (found := [line for line in self.lines if line["event"] == name]):
+            await self._more.wait()
+        return found[0]
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Look until it is so: what the other process writes gives no event to wait for."""
+        while not condition():
+            assert self.process.poll() is None, self.stderr
+            await trio.sleep(0.02)
+
+    async def ended(self) -> int:
+        return await self.process.wait()
+
+
+class Files:
+    """The configuration of a service in a directory of its own, against a fake."""
+
+    def __init__(self, directory: Path, url: str, ca_file: Path | None) -> None:
+        self.directory = directory
+        self.config = directory / "efo.toml"
+        self.config.write_text(f"""
+            [kinesis]
+            stream = "orders"
+            region = "us-east-1"
+            endpoint_url = "{url}"
+            ca_file = "{ca_file}"
+            [leases]
+            path = "var/leases.sqlite"
+            worker_id = "w-1"
+            [relay]
+            directory = "log"
+            [service]
+            port = 0
+        """)
+
+
+@asynccontextmanager
+async def running(files: Files, *arguments: str, **environment: str) -> AsyncIterator[Efo]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("EFO_", "AWS_", "OTEL_"))}
+    credentials = {"AWS_ACCESS_KEY_ID": "AKIDTEST", "AWS_SECRET_ACCESS_KEY": "hunter2"}
+    process = await trio.lowlevel.open_process(
+        [sys.executable, "-m", "service.cli", "run", "--config", str(files.config), *arguments],
+        cwd=files.directory,
+        env={**own, **credentials, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    efo = Efo(process)
+    with trio.fail_after(PATIENCE):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(efo.read)
+            try:
+                yield efo
+            finally:
+                if process.returncode is None:
+                    process.kill()
+                await process.wait()
+
+
+def relayed(files: Files) -> int:
+    """Return the number of records in the log."""
+    return sum(map(size_of, files.directory.glob("log/**/*.arrow")))
+
+
+def size_of(segment: Path) -> int:
+    """Return a segment's number of records, by its name."""
+    base, end = segment.name.split(".")[0].split("-")[:2]
+    return int(end) - int(base)
