@@ -81,11 +81,12 @@ def test_the_worst_of_its_tests_is_the_result(tool, capsys):
         results.pytest_runtest_logreport(report(node, "passed", "setup"))
         results.pytest_runtest_logreport(report(node, outcome))
     tests = {key: ["n"] for key in ("G1", "G2", "G3", "G4")}
-    assert tool._report(tests, results, ["G1", "G2", "G3", "G4", "G5"]) == 1
+    assert tool._report(tests, results, ["G1", "G2", "G3", "G4", "G5", "G75"]) == 1
     out = capsys.readouterr().out.splitlines()
-    assert out[0].startswith("G1   passed   ")
+    assert out[0].startswith("G1   passed     ")
     assert json.loads(out[-1]) == {
-        "scenarios": 5, "passed": 2, "failed": ["G2"], "skipped": ["G4"], "missing": ["G5"],
+        "scenarios": 6, "passed": 2, "failed": 1, "failures": ["G2"], "skipped": ["G4"], "by_command": ["G75"],
+        "missing": ["G5"],
     }  # fmt: skip
 
 
