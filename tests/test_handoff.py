@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from efo import events
-from efo.consumer import ConsumerSettings, open_consumer
+from efo.consumer import Consumer, ConsumerSettings, open_consumer
 from efo.leases.memory import MemoryLeaseStore
 from efo.model import TRIM_HORIZON, Lease
 from efo.reading import Read
@@ -159,3 +159,67 @@ async def test_a_zombie_never_overwrites_a_newer_checkpoint(autojump_clock: trio
                 bob.stop()
                 ann.stop()
     assert set(handled.by_key["k"]) == {1, 2}
+
+
+async def settled(consumer: Consumer, count: int) -> None:
+    while len(consumer.status().shards) != count:  # noqa: ASYNC110 - virtual time
+        await trio.sleep(0.1)
+
+
+async def starts_after(seen: list[tuple[float, events.Event]], moment: float, count: int) -> list[float]:
+    """Wait for so many shards that start after a moment; return how long after it they did."""
+    while True:
+        starts = [at - moment for at, event in seen if at >= moment and isinstance(event, events.ShardStarted)]
+        if len(starts) >= count:
+            return starts
+        await trio.sleep(0.05)
+
+
+@pytest.mark.parametrize("wait", [0.0, 1.3, 2.6, 3.9])
+async def test_after_a_graceful_stop_the_others_read_on_within_a_second(
+    autojump_clock: trio.testing.MockClock, wait: float
+) -> None:
+    store, handled, seen = MemoryLeaseStore(), Handled(), list[tuple[float, events.Event]]()
+    async with FakeKinesis() as fake, trio.open_nursery() as nursery:
+        fake.create_stream(STREAM, shards=6)
+
+        def observe(event: events.Event) -> None:
+            seen.append((trio.current_time(), event))
+
+        async with open_consumer(fake.kinesis(STREAM), store, settings("ann"), observe) as ann:
+            nursery.start_soon(ann.run, handled.by("ann"))
+            async with open_consumer(fake.kinesis(STREAM), store, settings("bob")) as bob:
+                nursery.start_soon(bob.run, handled.by("bob"))
+                await settled(ann, 3)
+                await settled(bob, 3)
+                await trio.sleep(10 + wait)
+                stopped = trio.current_time()
+                bob.stop()
+                assert max(await starts_after(seen, stopped, 3)) < 1
+            ann.stop()
+
+
+@pytest.mark.parametrize("wait", [0.0, 1.3, 2.6, 3.9])
+async def test_after_a_crash_the_others_read_on_within_the_failover_time_and_a_second(
+    autojump_clock: trio.testing.MockClock, wait: float
+) -> None:
+    store, handled, seen = MemoryLeaseStore(), Handled(), list[tuple[float, events.Event]]()
+    async with FakeKinesis() as fake, trio.open_nursery() as nursery:
+        fake.create_stream(STREAM, shards=6)
+        way = PausedProcess(store)
+
+        def observe(event: events.Event) -> None:
+            seen.append((trio.current_time(), event))
+
+        async with open_consumer(fake.kinesis(STREAM), store, settings("ann"), observe) as ann:
+            nursery.start_soon(ann.run, handled.by("ann"))
+            async with open_consumer(fake.kinesis(STREAM), way, settings("bob")) as bob:
+                nursery.start_soon(bob.run, handled.by("bob"))
+                await settled(ann, 3)
+                await settled(bob, 3)
+                await trio.sleep(10 + wait)
+                crashed = trio.current_time()
+                way.go_on = trio.Event()  # nothing is heard of bob any more
+                assert max(await starts_after(seen, crashed, 3)) < 10 + 1
+                bob.stop()
+            ann.stop()

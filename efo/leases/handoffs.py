@@ -43,14 +43,17 @@ class Handoffs:
         """Return what is due by the table. `held`: the keys of the leases in our hands.
 
         A request of ours that we know nothing of was made in an earlier life, or its answer was lost: we wait for that
-        one too. Requests that another worker replaced or overran are forgotten, and so are those for finished shards.
+        one too. One that the table does not show was replaced or overrun by another worker, or the table is a moment
+        old: it is remembered until its time is over.
         """
         now = trio.current_time()
-        ours = [row for row in rows if row.owner == self._worker_id and row.key not in held and not row.is_finished]
+        open_ = {row.key: row for row in rows if row.key not in held and not row.is_finished}
+        ours = [row for row in open_.values() if row.owner == self._worker_id]
         waiting = [row for row in ours if row.holder != self._worker_id]
         handed = [row for row in ours if row.holder == self._worker_id and row.key in self._until]
-        self._until = {row.key: self._until.get(row.key, now + self._timeout) for row in (*waiting, *handed)}
-        return Due(tuple(handed), tuple(row for row in waiting if self._until[row.key] <= now))
+        due = {row.key: self._until.get(row.key, now + self._timeout) for row in waiting}
+        self._until = {key: until for key, until in self._until.items() if key in open_ and until > now} | due
+        return Due(tuple(handed), tuple(row for row in waiting if due[row.key] <= now))
 
     def forget(self, key: str) -> None:
         """Wait for a lease no longer: it went another way."""

@@ -171,3 +171,39 @@ async def test_a_request_whose_answer_was_lost_is_waited_for(autojump_clock, tea
         assert len(bob.store.times("request_handoff")) == 1
         assert operations(bob, "steal") == []
         nursery.cancel_scope.cancel()
+
+
+async def test_a_renewal_whose_answer_was_lost_while_the_lease_was_asked_for_is_a_success(autojump_clock, team, ann):
+    ann.pace = 20
+    await trio.sleep(3)
+    ann.store.faults["renew"] = "unanswered"
+    bob = team.start("bob")
+    await trio.sleep(2)
+    ann.store.faults.clear()
+    await trio.sleep(10)
+    assert ann.losses == []
+    assert (await moving(team)).holder == "ann"
+    await trio.sleep(12)
+    assert [reason for _, reason in ann.losses] == ["handed_over"]
+    assert len(bob.keys) == 1
+
+
+async def test_a_table_that_is_a_moment_old_makes_no_request_forgotten(autojump_clock, team, ann):
+    """As DynamoDB lists by default: what was let go of for us must not wait until it expires."""
+    ann.pace = 0
+    bob = team.hire("bob")
+    old = await team.store.list()
+    looks = 0
+
+    async def list_with_delay():
+        nonlocal looks
+        looks += 1
+        return old if looks == 2 else await team.store.list()
+
+    bob.keeper._store.list = list_with_delay
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bob.run)
+        await trio.sleep(2.1)
+        assert looks >= 3
+        assert len(bob.keys) == 1
+        nursery.cancel_scope.cancel()
