@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import botocore.loaders
+import botocore.session
 import pytest
 
 from tests.servers.processes import Server, directory, free_port
@@ -30,12 +32,17 @@ CREDENTIALS = {
 """The environment that a client needs beside the URL: both servers take any names."""
 
 
+_LOADER = botocore.loaders.Loader()
+"""One for all sessions, so that botocore parses its models once and not with every store that is opened."""
+
+
 @contextmanager
 def credentials() -> Iterator[None]:
     """Let clients that are opened now find credentials."""
-    with pytest.MonkeyPatch.context() as environment:
+    with pytest.MonkeyPatch.context() as patch:
         for name, value in CREDENTIALS.items():
-            environment.setenv(name, value)
+            patch.setenv(name, value)
+        patch.setattr(botocore.session, "create_loader", lambda *_: _LOADER)
         yield
 
 
