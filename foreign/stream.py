@@ -105,10 +105,10 @@ class Stream:
         """Wait until the stream is ACTIVE with so many open shards; return those that were not there before."""
         with trio.move_on_after(_SETTLED_WITHIN):
             while True:
-                status = (await self.control.describe_stream()).status
-                now = [shard.shard_id for shard in await self.open_shards()]
-                if status == "ACTIVE" and len(now) == shards:
-                    return [shard_id for shard_id in now if shard_id not in before]
+                if (await self.control.describe_stream()).status == "ACTIVE":  # until then they cannot be listed
+                    now = [shard.shard_id for shard in await self.open_shards()]
+                    if len(now) == shards:
+                        return [shard_id for shard_id in now if shard_id not in before]
                 await trio.sleep(_POLL)
         raise self._endpoint.failed(f"did not come to {shards} open shards within {_SETTLED_WITHIN:.0f} s")
 
