@@ -44,6 +44,7 @@ async def keys(store: MemoryLeaseStore) -> set[str]:
 
 
 @pytest.mark.parametrize("rows", ["with", "without"])
+@pytest.mark.scenario("G71")
 async def test_a_hole_in_the_hash_keys_is_filled_long_before_the_next_listing(
     autojump_clock: trio.testing.MockClock, rows: str
 ) -> None:
@@ -67,6 +68,7 @@ async def test_a_hole_in_the_hash_keys_is_filled_long_before_the_next_listing(
     assert len([event for event in seen if isinstance(event, events.HashRangeUncovered)]) == 1
 
 
+@pytest.mark.scenario("G41")
 async def test_leases_of_finished_shards_are_deleted_when_they_have_served(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -106,6 +108,7 @@ async def test_they_are_kept_if_that_is_wanted(autojump_clock: trio.testing.Mock
             assert parent in await keys(store)
 
 
+@pytest.mark.scenario("G41")
 async def test_one_who_slept_through_the_lives_of_the_children_does_not_create_them_again(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

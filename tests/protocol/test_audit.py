@@ -32,12 +32,14 @@ LOW, HIGH, ALL = keys(0, HALF), keys(HALF + 1, MAX_HASH_KEY), keys(0, MAX_HASH_K
         pytest.param([keys(0, 50), keys(10, 20), keys(51, MAX_HASH_KEY)], None, id="one within another"),
     ],
 )
+@pytest.mark.scenario("G71")
 def test_the_first_hole(ranges, hole):
     assert first_hole(ranges) == hole
 
 
 @given(cuts=st.sets(st.integers(min_value=1, max_value=99), max_size=12), data=st.data())
 @settings(max_examples=200, deadline=None, derandomize=True, database=None)
+@pytest.mark.scenario("G71")
 def test_any_missing_shard_is_found(cuts, data):
     starts = [0, *sorted(cuts)]
     ends = [*(start - 1 for start in starts[1:]), MAX_HASH_KEY]
@@ -48,6 +50,7 @@ def test_any_missing_shard_is_found(cuts, data):
     assert hole == Hole(starts[missing], ends[missing])
 
 
+@pytest.mark.scenario("G71")
 def test_a_hole_counts_when_it_stays_and_is_told_once():
     audit = Audit()
     assert [audit.observe([LOW]) for _ in range(6)] == [None] * (CONFIDENCE - 1) + [
@@ -55,6 +58,7 @@ def test_a_hole_counts_when_it_stays_and_is_told_once():
     ]  # fmt: skip
 
 
+@pytest.mark.scenario("G71")
 def test_a_hole_that_closes_or_shifts_starts_anew():
     audit = Audit()
     assert [audit.observe(ranges) for ranges in ([LOW], [LOW], [ALL], [LOW], [LOW], [HIGH], [LOW])] == [None] * 7

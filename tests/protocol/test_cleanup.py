@@ -27,15 +27,18 @@ LISTED = [shard("p"), shard("a", "p"), shard("b", "p")]
 
 
 @pytest.mark.parametrize("listed", [LISTED, LISTED[1:], []], ids=["listed", "trimmed", "all trimmed"])
+@pytest.mark.scenario("G41")
 def test_a_parent_goes_when_all_its_children_have_begun(listed):
     assert deletable(table(PARENT, A, B), listed) == ["p"]
 
 
 @pytest.mark.parametrize("checkpoint", [TRIM_HORIZON, AT_TIMESTAMP, LATEST], ids=str)
+@pytest.mark.scenario("G41")
 def test_a_child_that_has_not_begun_keeps_it(checkpoint):
     assert deletable(table(PARENT, replace(A, checkpoint=checkpoint), B), LISTED) == []
 
 
+@pytest.mark.scenario("G41")
 def test_a_child_without_a_lease_keeps_it():
     assert deletable(table(PARENT, A), LISTED) == []
     assert deletable(table(PARENT, A), LISTED[:1]) == []  # the listing may be older than the child
@@ -50,12 +53,14 @@ def test_a_child_that_its_row_does_not_name_counts_too():
     assert deletable(table(unnamed, A, B), LISTED) == ["p"]
 
 
+@pytest.mark.scenario("G41")
 def test_a_lease_whose_children_nobody_knows_stays_while_its_shard_is_listed():
     unnamed = replace(PARENT, children=())
     assert deletable(table(unnamed), LISTED[:1]) == []
     assert deletable(table(unnamed), []) == ["p"]
 
 
+@pytest.mark.scenario("G41")
 def test_the_oldest_generation_goes_first():
     grandparent = Lease("g", SHARD_END, children=("p",))
     leases = table(grandparent, replace(PARENT, parents=("g",)), A, B)
@@ -73,5 +78,6 @@ def test_both_parents_of_a_merge_go():
     assert deletable(table(*parents, replace(child, checkpoint=TRIM_HORIZON)), listed) == []
 
 
+@pytest.mark.scenario("G41")
 def test_what_is_not_finished_is_never_touched():
     assert deletable(table(A, Lease("old", BEGUN), Lease("new", TRIM_HORIZON)), []) == []
