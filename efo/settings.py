@@ -12,6 +12,9 @@ from efo.model import AT_TIMESTAMP, LATEST, TRIM_HORIZON, Checkpoint, Lease, Pos
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.subscription import Timing
 
+CLEANUP_AFTER: Final = 600.0
+"""Seconds after which the lease of a finished shard is deleted."""
+
 Shards = Collection[str] | Callable[[Lease], bool]
 """Which shards to read: their ids, or what tells by a shard's lease (key, hash-key range, parents)."""
 
@@ -67,7 +70,7 @@ class ConsumerSettings:
     look_interval: float | None = None
     balance_by_throughput: bool = False
     shard_sync_interval: float = 60.0
-    lease_cleanup_after: float | None = 600.0
+    lease_cleanup_after: float | None = CLEANUP_AFTER
     stream_window: int = STREAM_WINDOW
     give_up_after: float = 60.0
     park_faults: bool = False

@@ -23,6 +23,7 @@ from efo.consumer import ConsumerSettings, ConsumerStatus, Read, open_consumer
 from efo.events import Observer
 from efo.kinesis.client import Kinesis
 from efo.leases.store import LeaseStore
+from efo.settings import CLEANUP_AFTER
 from efo.tasks import one_error
 from efo.telemetry import OtelObserver
 from service.config import KinesisSettings, Settings
@@ -153,6 +154,11 @@ def _consumer_settings(settings: Settings) -> ConsumerSettings:
         checkpoint_interval=settings.consumer.checkpoint_seconds,
         failover_time=settings.leases.failover_seconds,
         look_interval=settings.leases.look_seconds,
+        graceful_handoff=settings.leases.graceful_handoff,
+        handoff_timeout=settings.leases.handoff_seconds,
+        max_leases=settings.leases.max_leases,
+        balance_by_throughput=settings.leases.balance == "throughput",
+        lease_cleanup_after=CLEANUP_AFTER if settings.leases.cleanup else None,
     )
 
 

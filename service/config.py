@@ -145,6 +145,15 @@ class LeaseSettings(Section):
         description="Time between two looks at all leases. Default: a twentieth of that, longer for many workers.",
         examples=[5.0],
     )
+    graceful_handoff: bool = Field(
+        True, description="Ask a worker for its leases, so that a move repeats nothing. Else take them from it."
+    )
+    handoff_seconds: Seconds = Field(30.0, description="Then take them if it has not let go in this and that time.")
+    max_leases: Count | None = Field(None, description="This worker owns no more. Default: no limit.", examples=[100])
+    balance: Literal["count", "throughput"] = Field(
+        "count", description="What workers share out: shards by their number, or what the shards bring."
+    )
+    cleanup: bool = Field(True, description="Delete leases of finished shards ten minutes after they have served.")
     worker_id: str = Field(
         default_factory=socket.gethostname,
         min_length=1,

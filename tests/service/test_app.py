@@ -123,6 +123,16 @@ class World:
         return ConsumerStatus(True, self.finishing.is_set(), (shard,), {"consuming": 1})
 
 
+LEASES = {
+    "graceful_handoff": False,
+    "handoff_seconds": 9,
+    "max_leases": 5,
+    "balance": "throughput",
+    "cleanup": False,
+}
+"""Everything else that may be said about leases, and none of it by default."""
+
+
 def make_settings(**service) -> Settings:
     return Settings(
         kinesis={"stream": "orders"},
@@ -215,7 +225,7 @@ async def test_settings_reach_the_consumer(world, measured):
     settings = Settings(
         kinesis={"stream": "orders"},
         consumer={"application": "app", "initial_position": "latest", "checkpoint_seconds": 2},
-        leases={"worker_id": "w-1", "failover_seconds": 7, "look_seconds": 3},
+        leases={"worker_id": "w-1", "failover_seconds": 7, "look_seconds": 3, **LEASES},
         service={"port": 0},
     )
     async with running(world, measured, settings):
@@ -229,6 +239,11 @@ async def test_settings_reach_the_consumer(world, measured):
         checkpoint_interval=2,
         failover_time=7,
         look_interval=3,
+        graceful_handoff=False,
+        handoff_timeout=9,
+        max_leases=5,
+        balance_by_throughput=True,
+        lease_cleanup_after=None,
     )
 
 
