@@ -10,7 +10,7 @@ import subprocess
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -30,6 +30,9 @@ START_SECONDS: Final = 120.0
 _INSTALL: Final = "`make kafka-install` gets it (Maven and Java 17)"
 # Quick to start, and small: the second compiler pays off after minutes.
 _JAVA: Final = ("-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+
+
+More = Callable[[dict[str, str]], dict[str, str]]
 
 
 class BrokerError(EfoError):
@@ -61,16 +64,17 @@ def free_port() -> int:
 class Broker:
     """A broker whose data is in `directory`; it may be killed and started again, on the same port.
 
-    `settings`: more of Kafka's server properties, or others than ours.
+    `more`: makes Kafka's server properties that are to be added to ours, or replace them, from ours.
     """
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, directory: Path, more: More | None = None) -> None:
         self.port = free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.directory = directory
         self._log = directory / "broker.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self._settings = {**self._ours(free_port()), **(settings or {})}
+        self._settings = self._ours(free_port())
+        self._settings |= more(self._settings) if more else {}
 
     def _ours(self, controller: int) -> dict[str, str]:
         return {
@@ -154,9 +158,9 @@ class Broker:
 
 
 @contextmanager
-def running_broker(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[Broker]:
+def running_broker(directory: Path, more: More | None = None) -> Iterator[Broker]:
     """Run a broker, and leave none behind."""
-    broker = Broker(directory, settings)
+    broker = Broker(directory, more)
     broker.format()
     try:
         broker.start()
