@@ -22,7 +22,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     It is decoded straight from the wire, so its fields carry the wire's types.
 
     `sequence_number`: decimal digits; of the Kinesis record that carried this one. Compare as integers.
-    `approximate_arrival_timestamp`: seconds since the epoch, with milliseconds.
+    `approximate_arrival_timestamp`: seconds since the epoch, with milliseconds; 0 where the service does not tell it.
     `data`: the user's bytes.
     `partition_key`: 1 to 256 characters.
     `encryption_type`: "NONE" or "KMS" where the service tells it.

@@ -186,7 +186,7 @@ class ShardStream:
         for number in numbers:
             if delivered := self._unacked.pop(number, None):
                 now, wall = trio.current_time(), self._clock()
-                ages = (max(0.0, wall - delivered.oldest), max(0.0, wall - delivered.newest))
+                ages = (_age(wall, delivered.oldest), _age(wall, delivered.newest))
                 self._observer(RecordsProcessed(self.shard_id, delivered.records, now - delivered.at, *ages))
 
     # --- the iteration -------------------------------------------------------------------------------------
@@ -266,6 +266,11 @@ class ShardStream:
         self._waiting.cancel()
         self._interrupted.set()
         self._interrupted = trio.Event()
+
+
+def _age(now: float, arrived: float) -> float | None:
+    """Return how long ago a record arrived; None where nobody said when."""
+    return max(0.0, now - arrived) if arrived else None
 
 
 def start_position(checkpoint: Checkpoint, initial: Position) -> Position:

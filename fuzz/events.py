@@ -82,7 +82,7 @@ def _check_same(event: SubscribeToShardEvent, model: Mapping[str, Any]) -> None:
         hold(record.partition_key == item["PartitionKey"], "another partition key")
         hold(record.data == base64.b64decode(item["Data"]), "other data")
         hold(record.encryption_type == item.get("EncryptionType"), "another encryption type")
-        arrival = float(item["ApproximateArrivalTimestamp"])
+        arrival = float(item.get("ApproximateArrivalTimestamp") or 0)
         hold(record.approximate_arrival_timestamp == arrival, "another time of arrival")
     for child, item in zip(event.child_shards or (), model.get("ChildShards") or (), strict=True):
         keys = item["HashKeyRange"]

@@ -428,3 +428,17 @@ async def test_status_is_a_consumer_s(autojump_clock):
         assert isinstance(consumer, Consumer)
         await trio.sleep(3)
         assert [shard.is_paused for shard in consumer.status().shards] == [False]
+
+
+@pytest.mark.scenario("G69")
+async def test_a_record_whose_arrival_nobody_told_has_no_age(autojump_clock):
+    """0 says that: it is the fake's clock at the start of this test."""
+    async with given(epoch=0.0) as g:
+        g.put(1)
+        await trio.sleep(1)
+        g.put(2)
+        async with g.consuming():
+            await trio.sleep(10)
+    (processed,) = [e for e in g.seen if isinstance(e, events.RecordsProcessed)]
+    assert (processed.records, processed.oldest_age) == (2, None)
+    assert processed.newest_age == pytest.approx(1.0)

@@ -109,7 +109,7 @@ AREAS: Final[Mapping[str, Mapping[str, str]]] = {
     "Aggregates": {
         "G67": "All user records belong to the shard: all are given",
         "G68": "Some belong to another shard: filtered, dropped or kept, as the mode says",
-        "G69": "A record without a time of arrival is refused by an error that names what is missing",
+        "G69": "A record without a time of arrival is read as any other; its age is not known",
         "G70": "On in the middle of an aggregate; what looks like one and is none is passed on",
     },
     "All together": {

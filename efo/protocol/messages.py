@@ -29,6 +29,37 @@ class SubscribeToShardEvent(msgspec.Struct, frozen=True, rename="pascal"):
         return self.continuation_sequence_number is None
 
 
+class _UndatedRecord(msgspec.Struct, frozen=True, rename="pascal"):
+    """A record that may lack its time of arrival: AWS's model promises all else."""
+
+    sequence_number: str
+    data: bytes
+    partition_key: str
+    approximate_arrival_timestamp: float | None = None
+    encryption_type: str | None = None
+
+    def dated(self) -> Record:
+        """Return the record, arrived at 0 if nobody says when."""
+        at = self.approximate_arrival_timestamp or 0.0
+        return Record(self.sequence_number, at, self.data, self.partition_key, self.encryption_type)
+
+
+class _UndatedEvent(msgspec.Struct, frozen=True, rename="pascal"):
+    """An event of such records."""
+
+    records: tuple[_UndatedRecord, ...]
+    millis_behind_latest: int
+    continuation_sequence_number: str | None = None
+    child_shards: tuple[ChildShard, ...] | None = None
+
+    def dated(self) -> SubscribeToShardEvent:
+        """Return the event with its records."""
+        records = tuple(record.dated() for record in self.records)
+        return SubscribeToShardEvent(
+            records, self.millis_behind_latest, self.continuation_sequence_number, self.child_shards
+        )
+
+
 class _Refusal(msgspec.Struct, frozen=True):
     """The body of an exception frame, and of an HTTP error. AWS writes `message`, some servers `Message`."""
 
@@ -43,6 +74,7 @@ Parsed: TypeAlias = SubscribeToShardEvent | ServiceError | None
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _EVENT: Final = msgspec.json.Decoder(SubscribeToShardEvent)
+_UNDATED_EVENT: Final = msgspec.json.Decoder(_UndatedEvent)
 _REFUSAL: Final = msgspec.json.Decoder(_Refusal)
 
 
@@ -85,7 +117,7 @@ def _refusal(payload: bytes | memoryview) -> _Refusal:
 
 def _parse_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
     try:
-        event = _EVENT.decode(payload)
+        event = _decode_event(payload)
     except _UNREADABLE as error:
         raise EventError(f"the event does not parse: {error}") from error
     children = event.child_shards or ()
@@ -106,6 +138,13 @@ def _parse_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
         if not _is_number(record.sequence_number):
             raise EventError(f"the sequence number {record.sequence_number[:200]!r} is not decimal")
     return event
+
+
+def _decode_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
+    try:
+        return _EVENT.decode(payload)
+    except msgspec.ValidationError:
+        return _UNDATED_EVENT.decode(payload).dated()
 
 
 def _is_number(text: str) -> bool:

@@ -3,6 +3,7 @@
 import base64
 import json
 
+import msgspec
 import pytest
 
 from efo.errors import (
@@ -87,6 +88,17 @@ class TestEvents:
         [parsed] = parse(event(Records=[bare], New={"a": 1}, **GOES_ON)).records
         assert parsed.encryption_type is None
 
+    @pytest.mark.scenario("G69")
+    @pytest.mark.parametrize("arrival", [{}, {"ApproximateArrivalTimestamp": None}], ids=["missing", "null"])
+    def test_a_record_without_a_time_of_arrival(self, arrival):
+        """AWS's model promises it no more than the type of encryption."""
+        read = parse(event(Records=[RECORD, UNDATED | arrival], MillisBehindLatest=7, **GOES_ON))
+        assert [record.approximate_arrival_timestamp for record in read.records] == [1700000000.123, 0.0]
+        dated, undated = read.records
+        assert undated == msgspec.structs.replace(dated, approximate_arrival_timestamp=0.0)
+        assert (read.millis_behind_latest, read.continuation_sequence_number) == (7, "7")
+        assert parse(event(Records=[UNDATED], **ENDS)).child_shards == parse(event(**ENDS)).child_shards
+
     def test_the_order_of_headers_does_not_matter(self):
         message = event(**GOES_ON)
         assert parse(Message(dict(reversed(EVENT_HEADERS.items())), message.payload)) == parse(message)
@@ -118,11 +130,8 @@ class TestEvents:
         ({**GOES_ON, "Records": [record(Data="not base64")]}, "does not parse"),
         ({**GOES_ON, "Records": [record(PartitionKey=None)]}, "does not parse"),
         ({**GOES_ON, "Records": None}, "does not parse"),
-        pytest.param(
-            {**GOES_ON, "Records": [UNDATED]},
-            "missing required field `ApproximateArrivalTimestamp`",
-            marks=pytest.mark.scenario("G69"),
-        ),
+        ({**GOES_ON, "Records": [{**UNDATED, "Data": None}]}, "does not parse"),
+        ({**GOES_ON, "Records": [{**UNDATED, "SequenceNumber": "x"}]}, "not decimal"),
         ({**GOES_ON, "MillisBehindLatest": "soon"}, "does not parse"),
         ({"ChildShards": [{**CHILD, "HashKeyRange": None}]}, "does not parse"),
         (
