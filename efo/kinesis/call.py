@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final, Self
 
@@ -127,7 +128,9 @@ def request_body(consumer_arn: str, shard_id: str, position: Position) -> bytes:
     if position.sequence_number is not None:
         start["SequenceNumber"] = position.sequence_number
     if position.timestamp is not None:
-        start["Timestamp"] = round(position.timestamp, 3)
+        # The service counts in milliseconds. Never a later one than was meant: that would pass over records. The
+        # thousandth is for those that a float cannot say exactly.
+        start["Timestamp"] = math.floor(position.timestamp * 1000 + 0.001) / 1000
     return msgspec.json.encode({"ConsumerARN": consumer_arn, "ShardId": shard_id, "StartingPosition": start})
 
 

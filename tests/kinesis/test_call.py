@@ -88,6 +88,8 @@ async def continuations(events):
         (Position.at("7"), {"Type": "AT_SEQUENCE_NUMBER", "SequenceNumber": "7"}),
         (Position.after("7"), {"Type": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": "7"}),
         (Position.at_timestamp(1700000000.12345), {"Type": "AT_TIMESTAMP", "Timestamp": 1700000000.123}),
+        (Position.at_timestamp(1700000000.1239), {"Type": "AT_TIMESTAMP", "Timestamp": 1700000000.123}),
+        (Position.at_timestamp(1700000000.124), {"Type": "AT_TIMESTAMP", "Timestamp": 1700000000.124}),
     ],
 )
 def test_the_body_of_a_request(position, expected):
