@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 
-from efo.model import TRIM_HORIZON, Checkpoint
+from efo.model import SHARD_END, TRIM_HORIZON, Checkpoint
 from simulation.story import Mark
 
 
@@ -16,7 +16,7 @@ class Book:
     `done`: records that took effect or were set aside, by index. `by_key`: the indexes of each key's records.
     `holder`: the id in the row; `held_by`: the life of that worker, as far as it is known. `granted`: when each worker
     last took the lease, and what the checkpoint was then. `is_abandoned`: its holder could not renew it in time, and
-    leaves it to expire.
+    leaves it to expire. `first`: the index of the first record that is to be read at all.
     """
 
     parents: tuple[str, ...] = ()
@@ -26,9 +26,11 @@ class Book:
     whose: list[tuple[str, int]] = field(default_factory=list)
     by_key: dict[str, list[int]] = field(default_factory=dict)
     place: dict[Mark, int] = field(default_factory=dict)
+    millis: list[int] = field(default_factory=list)
     done: dict[int, Reading] = field(default_factory=dict)
     # the row
     exists: bool = False
+    first: int = 0
     checkpoint: Checkpoint = TRIM_HORIZON
     saved_children: tuple[str, ...] = ()
     holder: str | None = None
@@ -37,18 +39,24 @@ class Book:
     is_abandoned: bool = False
     granted: dict[str, tuple[float, Checkpoint]] = field(default_factory=dict)
 
-    def add(self, mark: Mark, key: str, number: int) -> None:
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether this is a shard that was closed, and is read, and not finished."""
+        return self.is_closed and self.exists and self.checkpoint != SHARD_END
+
+    def add(self, mark: Mark, key: str, number: int, millis: int) -> None:
         """Add a user record that was put."""
         index = len(self.marks)
         self.place[mark] = index
         self.marks.append(mark)
         self.whose.append((key, number))
+        self.millis.append(millis)
         self.by_key.setdefault(key, []).append(index)
 
     def index_after(self, checkpoint: Checkpoint) -> int:
         """Return the index of the first record that this checkpoint does not cover."""
         if checkpoint.is_sentinel:
-            return 0
+            return self.first
         return bisect_right(self.marks, (int(checkpoint.sequence_number), checkpoint.sub_sequence_number))
 
 

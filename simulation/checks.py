@@ -5,7 +5,7 @@ Pure: lines and their times go in, `problems` come out. Each problem is a senten
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import singledispatchmethod
@@ -42,11 +42,13 @@ MOST_PROBLEMS = 20
 class Promises:
     """What holds in this world. Times are in seconds.
 
+    `at_latest`: what was put before a shard's first lease is not to be read.
     `owns_position`: the sink keeps position and data in one step, so nothing may take effect twice. `stale_after`: an
     ack is saved after so long, if the store lets it. `zombie_for`: so long may a worker read on that has lost its lease
     and cannot know it. `may_set_aside`: the policy skips or dead-letters, and only these (key, number).
     """
 
+    at_latest: bool = False
     owns_position: bool = False
     stale_after: float = 5.0
     zombie_for: float = 10.0
@@ -67,15 +69,20 @@ class Checks:
         self._open: dict[tuple[str, str], Reading] = {}
         self._frontier: dict[str, int] = {}
         self._undone = 0
-        self._unfinished = 0
         self._again: list[tuple[float, Reading, Reading, int]] = []
         self._failed: set[str] = set()
         self._dead: set[str] = set()
 
     @property
     def is_complete(self) -> bool:
-        """Whether every record is done and every closed shard finished."""
-        return not self._undone and not self._unfinished
+        """Whether every record is done, every closed shard finished, and every open one read."""
+        return not self._undone and not any(
+            book.is_waited_for or self._is_neglected(book) for book in self.books.values()
+        )
+
+    def _is_neglected(self, book: Book) -> bool:
+        """Whether a shard should have a lease and has none."""
+        return not book.exists and not (book.is_closed and self._promises.at_latest)
 
     @property
     def is_settled(self) -> bool:
@@ -100,17 +107,18 @@ class Checks:
         shards = {
             shard: f"{len(book.marks) - len(book.done)} of {len(book.marks)} records, checkpoint {book.checkpoint}"
             for shard, book in self.books.items()
-            if len(book.done) < len(book.marks) or (book.is_closed and book.checkpoint != SHARD_END)
+            if len(book.done) < len(book.marks) or book.is_waited_for or self._is_neglected(book)
         }
         return "; ".join(f"{shard}: {what}" for shard, what in shards.items())
 
     def conclude(self) -> None:
         """Judge the whole, once every worker has stopped gracefully."""
         for shard, book in self.books.items():
-            if len(book.done) < len(book.marks):
-                lost = [book.whose[i] for i in range(len(book.marks)) if i not in book.done]
+            if self._is_neglected(book):
+                self._problem(f"{shard} was never read: it has no lease")
+            elif lost := [book.whose[i] for i in self._owed(book) if i not in book.done]:
                 self._problem(f"lost: {len(lost)} records of {shard}, the first {lost[0]}")
-            if book.is_closed and book.checkpoint != SHARD_END:
+            if book.is_waited_for:
                 self._problem(f"{shard} is closed and was read to its end, but its checkpoint is {book.checkpoint}")
             is_left = book.held_by in self._dead or book.is_abandoned or book.checkpoint == SHARD_END
             if book.holder is not None and not is_left:
@@ -154,8 +162,9 @@ class Checks:
 
     @_hear.register
     def _(self, line: Put, _now: float) -> None:
-        self.books.setdefault(line.shard, Book()).add(line.mark, line.key, line.number)
-        self._undone += 1
+        book = self.books.setdefault(line.shard, Book())
+        book.add(line.mark, line.key, line.number, line.millis)
+        self._undone += book.exists
         self.records += 1
 
     @_hear.register
@@ -163,7 +172,6 @@ class Checks:
         for parent in line.parents:
             book = self.books.setdefault(parent, Book())
             book.is_closed, book.children = True, line.children
-            self._unfinished += 1
         for child in line.children:
             self.books.setdefault(child, Book()).parents = line.parents
 
@@ -211,8 +219,11 @@ class Checks:
     def _(self, line: Created, _now: float) -> None:
         book = self.books.setdefault(line.shard, Book())
         book.exists, book.checkpoint = True, line.checkpoint
-        if book.parents and line.checkpoint != TRIM_HORIZON:
+        if line.since_millis is not None:
+            self._pass_over(book, line.since_millis)
+        if line.checkpoint != TRIM_HORIZON and any(self.books[parent].exists for parent in book.parents):
             self._problem(f"the child {line.shard} begins at {line.checkpoint}, not at its beginning")
+        self._undone += len(self._owed(book))
 
     @_hear.register
     def _(self, line: ChildrenSaved, _now: float) -> None:
@@ -240,8 +251,6 @@ class Checks:
                 )
             if line.checkpoint < book.checkpoint and not self._promises.owns_position:
                 self._problem(f"{line.worker} moves {line.shard} back from {book.checkpoint} to {line.checkpoint}")
-        if line.checkpoint == SHARD_END and book.checkpoint != SHARD_END:
-            self._unfinished -= 1
         book.checkpoint = line.checkpoint
         self._look_whether_complete()
 
@@ -291,9 +300,29 @@ class Checks:
 
     # --- what several lines have in common -----------------------------------------------------------------
 
+    def _owed(self, book: Book) -> range:
+        """Return the indexes of the records that are to be read."""
+        return range(book.first, len(book.marks)) if book.exists else range(0)
+
+    def _pass_over(self, book: Book, since_millis: int) -> None:
+        """Take note that a shard is read from this time on: what is before it is not missed, nor in its ancestors."""
+        book.first = bisect_left(book.millis, since_millis)
+        for key, number in book.whose[: book.first]:
+            self._frontier[key] = max(self._frontier.get(key, 0), number + 1)
+        for parent in book.parents:
+            if not self.books[parent].exists:
+                self._pass_over_all(self.books[parent])
+
+    def _pass_over_all(self, book: Book) -> None:
+        for key, number in book.whose:
+            self._frontier[key] = max(self._frontier.get(key, 0), number + 1)
+        for parent in book.parents:
+            self._pass_over_all(self.books[parent])
+
     def _check_parents(self, shard: str, book: Book) -> None:
         for parent in book.parents:
-            if self.books[parent].checkpoint != SHARD_END:
+            is_read = self.books[parent].exists or not self._promises.at_latest
+            if is_read and self.books[parent].checkpoint != SHARD_END:
                 self._problem(f"the child {shard} is begun before its parent {parent} is finished")
 
     def _check_end(self, line: Saved, book: Book, reading: Reading) -> None:

@@ -27,6 +27,7 @@ Deed = Literal[
 class Plan:
     """One world. Times are in seconds, sizes in bytes.
 
+    `at_latest`: shards that were never read begin at LATEST, instead of at their oldest record.
     `calm_from`: no faults and no deeds from then on; everything must be done `patience` later. `hiccups`: how often a
     handler of many fails at first, and `poison`: how often it fails for good (only where the policy sets aside).
     `slowness`: the longest that handling takes, `nap` a rare longer one. `new_names`: a worker that comes again has
@@ -45,6 +46,7 @@ class Plan:
     shard_sync_interval: float
     stream_window: int
     give_up_after: float
+    at_latest: bool
     reader: Reader
     key_concurrency: int
     policy: FailurePolicy
@@ -131,6 +133,7 @@ def plan(seed: int) -> Plan:
         shard_sync_interval=random.choice((10.0, 30.0, 60.0)),
         stream_window=random.choice((16_384, 65_536, 1_048_576)),
         give_up_after=random.choice((10.0, 60.0)),
+        at_latest=random.random() < 0.15,
         reader=reader,
         key_concurrency=random.choice((1, 1, 3, 8)) if reader in ("batches", "records") else 1,
         policy=_POLICIES[policy](random),

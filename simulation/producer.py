@@ -40,13 +40,17 @@ class Producer:
         """All shards that there ever were."""
         return tuple(self._ranges)
 
+    @property
+    def _millis(self) -> int:
+        return int(self._fake.clock() * 1000)
+
     def put(self, records: int) -> None:
         """Put so many plain records, of keys at random."""
         for _ in range(records):
             key = self._random.choice(self._keys)
             number, data = self._next(key)
             shard, sequence = self._fake.put(STREAM, key, data)
-            self._tell(Put(shard, (int(sequence), 0), key, number))
+            self._tell(Put(shard, (int(sequence), 0), key, number, self._millis))
 
     def _next(self, key: str) -> tuple[int, bytes]:
         number = self._numbers[key]
@@ -71,7 +75,7 @@ class Producer:
             puts.append((sub, key, number))
         shard, sequence = self._fake.put(STREAM, first, kpl.aggregate(entries))
         for sub, key, number in puts:
-            self._tell(Put(shard, (int(sequence), sub), key, number))
+            self._tell(Put(shard, (int(sequence), sub), key, number, self._millis))
 
     def _is_in(self, shard: str, key: str) -> bool:
         start, end = self._ranges[shard]

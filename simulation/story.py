@@ -16,12 +16,13 @@ Mark: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A user record was put: the `number`-th of its key, from 0."""
+    """A user record was put: the `number`-th of its key, from 0. `millis`: when, by the service's clock."""
 
     shard: str
     mark: Mark
     key: str
     number: int
+    millis: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +101,11 @@ class StoreFailed:
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The lease store has a new lease."""
+    """The lease store has a new lease. `since_millis`: what LATEST means there, by the service's clock."""
 
     shard: str
     checkpoint: Checkpoint
+    since_millis: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import trio
 
 from efo.errors import LeaseLostError, LeaseStoreUnavailableError
 from efo.leases.store import LeaseStore
-from efo.model import TRIM_HORIZON, Checkpoint, Lease
+from efo.model import Checkpoint, Lease
 from simulation.story import ChildrenSaved, Created, Held, Line, Saved, StoreFailed
 
 T = TypeVar("T")
@@ -46,8 +46,9 @@ class Rows:
         self._rows[row.key] = row
         lines: list[Line] = []
         if before is None:
-            lines.append(Created(row.key, row.checkpoint))
-        if row.checkpoint != (TRIM_HORIZON if before is None else before.checkpoint):
+            since = None if row.latest_at is None else int(row.latest_at * 1000)
+            lines.append(Created(row.key, row.checkpoint, since))
+        if row.is_finished if before is None else row.checkpoint != before.checkpoint:
             lines.append(Saved(worker, row.key, row.checkpoint))
         if row.holder != (None if before is None else before.holder):
             lines.append(Held(worker, worker_id, row.key, row.holder))

@@ -11,7 +11,7 @@ from efo import events
 from efo.consumer import Consumer, ConsumerSettings, open_consumer
 from efo.errors import EfoError
 from efo.kinesis.client import Kinesis
-from efo.model import Checkpoint
+from efo.model import Checkpoint, Position
 from efo.reading import Read
 from simulation.gauges import leftovers
 from simulation.plan import Plan
@@ -152,6 +152,7 @@ class Worker:
         settings = ConsumerSettings(
             application="sim",
             worker_id=life.worker_id,
+            initial_position=Position.latest() if plan.at_latest else Position.trim_horizon(),
             failover_time=plan.failover_time,
             checkpoint_interval=plan.checkpoint_interval,
             shard_sync_interval=plan.shard_sync_interval,

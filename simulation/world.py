@@ -56,6 +56,7 @@ class World:
         self.checks = Checks(
             Promises(
                 owns_position=plan.reader == "sink",
+                at_latest=plan.at_latest,
                 stale_after=plan.checkpoint_interval + 2 * max(plan.nap, plan.slowness) + 1.0,
                 zombie_for=plan.failover_time,
                 may_set_aside=self._failures.may_set_aside,
