@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from math import inf
 from types import MappingProxyType
 from typing import Final
 
@@ -18,6 +19,7 @@ from efo.leases.store import LeaseStore
 from efo.model import Lease
 from efo.protocol.assignment import Plan, assign, look_interval
 from efo.protocol.expiry import Expiry
+from efo.protocol.throughput import SMOOTHING
 from efo.tasks import one_error
 
 __all__ = ["HeldLease", "LeaseKeeper"]
@@ -87,6 +89,7 @@ class LeaseKeeper:
         self._has_scanned = False
         self._is_outdated = False
         self._is_taking = True
+        self._balance_at = -inf
         self._woken = trio.Event()
 
     @property
@@ -168,11 +171,12 @@ class LeaseKeeper:
     async def _act(self, rows: Sequence[Lease], nursery: trio.Nursery) -> None:
         plan, due = self._plan(rows), self._handoffs.observe(rows, self._held)
         self._has_scanned = True
-        stolen = [] if self._graceful_handoff else plan.steal
+        wished = self._steals(plan)
+        stolen = () if self._graceful_handoff else wished
         moves: list[Callable[[], Awaitable[None]]] = [
             *(partial(self._take, lease, "take", nursery) for lease in (*due.handed, *plan.take)),
             *(partial(self._take, lease, "steal", nursery) for lease in (*due.overdue, *stolen)),
-            *(partial(self._handoffs.ask, lease) for lease in plan.steal if self._graceful_handoff),
+            *(partial(self._handoffs.ask, lease) for lease in wished if self._graceful_handoff),
         ]
         for start in range(0, len(moves), AT_ONCE):
             with one_error():
@@ -181,6 +185,16 @@ class LeaseKeeper:
                         some.start_soon(move)
             if self._is_outdated:
                 return
+
+    def _steals(self, plan: Plan) -> Sequence[Lease]:
+        """Return what to steal now. By throughput that has to be measured anew after every move, which takes time."""
+        now = trio.current_time()
+        if not self._by_throughput or not plan.steal:
+            return plan.steal
+        if now < self._balance_at:
+            return ()
+        self._balance_at = now + SMOOTHING
+        return plan.steal
 
     def _plan(self, rows: Sequence[Lease]) -> Plan:
         # Only at first: later, a lease of our name that is not in our hands is that of a second worker with our id,

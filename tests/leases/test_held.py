@@ -44,6 +44,17 @@ async def test_a_checkpoint_is_a_sign_of_life_that_spares_a_renewal(autojump_clo
     assert (row.checkpoint, row.counter) == (Checkpoint("49"), 51)
 
 
+async def test_a_checkpoint_can_be_prepared_and_is_a_sign_of_life_too(autojump_clock, team, ann, held):
+    for number in range(10):
+        await trio.sleep(2)
+        await held.prepare_checkpoint(Checkpoint(str(number)), b"state")
+    assert ann.store.times("renew") == []
+    row = (await team.rows())["s0"]
+    assert (row.pending_checkpoint, row.pending_checkpoint_state) == (Checkpoint("9"), b"state")
+    await held.checkpoint(Checkpoint("9"))
+    assert (await team.rows())["s0"].pending_checkpoint is None
+
+
 async def test_children_are_no_sign_of_life(autojump_clock, team, ann, held):
     for _ in range(9):
         await trio.sleep(2)

@@ -4,6 +4,7 @@ import random
 import sqlite3
 from collections import Counter
 from contextlib import closing
+from itertools import pairwise
 
 import pytest
 import trio
@@ -109,6 +110,25 @@ async def test_ten_workers_that_start_together_share_a_thousand_leases_within_fi
     workers = [team.start(f"w{number}") for number in range(10)]
     await settle(5 * look_interval(10, 10))
     assert [len(worker.keys) for worker in workers] == [100] * 10
+
+
+async def test_by_throughput_it_moves_leases_only_as_often_as_they_are_measured(autojump_clock, team):
+    """ann's leases bring ten times as much as bob's, by a measurement that never changes however many move."""
+    await team.create(12)
+    ann, bob = team.start("ann", by_throughput=True), team.start("bob", by_throughput=True)
+    await settle(1)
+
+    def bring(worker, bytes_per_second):
+        for held in worker.keeper.held.values():
+            held.received = lambda: int(bytes_per_second * trio.current_time())
+
+    for _ in range(120):
+        bring(ann, 1_000_000)
+        bring(bob, 100_000)
+        await settle(1)
+    asked = [at for at in bob.store.times("request_handoff") if at > 1]
+    assert asked
+    assert all(after - before in (0, pytest.approx(30, abs=0.6)) for before, after in pairwise(asked))
 
 
 async def test_without_graceful_hand_off_it_steals(autojump_clock, team):
