@@ -10,10 +10,11 @@ import argparse
 import json
 import time
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import trio
 
+from efo.errors import LeaseError
 from efo.leases.dynamodb import DynamoDbLeaseStore
 from efo.leases.keeper import LeaseKeeper
 from efo.model import MAX_HASH_KEY, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease
@@ -45,7 +46,7 @@ class Meter:
         self.units[model.name] += parsed.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0)
 
 
-async def measure(url: str, workers: int, leases: int, seconds: float) -> dict[str, float]:
+async def measure(url: str, workers: int, leases: int, seconds: float, look: float | None) -> dict[str, float]:
     table = f"cost-{time.time_ns()}"
     meter = Meter()
     async with AsyncExitStack() as stack:
@@ -54,7 +55,7 @@ async def measure(url: str, workers: int, leases: int, seconds: float) -> dict[s
             for _ in range(workers)
         ]
         await _create(stores[0], leases)
-        keepers = [LeaseKeeper(store, f"worker-{number}") for number, store in enumerate(stores)]
+        keepers = [LeaseKeeper(store, f"worker-{number}", scan_interval=look) for number, store in enumerate(stores)]
         async with trio.open_nursery() as nursery:
             for keeper in keepers:
                 nursery.start_soon(keeper.run)
@@ -93,7 +94,8 @@ async def _checkpoint_forever(keeper: LeaseKeeper) -> None:
         await trio.sleep(DEFAULTS.checkpoint_interval)
         number += 1
         for held in list(keeper.held.values()):
-            await held.checkpoint(Checkpoint(str(number)))
+            with suppress(LeaseError):  # it has just moved
+                await held.checkpoint(Checkpoint(str(number)))
 
 
 def of_kcl(failover: float = 10.0) -> dict[str, float]:
@@ -111,9 +113,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--leases", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--look", type=float, help="seconds between two looks at the table, see look_interval")
     options = parser.parse_args()
     with serve_dynamodb_local() as url, credentials():
-        measured = trio.run(measure, url, options.workers, options.leases, options.seconds)
+        measured = trio.run(measure, url, options.workers, options.leases, options.seconds, options.look)
     print(json.dumps({"efo": measured, "kcl_by_calculation": of_kcl()}))
 
 
