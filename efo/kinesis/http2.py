@@ -226,10 +226,11 @@ class Connection:
                 self._to_send = trio.Event()
 
     async def _ping(self) -> None:
-        sent = 0
+        sent, started = 0, trio.current_time()
         while True:
-            await trio.sleep(PING_INTERVAL)
-            if trio.current_time() - self._heard_at < PING_INTERVAL:
+            quiet_since = max(started, self._heard_at)
+            await trio.sleep_until(quiet_since + PING_INTERVAL)
+            if self._heard_at > quiet_since:
                 continue
             sent += 1
             before = self._heard_at
