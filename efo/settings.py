@@ -44,7 +44,7 @@ class ConsumerSettings:
     `handoff_timeout` and the fail-over time, it is taken by force. `max_leases`: this worker owns no more.
     `look_interval`: how often the table of leases is looked at, which is when a lease that was released or handed over
     is found; if not given a twentieth of the fail-over time, less often where workers are many. Where looks cost
-    (DynamoDB) it may be longer: leases of crashed workers are found in time all the same.
+    (DynamoDB) it may be longer; a crashed worker's leases are then taken up to so much after the fail-over time.
     `balance_by_throughput`: the workers share out what the shards bring, and not their number. `shard_sync_interval`:
     how often ListShards is asked for shards that nobody told us of. `lease_cleanup_after`: the lease of a finished
     shard that nothing depends on any more is deleted so long after this worker first saw it so; None: never.

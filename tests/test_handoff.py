@@ -223,3 +223,28 @@ async def test_after_a_crash_the_others_read_on_within_the_failover_time_and_a_s
                 assert max(await starts_after(seen, crashed, 3)) < 10 + 1
                 bob.stop()
             ann.stop()
+
+
+async def test_the_children_of_a_split_stay_with_the_reader_of_their_parent(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    store, handled = MemoryLeaseStore(), Handled()
+    async with FakeKinesis() as fake, trio.open_nursery() as nursery:
+        fake.create_stream(STREAM, shards=4)
+        async with (
+            open_consumer(fake.kinesis(STREAM), store, settings("ann")) as ann,
+            open_consumer(fake.kinesis(STREAM), store, settings("bob")) as bob,
+        ):
+            nursery.start_soon(ann.run, handled.by("ann"))
+            nursery.start_soon(bob.run, handled.by("bob"))
+            await settled(ann, 2)
+            await settled(bob, 2)
+            for reader in (ann, bob):
+                parent = reader.status().shards[0].shard_id
+                before = set(fake.open_shards(STREAM))
+                fake.split(STREAM, parent)
+                await trio.sleep(30)
+                children = set(fake.open_shards(STREAM)) - before
+                assert {handled.readers[child][0] for child in children} == set(handled.readers[parent][-1:])
+            ann.stop()
+            bob.stop()

@@ -20,8 +20,8 @@ DAMPING: Final = 0.1
 """Where throughput is the measure, loads that differ by less than this part of a share are left as they are: it is
 measured anew all the time."""
 LOOKS: Final = 100
-"""In one fail-over time all workers together look at the table about so often: ten times a second by default. Ten
-workers' looks then cost about a quarter of what the renewals of the same leases cost (DynamoDB's prices)."""
+"""In one fail-over time all workers together look at the table about so often: ten times a second by default. However
+many leases and workers there are, the looks then cost about a fifth of what the renewals cost (DynamoDB's prices)."""
 
 
 @dataclass(frozen=True, slots=True)
