@@ -11,6 +11,8 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from efo.errors import ConfigurationError
+from service.commands.run import _supervise
 from service.config_file import load
 from service.exits import Exit
 from service.probe import ask
@@ -158,6 +160,12 @@ async def test_one_that_does_not_stop_is_killed(start, monkeypatch):
     await running.until_ready()
     os.kill(os.getpid(), signal.SIGTERM)
     assert await running.end() is Exit.INTERNAL
+
+
+def test_lines_are_written_by_one_process_alone(settings, monkeypatch):
+    monkeypatch.setenv("EFO_RELAY__SINK", "jsonl")
+    with pytest.raises(ConfigurationError, match='sink = "jsonl" writes one file by one process'):
+        _supervise(load(None), None, 2)
 
 
 SUPERVISE = """

@@ -1,0 +1,78 @@
+"""`efo run` with its leases in a server: one that is not there, and one that goes and comes back."""
+
+from __future__ import annotations
+
+import socket
+from urllib.parse import urlsplit, urlunsplit
+
+import pytest
+
+from service.exits import Exit
+from tests.e2e.running import relayed, running
+from tests.servers.postgres import PASSWORD, serve_postgres
+from tests.servers.redis import serve_redis
+from tests.servers.wire import Wire
+
+pytestmark = pytest.mark.e2e
+
+SERVERS = {"postgres": serve_postgres, "redis": serve_redis}
+
+
+def moved(url: str, port: int) -> str:
+    """Return the URL with another port."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.replace(f":{parts.port}", f":{port}")))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [f"postgresql://efo:{PASSWORD}@127.0.0.1:1/efo", f"redis://:{PASSWORD}@127.0.0.1:1/0"],
+    ids=["postgres", "redis"],
+)
+async def test_a_server_that_is_not_there_is_told_and_exits_after_the_stated_time(files, url):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    leases = {
+        "STORE": "redis" if url.startswith("redis") else "postgres",
+        "URL": moved(url, port),
+        "START_SECONDS": "2",
+    }
+    async with running(files, **{f"EFO_LEASES__{name}": value for name, value in leases.items()}) as efo:
+        assert await efo.ended() == Exit.UNAVAILABLE
+    assert f"127.0.0.1:{port}" in efo.stderr
+    assert "tried for 2 s, see [leases] start_seconds" in " ".join(efo.stderr.split())
+    assert PASSWORD not in efo.stderr + str(efo.lines)
+
+
+@pytest.mark.parametrize("store", SERVERS)
+async def test_a_server_that_goes_stops_the_shards_and_they_go_on_when_it_is_back(
+    store, servers, fake, files, nursery, tmp_path
+):
+    url = servers.url(SERVERS[store])
+    wire = Wire("127.0.0.1", urlsplit(url).port)
+    nursery.start_soon(wire.run)
+    environment = {
+        "EFO_LEASES__STORE": store,
+        "EFO_LEASES__URL": moved(url, wire.port),
+        "EFO_LEASES__FAILOVER_SECONDS": "3",
+        "EFO_CONSUMER__APPLICATION": tmp_path.name.replace("[", "-").replace("]", ""),
+    }
+
+    def seen(event: str) -> set[str]:
+        return {line["shard_id"] for line in efo.lines if line["event"] == event}
+
+    async with running(files, **environment) as efo:
+        fake.put_many("orders", [(f"key-{number}", b"before") for number in range(100)])
+        await efo.until(lambda: relayed(files) == 100)
+        wire.cut()
+        fake.put_many("orders", [(f"key-{number}", b"during") for number in range(100)])
+        await efo.until(lambda: relayed(files) == 200)  # the leases are ours for as long as nobody else can take them
+        await efo.until(lambda: len(seen("lease_lost")) == len(seen("shard_stopped")) == 2)
+        fake.put_many("orders", [(f"key-{number}", b"later") for number in range(100)])
+        wire.mend()
+        await efo.until(lambda: relayed(files) == 300)
+        efo.process.terminate()
+        assert await efo.ended() == Exit.OK, efo.stderr
+    lost = [line["reason"] for line in efo.lines if line["event"] == "lease_lost"]
+    assert [reason for reason in lost if reason != "released"] == ["store", "store"]
+    assert PASSWORD not in efo.stderr + str(efo.lines)
