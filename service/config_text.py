@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def to_toml(tables: dict[str, dict[str, Any]]) -> str:
 
 
 def _table_text(name: str, table: dict[str, Any]) -> str:
-    lines = "".join(f"{key} = {_literal(value)}\n" for key, value in table.items() if not isinstance(value, dict))
+    lines = "".join(f"{_key(key)} = {_literal(value)}\n" for key, value in table.items() if not isinstance(value, dict))
     inner = (_table_text(f"{name}.{key}", value) for key, value in table.items() if isinstance(value, dict))
     return "\n".join([f"[{name}]\n{lines}", *inner])
 
@@ -80,9 +81,11 @@ def _setting(table: str, key: str, field: FieldInfo) -> Iterator[str]:
         yield f"{key} = {_literal(_plain(field.default))}"
 
 
-def _plain(value: object) -> str | int | float | bool:
+def _plain(value: object) -> str | int | float | bool | dict[str, str]:
     match value:
         case bool() | int() | float():
+            return value
+        case dict():
             return value
         case str() | Path() | SecretStr():
             return str(value)  # a SecretStr shows itself as asterisks
@@ -90,6 +93,11 @@ def _plain(value: object) -> str | int | float | bool:
             raise TypeError(f"a setting of type {type(value).__name__} has no TOML form yet")
 
 
+def _key(name: str) -> str:
+    """Return a TOML key; the options of others have dots in their names."""
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _literal(name)
+
+
 def _literal(value: object) -> str:
-    """Return a TOML literal: JSON's strings, numbers and booleans are TOML's."""
+    """Return a TOML literal: JSON's strings, numbers and booleans are TOML's, and so is its empty object."""
     return json.dumps(value, ensure_ascii=False)

@@ -17,8 +17,9 @@ from efo.errors import EfoError
 from efo.model import Record
 from service.relay.partition import open_partition
 from service.spark.java import find_java
-from service.spark.pipeline import PipelineSettings, run_in_session
+from service.spark.pipeline import run_in_session
 from service.spark.session import class_archive, spark_session
+from service.spark.settings import PipelineSettings
 
 _SAMPLE: Final = Record("1", 1.0, b"value", "key")
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from service.spark.java import Java, find_java
@@ -43,10 +44,18 @@ def class_archive(java: Java) -> Path:
 
 
 @contextmanager
-def spark_session(name: str, *, master: str = "local[2]", java_options: str | None = None) -> Iterator[SparkSession]:
+def spark_session(
+    name: str,
+    *,
+    master: str = "local[2]",
+    java_options: str | None = None,
+    jars: Sequence[Path] = (),
+    options: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[SparkSession]:
     """Run a session, and stop it and its Java in the end.
 
-    `name`: shown as the application's. `java_options`: instead of those for a quick start.
+    `name`: shown as the application's. `java_options`: instead of those for a quick start. `jars`: besides Spark's own.
+    `options`: more of its configuration, which wins.
     Raises JavaMissingError, before anything is started.
     """
     java = find_java()
@@ -54,12 +63,13 @@ def spark_session(name: str, *, master: str = "local[2]", java_options: str | No
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession  # noqa: PLC0415 - see class_archive
 
-    builder = SparkSession.builder.appName(name).master(master)
-    for key, value in LOCAL.items():
-        builder = builder.config(key, value)
     logging = Path(__file__).with_name("log4j2.properties")
-    options = f"{java_options or _quick_start(java)} -Dlog4j2.configurationFile={logging.as_uri()}"
-    builder = builder.config("spark.driver.extraJavaOptions", options)
+    driver = f"{java_options or _quick_start(java)} -Dlog4j2.configurationFile={logging.as_uri()}"
+    builder = SparkSession.builder.appName(name).master(master)
+    for key, value in {**LOCAL, "spark.driver.extraJavaOptions": driver, **options}.items():
+        builder = builder.config(key, value)
+    if jars:
+        builder = builder.config("spark.jars", ",".join(map(str, jars)))
     session = builder.getOrCreate()
     try:
         yield session

@@ -1,11 +1,15 @@
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from efo.model import Record
+from service.relay.catalog import read_catalog
 from service.relay.partition import open_partition
+from service.relay.segments import list_segments, read_segment
+from service.spark.pipeline import MORE_STARTS, NO_WORKER
 from service.spark.session import spark_session
 
 
@@ -14,6 +18,17 @@ def spark() -> Iterator:
     """The one session of the whole run: a start costs seconds."""
     with spark_session("efo tests") as session:
         yield session
+
+
+def patiently(work: Callable[[], Any]) -> Any:
+    """Do what takes Python workers of Spark; again, if one was too slow to start: the machine is busy then."""
+    for _ in range(MORE_STARTS):
+        try:
+            return work()
+        except Exception as error:
+            if NO_WORKER not in str(error):
+                raise
+    return work()
 
 
 class Log:
@@ -28,13 +43,34 @@ class Log:
         """Commit one segment of `count` records, the first of which arrived `at`, each `step` s later."""
         start = self._counts.get(shard, 0)
         self._counts[shard] = start + count
-        writer = open_partition(self.root, self.topic, self.topic, f"shardId-{shard:012}", time.time)
-        writer.append(
+        self._append(
+            shard,
             [
                 Record(str(10**20 + number), at + index * step, b"%d/%d" % (shard, number), f"key-{number % 10}")
                 for index, number in enumerate(range(start, start + count))
-            ]
+            ],
         )
+
+    def put(self, shard: int, values: list[bytes], *, at: float = 1_700_000_000, tags=()) -> None:
+        """Commit one segment of records with these values, whatever they are."""
+        start = self._counts.get(shard, 0)
+        self._counts[shard] = start + len(values)
+        self._append(shard, [Record(str(10**20 + start + n), at, v, "key", tags=tags) for n, v in enumerate(values)])
+
+    def repeat(self, shard: int, count: int) -> None:
+        """Commit the shard's last records again, as a relay does that is at least once."""
+        directory = self.root / self.topic / str(read_catalog(self.root, self.topic).partitions[f"shardId-{shard:012}"])
+        rows = [row for segment in list_segments(directory) for row in read_segment(segment)[0].to_pylist()]
+        again = []
+        for row in rows[-count:]:
+            headers = {header["key"]: header["value"].decode() for header in row["headers"]}
+            key, at = row["key"].decode(), row["timestamp"].timestamp()
+            again.append(Record(headers["kinesis.sequence"], at, row["value"], key))
+        self._append(shard, again)
+
+    def _append(self, shard: int, records: list[Record]) -> None:
+        writer = open_partition(self.root, self.topic, self.topic, f"shardId-{shard:012}", time.time)
+        writer.append(records)
         writer.close()
 
     @property

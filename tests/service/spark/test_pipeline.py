@@ -1,4 +1,5 @@
 import collections
+import contextlib
 import json
 import os
 import signal
@@ -11,9 +12,12 @@ import pytest
 
 from efo.errors import ConfigurationError
 from service.relay.errors import TopicNotFoundError
+from service.relay.readers import read_readers
 from service.relay.segments import list_segments
+from service.spark.decoding import Decoding
 from service.spark.errors import JavaMissingError, SparkError
-from service.spark.pipeline import PipelineSettings, run_in_session, run_pipeline
+from service.spark.pipeline import MORE_STARTS, _Running, run_in_session, run_pipeline
+from service.spark.settings import PipelineSettings
 
 START = 1_700_000_040  # the start of a minute
 
@@ -54,7 +58,7 @@ def test_records_land_once_with_their_kinesis_place(spark, log, run, landed, tmp
     assert landed() == log.values
     assert result.rows["records"] == result.rows["windows"] == 2000
     assert not result.stopped
-    batches = [(report["batch_id"], report["rows"]) for report in told if report["query"] == "records"]
+    batches = [(report["batch_id"], report["rows"]) for report in told if report.get("query") == "records"]
     assert batches == [(0, 1500), (1, 500)]
     row = spark.read.parquet(str(tmp_path / "out" / "records")).where("cast(value as string) = '1/17'").first()
     assert (row.shard_id, row.sequence_number, row.sub_sequence_number) == (
@@ -92,6 +96,114 @@ def test_windows_count_every_record_of_the_minutes_that_are_over(spark, log, run
     assert all(row.inside for row in rows)
 
 
+SCHEMA = "id bigint, name string"
+
+
+@pytest.mark.spark
+def test_json_is_decoded_and_bad_rows_are_put_in_quarantine(spark, log, run, tmp_path) -> None:
+    log.grow(0, 3, at=START)
+    log.put(0, [b'{"id": 1, "name": "one"}', b'{"id": "two"}', b'{"id": 3}'])
+    result, _ = run(decoding=Decoding("json", SCHEMA))
+    rows = spark.read.parquet(str(tmp_path / "out" / "records")).orderBy("offset").collect()
+    assert [(row.offset, row.data.id, row.data.name, row.shard_id) for row in rows] == [
+        (3, 1, "one", "shardId-000000000000"),
+        (5, 3, None, "shardId-000000000000"),
+    ]
+    bad = spark.read.parquet(str(tmp_path / "out" / "quarantine")).orderBy("offset").collect()
+    assert [(row.offset, row.reason) for row in bad] == [(at, "not JSON of the schema") for at in (0, 1, 2, 4)]
+    assert bytes(bad[3].value) == b'{"id": "two"}'
+    assert bad[0].headers[0].key == "kinesis.stream"
+    assert result.rows["quarantine"] == 6
+
+
+@pytest.mark.spark
+def test_what_an_at_least_once_relay_put_twice_lands_once(log, run, landed, spark, tmp_path) -> None:
+    log.grow(0, 20, at=START)
+    log.repeat(0, 5)
+    run(deduplicate_seconds=3600)
+    log.repeat(0, 8)
+    log.grow(0, 1, at=START + 600)
+    run(deduplicate_seconds=3600)
+    assert landed() == log.values
+    assert spark.read.parquet(str(tmp_path / "out" / "windows")).selectExpr("sum(records) n").first().n == 20
+
+
+@pytest.mark.spark
+def test_tags_that_come_twice_are_no_trouble(log, run, landed) -> None:
+    log.put(0, [b"tagged"], tags=(("colour", "red"), ("colour", "blue")))
+    run()
+    assert landed() == ["tagged"]
+
+
+@pytest.mark.spark
+def test_any_sink_of_spark_with_its_options(log, run, tmp_path) -> None:
+    log.grow(0, 3, at=START)
+    run(sink_format="json", sink_options={"compression": "gzip"})
+    assert list((tmp_path / "out" / "records").rglob("*.json.gz"))
+
+
+@pytest.mark.spark
+def test_tables_instead_of_files(spark, log, run, tmp_path) -> None:
+    log.grow(0, 3, at=START)
+    try:
+        run(table="orders")
+        assert spark.table("orders_records").count() == 3
+    finally:
+        for name in ("orders_records", "orders_windows"):
+            spark.sql(f"drop table if exists {name}")
+
+
+class FailedQuery:
+    """A query that has failed, with what Spark said."""
+
+    isActive = False  # noqa: N815 - PySpark's name
+    name = "records"
+
+    def __init__(self, said: str) -> None:
+        self._said = said
+
+    def exception(self) -> Exception:
+        return Exception(self._said)
+
+    def stop(self) -> None: ...
+
+
+def test_a_query_without_a_worker_is_started_again_but_not_for_ever(settings, monkeypatch) -> None:
+    started, told = [], []
+
+    def start(_frame, name, _settings):
+        started.append(name)
+        return FailedQuery("[...] Python worker failed to connect back.")
+
+    monkeypatch.setattr("service.spark.pipeline.start", start)
+    running = _Running({"records": None}, settings(), told.append, threading.Event())
+    running.start()
+    while running.are_active:
+        with contextlib.suppress(SparkError):
+            running.check()
+    with pytest.raises(SparkError, match="failed to connect back"):
+        running.raise_failure()
+    assert started == ["records"] * (1 + MORE_STARTS)
+    assert told == [{"started_again": "records", "because": "Python worker failed to connect back"}] * MORE_STARTS
+
+
+def test_any_other_failure_ends_the_run(settings, monkeypatch) -> None:
+    monkeypatch.setattr("service.spark.pipeline.start", lambda *_: FailedQuery("the disk is full"))
+    running = _Running({"records": None}, settings(), lambda _: None, threading.Event())
+    running.start()
+    assert not running.are_active
+    with pytest.raises(SparkError, match="the disk is full"):
+        running.check()
+
+
+@pytest.mark.spark
+def test_the_lag_is_told_and_the_log_knows_the_reader(log, run) -> None:
+    log.grow(0, 100, at=START)
+    _, told = run(max_records=40, reader="pipe")
+    assert [report["lag"] for report in told if report.get("query") == "records"] == [60, 20, 0]
+    assert [reader.name for reader in read_readers(log.root, log.topic)] == ["pipe-records", "pipe-windows"]
+
+
 @pytest.mark.spark
 def test_records_that_come_too_late_for_their_window_are_told(log, run, landed) -> None:
     log.grow(0, 1, at=START + 1000)
@@ -99,7 +211,7 @@ def test_records_that_come_too_late_for_their_window_are_told(log, run, landed) 
     log.grow(1, 3, at=START)
     result, told = run()
     assert result.late_rows > 0
-    assert sum(report["late_rows"] for report in told) == result.late_rows
+    assert sum(report.get("late_rows", 0) for report in told) == result.late_rows
     assert landed() == log.values
 
 
@@ -122,9 +234,9 @@ def test_a_running_pipeline_waits_for_its_topic_follows_it_and_stops_when_told(s
         told.append(report)
         if "waiting_for" in report:
             log.grow(0, 10)
-        elif report["query"] == "records" and report["rows_total"] == 10 and report["rows"]:
+        elif report.get("query") == "records" and report["rows_total"] == 10 and report["rows"]:
             log.grow(1, 10)
-        elif report["query"] == "records" and report["rows_total"] == 20:
+        elif report.get("query") == "records" and report["rows_total"] == 20:
             stop.set()
 
     result = run_in_session(
@@ -162,12 +274,13 @@ def test_a_topic_that_is_not_there_now(settings) -> None:
 KILLED = """
 import sys
 from pathlib import Path
-from service.spark.pipeline import PipelineSettings, run_pipeline
+from service.spark.pipeline import run_pipeline
+from service.spark.settings import PipelineSettings
 log, output, state = map(Path, sys.argv[1:])
 settings = PipelineSettings(
     log=log, topic="orders", output=output, checkpoint=state, max_records=500, available_now=True
 )
-run_pipeline(settings, on_progress=lambda report: print(report["query"], report["rows"], flush=True))
+run_pipeline(settings, on_progress=lambda report: print(report.get("query"), report.get("rows"), flush=True))
 """
 
 

@@ -8,6 +8,7 @@ from service.relay.readers import read_readers
 from service.relay.segments import list_segments
 from service.relay.upkeep import Upkeep
 from service.relay.upkeep_plan import FAN_IN, RetentionRules
+from tests.service.spark.conftest import patiently
 
 pytestmark = pytest.mark.spark
 
@@ -22,7 +23,8 @@ KAFKA = (
 def read(spark, log):
     def read(**options: str):
         reader = spark.read.format("efo").options(subscribe=log.topic, **options)
-        return sorted(bytes(row.value).decode() for row in reader.load(str(log.root)).select("value").collect())
+        rows = patiently(lambda: reader.load(str(log.root)).select("value").collect())
+        return sorted(bytes(row.value).decode() for row in rows)
 
     return read
 
@@ -32,17 +34,25 @@ def drain(spark, log, tmp_path):
     """One AvailableNow run of a query to Parquet; returns what it has landed so far and its progress."""
 
     def drain(**options: str):
-        frame = spark.readStream.format("efo").options(subscribe=log.topic, **options).load(str(log.root))
-        query = (
-            frame.selectExpr("cast(value as string) value", "partition", "offset")
-            .writeStream.format("parquet")
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .trigger(availableNow=True)
-            .start(str(tmp_path / "out"))
-        )
-        query.awaitTermination()
+        progress = []
+
+        def run() -> None:
+            frame = spark.readStream.format("efo").options(subscribe=log.topic, **options).load(str(log.root))
+            query = (
+                frame.selectExpr("cast(value as string) value", "partition", "offset")
+                .writeStream.format("parquet")
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .trigger(availableNow=True)
+                .start(str(tmp_path / "out"))
+            )
+            try:
+                query.awaitTermination()
+            finally:
+                progress.extend(query.recentProgress)
+
+        patiently(run)
         landed = spark.read.parquet(str(tmp_path / "out")).select("value").collect()
-        return sorted(row.value for row in landed), query.recentProgress
+        return sorted(row.value for row in landed), progress
 
     return drain
 
@@ -213,7 +223,7 @@ def test_topics_by_pattern_and_partitions_by_assignment(spark, log) -> None:
     other.grow(0, 5)
 
     def count(**options: str) -> int:
-        return spark.read.format("efo").options(**options).load(str(log.root)).count()
+        return patiently(lambda: spark.read.format("efo").options(**options).load(str(log.root)).count())
 
     assert count(subscribePattern="orders-.*") == 5
     assert count(subscribePattern="orders.*") == 12

@@ -1,0 +1,100 @@
+"""What a value is: bytes as they are, JSON of a schema, or Avro of a schema. What is not so, and why."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from efo.errors import ConfigurationError
+from service.spark.errors import SparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+Format = Literal["raw", "json", "avro"]
+DATA: Final = "data"
+"""The column of the decoded value."""
+REASON: Final = "reason"
+"""The column that says why a value could not be decoded; null where it could."""
+_CORRUPT: Final = "_efo_corrupt"
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How values are decoded. `schema`: DDL for JSON, such as "id bigint, name string"; Avro's own JSON for Avro."""
+
+    format: Format = "raw"
+    schema: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.format == "raw") != (self.schema is None):
+            needs = "has no" if self.format == "raw" else "needs a"
+            raise ConfigurationError(f"[pipeline] decode = {self.format!r} {needs} schema")
+        if self.format == "avro":
+            try:
+                json.loads(self.schema or "")
+            except ValueError as error:
+                raise ConfigurationError(f"[pipeline] schema is not an Avro schema in JSON: {error}") from error
+
+
+def decode(frame: DataFrame, decoding: Decoding) -> DataFrame:
+    """Add the columns DATA and REASON; nothing for raw values. Raises ConfigurationError for a schema that is none."""
+    match decoding.format:
+        case "json":
+            return _json(frame, decoding.schema or "")
+        case "avro":
+            return _avro(frame, decoding.schema or "")
+        case _:
+            return frame
+
+
+def _json(frame: DataFrame, schema: str) -> DataFrame:
+    from pyspark.errors import ParseException  # noqa: PLC0415 - pyspark is slow to import and not always there
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's custom; the same
+    from pyspark.sql.types import StructType  # noqa: PLC0415 - the same
+
+    try:
+        wanted = StructType.fromDDL(schema)
+    except ParseException as error:
+        first = str(error).strip().partition("\n")[0]
+        raise ConfigurationError(f"[pipeline] schema {schema!r} is not one of Spark's: {first}") from error
+    if not isinstance(wanted, StructType):
+        raise ConfigurationError(f"[pipeline] schema {schema!r} has no names: write it as 'id bigint, name string'")
+    text = F.col("value").cast("string")
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    parsed = F.from_json(text, StructType([*wanted.fields]).add(_CORRUPT, "string"), options)
+    frame = frame.withColumn("_efo_parsed", parsed)
+    # A value that is no text, no JSON or another JSON than an object is told as corrupt or as null.
+    reason = (
+        F.when(~F.is_valid_utf8(text), "not UTF-8")
+        .when(F.col("_efo_parsed").isNull() | F.col(f"_efo_parsed.{_CORRUPT}").isNotNull(), "not JSON of the schema")
+    )  # fmt: skip
+    data: Column = F.struct(*(F.col(f"_efo_parsed.`{name}`") for name in wanted.names))
+    return frame.withColumn(REASON, reason).withColumn(DATA, data).drop("_efo_parsed")
+
+
+def _avro(frame: DataFrame, schema: str) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as above
+    from pyspark.sql.avro.functions import from_avro  # noqa: PLC0415 - the same
+
+    try:
+        data = from_avro(F.col("value"), schema, {"mode": "PERMISSIVE"})
+    except TypeError as error:  # how PySpark says that the JVM does not have it
+        raise SparkError(
+            "decode = 'avro' needs Spark's Avro module: put org.apache.spark:spark-avro_2.13, of Spark's own version,"
+            " into [pipeline] jars, or name it in spark.jars.packages of [pipeline.spark_options]"
+        ) from error
+    reason = F.when(F.col(DATA).isNull(), "not Avro of the schema")
+    return frame.withColumn(DATA, data).withColumn(REASON, reason)
+
+
+def good(frame: DataFrame, decoding: Decoding) -> DataFrame:
+    """Return the rows whose values could be decoded."""
+    return frame if decoding.format == "raw" else frame.where(f"{REASON} is null").drop(REASON)
+
+
+def bad(frame: DataFrame, columns: list[str]) -> DataFrame:
+    """Return the others, with their reasons."""
+    wanted: list[Any] = [*columns, REASON]
+    return frame.where(f"{REASON} is not null").select(*wanted)

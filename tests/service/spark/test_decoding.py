@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from efo.errors import ConfigurationError
+from service.spark.decoding import Decoding, bad, decode, good
+
+SCHEMA = "id bigint, name string"
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ({"format": "json"}, "needs a schema"),
+        ({"format": "avro"}, "needs a schema"),
+        ({"format": "raw", "schema": SCHEMA}, "has no schema"),
+        ({"format": "avro", "schema": SCHEMA}, "not an Avro schema in JSON"),
+    ],
+)
+def test_settings_that_make_no_sense(made, said) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Decoding(**made)
+
+
+@pytest.fixture
+def frame(spark):
+    def frame(*values: bytes | None):
+        return spark.createDataFrame(list(enumerate(values)), "number int, value binary")
+
+    return frame
+
+
+@pytest.mark.spark
+def test_raw_values_are_left_as_they_are(frame) -> None:
+    values = frame(b"\xff", None)
+    assert good(decode(values, Decoding()), Decoding()).columns == ["number", "value"]
+
+
+@pytest.mark.spark
+def test_json_is_decoded_and_what_is_none_says_why(frame) -> None:
+    decoding = Decoding("json", SCHEMA)
+    values = frame(
+        b'{"id": 7, "name": "caf\xc3\xa9"}',
+        b'{"id": 8}',
+        b'{"id": "eight"}',
+        b"not json",
+        b"",
+        b'{"id": 9, "name": "\xff"}',
+        b"[1, 2]",
+        None,
+        b'{"id": 10, "other": true}',
+    )
+    decoded = decode(values, decoding)
+    rows = good(decoded, decoding).orderBy("number").collect()
+    assert [(row.number, row.data.id, row.data.name) for row in rows] == [(0, 7, "café"), (1, 8, None), (8, 10, None)]
+    reasons = {row.number: row.reason for row in bad(decoded, ["number", "value"]).collect()}
+    assert set(reasons) == {2, 3, 4, 5, 6, 7}
+    assert reasons[5] == "not UTF-8"
+    assert reasons[3] == "not JSON of the schema"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("schema", ["id nothing", "id bigint,", "bigint"])
+def test_a_schema_that_is_none_is_said(frame, schema) -> None:
+    with pytest.raises(ConfigurationError, match="schema"):
+        decode(frame(b"{}"), Decoding("json", schema))
