@@ -16,8 +16,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, FilePath, SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from efo.errors import ConfigurationError
+from efo.kinesis.http2 import STREAM_WINDOW
 from efo.model import Position
 from efo.names import parse_stream
+from efo.protocol.aggregation import AggregateMode
 from service.config_dynamodb import DynamoDbSettings
 from service.config_kafka import KafkaSettings
 from service.config_section import Count, Name, Seconds, Section
@@ -105,6 +107,22 @@ class ConsumerSettings(Section):
     )
     subscribes_per_second: Seconds = Field(20.0, description="SubscribeToShard calls of this worker, at most (R6).")
     checkpoint_seconds: Seconds = Field(5.0, description="How often progress is saved to the lease store.")
+    shard_sync_seconds: Seconds = Field(60.0, description="How often ListShards is asked for shards nobody told us of.")
+    stream_window: int = Field(
+        STREAM_WINDOW, ge=65_535, description="Bytes that may wait for the sink, per shard: the HTTP/2 window (R9)."
+    )
+    give_up_seconds: Seconds = Field(
+        60.0, description="A subscription that the sink takes nothing of for so long is given up until it does (R9)."
+    )
+    park_faults: bool = Field(
+        default=False,
+        description="What is refused for good for one shard (KMS, access denied) stops it alone, not all (R11),",
+    )
+    shard_cooldown_seconds: Seconds = Field(60.0, description="and this worker then leaves it alone for so long.")
+    aggregates: AggregateMode = Field(
+        AggregateMode.FILTER,
+        description="Aggregated records of other shards: filter them out, drop the aggregate as KCL does, keep them.",
+    )
 
     @property
     def consumer_name(self) -> str:

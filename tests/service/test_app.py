@@ -19,6 +19,7 @@ from efo.events import ConsumerReady, EventReceived, LeasesCounted, ShardStarted
 from efo.kinesis.client import Kinesis
 from efo.leases.memory import MemoryLeaseStore
 from efo.model import TRIM_HORIZON, Batch, Checkpoint, Record
+from efo.protocol.aggregation import AggregateMode
 from service.app import Parts, run
 from service.config import Settings
 from service.errors import DrainDeadlineError, UnavailableError
@@ -221,10 +222,20 @@ async def test_status_and_metrics(world, measured):
     assert {"efo_lease_count", "efo_worker_count", "process_cpu_seconds", "target_info"} <= families
 
 
+CONSUMER = {
+    "shard_sync_seconds": 31,
+    "stream_window": 70_000,
+    "give_up_seconds": 32,
+    "park_faults": True,
+    "shard_cooldown_seconds": 33,
+    "aggregates": "keep",
+}
+
+
 async def test_settings_reach_the_consumer(world, measured):
     settings = Settings(
         kinesis={"stream": "orders"},
-        consumer={"application": "app", "initial_position": "latest", "checkpoint_seconds": 2},
+        consumer={"application": "app", "initial_position": "latest", "checkpoint_seconds": 2, **CONSUMER},
         leases={"worker_id": "w-1", "failover_seconds": 7, "look_seconds": 3, **LEASES},
         service={"port": 0},
     )
@@ -237,6 +248,12 @@ async def test_settings_reach_the_consumer(world, measured):
         worker_id="w-1",
         initial_position=settings.consumer.position,
         checkpoint_interval=2,
+        shard_sync_interval=31,
+        stream_window=70_000,
+        give_up_after=32,
+        park_faults=True,
+        shard_cooldown=33,
+        aggregates=AggregateMode.KEEP,
         failover_time=7,
         look_interval=3,
         graceful_handoff=False,
