@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench-core bench-fake fuzz scenarios witnesses kcl-interop kafka-e2e kafka-install foreign foreign-install dynamodb-local ministack conformance lint format lock clean
+.PHONY: help demo test sim bench-core bench-fake fuzz scenarios witnesses kcl-interop kafka-e2e kafka-install foreign foreign-install dynamodb-local ministack conformance failover lint format lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -90,6 +90,9 @@ kcl-interop: $(READY) $(DYNAMODB_LOCAL)/.ready ## Let KCL and efo share an appli
 
 conformance: $(READY) ## Show what each lease store does with the one suite (ARGS="--store redis")
 	@$(BIN)/python -m tools.conformance $(ARGS)
+
+failover: $(READY) ## Measure how soon leases are taken over after a stop and a crash; some 5 minutes (ARGS="--store redis")
+	@$(BIN)/python -m benchmarks.failover $(ARGS)
 
 lint: $(READY) ## Check style, formatting, types, the rooms' imports and the declared dependencies
 	$(BIN)/ruff check
