@@ -1,4 +1,5 @@
-# The service: `efo run`. Spark's side (`efo pipeline`) runs where Spark and Java are, not in this image.
+# The service, `efo run`, with every sink and lease store. Spark's side (`efo pipeline`) runs where Spark and Java are,
+# not in this image.
 #
 #   docker build -t efo .
 #   docker run -e EFO_CONFIG=/etc/efo/efo.toml -v ./config:/etc/efo:ro -v efo:/var/lib/efo -p 8080:8080 efo

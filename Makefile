@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench-core bench-fake fuzz scenarios witnesses kcl-interop kafka-e2e kafka-install foreign foreign-install dynamodb-local ministack conformance failover lint format lock clean
+.PHONY: help demo test sim bench-core bench-fake bench-relay log-e2e fuzz scenarios witnesses kcl-interop kafka-e2e kafka-install foreign foreign-install dynamodb-local ministack conformance failover lint format lock clean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -114,7 +114,8 @@ lock: $(UV) ## Renew requirements/*.txt from pyproject.toml (ARGS=--upgrade for 
 	$(COMPILE) requirements/build.in -o requirements/build.txt
 	$(COMPILE) pyproject.toml --extra service --extra spark --extra kafka --extra postgres --extra redis \
 		--extra testing --extra dev -o requirements/dev.txt
-	$(COMPILE) pyproject.toml --extra service -c requirements/dev.txt -o requirements/service.txt
+	$(COMPILE) pyproject.toml --extra service --extra kafka --extra postgres --extra redis -c requirements/dev.txt \
+		-o requirements/service.txt
 	$(COMPILE) requirements/witnesses.in -o requirements/witnesses.txt
 	$(COMPILE) pyproject.toml requirements/fuzz.in -c requirements/dev.txt -o requirements/fuzz.txt
 	$(COMPILE) requirements/ministack.in -o requirements/ministack.txt
