@@ -55,7 +55,7 @@ _WRITE: Final = """
 
 _MEANINGS: Final[tuple[tuple[type[Exception], type[LeaseError], str], ...]] = (
     (AuthenticationError, LeaseStoreUnavailableError, "Check user and password"),
-    (NoPermissionError, LeaseStoreUnavailableError, "The user needs HGET, HGETALL, HDEL, HSET, HSETNX, EVALSHA, EVAL"),
+    (NoPermissionError, LeaseStoreUnavailableError, "The user's rights: see docs/leases.md"),
     (ReadOnlyError, LeaseStoreUnavailableError, "This server is a read-only replica: name the primary"),
     (OutOfMemoryError, LeaseStoreUnavailableError, "Give it more memory"),
     (MovedError, LeaseStoreUnavailableError, "This server is one of a cluster: name the one that has the key"),

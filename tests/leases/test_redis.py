@@ -164,10 +164,25 @@ async def test_a_user_without_a_right_is_told_which(open_store, client, url, app
     client.acl_setuser(user, enabled=True, passwords=[f"+{PASSWORD}"], keys=["*"], commands=["+hget", "+hgetall"])
     try:
         async with open_store(url.replace("://:", f"://{user}:")) as store:
-            with pytest.raises(LeaseStoreUnavailableError, match="EVALSHA"):
+            with pytest.raises(LeaseStoreUnavailableError, match="no permissions"):
                 await store.create(Lease("s", LATEST))
             client.acl_setuser(user, enabled=True, passwords=[f"+{PASSWORD}"], keys=["*"], commands=["+@all"])
             assert await store.create(Lease("s", LATEST))
+    finally:
+        client.acl_deluser(user)
+
+
+async def test_the_rights_that_are_documented_are_enough(open_store, client, url, application):
+    user = f"user-{application}"
+    rights = ["+hget", "+hgetall", "+hdel", "+hset", "+hsetnx", "+evalsha", "+script|load"]
+    client.acl_setuser(user, enabled=True, passwords=[f"+{PASSWORD}"], keys=["efo:leases:*"], commands=rights)
+    client.script_flush()
+    try:
+        async with open_store(url.replace("://:", f"://{user}:")) as store:
+            assert await store.create(Lease("s", LATEST))
+            assert (await store.take(Lease("s", LATEST), "ann")).counter == 1
+            await store.delete("s")
+            assert await store.list() == []
     finally:
         client.acl_deluser(user)
 
