@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _TAKE_SIZE: Final = 64 * 1024
 """Bytes that a reader takes at most at once: so much it holds beyond its window."""
+_SMALL: Final = 1024
+"""Pieces shorter than this are joined as they come: a byte by itself takes fifty times as much memory."""
 
 
 class ResponseStream:
@@ -112,7 +114,9 @@ class ResponseStream:
         """Take data; its padding counts against the window too (RFC 9113, section 6.9.1)."""
         if padding:
             self._open_window(padding)
-        if data:
+        if data and self._chunks and len(self._chunks[-1]) < _SMALL:
+            self._chunks[-1] += data
+        elif data:
             self._chunks.append(data)
         self._changed.set()
 

@@ -216,6 +216,20 @@ class TestWindows:
         assert got > 10 * WINDOW
         assert [answer.buffered for answer in slow] == [60_000] * 4
 
+    async def test_data_in_tiny_frames_is_held_in_few_pieces(self, make_connection, autojump_clock):
+        connection, peer = await make_connection(stream_window=50_000, connection_window=WINDOW)
+        answer = await opened(connection, peer)
+        data = bytes(n % 251 for n in range(20_000))
+        frames = [hyperframe.frame.DataFrame(answer.stream_id, data[at : at + 2]) for at in range(0, 20_000, 2)]
+        peer.send_raw(b"".join(frame.serialize() for frame in frames))
+        await trio.testing.wait_all_tasks_blocked()
+        assert answer.buffered == 20_000
+        assert len(answer._chunks) <= 20
+        got = b""
+        while len(got) < len(data):
+            got += await answer.receive()
+        assert got == data
+
     async def test_padding_is_credited_too(self, make_connection, autojump_clock):
         connection, peer = await make_connection(stream_window=20_000, connection_window=WINDOW)
         answer = await opened(connection, peer)
