@@ -22,7 +22,7 @@ EARLY: Final = Timing(renew_from=6.0, renew_to=8.0)
 PATIENCE: Final = 90.0
 """Seconds to wait for what ought to come soon: a server may be slow, and so may this machine."""
 STREAM_WINDOW: Final = 16 * 1024 * 1024
-"""Bytes. Wider than usual: kinesis-mock never sends more than the first window of a subscription (docs/foreign.md)."""
+"""Bytes. Wider than usual: kinesis-mock never sends more on a connection than one window (docs/foreign.md)."""
 LONG_LIFE: Final = 230.0
 """Seconds. A subscription that lived so long was renewed at the usual age, or ended at its natural end."""
 

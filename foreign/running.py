@@ -25,8 +25,8 @@ Say = Callable[[str], None]
 """Tells what is going on."""
 
 HOST: Final = "127.0.0.1"
-_PORTS: Final = range(20_000, 30_000)
-"""Below those that the system gives to outgoing connections, which come and go meanwhile."""
+_ports: Final = iter(random.sample(range(20_000, 30_000), 10_000))
+"""Below those that the system gives to outgoing connections, which come and go meanwhile. Each is tried once."""
 _READY_WITHIN: Final = 120.0
 _POLL: Final = 0.25
 _GOODBYE: Final = 10.0
@@ -159,7 +159,7 @@ def _place(directory: Path) -> Place:
 
 def _free_ports() -> tuple[int, int]:
     free: list[int] = []
-    for port in random.sample(_PORTS, len(_PORTS)):
+    for port in _ports:
         with socket.socket() as sock:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
@@ -169,7 +169,7 @@ def _free_ports() -> tuple[int, int]:
         free.append(port)
         if len(free) == 2:  # noqa: PLR2004 - as many as a place has
             return free[0], free[1]
-    raise ServerError(f"no two ports of {_PORTS.start} to {_PORTS.stop - 1} are free on {HOST}")
+    raise ServerError(f"no two ports from 20000 to 29999 are free on {HOST}")
 
 
 def _environment(directory: Path) -> dict[str, str]:

@@ -14,7 +14,7 @@ from foreign.stream import CREDENTIALS
 from foreign.trial import SHORT, Report, attempt
 
 QUICK = ("kinesis-mock", "ministack")
-RECORDS = 400
+RECORDS = 200
 
 pytestmark = pytest.mark.foreign
 
