@@ -1,10 +1,11 @@
-"""`python -m witnesses.interop`: play the story and print, last, one line of JSON with its figures.
+"""Let KCL and efo share an application: play the story and print, last, one line of JSON with its figures.
 
 Exit status: 0 if nothing was lost or out of order and leases moved both ways, 1 if not, 69 if something is missing.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -20,20 +21,23 @@ from witnesses.interop.story import play
 from witnesses.interop.workers import KCL_CLIENT
 
 UNAVAILABLE: Final = 69
-USAGE: Final = 64
 
 
 def main() -> int:
     """Run the command."""
-    if sys.argv[1:]:
-        is_help = sys.argv[1] in {"-h", "--help"}
-        print(f"{__doc__}\nExample: make kcl-interop", file=sys.stdout if is_help else sys.stderr)
-        return 0 if is_help else USAGE
+    parser = argparse.ArgumentParser(
+        prog="make kcl-interop",
+        description=__doc__,
+        epilog='example: make kcl-interop ARGS="--efo-makes-table"',
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--efo-makes-table", action="store_true", help="efo makes the lease table, by default KCL does")
+    options = parser.parse_args()
     if missing := KCL_CLIENT.missing():
         print(f"KCL's worker cannot be built: {missing}", file=sys.stderr)
         return UNAVAILABLE
     try:
-        verdict = trio.run(play, partial(_say, time.monotonic()))
+        verdict = trio.run(partial(play, partial(_say, time.monotonic()), efo_makes_table=options.efo_makes_table))
     except NotInstalledError as error:
         print(error, file=sys.stderr)
         return UNAVAILABLE

@@ -37,8 +37,11 @@ Say = Callable[[str], None]
 Start = Callable[[str, dict[str, str]], Awaitable[Worker]]
 
 
-async def play(say: Say) -> Verdict:
-    """Play the story. Raises WitnessError, and NotInstalledError where DynamoDB Local is not there."""
+async def play(say: Say, *, efo_makes_table: bool = False) -> Verdict:
+    """Play the story. Raises WitnessError, and NotInstalledError where DynamoDB Local is not there.
+
+    `efo_makes_table`: and not KCL, which starts first in any case.
+    """
     say("building KCL's worker")
     await build(KCL_CLIENT)
     serving = serve_dynamodb_local()
@@ -49,6 +52,9 @@ async def play(say: Say) -> Verdict:
             fake.create_stream(STREAM, SHARDS)
             with credentials():
                 store = DynamoDbLeaseStore(APPLICATION, endpoint_url=dynamodb, timeout=30.0)
+                if efo_makes_table:
+                    async with store:
+                        say("efo has made the table")
                 return await Story(fake, environment(STREAM, address, dynamodb), say).play(store)
     finally:
         with trio.CancelScope(shield=True):
@@ -84,7 +90,7 @@ class Story:
         return judge(heard, self._fake.records(STREAM), self._moves)
 
     async def _acts(self, store: DynamoDbLeaseStore, nursery: trio.Nursery) -> None:
-        self._say("KCL starts, and makes the table (some two minutes)")
+        self._say("KCL starts (some two minutes)")
         kcl = await self._start(Worker.start_kcl, "kcl-1", nursery)
         await self._until("KCL subscribes to every shard", self._all_are_read)
         async with self._watching(store, nursery):
