@@ -144,7 +144,7 @@ class Checkpoints:
                             continue
                         offset = message.offset() or 0
                         if error is None:
-                            self._found[message.key() or b""] = message.value() or b""
+                            self._keep(message.key() or b"", message.value())
                             offset += 1
                         self._next[number] = max(self._next[number], offset)
                     if monotonic() > deadline:
@@ -154,3 +154,10 @@ class Checkpoints:
                         )
             finally:
                 self._consumer.unassign()
+
+    def _keep(self, key: bytes, value: bytes | None) -> None:
+        """Keep a value; none (a tombstone) is how an operator makes a shard start anew."""
+        if value is None:
+            self._found.pop(key, None)
+        else:
+            self._found[key] = value

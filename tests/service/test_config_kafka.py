@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +75,12 @@ def test_a_secret_of_the_environment_is_masked(load_text, monkeypatch):
     tables = resolved(settings)
     assert tables["relay"]["kafka"]["sasl_username"] == "me"
     assert "hunter2" not in json.dumps(tables) + to_toml(tables) + repr(settings)
+
+
+def test_the_example_is_as_it_should_be():
+    settings = load(Path(__file__).parents[2] / "config" / "efo.kafka.toml")
+    assert (settings.relay.sink, settings.topic, settings.pipeline.source) == ("kafka", "kinesis.orders", "kafka")
+    assert settings.relay.commit_seconds == 0.2
 
 
 def test_what_is_printed_can_be_loaded_again(load_text):

@@ -310,6 +310,17 @@ async def test_a_position_of_something_else_is_never_guessed_at(kafka, broker, n
     assert expected in str(caught.value)
 
 
+async def test_a_tombstone_makes_a_shard_start_anew(kafka, broker, name, make_batch):
+    own = {"checkpoint_topic": f"{name}-positions", "checkpoint_partitions": 1}
+    async with kafka(**own) as sink:
+        await put(sink, make_batch(3))
+        operator = Producer({"bootstrap.servers": broker})
+        operator.produce(own["checkpoint_topic"], None, f"{name}/orders/{SHARD}")
+        operator.flush()
+        async with sink.open("orders", SHARD) as shard:
+            assert shard.position is None
+
+
 async def test_no_broker_at_the_start_is_told_after_the_stated_time():
     servers = f"127.0.0.1:{free_port()}"
     settings = KafkaSettings(bootstrap_servers=servers, connect_seconds=0.5)
