@@ -18,12 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+import msgspec
 import trio
 
 from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.leases.columns import NAMES, Columns
 from efo.leases.rows import Change, RowStore
 from efo.leases.sqlite_schema import prepare
-from efo.model import Checkpoint, HashKeyRange, Lease
+from efo.model import Lease
 
 _T = TypeVar("_T")
 _Value = str | int | float | bytes | None
@@ -31,30 +33,14 @@ _Value = str | int | float | bytes | None
 BUSY_TIMEOUT: Final = 2.0
 """Seconds that a write waits for another process' write. A transaction here takes milliseconds."""
 
-_COLUMNS: Final = (
-    "lease_key",
-    "lease_owner",
-    "lease_counter",
-    "owner_switches_since_checkpoint",
-    "checkpoint",
-    "checkpoint_sub_sequence_number",
-    "parent_shard_ids",
-    "child_shard_ids",
-    "starting_hash_key",
-    "ending_hash_key",
-    "latest_at",
-    "checkpoint_owner",
-    "pending_checkpoint",
-    "pending_checkpoint_sub_sequence_number",
-    "pending_checkpoint_state",
-    "throughput_kbps",
-)
-_NAMES: Final = ", ".join(_COLUMNS)
+_LISTS: Final = ("parent_shard_ids", "child_shard_ids")
+"""Columns whose value is a JSON array."""
+_NAMES: Final = ", ".join(NAMES)
 _LIST: Final = f"SELECT {_NAMES} FROM lease WHERE application = ? AND stream = ?"  # noqa: S608 - constants
 _GET: Final = _LIST + " AND lease_key = ?"
-_CREATE: Final = f"INSERT OR IGNORE INTO lease (application, stream, {_NAMES}) VALUES (?, ?{', ?' * len(_COLUMNS)})"  # noqa: S608 - constants
+_CREATE: Final = f"INSERT OR IGNORE INTO lease (application, stream, {_NAMES}) VALUES (?, ?{', ?' * len(NAMES)})"  # noqa: S608 - constants
 _WRITE: Final = (
-    f"UPDATE lease SET {', '.join(f'{name} = ?' for name in _COLUMNS)} "  # noqa: S608 - constants
+    f"UPDATE lease SET {', '.join(f'{name} = ?' for name in NAMES)} "  # noqa: S608 - constants
     "WHERE application = ? AND stream = ? AND lease_key = ?"
 )
 _DELETE: Final = "DELETE FROM lease WHERE application = ? AND stream = ? AND lease_key = ?"
@@ -173,25 +159,9 @@ class SqliteLeaseStore(RowStore):
             ) from error
 
     def _lease_of(self, row: tuple[Any, ...]) -> Lease:
-        value = dict(zip(_COLUMNS, row, strict=True))
-        start, end, pending = value["starting_hash_key"], value["ending_hash_key"], value["pending_checkpoint"]
-        pending_sub = value["pending_checkpoint_sub_sequence_number"] or 0
+        value = dict(zip(NAMES, row, strict=True))
         try:
-            return Lease(
-                value["lease_key"],
-                Checkpoint(value["checkpoint"], value["checkpoint_sub_sequence_number"]),
-                owner=value["lease_owner"],
-                counter=value["lease_counter"],
-                owner_switches=value["owner_switches_since_checkpoint"],
-                parents=tuple(json.loads(value["parent_shard_ids"])),
-                children=tuple(json.loads(value["child_shard_ids"])),
-                hash_key_range=None if start is None or end is None else HashKeyRange(start, end),
-                latest_at=value["latest_at"],
-                checkpoint_owner=value["checkpoint_owner"],
-                pending_checkpoint=None if pending is None else Checkpoint(pending, pending_sub),
-                pending_checkpoint_state=value["pending_checkpoint_state"],
-                throughput_kbps=value["throughput_kbps"],
-            )
+            return msgspec.convert(value | {name: json.loads(value[name]) for name in _LISTS}, Columns).lease()
         except (ConfigurationError, ValueError, TypeError) as error:
             raise LeaseStoreCorruptError(
                 f"lease store {self._path}, application {self._scope[0]!r}, stream {self._scope[1]!r}, "
@@ -212,26 +182,9 @@ def _patiently(work: Callable[[], None]) -> None:
 
 
 def _row_of(lease: Lease) -> tuple[_Value, ...]:
-    """Return the values of a lease in the order of `_COLUMNS`."""
-    hash_keys, pending = lease.hash_key_range, lease.pending_checkpoint
-    return (
-        lease.key,
-        lease.owner,
-        lease.counter,
-        lease.owner_switches,
-        lease.checkpoint.sequence_number,
-        lease.checkpoint.sub_sequence_number,
-        json.dumps(lease.parents),
-        json.dumps(lease.children),
-        hash_keys.starting_hash_key if hash_keys else None,
-        hash_keys.ending_hash_key if hash_keys else None,
-        lease.latest_at,
-        lease.checkpoint_owner,
-        pending.sequence_number if pending else None,
-        pending.sub_sequence_number if pending else None,
-        lease.pending_checkpoint_state,
-        lease.throughput_kbps,
-    )
+    """Return the values of a lease in the order of NAMES."""
+    values = msgspec.structs.astuple(Columns.of(lease))
+    return tuple(json.dumps(value) if isinstance(value, tuple) else value for value in values)
 
 
 @contextmanager
