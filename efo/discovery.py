@@ -46,6 +46,7 @@ class Discovery:
         self._settings = settings
         self._keeper = keeper
         self._observer = observer
+        self._cleanup_after = inf if settings.lease_cleanup_after is None else settings.lease_cleanup_after
         self._audit = Audit()
         self._ranges: dict[str, HashKeyRange] = {}
         self._deletable_since: dict[str, float] = {}
@@ -55,7 +56,9 @@ class Discovery:
         started = False
         while True:
             try:
-                await self._look()
+                # Not for longer: a lease that was missing may by then have been made, read to its end and deleted.
+                with trio.move_on_after(self._cleanup_after / 2):
+                    await self._look()
             except (ServiceError, TransportError, LeaseStoreUnavailableError) as error:
                 # At the start a failure is the operator's to see; later the shards that we know go on.
                 if not started:
@@ -104,10 +107,9 @@ class Discovery:
 
     async def _clean_up(self, leases: Mapping[str, Lease], shards: Sequence[Shard]) -> None:
         """Delete what has been deletable for long enough: a worker that slept has learned of it by then."""
-        now, after = trio.current_time(), self._settings.lease_cleanup_after
-        known = self._deletable_since
+        now, known = trio.current_time(), self._deletable_since
         self._deletable_since = {key: known.get(key, now) for key in deletable(leases, shards)}
         for key, since in self._deletable_since.items():
-            if since + (inf if after is None else after) <= now:
+            if since + self._cleanup_after <= now:
                 with reported(self._observer, "delete", key):
                     await self._store.delete(key)

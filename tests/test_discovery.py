@@ -152,7 +152,7 @@ async def test_leases_are_weighed_by_what_their_shards_bring(autojump_clock: tri
                 await trio.sleep(0.5)
             (busy,) = [lease.key for lease in await store.list() if lease.throughput_kbps]
             async with reading(fake, store, seen, read, worker_id="other", **weighed) as other:
-                for _ in range(30):
+                for _ in range(80):  # one lease to be seen, and after half a minute, measured anew, the rest
                     fake.put(STREAM, "k", b"x" * 2000)
                     await trio.sleep(0.5)
                 assert set(first.keeper.held) == {busy}

@@ -12,8 +12,9 @@ RANGE = HashKeyRange("0", "9")
 
 
 def shard(name, *parents):
+    """A shard that is closed; nothing depends on whether the children are open."""
     parent, adjacent = (*parents, None, None)[:2]
-    return Shard(name, RANGE, "1", None, parent, adjacent)
+    return Shard(name, RANGE, "1", "5", parent, adjacent)
 
 
 def table(*leases):
@@ -79,5 +80,9 @@ def test_both_parents_of_a_merge_go():
 
 
 @pytest.mark.scenario("G41")
+def test_a_listing_that_is_too_old_to_know_of_the_end_deletes_nothing():
+    assert deletable(table(PARENT, A, B), [replace(LISTED[0], ending_sequence_number=None), *LISTED[1:]]) == []
+
+
 def test_what_is_not_finished_is_never_touched():
     assert deletable(table(A, Lease("old", BEGUN), Lease("new", TRIM_HORIZON)), []) == []
