@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from efo.leases.dynamodb import DynamoDbLeaseStore
 from efo.leases.memory import MemoryLeaseStore
@@ -68,20 +69,24 @@ async def redis(path, url):
 
 
 @asynccontextmanager
-async def dynamodb(path, url):
+async def dynamodb(path, url, **options):
     table = f"leases-{path.name[:200]}"
     with credentials():
-        one = DynamoDbLeaseStore(table, endpoint_url=url, timeout=PATIENCE)
-        other = DynamoDbLeaseStore(table, endpoint_url=url, timeout=PATIENCE)
+        one = DynamoDbLeaseStore(table, endpoint_url=url, timeout=PATIENCE, **options)
+        other = DynamoDbLeaseStore(table, endpoint_url=url, timeout=PATIENCE, **options)
         async with one, other:
             yield one, other
+
+
+many_streams = partial(dynamodb, stream_id="123456789012:orders:1700000000")
+"""The same where the table has leases of many streams, as of KCL's multi-stream applications."""
 
 
 STORES = {
     "memory": Kind(memory),
     "sqlite": Kind(sqlite),
     "dynamodb-local": Kind(dynamodb, serve_dynamodb_local),
-    "ministack": Kind(dynamodb, serve_ministack),
+    "ministack": Kind(many_streams, serve_ministack),
     "postgres": Kind(postgres, serve_postgres),
     "redis": Kind(redis, serve_redis),
 }

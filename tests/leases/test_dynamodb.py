@@ -1,5 +1,7 @@
 """What the DynamoDB store does beyond the conformance suite: KCL's rows, its table, and what goes wrong."""
 
+import json
+import re
 import ssl
 from contextlib import asynccontextmanager
 
@@ -137,6 +139,47 @@ async def test_a_row_that_changes_for_ever_is_given_up():
     store, _ = store_of(*(failed(item=item) for item in asked))
     with pytest.raises(LeaseStoreUnavailableError, match="changed 5 times"):
         await store.renew(HELD)
+
+
+async def test_botocore_tells_that_it_repeated_a_call():
+    """On which the store relies: here the first try is done and its answer is an error, so it is made again."""
+    after = row(leaseCounter={"N": "4"})
+    answers = [
+        (200, {"Table": table_of(("leaseKey", "HASH", "S"))}),
+        (500, {"__type": "InternalServerError"}),
+        (400, {"__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException", "Item": after}),
+    ]
+    async with answering(answers) as url:
+        with credentials():
+            async with DynamoDbLeaseStore("leases", endpoint_url=url, timeout=PATIENCE) as store:
+                assert (await store.renew(HELD)).counter == 4
+    assert not answers
+
+
+@asynccontextmanager
+async def answering(answers):
+    """A server that answers requests in turn, each on a connection of its own."""
+
+    async def serve(stream):
+        received = b""
+        while b"\r\n\r\n" not in received:
+            received += await stream.receive_some()
+        head, _, body = received.partition(b"\r\n\r\n")
+        length = int(re.search(rb"content-length: (\d+)", head, re.IGNORECASE)[1])
+        while len(body) < length:
+            body += await stream.receive_some()
+        status, content = answers.pop(0)
+        text = json.dumps(content).encode()
+        await stream.send_all(
+            b"HTTP/1.1 %d X\r\nContent-Type: application/x-amz-json-1.0\r\nConnection: close\r\n"
+            b"Content-Length: %d\r\n\r\n%s" % (status, len(text), text)
+        )
+
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        yield f"http://127.0.0.1:{listener.socket.getsockname()[1]}"
+        nursery.cancel_scope.cancel()
 
 
 # --- what goes wrong -------------------------------------------------------------------------------------------
