@@ -84,5 +84,6 @@ def test_a_listing_that_is_too_old_to_know_of_the_end_deletes_nothing():
     assert deletable(table(PARENT, A, B), [replace(LISTED[0], ending_sequence_number=None), *LISTED[1:]]) == []
 
 
+@pytest.mark.scenario("G41")
 def test_what_is_not_finished_is_never_touched():
     assert deletable(table(A, Lease("old", BEGUN), Lease("new", TRIM_HORIZON)), []) == []
