@@ -26,6 +26,8 @@ __all__ = ["HeldLease", "LeaseKeeper"]
 
 RELEASE_TIMEOUT: Final = 5.0
 """Seconds that releasing all leases may take at the end. What is not released by then expires."""
+RELEASE_RETRY: Final = 0.5
+"""Seconds between two tries of it, at most, however seldom the table is looked at."""
 
 
 AT_ONCE: Final = 10
@@ -277,7 +279,7 @@ class LeaseKeeper:
             try:
                 await write()
             except LeaseStoreUnavailableError:
-                await trio.sleep(self._interval())
+                await trio.sleep(min(self._interval(), RELEASE_RETRY))
             except LeaseError:
                 return
             else:

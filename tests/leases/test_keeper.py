@@ -326,9 +326,10 @@ async def test_stopping_is_bounded_when_the_store_is_away(autojump_clock, team, 
     assert sorted(ann.losses) == [("s0", "store"), ("s1", "store"), ("s2", "store")]
 
 
-async def test_a_store_that_comes_back_while_stopping_still_gets_the_release(autojump_clock, team):
+@pytest.mark.parametrize("options", [{}, {"scan_interval": 20}], ids=["looks often", "looks seldom"])
+async def test_a_store_that_comes_back_while_stopping_still_gets_the_release(autojump_clock, team, options):
     await team.create(3)
-    ann = team.start("ann")
+    ann = team.start("ann", **options)
     await settle(5)
     ann.store.faults["release"] = "down"
     async with trio.open_nursery() as nursery:
