@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,13 +25,14 @@ import trio
 from benchmarks.bench_log import FIRST, timed
 from efo.model import Batch, Checkpoint, Record
 from efo.testing import FakeKinesis
+from service.config import Settings
 from service.demo.children import Child
 from service.demo.load import Load
 from service.relay.catalog import read_catalog, topics
-from service.relay.log import LogSink
 from service.relay.partition import open_partition
 from service.relay.relay import relay_shard
 from service.relay.segments import Segment, list_segments, read_segment
+from service.sinks import open_sink
 
 SHARD = "shardId-000000000000"
 EVENT_RECORDS = 500
@@ -40,6 +41,7 @@ ROUNDS = 3
 MARKS = {
     "relay_200_records_per_cpu_second": 300_000,
     "relay_1000_mb_per_cpu_second": 150,
+    "kafka_200_records_per_second": 250_000,
     "spark_noop_log_to_parquet": 0.6,
     "spark_parquet_log_to_parquet": 1.0,
     "visible_ms_p99": 150,
@@ -80,14 +82,16 @@ class DecodedShard:
         self.acked = batch.number
 
 
-def relaying(root: Path, count: int, size: int) -> dict[str, float]:
-    """The relay as the service runs it: groups, commits in a thread, acks; the median of some rounds."""
+def relaying(settings: Callable[[int], Settings], count: int, size: int) -> dict[str, float]:
+    """The relay as the service runs it: groups, commits in a thread, acks; the median of some rounds.
+
+    `settings`: of each round, so that each begins with nothing.
+    """
     batches = make_batches(count, size)
     walls, cpus = [], []
     for number in range(ROUNDS):
         shard = DecodedShard(batches)
-        sink = LogSink(root / f"relay-{size}-{number}", "orders")
-        wall, cpu = timed(lambda shard=shard, sink=sink: trio.run(relay_shard, shard, sink))
+        wall, cpu = timed(lambda shard=shard, number=number: trio.run(_relay, settings(number), shard))
         assert shard.acked == batches[-1].number
         walls.append(wall)
         cpus.append(cpu)
@@ -99,6 +103,48 @@ def relaying(root: Path, count: int, size: int) -> dict[str, float]:
         "mb_per_second": round(count * size / wall / 1e6, 1),
         "mb_per_cpu_second": round(count * size / cpu / 1e6, 1),
     }
+
+
+async def _relay(settings: Settings, shard: DecodedShard) -> None:
+    relay = settings.relay
+    async with open_sink(settings) as sink:
+        await relay_shard(
+            shard,
+            sink,
+            commit_records=relay.commit_records,
+            commit_bytes=relay.commit_bytes,
+            commit_seconds=relay.commit_seconds,
+        )
+
+
+def into_log(root: Path) -> Callable[[int], Settings]:
+    return lambda number: Settings(
+        kinesis={"stream": "orders"}, relay={"directory": root / f"log-{number}", "upkeep_seconds": 3600}
+    )
+
+
+def into_kafka(address: str) -> Callable[[int], Settings]:
+    return lambda number: Settings(
+        kinesis={"stream": "orders"},
+        consumer={"application": f"bench-{number}"},
+        relay={
+            "sink": "kafka",
+            "topic": f"orders-{number}",
+            "commit_records": 50_000,
+            "commit_bytes": 64 * 1024 * 1024,
+            "kafka": {"bootstrap_servers": address, "checkpoint_topic": f"checkpoints-{number}"},
+        },
+    )
+
+
+def kafka(root: Path, count: int) -> dict[str, object]:
+    """The same into a real broker on this machine, with headers, in transactions; the CPU is that of the client."""
+    from e2e.kafka.broker import missing, running_broker  # noqa: PLC0415 - an extra, only if wanted
+
+    if (lacking := missing()) is not None:
+        return {"skipped": lacking}
+    with running_broker(root) as broker:
+        return {**relaying(into_kafka(broker.address), count, 200)}
 
 
 # --- how soon it is there ------------------------------------------------------------------------------
@@ -214,12 +260,17 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=300_000, help="for the relay and for Spark (300000)")
     parser.add_argument("--seconds", type=float, default=15.0, help="of the load whose records are looked for (15)")
     parser.add_argument("--rate", type=int, default=10_000, help="its records per second (10000)")
+    parser.add_argument("--kafka", action="store_true", help="the relay into Kafka too; after `make kafka-install`")
     parser.add_argument("--no-spark", action="store_true", help="leave Spark out: no Java is needed then")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="efo-bench-") as name:
         root = Path(name)
         result: dict[str, object] = {"cores": os.cpu_count(), "marks": MARKS}
-        result["relay"] = [relaying(root, options.records, 200), relaying(root, options.records // 3, 1000)]
+        result["relay"] = [
+            relaying(into_log(root / str(size)), options.records * 200 // size, size) for size in (200, 1000)
+        ]
+        if options.kafka:
+            result["kafka"] = kafka(root / "kafka", options.records)
         (root / "visible").mkdir()
         result["visible"] = visibility(root / "visible", options.seconds, options.rate)
         if not options.no_spark:

@@ -59,7 +59,8 @@ def spark_session(
     Raises JavaMissingError, before anything is started.
     """
     java = find_java()
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = os.environ["SPARK_WORKER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = worker_python()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession  # noqa: PLC0415 - see class_archive
 
@@ -76,6 +77,12 @@ def spark_session(
     finally:
         session.stop()
         _end_java()
+
+
+def worker_python() -> str:
+    """Return what starts Python workers: see there. Or Python itself, where an installer left it without its x bit."""
+    script = Path(__file__).with_name("worker-python")
+    return str(script) if os.access(script, os.X_OK) else sys.executable
 
 
 def _quick_start(java: Java) -> str:
