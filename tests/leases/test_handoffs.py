@@ -45,6 +45,16 @@ async def test_a_planned_move_goes_on_from_the_last_checkpoint_of_the_holder(aut
     assert operations(bob, "take", "steal", "request_handoff") == ["request_handoff", "take"]
 
 
+async def test_a_holder_that_looks_seldom_learns_of_the_request_by_its_own_next_write(autojump_clock, team):
+    await team.create(1)
+    ann = team.start("ann", pace=None, scan_interval=1000)
+    await trio.sleep(5)
+    await team.store.request_handoff((await team.rows())["s0"], "bob")
+    assert not ann.keeper.held["s0"].wanted.is_set()
+    await trio.sleep(10 / 3)
+    assert ann.keeper.held["s0"].wanted.is_set()
+
+
 async def test_the_holder_is_asked_once_and_keeps_the_rest(autojump_clock, team, ann):
     team.start("bob")
     await trio.sleep(100)

@@ -229,6 +229,16 @@ async def test_leases_of_a_dead_worker_are_not_taken_before_the_failover_time(au
     assert ann.counted.workers == 1
 
 
+async def test_a_look_comes_at_the_moment_at_which_a_lease_expires(autojump_clock, team):
+    await team.create(1, owner="dead")
+    ann = team.start("ann", scan_interval=7)
+    await settle(9.9)
+    assert ann.store.times("list") == [0, 7]
+    await settle(0.2)
+    assert ann.store.times("list") == [0, 7, 10]
+    assert ann.keys == {"s0"}
+
+
 async def test_finished_leases_are_left_alone(autojump_clock, team):
     await team.store.create(Lease("done", SHARD_END))
     await team.store.create(Lease("dead", SHARD_END, owner="dead"))

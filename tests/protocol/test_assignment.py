@@ -128,6 +128,8 @@ def test_who_is_far_from_balance_takes_several_at_once():
 
 def test_who_owns_nothing_takes_one_to_be_seen():
     assert len(assign(table(bob=100), "ann").steal) == 1
+    firsts = {lease.key for n in range(20) for lease in assign(table(bob=100), f"w{n}").steal}
+    assert len(firsts) > 10  # each another, so that not all but one come in vain
 
 
 def test_workers_who_look_at_the_same_table_wish_for_different_leases_and_balance_at_once():
