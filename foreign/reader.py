@@ -12,6 +12,7 @@ import trio
 import efo
 from efo.events import Event, EventReceived, ShardFinished, SubscriptionEnded
 from efo.protocol.subscription import Timing
+from efo.tasks import one_error
 from efo.testing.background import background
 from foreign.judgement import Item
 from foreign.running import Endpoint
@@ -120,10 +121,11 @@ async def reading(
         timing=timing or Timing(),
         **settings,
     )
-    async with (
-        efo.open_kinesis(stream, endpoint_url=endpoint.url, ca_file=str(endpoint.ca_file)) as kinesis,
-        efo.open_consumer(kinesis, reader.store, chosen, reader.observe) as consumer,
-        background() as nursery,
-    ):
-        nursery.start_soon(consumer.run, reader.read)
-        yield
+    with one_error():
+        async with (
+            efo.open_kinesis(stream, endpoint_url=endpoint.url, ca_file=str(endpoint.ca_file)) as kinesis,
+            efo.open_consumer(kinesis, reader.store, chosen, reader.observe) as consumer,
+            background() as nursery,
+        ):
+            nursery.start_soon(consumer.run, reader.read)
+            yield

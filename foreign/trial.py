@@ -9,6 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from efo.errors import EfoError
 from foreign import exercises, resharding, stream
 from foreign.findings import Finding, Subject
@@ -69,11 +71,14 @@ async def attempt(server: Server, chosen: dict[str, Exercise], records: int, say
         say("starting")
         async with running(server, Path(directory), say) as endpoint:
             say("creating the stream")
-            async with stream.opened(endpoint) as created:
-                subject = Subject(endpoint, created)
-                findings = await _read_all(subject, chosen, records, say)
-                endpoint.check()
-                return Report(server, subject.verdict(), subject.main.renewals, findings)
+            try:
+                async with stream.opened(endpoint) as created:
+                    subject = Subject(endpoint, created)
+                    findings = await _read_all(subject, chosen, records, say)
+                    endpoint.check()
+                    return Report(server, subject.verdict(), subject.main.renewals, findings)
+            except (BotoCoreError, ClientError) as error:
+                raise endpoint.failed(f"refused what the driver asked: {error}") from error
 
 
 async def _read_all(subject: Subject, chosen: dict[str, Exercise], records: int, say: Say) -> dict[str, Finding]:
@@ -89,11 +94,14 @@ async def _read_all(subject: Subject, chosen: dict[str, Exercise], records: int,
         say(f"{name}: {findings[name]}")
 
     await subject.stream.put(BATCH)
-    async with reading(subject.endpoint, "main", subject.main, timing=EARLY):
-        await do("renewal", partial(exercises.renewal, records=records))
-    async with reading(subject.endpoint, "main", subject.main):
-        for name, exercise in chosen.items():
-            await do(name, exercise)
-        await subject.caught_up()
-        await subject.main.one_more_event()
+    try:
+        async with reading(subject.endpoint, "main", subject.main, timing=EARLY):
+            await do("renewal", partial(exercises.renewal, records=records))
+        async with reading(subject.endpoint, "main", subject.main):
+            for name, exercise in chosen.items():
+                await do(name, exercise)
+            await subject.caught_up()
+            await subject.main.one_more_event()
+    except EfoError as error:
+        findings["main"] = Finding("failed", f"it stopped reading: {error}")
     return findings
