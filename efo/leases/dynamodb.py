@@ -100,7 +100,10 @@ class DynamoDbLeaseStore:
     # --- reading ---------------------------------------------------------------------------------------------
 
     async def list(self) -> Sequence[Lease]:
-        """Return all leases, in no particular order. It reads the whole table: that is what costs."""
+        """Return all leases, in no particular order. It reads the whole table: that is what costs.
+
+        Raises ConfigurationError for a table of many streams without `stream_id`.
+        """
         return [self._lease_of(item) for item in await self._items() if self._codec.is_ours(item)]
 
     async def get(self, key: str) -> Lease | None:

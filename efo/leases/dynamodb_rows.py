@@ -46,10 +46,18 @@ class RowCodec:
         """Tell whether a row is a lease of our stream.
 
         Since 3.5 KCL keeps rows of other kinds in the same table; those of before, and leases of 2.x, have no kind.
+        Raises ConfigurationError for a table of many streams that is taken for one of a single stream: leases of other
+        streams would seem to be of shards that are gone.
         """
         if item.get(_ENTITY, {}).get("S", _LEASE) != _LEASE:
             return False
-        return self.stream_id is None or item.get("streamName", {}).get("S") == self.stream_id
+        stream = item.get("streamName", {}).get("S")
+        if self.stream_id is None and stream is not None:
+            raise ConfigurationError(
+                f"the lease table is that of a multi-stream application: it has leases of {stream!r}. Set stream_id to "
+                "account:stream:epoch of the stream that is read, or name another table"
+            )
+        return self.stream_id in {None, stream}
 
     def new_item(self, lease: Lease) -> dict[str, Value]:
         """Return the row of a lease that has none yet."""
@@ -96,7 +104,7 @@ def attributes(lease: Lease) -> dict[str, Value]:
         "checkpointSubSequenceNumber": _number(lease.checkpoint.sub_sequence_number),
         "pendingCheckpoint": _string(pending.sequence_number if pending else None),
         "pendingCheckpointSubSequenceNumber": _number(pending.sub_sequence_number if pending else None),
-        "pendingCheckpointState": {"B": lease.pending_checkpoint_state} if lease.pending_checkpoint_state else None,
+        "pendingCheckpointState": _binary(lease.pending_checkpoint_state),
         "parentShardId": _string_set(lease.parents),
         CHILDREN: _string_set(lease.children),
         "startingHashKey": _string(hash_keys.starting_hash_key if hash_keys else None),
@@ -141,6 +149,10 @@ def update_of(old: Lease, new: Lease, condition: tuple[str, ...]) -> Expression:
 
 def _string(value: str | None) -> Value | None:
     return {"S": value} if value is not None else None
+
+
+def _binary(value: bytes | None) -> Value | None:
+    return {"B": value} if value is not None else None
 
 
 def _string_set(values: tuple[str, ...]) -> Value | None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from efo.errors import ConfigurationError
 from efo.leases.dynamodb_rows import COUNTER, OWNER, RowCodec, attributes, update_of
 from efo.model import LATEST, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease
 
@@ -97,6 +98,13 @@ def test_a_table_of_many_streams_has_the_streams_name_in_its_keys():
     assert codec.lease(item) == LEASE_2
     assert not RowCodec("123456789012:others:1700000000").is_ours(item)
     assert not codec.is_ours(KCL_2)
+    with pytest.raises(ConfigurationError, match=f"it has leases of '{STREAM}'. Set stream_id"):
+        RowCodec().is_ours(item)
+
+
+def test_a_state_of_no_bytes_is_a_state():
+    lease = Lease("s", LATEST, pending_checkpoint=Checkpoint("7"), pending_checkpoint_state=b"")
+    assert RowCodec().lease(RowCodec().new_item(lease)) == lease
 
 
 @pytest.mark.parametrize(
