@@ -48,7 +48,7 @@ def serve_file():
 
 
 def dynamodb(url: str) -> DynamoDbLeaseStore:
-    return DynamoDbLeaseStore("failover", region="us-east-1", endpoint_url=url)
+    return DynamoDbLeaseStore("failover", region="us-east-1", endpoint_url=url, timeout=10.0)
 
 
 STORES: dict[str, tuple[Callable[[], AbstractContextManager[str]], Callable[[str], AbstractAsyncContextManager]]] = {
