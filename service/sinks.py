@@ -78,6 +78,7 @@ async def _open_kafka(settings: Settings, extract: Extractor | None) -> AsyncIte
         application=settings.consumer.application,
         stream=settings.kinesis.stream_name,
         region=settings.kinesis.region or parse_stream(settings.kinesis.stream)[1],
+        profile=settings.kinesis.profile,
         extract=extract,
     )
     async with AsyncExitStack() as stack:

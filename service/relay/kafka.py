@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from time import monotonic
 from typing import Final
 
 import trio
@@ -19,7 +20,7 @@ from service.config_kafka import KafkaSettings
 from service.relay.group import OpenGroup, check_refusals
 from service.relay.kafka_checkpoints import Checkpoints
 from service.relay.kafka_client import Diagnosis, client_config
-from service.relay.kafka_errors import translated
+from service.relay.kafka_errors import kafka_errors, translated
 from service.relay.kafka_producing import (
     GroupWriter,
     IdempotentWriter,
@@ -35,6 +36,7 @@ PARALLEL_COMMITS: Final = 64
 """How many shards may commit at once: a commit is some milliseconds of waiting for brokers."""
 CLOSE_SECONDS: Final = 5.0
 """How long leaving a shard waits for a commit that was cancelled: it cannot be interrupted, and is fenced later."""
+_LOOK_SECONDS: Final = 1.0
 _MESSAGE_OVERHEAD: Final = 128
 """Bytes that a batch of one record has besides keys, values and headers (Kafka: 61 of the batch, up to 36)."""
 _HEADER_OVERHEAD: Final = 10
@@ -50,15 +52,16 @@ async def open_kafka(
     stream: str,
     topic: str,
     region: str | None = None,
+    profile: str | None = None,
     letters: bool = False,
     extract: Extractor | None = None,
 ) -> AsyncIterator[KafkaSink]:
     """Reach the cluster, look up or create the topics, and give the sink; leaving closes its connections.
 
-    `topic`: a template with {stream} and {shard}. `letters`: it takes dead letters, and keeps positions of its own
-    for them. Raises KafkaUnavailableError, KafkaRefusedError.
+    `topic`: a template with {stream} and {shard}. `region`, `profile`: AWS's, for AWS_MSK_IAM. `letters`: it takes
+    dead letters, and keeps positions of its own for them. Raises KafkaUnavailableError, KafkaRefusedError.
     """
-    sink = KafkaSink(settings, application, stream, topic, region, letters=letters, extract=extract)
+    sink = KafkaSink(settings, application, stream, topic, region, profile, letters=letters, extract=extract)
     await trio.to_thread.run_sync(sink.connect, abandon_on_cancel=True)
     try:
         yield sink
@@ -77,6 +80,7 @@ class KafkaSink:
         stream: str,
         topic: str,
         region: str | None,
+        profile: str | None,
         *,
         letters: bool,
         extract: Extractor | None,
@@ -88,7 +92,7 @@ class KafkaSink:
         self._letters = letters
         self._extract = extract
         self._diagnosis = Diagnosis()
-        self._config = client_config(settings, region)
+        self._config = client_config(settings, region, profile)
         self._threads = trio.CapacityLimiter(PARALLEL_COMMITS)
         self._checkpoints: Checkpoints | None = None
         self._shared: SharedProducer | None = None
@@ -99,14 +103,9 @@ class KafkaSink:
     def connect(self) -> None:
         """Reach the cluster and see to the topics. Raises KafkaUnavailableError, KafkaRefusedError."""
         settings = self._settings
-        doing = f"reach the brokers {settings.bootstrap_servers} within {settings.connect_seconds:g} s"
-        try:
+        with kafka_errors("make a client"):
             self._admin = AdminClient(self._config | {"error_cb": self._diagnosis})
-            self._admin.list_topics(timeout=settings.connect_seconds)
-        except KafkaException as error:
-            if self._admin is not None:
-                self._admin.poll(0)
-            raise self._diagnosis.explain(translated(error.args[0], doing), doing) from error
+        self._reach(self._admin)
         if settings.delivery == "exactly_once":
             wanted = positions_topic(
                 settings.checkpoint_topic,
@@ -119,6 +118,21 @@ class KafkaSink:
             self._checkpoints = Checkpoints(self._config, self._admin, found, patience)
         if "{shard}" not in self._template:
             self._topic(self._template.format(stream=self._stream))
+
+    def _reach(self, admin: AdminClient) -> None:
+        """Wait until the cluster answers. A password that is wrong is so at once, a broker may be on its way."""
+        settings = self._settings
+        doing = f"reach the brokers {settings.bootstrap_servers} within {settings.connect_seconds:g} s"
+        deadline = monotonic() + settings.connect_seconds
+        while True:
+            try:
+                admin.list_topics(timeout=min(_LOOK_SECONDS, settings.connect_seconds))
+            except KafkaException as error:
+                admin.poll(0)
+                if self._diagnosis.is_hopeless or monotonic() >= deadline:
+                    raise self._diagnosis.explain(translated(error.args[0], doing), doing) from error
+            else:
+                return
 
     def close(self) -> None:
         """Close the connections."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
+from botocore.session import Session
 from confluent_kafka import KafkaError
 
 from service.config_kafka import KafkaSettings
@@ -15,11 +16,12 @@ from service.relay.kafka_iam import IamTokens
 Config = dict[str, Any]
 """librdkafka's configuration: its names and values."""
 
+_HOPELESS: Final = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}  # noqa: SLF001 - its names
 _LOG: Final = logging.getLogger("efo.kafka")
 
 
-def client_config(settings: KafkaSettings, region: str | None = None) -> Config:
-    """Return how to reach the cluster. `region`: AWS's, for AWS_MSK_IAM. Raises KafkaRefusedError."""
+def client_config(settings: KafkaSettings, region: str | None = None, profile: str | None = None) -> Config:
+    """Return how to reach the cluster. `region`, `profile`: AWS's, for AWS_MSK_IAM. Raises KafkaRefusedError."""
     return {
         "bootstrap.servers": settings.bootstrap_servers,
         "client.id": "efo",
@@ -31,7 +33,7 @@ def client_config(settings: KafkaSettings, region: str | None = None) -> Config:
         "logger": _LOG,
         "log_level": 2,
         **_tls(settings),
-        **_sasl(settings, region),
+        **_sasl(settings, region, profile),
     }
 
 
@@ -47,7 +49,7 @@ def _tls(settings: KafkaSettings) -> Config:
     return config
 
 
-def _sasl(settings: KafkaSettings, region: str | None) -> Config:
+def _sasl(settings: KafkaSettings, region: str | None, profile: str | None) -> Config:
     match settings.sasl_mechanism:
         case None:
             return {}
@@ -55,7 +57,7 @@ def _sasl(settings: KafkaSettings, region: str | None) -> Config:
             region = settings.aws_region or region
             if region is None:
                 raise KafkaRefusedError("AWS_MSK_IAM needs the cluster's region: set [relay.kafka] aws_region")
-            return {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": IamTokens(region)}
+            return {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": IamTokens(region, Session(profile=profile))}
         case "OAUTHBEARER":
             config: Config = {
                 "sasl.mechanism": "OAUTHBEARER",
@@ -84,6 +86,11 @@ class Diagnosis:
     def __call__(self, error: KafkaError) -> None:
         """Note an error."""
         self._errors.append(error)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the credentials were refused: they will not become right by waiting."""
+        return any(error.code() in _HOPELESS for error in self._errors)
 
     def explain(self, error: SinkError, doing: str) -> SinkError:
         """Return the reason behind a time-out, if one is known: a refusal above all."""

@@ -26,9 +26,9 @@ _USER_AGENT: Final = "efo"
 class IamTokens:
     """Gives tokens, each from the credentials of that moment: an `oauth_cb`, called in a thread of the library."""
 
-    def __init__(self, region: str, session: Session | None = None) -> None:
+    def __init__(self, region: str, session: Session) -> None:
         self._region = region
-        self._session = session or Session()
+        self._session = session
 
     def __call__(self, _config: str) -> tuple[str, float]:
         """Return a token and when it expires, in seconds since the epoch. Raises SinkError."""

@@ -274,6 +274,10 @@ async def refusal_of(opening) -> KafkaRefusedError:
 
 
 async def test_a_missing_topic_is_refused_where_it_may_not_be_created(kafka, name):
+    positions = await refusal_of(kafka(create_topics=False, checkpoint_topic=f"{name}-positions"))
+    assert f"Kafka has no topic '{name}-positions'" in str(positions)
+    async with kafka(topic=f"{name}-other"):
+        pass  # now the topic of positions is there
     error = await refusal_of(kafka(create_topics=False))
     assert f"Kafka has no topic '{name}': create it, or set [relay.kafka] create_topics = true" in str(error)
 

@@ -85,7 +85,7 @@ def secure_settings(port: int, store: Path, ours: dict[str, str]) -> dict[str, s
 def secure(servers, monkeypatch):
     """Settings for the secure port; what they are given is added."""
     address, certificate = servers.url(serve_secure_kafka).split()
-    monkeypatch.setattr(kafka_client, "IamTokens", lambda _region: lambda _config: (unsigned_token(), time.time() + 60))
+    monkeypatch.setattr(kafka_client, "IamTokens", lambda *_: lambda _config: (unsigned_token(), time.time() + 60))
 
     def secure(mechanism: str, **settings) -> KafkaSettings:
         settings = {"ca_file": certificate, "sasl_username": USER, "sasl_password": PASSWORD} | settings
@@ -180,7 +180,7 @@ def test_tokens_expire_and_need_credentials(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with pytest.raises(SinkError, match="the AWS chain has no credentials"):
-        IamTokens("eu-west-1")("")
+        IamTokens("eu-west-1", Session())("")
 
 
 def test_iam_needs_a_region():
