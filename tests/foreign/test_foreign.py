@@ -1,4 +1,4 @@
-"""efo reads servers that others wrote. The short form, of those that start quickly, all at once: half a minute."""
+"""efo reads servers that others wrote. The short form, of those that start quickly, all at once: up to a minute."""
 
 from __future__ import annotations
 
