@@ -75,11 +75,11 @@ class _Pace:
 
 
 _PACES: Final[tuple[tuple[int, Callable[[Random], _Pace]], ...]] = (
-    (24, lambda r: _Pace(r.uniform(20, 45), 5.0, 300.0, Timing(), r.choice((6.0, 10.0, 15.0)))),
-    (24, lambda r: _Pace(r.uniform(30, 70), 5.0, r.uniform(15, 30), Timing(), r.choice((10.0, 20.0)))),
-    (16, lambda r: _Pace(r.uniform(30, 70), 5.0, 30.0, Timing(renew_from=10.0, renew_to=24.0), r.choice((10.0, 20.0)))),
-    (4, lambda r: _Pace(r.uniform(400, 800), 30.0, 300.0, Timing(), 60.0)),
-    (1, lambda r: _Pace(r.uniform(1200, 2400), 30.0, 300.0, Timing(), 120.0)),
+    (96, lambda r: _Pace(r.uniform(15, 40), 5.0, 300.0, Timing(), r.choice((6.0, 10.0, 15.0)))),
+    (96, lambda r: _Pace(r.uniform(20, 55), 5.0, r.uniform(12, 25), Timing(), r.choice((10.0, 20.0)))),
+    (64, lambda r: _Pace(r.uniform(20, 55), 5.0, 25.0, Timing(renew_from=8.0, renew_to=20.0), r.choice((10.0, 20.0)))),
+    (12, lambda r: _Pace(r.uniform(350, 700), 30.0, 300.0, Timing(), 60.0)),
+    (1, lambda r: _Pace(r.uniform(900, 1500), 30.0, 300.0, Timing(), 120.0)),
 )
 
 _POLICIES: Final[dict[str, Callable[[Random], FailurePolicy]]] = {
@@ -94,8 +94,8 @@ MOST_HICCUPS: Final = 3
 """So often at most does a handler fail with a record that it takes in the end."""
 
 _DEEDS: Final[dict[Deed, tuple[int, int]]] = {
-    "put": (8, 30),
-    "aggregate": (0, 15),
+    "put": (5, 20),
+    "aggregate": (0, 10),
     "burst": (0, 3),
     "split": (0, 4),
     "merge": (0, 3),
@@ -144,7 +144,7 @@ def plan(seed: int) -> Plan:
         guard=random.choice(("lock", "fence")),
         new_names=random.random() < 0.5,
         kinds=tuple(random.sample(PASSING, random.randint(1, 8))),
-        fault_rate=random.choice((0.0, 1 / 60, 1 / 25, 1 / 10)) * (60 / max(60.0, pace.calm_from)),
+        fault_rate=random.choice((0.0, 1 / 40, 1 / 15, 1 / 7)) * (40 / max(40.0, pace.calm_from)),
         calm_from=pace.calm_from,
         patience=900.0,
         deeds=_deeds(random, pace.calm_from),

@@ -162,7 +162,7 @@ class World:
             case "put":
                 producer.put(self._random.randint(1, 12))
             case "burst":
-                producer.put(150)
+                producer.put(60)
             case "aggregate":
                 producer.aggregate()
             case "split" | "merge":
