@@ -23,7 +23,7 @@ export UV_NO_PROGRESS := 1
 .PHONY: help demo test sim bench-core bench-fake bench-relay log-e2e fuzz scenarios witnesses kcl-interop kafka-e2e kafka-install foreign foreign-install dynamodb-local ministack conformance failover lint format lock clean
 
 help: ## Say what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: $(READY) ## Run the whole job on this machine and compare what came out (ARGS="--help" for options)
 	@$(BIN)/efo demo $(ARGS)
