@@ -86,6 +86,7 @@ async def running(files: Files, *arguments: str, **environment: str) -> AsyncIte
         [sys.executable, "-m", "service.cli", "run", "--config", str(files.config), *arguments],
         cwd=files.directory,
         env={**own, **credentials, **environment},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -99,6 +100,7 @@ async def running(files: Files, *arguments: str, **environment: str) -> AsyncIte
                 if process.returncode is None:
                     process.kill()
                 await process.wait()
+                await process.stdin.aclose()
 
 
 def relayed(files: Files) -> int:

@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from service.exits import Exit
+from service.supervisor import SUPERVISED
 from tests.e2e.running import PATIENCE, relayed, running
 
 pytestmark = pytest.mark.e2e
@@ -42,3 +43,11 @@ async def test_a_stream_that_is_not_there_ends_all(files):
     async with running(files, "--workers", "2", EFO_KINESIS__STREAM="ordres") as efo:
         assert await efo.ended() == Exit.UNAVAILABLE
     assert "ordres" in efo.stderr
+
+
+async def test_a_worker_whose_supervisor_is_gone_drains(files):
+    async with running(files, **{SUPERVISED: "1"}) as efo:
+        await efo.logged("shard_started")
+        await efo.process.stdin.aclose()  # as the kernel does for a process that is killed
+        assert await efo.ended() == Exit.OK, efo.stderr
+    assert {"draining", "stopped"} <= {line["event"] for line in efo.lines}
