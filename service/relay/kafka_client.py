@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from typing import Any, Final
 
 from botocore.session import Session
@@ -16,6 +17,7 @@ from service.relay.kafka_iam import IamTokens
 Config = dict[str, Any]
 """librdkafka's configuration: its names and values."""
 
+_NOTED: Final = 100
 _HOPELESS: Final = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}  # noqa: SLF001 - its names
 _LOG: Final = logging.getLogger("efo.kafka")
 
@@ -81,7 +83,7 @@ class Diagnosis:
     """Keeps what a client says of its connections, an `error_cb`: calls only tell that they timed out."""
 
     def __init__(self) -> None:
-        self._errors: list[KafkaError] = []
+        self._errors: deque[KafkaError] = deque(maxlen=_NOTED)
 
     def __call__(self, error: KafkaError) -> None:
         """Note an error."""

@@ -13,10 +13,10 @@ from typing import Any, Final, Protocol
 from confluent_kafka import KafkaException, Producer
 
 from efo.model import Checkpoint, Record, checkpoint_of
+from service.relay.errors import SinkError
 from service.relay.kafka_checkpoints import Checkpoints, decode, encode
 from service.relay.kafka_client import Config, Diagnosis
 from service.relay.kafka_errors import (
-    KafkaAbortedError,
     KafkaFatalError,
     KafkaFencedError,
     KafkaUnavailableError,
@@ -29,6 +29,7 @@ from service.relay.mapping import HEADERS, RecordMapping
 ABORT_SECONDS: Final = 5.0
 """How long an abort may take. Whoever opens the shard next aborts what is open as well."""
 _ROOM_SECONDS: Final = 0.05
+_FOR_GOOD: Final = (KafkaFencedError, KafkaFatalError)
 _BY_KEY: Final = -1
 """The partition of records that go by their key: the client library finds it, as Java's producer does."""
 
@@ -135,22 +136,20 @@ class TransactionalWriter:
                 self._producer.begin_transaction()
                 produce_all(self._producer, self._target, records, deadline)
                 # The position last: the sooner its transaction is over, the less it hides those of other shards.
-                self._put_position(self._producer, position)
+                self._put_position(self._producer, position, deadline)
                 self._commit(self._producer, deadline)
             except KafkaException as error:
-                raise self._failed(self._producer, translated(error.args[0], doing)) from error
-            except KafkaUnavailableError as error:
-                raise self._failed(self._producer, error) from error
+                raise self._abort(self._producer, translated(error.args[0], doing)) from error
+            except SinkError as error:
+                self._abort(self._producer, error)
+                raise
             self.position = position
 
-    def _put_position(self, producer: Producer, position: Checkpoint) -> None:
+    def _put_position(self, producer: Producer, position: Checkpoint, deadline: float) -> None:
         mapping = self._target.mapping
-        producer.produce(
-            self._checkpoints.topic.name,
-            encode(mapping.stream, mapping.shard_id, position),
-            self._key,
-            self._checkpoints.partition(self._key),
-        )
+        value = encode(mapping.stream, mapping.shard_id, position)
+        topic, partition = self._checkpoints.topic.name, self._checkpoints.partition(self._key)
+        _insist(producer, deadline, topic, value, self._key, partition)
 
     def _commit(self, producer: Producer, deadline: float) -> None:
         """Commit; the outcome of a call that timed out is only known by calling again."""
@@ -163,14 +162,14 @@ class TransactionalWriter:
             else:
                 return
 
-    def _failed(self, producer: Producer, error: Exception) -> Exception:
+    def _abort(self, producer: Producer, error: SinkError) -> SinkError:
         """Abort what is open, so that readers need not wait for it to time out; return what is to be raised."""
-        if isinstance(error, (KafkaAbortedError, KafkaUnavailableError)):
+        if not isinstance(error, _FOR_GOOD):
             try:
                 producer.abort_transaction(ABORT_SECONDS)
             except KafkaException as failed:
                 again = translated(failed.args[0], "abort a transaction")
-                if isinstance(again, (KafkaFencedError, KafkaFatalError)):
+                if isinstance(again, _FOR_GOOD):
                     return again
         return error
 
@@ -245,17 +244,26 @@ def produce_all(
     partition = _BY_KEY if target.partition is None else target.partition
     for record in records:
         timestamp, headers = round(record.approximate_arrival_timestamp * 1000), headers_of(record)
-        while True:
-            try:
-                produce(topic, record.data, record.partition_key, partition, None, on_delivery, timestamp, headers)
-            except BufferError:
-                if monotonic() > deadline:
-                    raise KafkaUnavailableError(
-                        "Kafka: no room for more records: the brokers do not take what is queued"
-                    ) from None
-                producer.poll(_ROOM_SECONDS)
-            else:
-                break
+        message = (topic, record.data, record.partition_key, partition, None, on_delivery, timestamp, headers)
+        try:
+            produce(*message)
+        except BufferError:
+            _insist(producer, deadline, *message)
+
+
+def _insist(producer: Producer, deadline: float, *message: Any) -> None:
+    """Hand a message over as soon as there is room for it. Raises KafkaException, KafkaUnavailableError."""
+    while True:
+        try:
+            producer.produce(*message)
+        except BufferError:
+            if monotonic() > deadline:
+                raise KafkaUnavailableError(
+                    "Kafka: no room for more records: the brokers do not take what is queued"
+                ) from None
+            producer.poll(_ROOM_SECONDS)
+        else:
+            return
 
 
 def quick_headers(mapping: RecordMapping) -> Callable[[Record], list[Any]]:

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from efo.model import Batch, checkpoint_of
 from service.config import Settings
 from service.config_kafka import KafkaSettings
 from service.exits import Exit, code_of
-from service.relay.errors import RecordRefusedError
+from service.relay.errors import RecordRefusedError, SinkError
 from service.relay.kafka import open_kafka
 from service.relay.kafka_errors import (
     KafkaAbortedError,
@@ -63,6 +64,7 @@ def kafka(broker, name):
     def kafka(**settings):
         letters = settings.pop("letters", False)
         names = {"application": name, "stream": "orders", "topic": settings.pop("topic", name)}
+        names["extract"] = settings.pop("extract", None)
         return open_kafka(
             KafkaSettings(bootstrap_servers=broker, **{"partitions": 1, **settings}), **names, letters=letters
         )
@@ -156,6 +158,25 @@ async def test_an_aborted_transaction_leaves_nothing_and_the_shard_goes_on(kafka
             shard.write(make_batch(2, 3))
             await shard.commit()
     assert await values(broker, name) == [record.data for record in make_batch(5).records]
+
+
+async def test_what_fails_beside_kafka_leaves_no_transaction_open(kafka, broker, name, make_batch):
+    """An open one would hide what others commit after it, until it times out."""
+
+    def extract(record):
+        if record == make_batch(3).records[2]:
+            time.sleep(0.1)  # in a thread: the records before have gone to the broker
+            raise ValueError("odd")
+
+    async with kafka(extract=extract) as sink, kafka() as other, sink.open("orders", SHARD) as shard:
+        shard.write(make_batch(3))
+        with pytest.raises(SinkError, match="the trace extractor failed"):
+            await shard.commit()
+        async with other.open("orders", "another") as neighbour:
+            neighbour.write(make_batch(2))
+            await neighbour.commit()
+        assert await values(broker, name) == [record.data for record in make_batch(2).records]
+    assert len(await values(broker, name, committed=False)) == 4
 
 
 def limit(admin: AdminClient, topic: str, size: int) -> None:
