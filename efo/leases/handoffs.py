@@ -66,7 +66,10 @@ class Handoffs:
         """
         for key in [key for key in self._until if key not in held]:
             with suppress(LeaseLostError), reported(self._observer, "withdraw", key):
-                await self._withdraw(key)
+                try:
+                    await self._withdraw(key)
+                except LeaseLostError:  # its holder let go between our look and our write, so that it is ours now
+                    await self._withdraw(key)
             self.forget(key)
 
     async def _withdraw(self, key: str) -> None:

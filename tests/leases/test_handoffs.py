@@ -3,8 +3,10 @@
 import pytest
 import trio
 
-from efo.events import LeaseOperated
-from efo.model import SHARD_END, Checkpoint
+from efo.events import LeaseOperated, ignore
+from efo.leases.handoffs import Handoffs
+from efo.leases.memory import MemoryLeaseStore
+from efo.model import SHARD_END, TRIM_HORIZON, Checkpoint, Lease
 
 
 def operations(worker, *names):
@@ -134,6 +136,25 @@ async def test_a_worker_that_leaves_while_it_waits_takes_its_request_back(autoju
     row = (await team.rows())[lease.key]
     assert (row.owner, row.checkpoint_owner) == ("ann", None)
     assert operations(bob, "withdraw") == ["withdraw"]
+
+
+async def test_a_holder_that_lets_go_while_the_request_is_taken_back_leaves_the_lease_free() -> None:
+    class Store(MemoryLeaseStore):
+        async def get(self, key: str) -> Lease | None:
+            row = await super().get(key)
+            if row is not None and row.checkpoint_owner is not None:
+                await self.release(row)
+            return row
+
+    store = Store()
+    await store.create(Lease("s0", TRIM_HORIZON))
+    (row,) = await store.list()
+    row = await store.take(row, "ann")
+    handoffs = Handoffs(store, "bob", 30.0, ignore)
+    await handoffs.ask(row)
+    await handoffs.withdraw(())
+    (row,) = await store.list()
+    assert (row.owner, row.checkpoint_owner) == (None, None)
 
 
 async def test_a_worker_that_leaves_frees_what_was_let_go_of_for_it(autojump_clock, team, ann):
