@@ -27,7 +27,7 @@ def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initi
     TRIM_HORIZON and AT_TIMESTAMP go up to the oldest shard that still exists and begin there, LATEST
     begins with the open shard itself. (Cases: KCL's HierarchicalShardSyncer, read as a specification.)
 
-    Five cases need care:
+    Six cases need care:
 
     - A finished lease creates no children any more. If all parents are finished and the child has no lease
       (somebody deleted it, or the parent was gone before it could tell its children), it is created here, at
@@ -36,6 +36,8 @@ def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initi
     - The same, but that parent no longer exists: it gets a lease that is finished from the start.
     - An open shard has an open parent: the pages of a listing are not of one moment. The parent is read, and will
       tell its children at its end.
+    - A shard is listed as open, and a child of it has a lease: the listing is older than the leases. The shard was read
+      and its lease cleaned up, or it was left out because we began with its children; it is not begun after them.
     - A parent has a lease but is no longer listed. It counts: its reader will find out and finish it.
     """
     listed = {shard.shard_id: shard for shard in shards}
@@ -45,7 +47,8 @@ def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initi
     gone = [_gone(parent, child) for parent, child in awaited.items() if parent not in listed and child in older]
     by_age = sorted(shards, key=lambda shard: (int(shard.starting_sequence_number), shard.shard_id))
     descendants = _descendants(by_age, leases)
-    wanted = {shard.shard_id for shard in shards if shard.is_open}.union(awaited)
+    passed = {parent for lease in leases.values() for parent in lease.parents}
+    wanted = {shard.shard_id for shard in shards if shard.is_open and shard.shard_id not in passed}.union(awaited)
     missing: list[Lease] = []
     for shard in reversed(by_age):  # children first, so that what they want of their parents is known
         if shard.shard_id in leases or shard.shard_id not in wanted:
