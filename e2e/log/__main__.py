@@ -24,13 +24,14 @@ def main() -> int:
         " random while records flow and the stream is resharded; then what landed is compared with what was sent.",
         epilog="example: make log-e2e ARGS='--kills 30 --seed 7'",
     )
-    parser.add_argument("--kills", type=int, default=20, help="how many in all; every fourth is Spark's (20)")
+    parser.add_argument("--kills", type=int, default=20, help="how many in all (20)")
+    parser.add_argument("--spark-kills", type=int, help="how many of these are Spark's (every fourth)")
     parser.add_argument("--seed", type=int, default=1, help="of the dice that say when, and which relay (1)")
     parser.add_argument("--records", type=int, default=200_000, help="how many are put (200000)")
     parser.add_argument("--rate", type=float, default=4_000, help="how many a second, at most (4000)")
     parser.add_argument("--keep", type=Path, help="keep logs, log and Parquet in this new directory")
     arguments = parser.parse_args()
-    spark = max(1, arguments.kills // 4)
+    spark = max(1, arguments.kills // 4) if arguments.spark_kills is None else arguments.spark_kills
     started = time.monotonic()
 
     def tell(text: str) -> None:

@@ -59,8 +59,9 @@ def spark_session(
     Raises JavaMissingError, before anything is started.
     """
     java = find_java()
-    os.environ["PYSPARK_DRIVER_PYTHON"] = os.environ["SPARK_WORKER_PYTHON"] = sys.executable
-    os.environ["PYSPARK_PYTHON"] = worker_python()
+    os.environ["SPARK_WORKER_PYTHON"] = sys.executable
+    # For sources that are found without registration, Java takes the driver's Python (PythonUtils.defaultPythonExec).
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = worker_python()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession  # noqa: PLC0415 - see class_archive
 
