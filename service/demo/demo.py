@@ -23,7 +23,7 @@ from service.spark.java import find_java
 STREAM: Final = "orders"
 LOOK_SECONDS: Final = 0.25
 """How often the demo looks at what has arrived."""
-STALLED_SECONDS: Final = 90.0
+STALLED_SECONDS: Final = 240.0
 """Without any progress for so long, the demo fails: Spark's start is the longest wait, and takes a third of it."""
 SPLIT_AT, CRASH_AT, MERGE_AT = 0.3, 0.5, 0.65
 """At which share of the load the stream is resharded and, with `crash`, the service killed."""
