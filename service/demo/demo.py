@@ -24,7 +24,7 @@ STREAM: Final = "orders"
 LOOK_SECONDS: Final = 0.25
 """How often the demo looks at what has arrived."""
 STALLED_SECONDS: Final = 240.0
-"""Without any progress for so long, the demo fails: Spark's start is the longest wait, and takes a third of it."""
+"""Without any progress for so long, the demo fails: Spark's start is the longest wait, minutes on a busy machine."""
 SPLIT_AT, CRASH_AT, MERGE_AT = 0.3, 0.5, 0.65
 """At which share of the load the stream is resharded and, with `crash`, the service killed."""
 # Short subscriptions, so that the demo's few seconds show many: AWS's live five minutes.
