@@ -13,8 +13,8 @@ from simulation.plan import plan
 from simulation.run import run
 
 ROOT = Path(__file__).parents[2]
-SEEDS = (0, 3, 4, 5, 9)
-"""One of each kind of reader, and two of the relay."""
+SEEDS = (0, 1, 2, 4)
+"""One of each kind of reader."""
 
 CODE = """
 import sys
