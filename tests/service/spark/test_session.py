@@ -20,5 +20,9 @@ def test_workers_take_the_compiled_pyspark_and_everything_else_of_their_path() -
     spark = "/opt/spark/python/lib"
     given = f"{spark}/pyspark.zip:{spark}/py4j-0.10.9.9-src.zip:/opt/jars/core.jar:/my own/code"
     assert started(given) == f"{sys.executable} /opt/jars/core.jar:/my own/code ['an argument']"
+    assert (
+        started(f"{given}:{given}")
+        == f"{sys.executable} {':'.join(2 * ['/opt/jars/core.jar:/my own/code'])} ['an argument']"
+    )
     assert started(f"/mine:{spark}/pyspark.zip") == f"{sys.executable} /mine: ['an argument']"
     assert started("") == f"{sys.executable}  ['an argument']"
