@@ -96,8 +96,8 @@ _HELP: Final = {
         Let shards be read anew from another place, backwards or forwards.
 
         --to takes trim_horizon, latest, a time like 2026-01-31T12:00:00Z, or, for one shard, the sequence number of
-        the last record that is done. Finished shards begin anew with the others, and their children after them. Where
-        the sink keeps the position itself, as the log does, that one wins.
+        the last record that is done. With --all, shards that were finished begin anew too, their children after them.
+        Where the sink keeps the position itself, as the log does, that one wins.
 
         Refused while a living worker holds one, which takes the fail-over time to find out; --force does it anyway.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +13,7 @@ from cyclopts import Parameter
 
 from efo.leases.columns import Columns
 from efo.leases.store import LeaseStore
-from efo.model import LATEST, Lease
+from efo.model import TRIM_HORIZON, Lease
 from service.commands.operating import Force, Yes, agreed, refuse_living, say, show, tell, time_of, with_leases
 from service.commands.options import ConfigFile, Json
 from service.config import Settings
@@ -81,7 +80,11 @@ def release(
 
     async def work(settings: Settings, store: LeaseStore) -> list[Lease]:
         leases = [lease for lease in await operations.chosen(store, shard or [], every=every) if lease.holder]
-        return await _change(f"release {len(leases)} leases", leases, store.release, settings, store, yes, force)
+
+        async def let_go(lease: Lease) -> None:
+            await operations.release(store, lease)
+
+        return await _change(f"release {len(leases)} leases", leases, let_go, settings, store, yes, force)
 
     _tell_done("released", with_leases(config, work), as_json=as_json)
 
@@ -104,12 +107,17 @@ def reset(
     async def work(settings: Settings, store: LeaseStore) -> list[Lease]:
         chosen = await operations.chosen(store, shard or [], every=every)
         leases = operations.to_reset(chosen, target)
-        there = await _pinned(target, settings)
+        there, missing = await _place(target, settings, chosen, every=every)
+        known = chosen if every else await store.list()
 
-        async def put(lease: Lease) -> Lease:
-            return await operations.reset(store, lease, there)
+        async def put(lease: Lease) -> None:
+            for parent in operations.served(lease, [*known, *missing]) if target.checkpoint.is_sentinel else ():
+                await store.create(parent)
+            await store.reset(lease, there.checkpoint, there.starts_at)
 
-        return await _change(f"reset {len(leases)} leases to {to}", leases, put, settings, store, yes, force)
+        what = f"reset {len(leases)} leases to {to}" + f" and make {len(missing)}" * bool(missing)
+        done = await _change(what, leases, put, settings, store, yes, force, more=bool(missing))
+        return done + [lease for lease in missing if await store.create(lease)]
 
     _tell_done("reset", with_leases(config, work), as_json=as_json)
 
@@ -128,9 +136,8 @@ def delete(
     async def work(settings: Settings, store: LeaseStore) -> list[Lease]:
         leases = await operations.chosen(store, shard or [], every=every)
 
-        async def remove(lease: Lease) -> Lease:
+        async def remove(lease: Lease) -> None:
             await store.delete(lease.key)
-            return lease
 
         return await _change(f"delete {len(leases)} leases", leases, remove, settings, store, yes, force)
 
@@ -199,29 +206,42 @@ def import_(
 async def _change(
     what: str,
     leases: Sequence[Lease],
-    act: Callable[[Lease], Awaitable[Lease]],
+    act: Callable[[Lease], Awaitable[None]],
     settings: Settings,
     store: LeaseStore,
     yes: bool,  # noqa: FBT001 - as the commands have it
     force: bool,  # noqa: FBT001 - the same
+    *,
+    more: bool = False,
 ) -> list[Lease]:
-    """Make sure and ask, then change one lease after the other as it now is. Raises UsageError, LeaseError."""
-    if not leases:
+    """Make sure and ask, then change one lease after the other as it now is. Raises UsageError, LeaseError.
+
+    `more`: there is something to do even without leases.
+    """
+    if not leases and not more:
         return []
     if not force:
         await refuse_living(leases, settings, store)
     await agreed(what, yes=yes)
-    rows = {row.key: row for row in await store.list()}  # a living worker has moved its counter meanwhile
-    return [await act(rows[lease.key]) for lease in leases if lease.key in rows]
+    changed: list[Lease] = []
+    for lease in leases:
+        row = await operations.unmoved(store, lease, force=force)
+        if row is not None:
+            await act(row)
+            changed.append(row)
+    return changed
 
 
-async def _pinned(target: Target, settings: Settings) -> Target:
-    """Give LATEST its time, by the service's clock (rule R4)."""
-    if target.checkpoint != LATEST:
-        return target
+async def _place(
+    target: Target, settings: Settings, leases: Sequence[Lease], *, every: bool
+) -> tuple[Target, list[Lease]]:
+    """Return the target by the service's clock, and the leases that are missing if all shards are to begin anew."""
+    if not target.checkpoint.is_sentinel or (target.checkpoint == TRIM_HORIZON and not every):
+        return target, []
     async with open_stream(settings.kinesis) as kinesis:
-        await kinesis.control.describe_stream()
-        return replace(target, starts_at=(kinesis.service_time or time.time)())
+        shards = await kinesis.control.list_shards()
+        there = operations.check_time(target, (kinesis.service_time or time.time)())
+        return there, operations.forgotten(shards, leases, there) if every else []
 
 
 def _values(lease: Lease) -> dict[str, Any]:

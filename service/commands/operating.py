@@ -66,7 +66,12 @@ async def agreed(what: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise UsageError(f"{what}: nobody is there to confirm it; say --yes")
-    if not await trio.to_thread.run_sync(partial(Confirm.ask, what, console=Console(stderr=True), default=False)):
+    ask = partial(Confirm.ask, what, console=Console(stderr=True), default=False)
+    try:
+        is_agreed = await trio.to_thread.run_sync(ask, abandon_on_cancel=True)
+    except EOFError:
+        is_agreed = False
+    if not is_agreed:
         raise UsageError("nothing was changed")
 
 

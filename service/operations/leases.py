@@ -13,7 +13,7 @@ import trio
 from efo.errors import ConfigurationError
 from efo.leases.columns import Columns
 from efo.leases.store import LeaseStore
-from efo.model import AT_TIMESTAMP, LATEST, MAX_SEQUENCE_DIGITS, SHARD_END, TRIM_HORIZON, Checkpoint, Lease
+from efo.model import AT_TIMESTAMP, LATEST, MAX_SEQUENCE_DIGITS, SHARD_END, TRIM_HORIZON, Checkpoint, Lease, Shard
 from service.errors import UsageError
 
 EXPORT_VERSION: Final = 1
@@ -29,7 +29,7 @@ async def chosen(store: LeaseStore, keys: Sequence[str], *, every: bool = False)
     leases = {lease.key: lease for lease in await store.list()}
     if unknown := [key for key in keys if key not in leases]:
         raise UsageError(f"there is no lease {', '.join(unknown)}: see `efo leases list`")
-    return sorted((leases[key] for key in keys or leases), key=lambda lease: lease.key)
+    return sorted((leases[key] for key in dict.fromkeys(keys or leases)), key=lambda lease: lease.key)
 
 
 async def living(
@@ -52,11 +52,31 @@ async def living(
         await trio.sleep(min(left, failover_time / 10))
         for row in await store.list():
             seen = doubtful.get(row.key)
-            if seen is not None and row.counter != seen.counter:
+            # One that was just let go of is watched on: another worker may be about to take it.
+            if seen is not None and row.counter != seen.counter and row.holder is not None:
                 del doubtful[row.key]
-                if row.holder is not None:
-                    alive[row.key] = row.holder
+                alive[row.key] = row.holder
     return alive
+
+
+async def unmoved(store: LeaseStore, lease: Lease, *, force: bool) -> Lease | None:
+    """Return a lease as it now is, None if it is gone; as it was when `living` looked, unless `force`.
+
+    Raises UsageError if a worker has taken or renewed it since.
+    """
+    row = await store.get(lease.key)
+    if row is not None and not force and row.holder is not None and row.counter != lease.counter:
+        raise UsageError(f"{row.key} is held by {row.holder} since we looked: it and those after it were left alone")
+    return row
+
+
+async def release(store: LeaseStore, lease: Lease) -> None:
+    """Free a lease of whoever holds it and of whoever waits for it. Raises LeaseLostError if it changed."""
+    if lease.holder is None:
+        return
+    if lease.checkpoint_owner is not None:  # else it would go to the one who waits, who may be gone as well
+        lease = await store.request_handoff(lease, lease.checkpoint_owner)
+    await store.release(lease)
 
 
 # --- where to begin anew ---------------------------------------------------------------------------------------
@@ -71,7 +91,7 @@ class Target:
 
 
 def parse_target(text: str) -> Target:
-    """Return what `--to` says. LATEST gets its time from the service, see `reset`. Raises UsageError."""
+    """Return what `--to` says. LATEST gets its time by `check_time`. Raises UsageError."""
     match text.lower():
         case "trim_horizon":
             return Target(TRIM_HORIZON)
@@ -91,6 +111,15 @@ def parse_target(text: str) -> Target:
     return Target(AT_TIMESTAMP, time.timestamp())
 
 
+def check_time(target: Target, now: float) -> Target:
+    """Return the target with LATEST's time. `now`: the service's time (rule R4). Raises UsageError for the future."""
+    if target.checkpoint == LATEST:
+        return Target(LATEST, now)
+    if target.starts_at is not None and target.starts_at > now:
+        raise UsageError("--to: that time is in the future, and Kinesis refuses to read from there")
+    return target
+
+
 def to_reset(leases: Sequence[Lease], target: Target) -> list[Lease]:
     """Return which of the leases a reset concerns. Raises UsageError where it makes no sense.
 
@@ -102,9 +131,38 @@ def to_reset(leases: Sequence[Lease], target: Target) -> list[Lease]:
     return [lease for lease in leases if target.checkpoint != LATEST or not lease.is_finished]
 
 
-async def reset(store: LeaseStore, lease: Lease, target: Target) -> Lease:
-    """Put a lease elsewhere. Raises LeaseLostError if it changed since it was read."""
-    return await store.reset(lease, target.checkpoint, target.starts_at)
+def forgotten(shards: Iterable[Shard], leases: Iterable[Lease], target: Target) -> list[Lease]:
+    """Return leases to create when all shards are to begin anew: of those that Kinesis has and no lease remembers.
+
+    The leases of shards that were finished are cleaned up after a while, and their records may still be there.
+    """
+    if target.checkpoint == LATEST:
+        return []
+    known = {lease.key for lease in leases}
+    return [
+        Lease(
+            shard.shard_id,
+            target.checkpoint,
+            parents=shard.parents,
+            hash_key_range=shard.hash_key_range,
+            latest_at=target.starts_at,
+        )
+        for shard in shards
+        if shard.shard_id not in known
+    ]
+
+
+def served(lease: Lease, leases: Iterable[Lease]) -> list[Lease]:
+    """Return leases of parents to create with a reset of this one: finished, where the other parent has one.
+
+    A shard that has not begun waits for a parent without a lease if the other one has one (see `startable`): here it
+    was finished and cleaned up, and must not be read again.
+    """
+    known = {lease.key for lease in leases}
+    missing = [parent for parent in lease.parents if parent not in known]
+    if len(missing) == len(lease.parents):
+        return []
+    return [Lease(parent, SHARD_END, children=(lease.key,)) for parent in missing]
 
 
 # --- leases as a file ------------------------------------------------------------------------------------------
@@ -174,13 +232,17 @@ def plan_import(wanted: Iterable[Lease], rows: Iterable[Lease]) -> Import:
 
 
 async def bring_in(store: LeaseStore, plan: Import) -> None:
-    """Create and change the leases. Run again after a failure midway it does the rest."""
+    """Create and change the leases. Run again after a failure midway it does the rest.
+
+    Raises LeaseLostError for one that changed since, and UsageError for one that was created since.
+    """
     for lease in plan.new:
-        await store.create(lease)
+        if not await store.create(lease):
+            raise UsageError(f"{lease.key} was created meanwhile: run the import again")
     for row, lease in plan.changed:
-        written = await store.reset(row, lease.checkpoint, lease.latest_at)
-        if lease.children and lease.checkpoint == SHARD_END:
-            await store.save_children(written, lease.children)
+        if lease.children:
+            await store.save_children(row, lease.children)
+        await store.reset(row, lease.checkpoint, lease.latest_at)
 
 
 def _place(lease: Lease) -> tuple[Checkpoint, float | None]:

@@ -106,6 +106,12 @@ def test_a_dead_workers_lease_is_released_reset_and_deleted(leases, efo):
     assert set(leases()) == {FIRST}
 
 
+def test_a_reset_of_all_shards_reads_those_again_that_were_finished_and_forgotten(leases, efo):
+    assert efo("leases", "delete", SECOND, "--yes")[0] == Exit.OK
+    assert efo("leases", "reset", "--all", "--to", "trim_horizon", "--yes")[:2] == (Exit.OK, {"reset": [FIRST, SECOND]})
+    assert {key: lease.checkpoint for key, lease in leases().items()} == {FIRST: TRIM_HORIZON, SECOND: TRIM_HORIZON}
+
+
 def test_without_a_yes_nothing_is_changed(leases, efo):
     before = leases()
     code, told, said = efo("leases", "delete", "--all")
@@ -157,6 +163,7 @@ def test_leases_go_into_a_file_and_back(leases, efo, capsys, tmp_path):
         (["leases", "delete", "--yes"], Exit.USAGE, "--all"),
         (["leases", "reset", FIRST, "--to", "tomorrow", "--yes"], Exit.USAGE, "--to tomorrow"),
         (["leases", "reset", "--all", "--to", "7", "--yes"], Exit.USAGE, "one shard"),
+        (["leases", "reset", "--all", "--to", "2999-01-01T00:00:00Z", "--yes"], Exit.USAGE, "future"),
         (["leases", "import", "missing.json"], Exit.USAGE, "missing.json"),
         (["leases", "import", __file__], Exit.CONFIGURATION, "efo leases export"),
         (["consumers", "deregister", "nobody", "--yes"], Exit.USAGE, "efo consumers list"),

@@ -8,19 +8,23 @@ import trio
 
 from efo.errors import ConfigurationError
 from efo.leases.memory import MemoryLeaseStore
-from efo.model import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease
+from efo.model import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease, Shard
 from service.errors import UsageError
 from service.operations.leases import (
     Target,
     bring_in,
+    check_time,
     chosen,
     exported,
+    forgotten,
     imported,
     living,
     parse_target,
     plan_import,
-    reset,
+    release,
+    served,
     to_reset,
+    unmoved,
 )
 
 A = Lease("a", Checkpoint("7", 2), owner="ann", counter=4, hash_key_range=HashKeyRange("0", "9"), children=("c",))
@@ -96,9 +100,60 @@ def test_what_a_reset_concerns():
         to_reset([A, B], Target(Checkpoint("1")))
 
 
-async def test_a_reset_lease_is_free(store):
-    await reset(store, A, Target(AT_TIMESTAMP, 5.5))
-    assert await store.get("a") == replace(A, checkpoint=AT_TIMESTAMP, latest_at=5.5, owner=None, counter=5)
+async def test_a_worker_that_takes_what_was_just_let_go_of_is_seen(store, autojump_clock):
+    """The look falls between one worker's release and the next one's take."""
+
+    async def hand_over():
+        await trio.sleep(0.9)
+        row = await store.release(A)
+        await trio.sleep(0.3)
+        await store.take(row, "bob")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hand_over)
+        assert await living(store, [A], 10.0) == {"a": "bob"}
+
+
+async def test_a_lease_that_was_taken_since_we_looked_is_left_alone(store):
+    assert await unmoved(store, A, force=False) == A
+    taken = await store.take(A, "bob")
+    with pytest.raises(UsageError, match="held by bob"):
+        await unmoved(store, A, force=False)
+    assert await unmoved(store, A, force=True) == taken
+    free = await store.release(taken)
+    assert await unmoved(store, A, force=False) == free
+    await store.delete("a")
+    assert await unmoved(store, A, force=False) is None
+
+
+async def test_a_released_lease_is_nobodys_not_even_of_the_one_who_waits(store):
+    await release(store, await store.request_handoff(A, "bob"))
+    row = await store.get("a")
+    assert (row.owner, row.checkpoint_owner) == (None, None)
+    await release(store, row)
+    assert await store.get("a") == row
+
+
+def test_latest_is_a_time_and_no_time_is_in_the_future():
+    assert check_time(Target(LATEST), 100.0) == Target(LATEST, 100.0)
+    assert check_time(Target(AT_TIMESTAMP, 100.0), 100.0) == Target(AT_TIMESTAMP, 100.0)
+    assert check_time(Target(TRIM_HORIZON), 100.0) == Target(TRIM_HORIZON)
+    with pytest.raises(UsageError, match="future"):
+        check_time(Target(AT_TIMESTAMP, 100.1), 100.0)
+
+
+def test_shards_whose_leases_were_cleaned_up_begin_anew_too():
+    shards = [Shard("a", A.hash_key_range, "1"), Shard("z", A.hash_key_range, "1", "2", "y", "x")]
+    lease = Lease("z", AT_TIMESTAMP, parents=("y", "x"), hash_key_range=A.hash_key_range, latest_at=9.0)
+    assert forgotten(shards, [A, B], Target(AT_TIMESTAMP, 9.0)) == [lease]
+    assert forgotten(shards, [A, B], Target(LATEST, 9.0)) == []
+
+
+def test_a_parent_that_has_served_is_not_read_again_for_its_child():
+    child = Lease("m", TRIM_HORIZON, parents=("a", "gone"))
+    assert served(child, [A, B]) == [Lease("gone", SHARD_END, children=("m",))]
+    assert served(child, [B]) == []
+    assert served(child, [A, Lease("gone", SHARD_END)]) == []
 
 
 async def test_leases_go_to_another_store_without_their_workers(store):
@@ -127,9 +182,17 @@ async def test_what_is_there_already_is_told_from_what_stands_elsewhere(store):
 
 
 async def test_an_import_that_finishes_a_shard_brings_its_children(store):
-    await bring_in(store, plan_import([replace(A, checkpoint=SHARD_END, children=("c", "d"))], await store.list()))
+    plan = plan_import([replace(A, checkpoint=SHARD_END, children=("c", "d"))], await store.list())
+    await bring_in(store, plan)
     row = await store.get("a")
     assert (row.checkpoint, row.children, row.owner) == (SHARD_END, ("c", "d"), None)
+
+
+async def test_a_lease_that_is_created_during_an_import_is_told(store):
+    plan = plan_import([Lease("c", LATEST)], await store.list())
+    await store.create(Lease("c", TRIM_HORIZON))
+    with pytest.raises(UsageError, match="c was created meanwhile"):
+        await bring_in(store, plan)
 
 
 @pytest.mark.parametrize(
