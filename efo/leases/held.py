@@ -173,7 +173,8 @@ class HeldLease:
         except BaseException:
             self._is_in_doubt = True
             raise
-        self._is_in_doubt = False
+        if lease.counter != self._lease.counter:  # a write that moves no counter, as `save_children`, clears no doubt
+            self._is_in_doubt = False
         return lease
 
     async def _resolve(self) -> Lease:

@@ -181,10 +181,13 @@ class LeaseKeeper:
             *(partial(self._handoffs.ask, lease) for lease in wished if self._graceful_handoff),
         ]
         for start in range(0, len(moves), AT_ONCE):
+            failures: list[LeaseStoreUnavailableError] = []
             with one_error():
                 async with trio.open_nursery() as some:
                     for move in moves[start : start + AT_ONCE]:
-                        some.start_soon(move)
+                        some.start_soon(_tried, move, failures)
+            if failures:
+                raise failures[0]
             if self._is_outdated:
                 return
 
@@ -284,6 +287,14 @@ class LeaseKeeper:
                 return
             else:
                 return
+
+
+async def _tried(move: Callable[[], Awaitable[None]], failures: list[LeaseStoreUnavailableError]) -> None:
+    """Make a move; a store that is down for one is no reason to cut off the others, which may have reached it."""
+    try:
+        await move()
+    except LeaseStoreUnavailableError as error:
+        failures.append(error)
 
 
 def _outline(leases: Mapping[str, Lease]) -> dict[str, tuple[str | None, bool]]:

@@ -141,6 +141,17 @@ async def test_a_checkpoint_whose_answer_was_lost_can_be_written_again(autojump_
     assert held.lease.checkpoint == Checkpoint("8")
 
 
+async def test_children_that_are_saved_clear_no_doubt(autojump_clock, team, ann, held):
+    ann.store.faults["renew"] = "unanswered"
+    with pytest.raises(LeaseStoreUnavailableError):
+        await held.confirm()
+    ann.store.faults.clear()
+    await held.save_children(("c",))
+    await held.checkpoint(SHARD_END)
+    assert (await team.rows())["s0"].is_finished
+    assert ann.losses == []
+
+
 async def test_a_cancelled_write_does_no_harm(autojump_clock, team, ann, held):
     ann.store.faults["checkpoint"] = "hang"
     with trio.move_on_after(1) as scope:

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 import trio
 
-from efo.errors import ConfigurationError, LeaseStoreCorruptError
+from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.events import LeaseOperated
 from efo.leases.keeper import LeaseKeeper
 from efo.leases.memory import MemoryLeaseStore
@@ -298,6 +298,30 @@ async def test_a_lease_that_another_worker_was_quicker_to_take_is_no_obstacle(au
     await trio.testing.wait_all_tasks_blocked()
     assert ann.keys == {"s0", "s2"}
     assert ann.losses == []
+
+
+async def test_a_take_that_is_refused_cuts_off_no_other(autojump_clock, team):
+    """The others have reached the store, and their answers are on the way."""
+
+    class Throttled(MemoryLeaseStore):
+        refused = False
+
+        async def take(self, lease, owner):
+            if lease.key == "s0" and not self.refused:
+                self.refused = True
+                raise LeaseStoreUnavailableError("slow down, as the test wants it")
+            return await super().take(lease, owner)
+
+    team.store = Throttled()
+    await team.create(10)
+    ann = team.hire("ann")
+    ann.store.faults["take"] = "slow"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ann.run)
+        await trio.sleep(6)
+        assert len(ann.keys) == 10
+        assert team.store.refused
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_take_whose_answer_was_lost_is_made_good(autojump_clock, team):
