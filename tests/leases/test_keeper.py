@@ -309,6 +309,7 @@ async def test_a_take_that_is_refused_cuts_off_no_other(autojump_clock, team):
         async def take(self, lease, owner):
             if lease.key == "s0" and not self.refused:
                 self.refused = True
+                await trio.sleep(0.5)
                 raise LeaseStoreUnavailableError("slow down, as the test wants it")
             return await super().take(lease, owner)
 
