@@ -69,8 +69,9 @@ class Upkeep:
     def run(self, now: float, go_on: Callable[[], object] = lambda: None) -> UpkeepReport | None:
         """Make one pass; None if another process is at it, or if there is no such topic yet.
 
-        `go_on` is called between steps, and may raise to stop. Raises SegmentCorruptError (what is damaged stays as it
-        is), SinkFullError, SinkError.
+        `go_on` is called between steps, and may raise to stop. What goes wrong with one partition is raised at the end,
+        after all else is done: a full disk must not keep expired segments from going. Raises SegmentCorruptError (what
+        is damaged stays as it is), SinkFullError, SinkError.
         """
         directory = topic_directory(self._root, self._topic)
         if self._topic not in topics(self._root):
@@ -83,8 +84,15 @@ class Upkeep:
         with held:
             partitions = read_catalog(self._root, self._topic).partitions.values()
             directories = {partition: directory / str(partition) for partition in partitions}
-            rolled = [parts for at in directories.values() for parts in self._roll_up(at, now, go_on)]
-            return self._expire(directories, now, rolled, go_on)
+            failures: list[SinkError] = []
+            rolled: list[int] = []
+            for at in directories.values():
+                with _collected(failures):
+                    rolled.extend(self._roll_up(at, now, go_on))
+            report = self._expire(directories, now, rolled, go_on, failures)
+        if failures:
+            raise failures[0]
+        return report
 
     def _roll_up(self, directory: Path, now: float, go_on: Callable[[], object]) -> Iterator[int]:
         """Roll up what is due in a partition; yield how many parts each new segment has."""
@@ -97,7 +105,12 @@ class Upkeep:
             yield len(group)
 
     def _expire(
-        self, directories: dict[int, Path], now: float, rolled: list[int], go_on: Callable[[], object]
+        self,
+        directories: dict[int, Path],
+        now: float,
+        rolled: list[int],
+        go_on: Callable[[], object],
+        failures: list[SinkError],
     ) -> UpkeepReport:
         readers = read_readers(self._root, self._topic)
         kept: list[Kept] = []
@@ -108,11 +121,11 @@ class Upkeep:
             total += sum(_sized(segment).size for segment in (*current[-1:], *superseded))
             for cover, part in _covers(current, superseded):
                 within.setdefault(cover, []).append(part)
-            for segment in current[:-1]:
-                sized = _sized(segment)
-                total += sized.size
-                if self._rules.is_set:
-                    kept.append(Kept(partition, sized, self._committed_at(segment)))
+            sizes = [_sized(segment) for segment in current[:-1]]
+            total += sum(sized.size for sized in sizes)
+            with _collected(failures):  # behind one whose time cannot be read nothing expires
+                timed = (Kept(partition, sized, self._committed_at(sized.segment)) for sized in sizes)
+                kept.extend(timed if self._rules.is_set else ())
         self._times = {one.sized.segment: one.committed_at for one in kept}
         floors = {partition: floor(readers, partition) for partition in directories}
         plan = plan_retention(kept, total, self._rules, floors, now)
@@ -126,6 +139,15 @@ class Upkeep:
 
     def _committed_at(self, segment: Segment) -> float:
         return self._times.get(segment) or read_origin(segment).committed_at
+
+
+@contextmanager
+def _collected(failures: list[SinkError]) -> Iterator[None]:
+    """Keep what goes wrong for later."""
+    try:
+        yield
+    except SinkError as error:
+        failures.append(error)
 
 
 def _sized(segment: Segment) -> Sized:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 
@@ -242,3 +243,32 @@ def test_what_was_rolled_up_does_not_come_back_when_it_expires(root, directory, 
     upkeep = Upkeep(root, "t", RetentionRules(seconds=1.0), grace=10**12)
     assert upkeep.run(NOW).expired == 1
     assert [segment.base for segment in all_segments(directory)] == [2 * FAN_IN]
+
+
+def test_a_full_disk_keeps_nothing_that_has_expired(root, directory, grow, monkeypatch) -> None:
+    grow(2 * FAN_IN)
+
+    def full(_descriptor) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fdatasync", full)
+    with pytest.raises(SinkFullError):
+        keep_up(root, seconds=60.0)
+    assert len(list_segments(directory)) == 1
+
+
+@pytest.mark.parametrize("damage", ["data", "footer"])
+def test_a_damaged_segment_stops_its_partition_alone(root, directory, grow, damage) -> None:
+    grow(FAN_IN + 2)
+    grow(FAN_IN + 2, "other")
+    whole = list_segments(directory)[3].path
+    content = bytearray(whole.read_bytes())
+    if damage == "footer":
+        del content[-20:]
+    else:
+        content[len(content) // 3] ^= 1
+    whole.write_bytes(content)
+    with pytest.raises(SegmentCorruptError):
+        keep_up(root, seconds=60.0)
+    assert whole.exists() == (damage == "footer")
+    assert len(list_segments(root / "t" / "1")) == 1
