@@ -255,6 +255,10 @@ def spark(root: Path, count: int) -> dict[str, float]:
     }
 
 
+def tell(stage: str) -> None:
+    print(f"bench_relay: {stage}", file=sys.stderr, flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench_relay", description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=int, default=300_000, help="for the relay and for Spark (300000)")
@@ -266,14 +270,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="efo-bench-") as name:
         root = Path(name)
         result: dict[str, object] = {"cores": os.cpu_count(), "marks": MARKS}
+        tell("the relay into the log")
         result["relay"] = [
             relaying(into_log(root / str(size)), options.records * 200 // size, size) for size in (200, 1000)
         ]
         if options.kafka:
+            tell("the relay into Kafka")
             result["kafka"] = kafka(root / "kafka", options.records)
+        tell("how soon a reader sees records")
         (root / "visible").mkdir()
         result["visible"] = visibility(root / "visible", options.seconds, options.rate)
         if not options.no_spark:
+            tell("Spark over the log and over Parquet")
             result["spark"] = spark(root / "spark", options.records)
     json.dump(result, sys.stdout)
     print()
