@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import threading
 import zlib
+from collections import defaultdict
+from dataclasses import dataclass
 from time import monotonic
 from typing import Final
 
@@ -61,6 +63,28 @@ def decode(value: bytes, stream: str, shard_id: str, topic: str) -> Checkpoint:
     return checkpoint
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The last record of a key in a partition. `value` None is a tombstone; `at`: its time, in milliseconds."""
+
+    partition: int
+    value: bytes | None
+    at: int
+
+    def counts_before(self, other: _Found) -> bool:
+        """Tell whether this one stands, and not the other, which was read later.
+
+        In one partition the later one stands. When the topic gets more partitions, a shard's positions go to another
+        one, and back while older workers run: between partitions the further position stands, for a shard's positions
+        only ever grow. Only a tombstone ends that, for what was written before it.
+        """
+        if self.partition == other.partition:
+            return False
+        if self.value is None or other.value is None:
+            return self.at > other.at
+        return _order(self.value) > _order(other.value)
+
+
 class Checkpoints:
     """Reads positions. What was read stays in memory, so that each reading goes on where the last one ended.
 
@@ -71,8 +95,8 @@ class Checkpoints:
         self.topic = topic
         self._admin = admin
         self._patience = patience
-        self._found: dict[bytes, bytes] = {}
-        self._next = [0] * topic.partitions
+        self._found: dict[bytes, _Found] = {}
+        self._next: defaultdict[int, int] = defaultdict(int)
         self._lock = threading.Lock()
         self._consumer = Consumer(
             {
@@ -94,37 +118,34 @@ class Checkpoints:
     def read(self, key: bytes) -> bytes | None:
         """Return the last committed value of a key; None if it has none.
 
-        To be called when the key's earlier writers are fenced: only then is the last one really the last. Where its
-        own partition has none, all are looked through: the topic may have got more partitions since it was written.
-        Raises KafkaUnavailableError, KafkaRefusedError.
+        To be called when the key's earlier writers are fenced: only then is the last one really the last. It may stand
+        in any partition, see `_Found`, so all are read, each from where the last reading ended. Raises
+        KafkaUnavailableError, KafkaRefusedError.
         """
-        own = self.partition(key)
-        self._read_to_the_end([own])
-        if key not in self._found:
-            self._read_to_the_end([number for number in range(self.topic.partitions) if number != own])
-        return self._found.get(key)
+        ends = self._ends()
+        with self._lock:
+            for number, end in ends.items():
+                if self._next[number] < end:
+                    self._read(number, end)
+            found = self._found.get(key)
+        return None if found is None else found.value
 
     def close(self) -> None:
         """Close the connections."""
         with self._lock:
             self._consumer.close()
 
-    def _read_to_the_end(self, partitions: list[int]) -> None:
-        ends = self._ends(partitions)
-        with self._lock:
-            for number, end in ends.items():
-                if self._next[number] < end:
-                    self._read(number, end)
-
-    def _ends(self, partitions: list[int]) -> dict[int, int]:
+    def _ends(self) -> dict[int, int]:
         """Return where the partitions end now, open transactions included."""
+        name = self.topic.name
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library has no hint for it
-        asked = {TopicPartition(self.topic.name, number): latest for number in partitions}
-        with kafka_errors(f"look up the end of the topic {self.topic.name!r}"):
+        with kafka_errors(f"look up the end of the topic {name!r}"):
             # It would ask the leaders that it knows, even when they have told it that they are others now.
-            self._admin.list_topics(self.topic.name, self._patience)
+            partitions = self._admin.list_topics(name, self._patience).topics[name].partitions
             answers = self._admin.list_offsets(
-                asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=self._patience
+                {TopicPartition(name, number): latest for number in partitions},
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=self._patience,
             )
             return {at.partition: answer.result(self._patience).offset for at, answer in answers.items()}
 
@@ -144,7 +165,7 @@ class Checkpoints:
                             continue
                         offset = message.offset() or 0
                         if error is None:
-                            self._keep(message.key() or b"", message.value())
+                            self._keep(message.key() or b"", _Found(number, message.value(), message.timestamp()[1]))
                             offset += 1
                         self._next[number] = max(self._next[number], offset)
                     if monotonic() > deadline:
@@ -155,9 +176,17 @@ class Checkpoints:
             finally:
                 self._consumer.unassign()
 
-    def _keep(self, key: bytes, value: bytes | None) -> None:
+    def _keep(self, key: bytes, found: _Found) -> None:
         """Keep a value; none (a tombstone) is how an operator makes a shard start anew."""
-        if value is None:
-            self._found.pop(key, None)
-        else:
-            self._found[key] = value
+        known = self._found.get(key)
+        if known is None or not known.counts_before(found):
+            self._found[key] = found
+
+
+def _order(value: bytes) -> tuple[bool, Checkpoint | None]:
+    """Return what orders positions; what is none comes last, so that it is met and not passed over."""
+    try:
+        found = json.loads(value)
+        return False, Checkpoint(found["sequence"], found["sub_sequence"])
+    except (ValueError, TypeError, KeyError, ConfigurationError):
+        return True, None
