@@ -12,7 +12,7 @@ from service.demo.verify import Row
 
 def create_topic(servers: str, topic: str, partitions: int) -> None:
     """Make a topic, so that readers may come before the relay does."""
-    admin = AdminClient({"bootstrap.servers": servers})
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
 
 
@@ -23,6 +23,7 @@ class TopicReader:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": servers,
+                "log_level": 0,
                 "group.id": "e2e",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",

@@ -26,6 +26,7 @@ def read_topic(servers: str, topic: str, *, committed: bool = True) -> list[Mess
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
+            "log_level": 0,
             "group.id": "test",
             "isolation.level": "read_committed" if committed else "read_uncommitted",
             "enable.partition.eof": True,

@@ -74,7 +74,7 @@ def kafka(broker, name):
 
 @pytest.fixture
 def admin(broker):
-    return AdminClient({"bootstrap.servers": broker})
+    return AdminClient({"bootstrap.servers": broker, "log_level": 0})
 
 
 async def values(broker: str, topic: str, **options) -> list[bytes]:
@@ -267,7 +267,7 @@ async def test_a_topic_and_a_partition_for_each_shard(kafka, broker, name, make_
 
 async def test_what_is_too_large_goes_to_the_dead_letters_with_its_reason(broker, name, admin, make_batch):
     admin.create_topics([NewTopic(name, 1, 1, config={"max.message.bytes": "20000"})])[name].result(PATIENCE)
-    relay = {"sink": "kafka", "dead_letters": f"{name}.dead", "kafka": {"bootstrap_servers": broker}}
+    relay = {"sink": "kafka", "dead_letters": f"{name}.dead", "kafka": {"bootstrap.servers": broker, "log_level": 0}}
     settings = Settings(kinesis={"stream": "orders"}, consumer={"application": name}, relay=relay | {"topic": name})
     records = list(make_batch(5).records)
     records[2] = msgspec.structs.replace(records[2], data=bytes(50_000))
@@ -327,7 +327,7 @@ async def test_a_topic_that_would_lose_records_is_refused(kafka, admin, name, po
 )
 async def test_a_position_of_something_else_is_never_guessed_at(kafka, broker, name, value, expected):
     async with kafka() as sink:
-        foreign = Producer({"bootstrap.servers": broker})
+        foreign = Producer({"bootstrap.servers": broker, "log_level": 0})
         foreign.produce("efo-checkpoints", value, f"{name}/orders/{SHARD}", 0)
         foreign.flush()
         with pytest.raises(KafkaCheckpointError, match="Nothing was read or written") as caught:
@@ -339,7 +339,7 @@ async def test_a_tombstone_makes_a_shard_start_anew(kafka, broker, name, make_ba
     own = {"checkpoint_topic": f"{name}-positions", "checkpoint_partitions": 1}
     async with kafka(**own) as sink:
         await put(sink, make_batch(3))
-        operator = Producer({"bootstrap.servers": broker})
+        operator = Producer({"bootstrap.servers": broker, "log_level": 0})
         operator.produce(own["checkpoint_topic"], None, f"{name}/orders/{SHARD}")
         operator.flush()
         async with sink.open("orders", SHARD) as shard:

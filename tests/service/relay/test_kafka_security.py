@@ -44,7 +44,7 @@ def serve_secure_kafka():
         store, certificate, port = path / "keys.p12", path / "ca.pem", free_port()
         make_certificate(store, certificate)
         with running_broker(path / "broker", partial(secure_settings, port, store)) as broker:
-            admin = AdminClient({"bootstrap.servers": broker.address})
+            admin = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
             scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
             change = UserScramCredentialUpsertion(USER, scram, PASSWORD.encode())
             for future in admin.alter_user_scram_credentials([change]).values():
