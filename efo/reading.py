@@ -62,17 +62,20 @@ class Reading:
         with one_error():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._stop_when_lost, nursery.cancel_scope)
-                async with trio.open_nursery() as attempts:
-                    shard = self._open_shard(attempts)
-                    nursery.start_soon(self._stop_when_wanted, shard)
-                    nursery.start_soon(self._save_progress, shard)
-                    nursery.start_soon(shard.give_up_when_idle, self._settings.give_up_after)
-                    try:
+                shard: ShardStream | None = None
+                try:
+                    async with trio.open_nursery() as attempts:
+                        shard = self._open_shard(attempts)
+                        nursery.start_soon(self._stop_when_wanted, shard)
+                        nursery.start_soon(self._save_progress, shard)
+                        nursery.start_soon(shard.give_up_when_idle, self._settings.give_up_after)
                         await read(shard)
-                    except BaseException:
+                        attempts.cancel_scope.cancel()
+                    await _insist(partial(self._save, shard))
+                except BaseException:
+                    if shard is not None:
                         await self._save_at_last(shard)
-                        raise
-                    attempts.cancel_scope.cancel()
+                    raise
                 finished = await self._after_reading(shard)
                 nursery.cancel_scope.cancel()
         return finished
@@ -110,11 +113,10 @@ class Reading:
             await self._save(shard)
 
     async def _after_reading(self, shard: ShardStream) -> bool:
-        """Save where the shard is; return whether that is its end.
+        """Finish a shard that was read to its end, else release it; return whether it was. What was acked is saved.
 
         Each step is tried until the store takes it. If that takes too long the keeper gives the lease up, and we stop.
         """
-        await _insist(lambda: self._save(shard))
         if not shard.is_finished or (shard.is_stopping and not shard.progress.is_idle):
             await _insist(self._held.release)
             return False

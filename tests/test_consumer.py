@@ -233,6 +233,38 @@ async def test_a_handler_that_raises_is_the_end_of_its_reading(autojump_clock: t
 
 
 @pytest.mark.scenario("G36", "G64")
+async def test_a_neighbours_failure_does_not_cut_off_the_last_save_of_a_shard(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    class Store(MemoryLeaseStore):
+        is_slow = True
+
+        async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
+            if self.is_slow:
+                self.is_slow = False
+                await trio.sleep(10)
+            return await super().checkpoint(lease, checkpoint)
+
+    async def read(shard: ShardStream) -> None:
+        async for batch in shard:
+            if batch.records[0].data == b"fail":
+                await trio.sleep(5)  # the other shard is read to its end by now, and being saved
+                raise ValueError("no")
+            shard.ack(batch)
+
+    store = Store()
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM, shards=2)
+        ended, number = fake.put(STREAM, "k", b"1", explicit_hash_key="0")
+        fake.put(STREAM, "k", b"fail", explicit_hash_key=str(2**128 - 1))
+        fake.split(STREAM, ended)
+        with pytest.raises(ValueError, match="no"):
+            async with open_consumer(fake.kinesis(STREAM), store, settings(checkpoint_interval=60.0)) as consumer:
+                await consumer.run(read)
+    leases = {lease.key: lease for lease in await store.list()}
+    assert leases[ended].checkpoint == Checkpoint(number)
+
+
 async def test_a_reader_that_does_not_ack_the_end_is_told(autojump_clock: trio.testing.MockClock) -> None:
     async def forget(shard: ShardStream) -> None:
         async for _batch in shard:
