@@ -29,7 +29,6 @@ class TopicReader:
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "error",
                 "reconnect.backoff.max.ms": 500,
-                "log_level": 0,
             }
         )
         self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])

@@ -31,7 +31,6 @@ def read_topic(servers: str, topic: str, *, committed: bool = True) -> list[Mess
             "isolation.level": "read_committed" if committed else "read_uncommitted",
             "enable.partition.eof": True,
             "auto.offset.reset": "earliest",
-            "log_level": 0,
         }
     )
     try:
