@@ -5,6 +5,7 @@ Everything that waits for a broker does so in threads of a limiter of its own: o
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
@@ -19,7 +20,7 @@ from efo.model import Batch, Checkpoint, Record
 from service.config_kafka import KafkaSettings
 from service.relay.group import OpenGroup, check_refusals
 from service.relay.kafka_checkpoints import Checkpoints
-from service.relay.kafka_client import Diagnosis, client_config
+from service.relay.kafka_client import Config, Diagnosis, client_config
 from service.relay.kafka_errors import kafka_errors, translated
 from service.relay.kafka_producing import (
     GroupWriter,
@@ -96,6 +97,7 @@ class KafkaSink:
         self._threads = trio.CapacityLimiter(PARALLEL_COMMITS)
         self._checkpoints: Checkpoints | None = None
         self._shared: SharedProducer | None = None
+        self._making = threading.Lock()
         self._admin: AdminClient | None = None
 
     # --- in threads ----------------------------------------------------------------------------------------
@@ -158,12 +160,20 @@ class KafkaSink:
             seconds=settings.transaction_seconds,
         )
         if self._checkpoints is None:
-            if self._shared is None:
-                self._shared = SharedProducer(config, settings.transaction_seconds)
-            return IdempotentWriter(self._shared, target), topic
+            return IdempotentWriter(self._sharing(config), target), topic
         kind = "/dead-letters" if self._letters else ""
         identity = f"{self._application}/{mapping.stream}/{mapping.shard_id}{kind}"
         return TransactionalWriter(config, target, self._checkpoints, identity, settings.transaction_seconds), topic
+
+    def _sharing(self, config: Config) -> SharedProducer:
+        """Return the producer of all shards, another one if it has failed for good."""
+        with self._making:
+            if self._shared is not None and self._shared.is_done:
+                self._shared.close()
+                self._shared = None
+            if self._shared is None:
+                self._shared = SharedProducer(config, self._settings.transaction_seconds)
+            return self._shared
 
     # --- on trio -------------------------------------------------------------------------------------------
 

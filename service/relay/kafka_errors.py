@@ -78,7 +78,7 @@ def translated(error: KafkaError, doing: str) -> SinkError:
         )
     if code in _PERMISSIONS:
         return KafkaRefusedError(f"{said}. The principal needs {_PERMISSIONS[code]}")
-    if error.fatal():
+    if error.fatal() or code == KafkaError._FATAL:  # noqa: SLF001 - what `produce` says once another call was told
         return KafkaFatalError(said)
     if error.txn_requires_abort():
         return KafkaAbortedError(said)

@@ -182,10 +182,11 @@ class TransactionalWriter:
 
 
 class SharedProducer:
-    """At least once: one idempotent producer for all shards."""
+    """At least once: one idempotent producer for all shards. `is_done` once it has failed for good."""
 
     def __init__(self, config: Config, seconds: float) -> None:
         self.seconds = seconds
+        self.is_done = False
         self._flushing = threading.Lock()
         with kafka_errors("make a producer"):
             self.producer = Producer(config)
@@ -219,13 +220,17 @@ class IdempotentWriter:
         doing = f"put records of {self._target.mapping.shard_id}"
         failures: list[Any] = []
         deadline = monotonic() + self._shared.seconds
-        with kafka_errors(doing):
-            produce_all(
-                self._shared.producer, self._target, records, deadline, lambda error, _message: failures.append(error)
-            )
-            self._shared.flush(doing)
-        if failures:
-            raise translated(failures[0], doing)
+        try:
+            with kafka_errors(doing):
+                produce_all(
+                    self._shared.producer, self._target, records, deadline, lambda error, _: failures.append(error)
+                )
+                self._shared.flush(doing)
+            if failures:
+                raise translated(failures[0], doing)
+        except _FOR_GOOD:
+            self._shared.is_done = True  # whoever opens a shard next makes another
+            raise
 
     def close(self) -> None:
         """Nothing is its own."""

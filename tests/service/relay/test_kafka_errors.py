@@ -23,6 +23,7 @@ CASES = {
     "topic's permission": (KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), KafkaRefusedError),
     "transactional id's": (KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), KafkaRefusedError),
     "fatal": (KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, fatal=True), KafkaFatalError),
+    "fatal, said again": (KafkaError(KafkaError._FATAL), KafkaFatalError),
     "abortable": (KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, txn_requires_abort=True), KafkaAbortedError),
     "time-out": (KafkaError(KafkaError._TIMED_OUT, retriable=True), KafkaUnavailableError),
     "no broker": (KafkaError(KafkaError._ALL_BROKERS_DOWN), KafkaUnavailableError),
