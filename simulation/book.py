@@ -16,7 +16,8 @@ class Book:
     `done`: records that took effect or were set aside, by index. `by_key`: the indexes of each key's records.
     `holder`: the id in the row; `held_by`: the life of that worker, as far as it is known. `granted`: when each worker
     last took the lease, and what the checkpoint was then. `is_abandoned`: its holder could not renew it in time, and
-    leaves it to expire. `first`: the index of the first record that is to be read at all.
+    leaves it to expire. `is_begun`: its holder has begun to read.
+    `first`: the index of the first record that is to be read at all.
     """
 
     parents: tuple[str, ...] = ()
@@ -37,6 +38,7 @@ class Book:
     held_since: float = 0.0
     held_by: str | None = None
     is_abandoned: bool = False
+    is_begun: bool = False
     granted: dict[str, tuple[float, Checkpoint]] = field(default_factory=dict)
 
     @property

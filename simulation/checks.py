@@ -72,6 +72,7 @@ class Checks:
         self._again: list[tuple[float, Reading, Reading, int]] = []
         self._failed: set[str] = set()
         self._dead: set[str] = set()
+        self._troubled: set[str] = set()
 
     @property
     def is_complete(self) -> bool:
@@ -120,7 +121,8 @@ class Checks:
                 self._problem(f"lost: {len(lost)} records of {shard}, the first {lost[0]}")
             if book.is_waited_for:
                 self._problem(f"{shard} is closed and was read to its end, but its checkpoint is {book.checkpoint}")
-            is_left = book.held_by in self._dead or book.is_abandoned or book.checkpoint == SHARD_END
+            is_unknown = book.held_by in self._troubled and not book.is_begun  # the take's answer was lost
+            is_left = book.held_by in self._dead or is_unknown or book.is_abandoned or book.checkpoint == SHARD_END
             if book.holder is not None and not is_left:
                 self._problem(f"{shard}: {book.holder} still holds its lease after all workers have left")
         for worker, shard in self._open:
@@ -184,6 +186,7 @@ class Checks:
         if line.checkpoint != checkpoint:
             self._problem(f"{line.worker} begins {line.shard} at {line.checkpoint}, its lease said {checkpoint}")
         self._check_parents(line.shard, book)
+        book.is_begun = True
         start = book.index_after(line.checkpoint)
         reading = Reading(
             line.worker, line.worker_id, line.shard, granted_at, start, line.by_key, next=start, acked_to=start
@@ -231,6 +234,7 @@ class Checks:
 
     @_hear.register
     def _(self, line: StoreFailed, _now: float) -> None:
+        self._troubled.add(line.worker)
         for reading in self._open.values():
             reading.save_failed |= reading.worker == line.worker
 
@@ -257,7 +261,7 @@ class Checks:
     @_hear.register
     def _(self, line: Held, now: float) -> None:
         book = self.books[line.shard]
-        book.holder, book.held_since, book.is_abandoned = line.holder, now, False
+        book.holder, book.held_since, book.is_abandoned, book.is_begun = line.holder, now, False, False
         if line.holder is not None:
             book.granted[line.holder] = (now, book.checkpoint)
         book.held_by = line.worker if line.worker_id == line.holder else line.holder
