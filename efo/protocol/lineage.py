@@ -27,7 +27,7 @@ def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initi
     TRIM_HORIZON and AT_TIMESTAMP go up to the oldest shard that still exists and begin there, LATEST
     begins with the open shard itself. (Cases: KCL's HierarchicalShardSyncer, read as a specification.)
 
-    Six cases need care:
+    Seven cases need care:
 
     - A finished lease creates no children any more. If all parents are finished and the child has no lease
       (somebody deleted it, or the parent was gone before it could tell its children), it is created here, at
@@ -38,6 +38,8 @@ def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initi
       tell its children at its end.
     - A shard is listed as open, and a child of it has a lease: the listing is older than the leases. The shard was read
       and its lease cleaned up, or it was left out because we began with its children; it is not begun after them.
+    - A lease is of a newer shard than the whole listing, and has hash keys of one that is listed: that one's
+      descendants are being read, however many generations lie between. It is left to the next listing.
     - A parent has a lease but is no longer listed. It counts: its reader will find out and finish it.
     """
     listed = {shard.shard_id: shard for shard in shards}
@@ -49,6 +51,8 @@ def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initi
     descendants = _descendants(by_age, leases)
     passed = {parent for lease in leases.values() for parent in lease.parents}
     wanted = {shard.shard_id for shard in shards if shard.is_open and shard.shard_id not in passed}.union(awaited)
+    # Kinesis numbers its shards in the order of their making.
+    newer = [lease for key, lease in leases.items() if key > max(listed, default="") and not lease.is_finished]
     missing: list[Lease] = []
     for shard in reversed(by_age):  # children first, so that what they want of their parents is known
         if shard.shard_id in leases or shard.shard_id not in wanted:
@@ -63,7 +67,7 @@ def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initi
             or any(parent in listed and listed[parent].is_open for parent in parents)
         ):
             wanted.update(parents)
-        else:
+        elif not any(_shares_keys(shard, lease) for lease in newer):
             missing.append(_lease_of(shard, initial))
     return gone + missing[::-1]
 
@@ -114,6 +118,15 @@ def _descendants(by_age: Sequence[Shard], leases: Mapping[str, Lease]) -> set[st
         if any(parent in found for parent in shard.parents):
             found.add(shard.shard_id)
     return found
+
+
+def _shares_keys(shard: Shard, lease: Lease) -> bool:
+    """Tell whether a lease is of some of the shard's hash keys, or may be."""
+    ours, theirs = shard.hash_key_range, lease.hash_key_range
+    return theirs is None or (
+        int(ours.starting_hash_key) <= int(theirs.ending_hash_key)
+        and int(theirs.starting_hash_key) <= int(ours.ending_hash_key)
+    )
 
 
 def _lease_of(shard: Shard, checkpoint: Checkpoint) -> Lease:

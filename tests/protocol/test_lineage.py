@@ -1,5 +1,7 @@
 """Which leases are missing, and which shard may start: the cases of KCL's tests, and those it has not."""
 
+from dataclasses import replace
+
 import pytest
 
 from efo.model import (
@@ -138,6 +140,24 @@ def test_a_listing_that_is_older_than_the_leases_does_not_begin_a_parent_after_i
     assert [lease.key for lease in leases_to_create(old, leases, initial)] == ["q"]
 
 
+@pytest.mark.parametrize("initial", [LATEST, TRIM_HORIZON, AT_TIMESTAMP], ids=str)
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        pytest.param(HashKeyRange("0", "99"), ["b"], id="of-one"),
+        pytest.param(HashKeyRange("50", "150"), [], id="of-both"),
+        pytest.param(None, [], id="of-any"),
+    ],
+)
+def test_a_listing_that_is_older_by_generations_begins_no_shard_whose_descendants_are_read(initial, keys, expected):
+    """What lies between the shard and the lease was read and cleaned up, or left out at LATEST."""
+    old = [shard("a", start=1, hashes=(0, 99)), shard("b", start=1, hashes=(100, MAX_HASH_KEY))]
+    leases = {"x": Lease("x", BEGUN, parents=("m",), hash_key_range=keys)}
+    assert [lease.key for lease in leases_to_create(old, leases, initial)] == expected
+    later = [*old, shard("x", start=9)]
+    assert "b" in [lease.key for lease in leases_to_create(later, leases, initial)]
+
+
 FAMILY = [
     shard("a", start=1, end=9),
     shard("b", start=1, end=9),
@@ -274,8 +294,8 @@ def test_a_listing_older_than_the_merge_does_not_tell_that_a_parent_is_gone():
     leases = {
         **leased(GRAPH_A, "01"),
         "7": Lease("7", SHARD_END, parents=("2", "3")),
-        "8": Lease("8", TRIM_HORIZON, parents=("6", "7")),
+        "8": Lease("8", TRIM_HORIZON, parents=("6", "7"), hash_key_range=HashKeyRange("0", "399")),
     }
-    before_the_merges = [shard(name, start=11) for name in "012345"]
+    before_the_merges = [replace(shard, ending_sequence_number=None) for shard in GRAPH_A[:6]]
     assert [lease.key for lease in leases_to_create(before_the_merges, leases, TRIM_HORIZON)] == ["4", "5"]
     assert not startable(leases["8"], leases)
