@@ -17,10 +17,15 @@ from efo.model import Lease
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What is to be taken now: leases that were `handed` to us, and leases whose holder lets us wait too long."""
+    """What is to be done now.
+
+    `handed`: leases that were handed to us, to be taken. `overdue`: those whose holder lets us wait too long, to be
+    taken by force. `wanted`: those that were handed to us, and that another worker asked for before we saw it.
+    """
 
     handed: tuple[Lease, ...] = ()
     overdue: tuple[Lease, ...] = ()
+    wanted: tuple[Lease, ...] = ()
 
 
 class Handoffs:
@@ -51,9 +56,20 @@ class Handoffs:
         ours = [row for row in open_.values() if row.owner == self._worker_id]
         waiting = [row for row in ours if row.holder != self._worker_id]
         handed = [row for row in ours if row.holder == self._worker_id and row.key in self._until]
+        wanted = [
+            row
+            for row in open_.values()
+            if row.holder == self._worker_id and row.owner != self._worker_id and row.key in self._until
+        ]
         due = {row.key: self._until.get(row.key, now + self._timeout) for row in waiting}
         self._until = {key: until for key, until in self._until.items() if key in open_ and until > now} | due
-        return Due(tuple(handed), tuple(row for row in waiting if due[row.key] <= now))
+        return Due(tuple(handed), tuple(row for row in waiting if due[row.key] <= now), tuple(wanted))
+
+    async def pass_on(self, lease: Lease) -> None:
+        """Let go of a lease that was handed to us, for the worker that has asked for it since."""
+        self.forget(lease.key)
+        with suppress(LeaseLostError), reported(self._observer, "release", lease.key):
+            await self._store.release(lease)
 
     def forget(self, key: str) -> None:
         """Wait for a lease no longer: it went another way."""
@@ -74,9 +90,9 @@ class Handoffs:
 
     async def _withdraw(self, key: str) -> None:
         row = await self._store.get(key)
-        if row is None or row.owner != self._worker_id:
+        if row is None:
             return
-        if row.checkpoint_owner is None:
+        if row.holder == self._worker_id:  # it was let go of for us, and may be wanted by another since
             await self._store.release(row)
-        else:
+        elif row.owner == self._worker_id and row.checkpoint_owner is not None:
             await self._store.request_handoff(row, row.checkpoint_owner)

@@ -179,6 +179,7 @@ class LeaseKeeper:
             *(partial(self._take, lease, "take", nursery) for lease in (*due.handed, *plan.take)),
             *(partial(self._take, lease, "steal", nursery) for lease in (*due.overdue, *stolen)),
             *(partial(self._handoffs.ask, lease) for lease in wished if self._graceful_handoff),
+            *(partial(self._handoffs.pass_on, lease) for lease in due.wanted),
         ]
         for start in range(0, len(moves), AT_ONCE):
             failures: list[LeaseStoreUnavailableError] = []

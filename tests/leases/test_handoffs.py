@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from efo.events import LeaseOperated, ignore
-from efo.leases.handoffs import Handoffs
+from efo.leases.handoffs import Due, Handoffs
 from efo.leases.memory import MemoryLeaseStore
 from efo.model import SHARD_END, TRIM_HORIZON, Checkpoint, Lease
 
@@ -155,6 +155,28 @@ async def test_a_holder_that_lets_go_while_the_request_is_taken_back_leaves_the_
     await handoffs.withdraw(())
     (row,) = await store.list()
     assert (row.owner, row.checkpoint_owner) == (None, None)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+async def test_what_was_let_go_of_for_us_and_is_asked_for_before_we_see_it_is_passed_on(leaves) -> None:
+    """Without it, nobody reads until the lease expires: we never began it, and the other waits for us."""
+    store = MemoryLeaseStore()
+    await store.create(Lease("s0", TRIM_HORIZON, owner="ann", counter=5))
+    bob, eve = (Handoffs(store, name, 40, ignore) for name in ("bob", "eve"))
+    await bob.ask(await store.get("s0"))
+    let_go = await store.release(await store.get("s0"))
+    assert (let_go.owner, let_go.checkpoint_owner) == ("bob", None)
+    await eve.ask(let_go)
+    if leaves:
+        await bob.withdraw(())
+    else:
+        due = bob.observe(await store.list(), ())
+        assert (due.handed, due.overdue, [row.key for row in due.wanted]) == ((), (), ["s0"])
+        await bob.pass_on(due.wanted[0])
+        assert bob.observe(await store.list(), ()) == Due()
+    rows = await store.list()
+    assert [(row.owner, row.checkpoint_owner) for row in rows] == [("eve", None)]
+    assert eve.observe(rows, ()).handed == tuple(rows)
 
 
 async def test_a_worker_that_leaves_frees_what_was_let_go_of_for_it(autojump_clock, team, ann):
