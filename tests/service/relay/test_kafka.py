@@ -267,7 +267,7 @@ async def test_a_topic_and_a_partition_for_each_shard(kafka, broker, name, make_
 
 async def test_what_is_too_large_goes_to_the_dead_letters_with_its_reason(broker, name, admin, make_batch):
     admin.create_topics([NewTopic(name, 1, 1, config={"max.message.bytes": "20000"})])[name].result(PATIENCE)
-    relay = {"sink": "kafka", "dead_letters": f"{name}.dead", "kafka": {"bootstrap.servers": broker, "log_level": 0}}
+    relay = {"sink": "kafka", "dead_letters": f"{name}.dead", "kafka": {"bootstrap_servers": broker}}
     settings = Settings(kinesis={"stream": "orders"}, consumer={"application": name}, relay=relay | {"topic": name})
     records = list(make_batch(5).records)
     records[2] = msgspec.structs.replace(records[2], data=bytes(50_000))
