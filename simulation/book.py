@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
+from math import inf
 
 from efo.model import SHARD_END, TRIM_HORIZON, Checkpoint
 from simulation.story import Mark
@@ -87,6 +88,7 @@ class Reading:
     has_crashed: bool = False
     error: str | None = None
     save_failed: bool = False
+    troubled_at: float = -inf
 
     def expected(self, book: Book, key: str) -> int | None:
         """Return the index of the key's next record in this reading, None if there is none."""

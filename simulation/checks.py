@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import singledispatchmethod
 
 from efo.model import SHARD_END, TRIM_HORIZON
+from efo.reading import LAST_SAVE_TIMEOUT
 from simulation.book import Book, Reading
 from simulation.story import (
     Acked,
@@ -233,10 +234,11 @@ class Checks:
         self.books[line.shard].saved_children = line.children
 
     @_hear.register
-    def _(self, line: StoreFailed, _now: float) -> None:
+    def _(self, line: StoreFailed, now: float) -> None:
         self._troubled.add(line.worker)
         for reading in self._open.values():
-            reading.save_failed |= reading.worker == line.worker
+            if reading.worker == line.worker:
+                reading.save_failed, reading.troubled_at = True, now
 
     @_hear.register
     def _(self, line: Saved, _now: float) -> None:
@@ -280,6 +282,8 @@ class Checks:
             return
         reading.closed_at, reading.error = now, line.error
         book = self.books[line.shard]
+        # The last save of a reading that is cut short has little time (rule R14): a slow store may use it up.
+        reading.save_failed |= line.error is not None and now - reading.troubled_at <= LAST_SAVE_TIMEOUT
         if line.is_finished and book.checkpoint != SHARD_END:
             self._problem(f"{line.worker} says that {line.shard} is finished, and its lease does not")
         if reading.lost is None and not reading.save_failed and not self._covers(book, reading.acked_to):
