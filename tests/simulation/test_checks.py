@@ -182,8 +182,9 @@ SECOND: list[Line] = [*opened("b", P, at(0)), *handled("b", P, 1, 2, 3), Saved("
         [Crashed("a", "a")],
         [Lost("a", P, "taken"), *closed("a", P)],
         [StoreFailed("a"), *closed("a", P)],
+        [StoreFailed("a"), Saved("a", P, at(0)), Closed("a", P, is_finished=False, error="HandlerError")],
     ],
-    ids=["crash", "lost lease", "store"],
+    ids=["crash", "lost lease", "store", "no time for the last save"],
 )
 def test_a_duplicate_is_explained(between: list[Line]) -> None:
     checks = judge([*FIRST, *between, *SECOND], stale_after=100.0)
@@ -195,6 +196,14 @@ def test_a_duplicate_after_a_graceful_stop_is_not() -> None:
     checks = judge([*FIRST, *closed("a", P), *SECOND])
     assert checks.unexplained == 2
     assert "duplicate at 16.000: ('k', 1) of parent by b, though a ended in order" in "".join(checks.problems)
+
+
+@pytest.mark.parametrize(("pause", "error"), [(0, None), (9, "HandlerError")])
+def test_nor_is_one_after_a_stop_that_had_the_time_to_save(pause: int, error: str | None) -> None:
+    waited: list[Line] = [StoreFailed("nobody")] * pause
+    end = Closed("a", P, is_finished=False, error=error)
+    checks = judge([*FIRST, StoreFailed("a"), Saved("a", P, at(0)), *waited, end, *SECOND])
+    assert "a stops reading parent with ('k', 2) acked" in "".join(checks.problems)
 
 
 def test_nor_is_one_of_what_was_acked_long_before_the_crash() -> None:
