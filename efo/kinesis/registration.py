@@ -89,7 +89,10 @@ class Registration:
                 after = await self.ensure()
                 if after.arn != before:
                     return ConsumerReplacedError(f"the consumer {self.name!r} was gone; it is now {after.arn}")
-                if all(shard.shard_id != shard_id for shard in await self._control.list_shards()):
+                listed = {shard.shard_id for shard in await self._control.list_shards()}
+                # Kinesis numbers shards in the order of their making: a listing without a newer one may be older
+                # than this shard, and to believe it would lose all its records.
+                if shard_id not in listed and any(other > shard_id for other in listed):
                     return ShardGoneError(f"{shard_id} exists no longer")
             except EfoError as failure:
                 return failure

@@ -1,5 +1,7 @@
 """The fan-out consumer: found, registered, waited for, and registered again when it disappears (rule R13)."""
 
+from dataclasses import replace
+
 import pytest
 import trio
 
@@ -7,6 +9,7 @@ from efo.errors import (
     AccessDeniedError,
     ConsumerReplacedError,
     EfoError,
+    NotVisibleError,
     ResourceInUseError,
     ResourceNotFoundError,
     ServiceError,
@@ -206,10 +209,18 @@ class TestDiagnose:
         assert consumer.arn.endswith(":99")
 
     async def test_the_shard_is_gone(self, control, consumer, autojump_clock):
-        control.shards = []
+        control.shards = [replace(SHARD, shard_id="shardId-1")]
         error = await consumer.diagnose("shardId-0", NOT_FOUND)
         assert isinstance(error, ShardGoneError)
         assert "shardId-0" in str(error)
+
+    async def test_a_listing_that_may_be_older_than_the_shard_does_not_say_that_it_is_gone(self, control, consumer):
+        """To finish it by that would lose its records, if the consumer was replaced at the same time."""
+        for listed in ["shardId-1"], []:
+            control.shards = [replace(SHARD, shard_id=name) for name in listed]
+            error = await consumer.diagnose("shardId-2", NOT_FOUND)
+            assert isinstance(error, NotVisibleError)
+            assert error.retryable
 
     async def test_all_shards_learn_that_the_consumer_was_replaced(self, control, consumer, autojump_clock):
         control.consumer, control.delay = None, 5.0
