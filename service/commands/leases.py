@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,10 +81,7 @@ def release(
 
     async def work(settings: Settings, store: LeaseStore) -> list[Lease]:
         leases = [lease for lease in await operations.chosen(store, shard or [], every=every) if lease.holder]
-
-        async def let_go(lease: Lease) -> None:
-            await operations.release(store, lease)
-
+        let_go = partial(operations.release, store)
         return await _change(f"release {len(leases)} leases", leases, let_go, settings, store, yes, force)
 
     _tell_done("released", with_leases(config, work), as_json=as_json)
