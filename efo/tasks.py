@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
+import trio
+
 from efo.errors import EfoError, LeaseLostError
 
 E = TypeVar("E", bound=BaseException)
@@ -16,13 +18,14 @@ def one_error() -> Iterator[None]:
     """Raise the one exception that a group of exceptions is about.
 
     That several tasks were at work is nobody's concern outside. Of several failures the first EfoError is raised, or
-    else the first; the others are noted on it. Cancellations pass through.
+    else the first; the others are noted on it. Cancellations pass through; a failure beside them is raised in their
+    stead, as trio has it of any exception that is raised while cancelled.
     """
     try:
         yield
     except BaseExceptionGroup as group:
         failures, rest = group.split(Exception)
-        if failures is None or rest is not None:
+        if failures is None or (rest is not None and rest.split(trio.Cancelled)[1] is not None):
             raise
         errors = list(leaves(failures))
         # A lost lease is the least of troubles: what else went wrong must not hide behind it.

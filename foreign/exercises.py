@@ -20,7 +20,8 @@ from foreign.judgement import Item, judge
 from foreign.reader import EARLY, LONG_LIFE, PATIENCE, Reader, reading
 from foreign.stream import BATCH
 
-_NOBODY: Final = "shardId-000000000999"
+_NOBODY: Final = "shardId-00000000000"
+"""Older than all that a server numbers: one that seems newer might only not be listed yet, and is not believed gone."""
 _PAUSE: Final = 0.5
 _LONG_PAUSE: Final = 5.0
 _NATURAL_LIFE: Final = 300.0

@@ -75,3 +75,20 @@ async def test_a_nursery_in_which_a_task_failed():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
             nursery.start_soon(fail)
+
+
+async def test_a_failure_beside_a_cancellation_from_outside():
+    """What fails just as it is cancelled is one error all the same: it takes the place of the cancellations."""
+
+    async def fail_when_cancelled():
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise TransportError("broke")
+
+    with pytest.raises(TransportError, match="broke"), trio.CancelScope() as scope, one_error():  # noqa: PT012
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            nursery.start_soon(fail_when_cancelled)
+            await trio.lowlevel.checkpoint()
+            scope.cancel()

@@ -92,8 +92,14 @@ class Registration:
                 listed = {shard.shard_id for shard in await self._control.list_shards()}
                 # Kinesis numbers shards in the order of their making: a listing without a newer one may be older
                 # than this shard, and to believe it would lose all its records.
-                if shard_id not in listed and any(other > shard_id for other in listed):
-                    return ShardGoneError(f"{shard_id} exists no longer")
+                if shard_id not in listed:
+                    if any(other > shard_id for other in listed):
+                        return ShardGoneError(f"{shard_id} exists no longer")
+                    return NotVisibleError(
+                        f"{shard_id} is neither known to SubscribeToShard nor listed, but newer than all that are: it "
+                        "is too new to be visible; or, if this goes on, the stream was made anew under its old name, "
+                        "and the leases of the old one are to be deleted (efo leases delete)"
+                    )
             except EfoError as failure:
                 return failure
             return NotVisibleError(f"{shard_id} and the consumer {self.name!r} exist, but the service said: {error}")

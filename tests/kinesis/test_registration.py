@@ -221,6 +221,7 @@ class TestDiagnose:
             error = await consumer.diagnose("shardId-2", NOT_FOUND)
             assert isinstance(error, NotVisibleError)
             assert error.retryable
+            assert "shardId-2 is neither known" in str(error)
 
     async def test_all_shards_learn_that_the_consumer_was_replaced(self, control, consumer, autojump_clock):
         control.consumer, control.delay = None, 5.0
