@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import repeat
 from time import monotonic
 from typing import Any, Final, Protocol
 
@@ -23,6 +24,7 @@ from service.relay.kafka_errors import (
     kafka_errors,
     translated,
 )
+from service.relay.kafka_partitions import partitions
 from service.relay.kafka_topics import Topic
 from service.relay.mapping import HEADERS, RecordMapping
 
@@ -30,8 +32,6 @@ ABORT_SECONDS: Final = 5.0
 """How long an abort may take. Whoever opens the shard next aborts what is open as well."""
 _ROOM_SECONDS: Final = 0.05
 _FOR_GOOD: Final = (KafkaFencedError, KafkaFatalError)
-_BY_KEY: Final = -1
-"""The partition of records that go by their key: the client library finds it, as Java's producer does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Target:
     def of(cls, topic: Topic, mapping: RecordMapping, partition_by: str) -> Target:
         """Return a shard's target. `partition_by`: key or shard."""
         number = zlib.crc32(mapping.shard_id.encode()) % topic.partitions
-        return cls(topic, mapping, number if partition_by == "shard" else None)
+        return cls(topic, mapping, number if partition_by == "shard" or topic.partitions == 1 else None)
 
 
 def producer_config(config: Config, *, largest: int, compression: str, seconds: float) -> Config:
@@ -54,7 +54,6 @@ def producer_config(config: Config, *, largest: int, compression: str, seconds: 
     return {
         **config,
         "enable.idempotence": True,
-        "partitioner": "murmur2_random",
         "compression.type": compression,
         "message.max.bytes": largest,
         "message.timeout.ms": int(seconds * 1000),
@@ -243,17 +242,29 @@ def produce_all(
     deadline: float,
     on_delivery: Callable[[Any, Any], None] | None = None,
 ) -> None:
-    """Hand records to the client library, in order. Raises KafkaException, KafkaUnavailableError, SinkError."""
+    """Hand records to the client library, each partition's in their order.
+
+    Raises KafkaException, KafkaUnavailableError, SinkError.
+    """
     produce: Any = producer.produce  # its type hints want an invariant list of headers
     topic, headers_of = target.topic.name, quick_headers(target.mapping)
-    partition = _BY_KEY if target.partition is None else target.partition
-    for record in records:
+    for record, key, partition in _by_partition(target, records):
         timestamp, headers = round(record.approximate_arrival_timestamp * 1000), headers_of(record)
-        message = (topic, record.data, record.partition_key, partition, None, on_delivery, timestamp, headers)
+        message = (topic, record.data, key, partition, None, on_delivery, timestamp, headers)
         try:
             produce(*message)
         except BufferError:
             _insist(producer, deadline, *message)
+
+
+def _by_partition(target: Target, records: Sequence[Record]) -> Iterable[tuple[Record, bytes, int]]:
+    """Return records with their keys and partitions, one partition after the other."""
+    keys = [record.partition_key.encode() for record in records]
+    if target.partition is not None:
+        return zip(records, keys, repeat(target.partition), strict=False)
+    chosen = partitions(keys, target.topic.partitions)
+    order = chosen.argsort(kind="stable")
+    return ((records[row], keys[row], at) for row, at in zip(order.tolist(), chosen[order].tolist(), strict=True))
 
 
 def _insist(producer: Producer, deadline: float, *message: Any) -> None:

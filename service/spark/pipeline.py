@@ -71,23 +71,36 @@ def run_in_session(
     if not settings.available_now and not _wait_for_topic(settings, on_progress, stop):
         result.stopped = True
         return result
+    from service.spark.listening import listening  # noqa: PLC0415 - pyspark is slow to import and not always there
+
     watch = Watch(result, on_progress)
     running = _Running(_patiently(lambda: frames(spark, settings)), settings, on_progress, stop)
-    try:
-        running.start()
-        while running.are_active and not stop.wait(POLL_SECONDS):
-            watch.look(running.queries)
-            running.check()
-        result.stopped = stop.is_set()
-    finally:
-        running.stop()
-    watch.look(running.queries)
+
+    def tell() -> None:
+        for report in reports.take():
+            if report["runId"] in running.runs:
+                watch.tell(report)
+
+    with listening(spark) as reports:
+        try:
+            running.start()
+            while running.are_active and not stop.wait(POLL_SECONDS):
+                tell()
+                running.check()
+            result.stopped = stop.is_set()
+        finally:
+            running.stop()
+        reports.wait_for_end(running.runs)
+        tell()
     running.raise_failure()
     return result
 
 
 class _Running:
-    """The queries while they run. One that fails for want of a Python worker is started again, at its checkpoint."""
+    """The queries while they run. One that fails for want of a Python worker is started again, at its checkpoint.
+
+    `runs`: the ids of all their runs.
+    """
 
     def __init__(
         self,
@@ -101,6 +114,7 @@ class _Running:
         self._on_progress = on_progress
         self._stop = stop
         self._queries: dict[str, StreamingQuery] = {}
+        self.runs: set[str] = set()
         self._starts_left = MORE_STARTS
 
     @property
@@ -120,6 +134,7 @@ class _Running:
 
     def _start(self, name: str) -> None:
         self._queries[name] = query = start(self._frames[name], name, self._settings)
+        self.runs.add(str(query.runId))
         _wait_for_sources(query, self._stop)
 
     def check(self) -> None:

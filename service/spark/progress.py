@@ -1,16 +1,13 @@
-"""Spark's progress reports, each once, as ours: what the pipeline tells, counts and measures."""
+"""Spark's progress reports as ours: what the pipeline tells, counts and measures."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from service.spark.offsets import from_json, lag
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
 
 Progress = dict[str, Any]
 
@@ -26,21 +23,16 @@ class PipelineResult:
 
 
 class Watch:
-    """Turns Spark's progress reports into ours, each once."""
+    """Turns Spark's progress reports into ours."""
 
     def __init__(self, result: PipelineResult, on_progress: Callable[[Progress], None]) -> None:
         self._result = result
         self._on_progress = on_progress
-        self._seen: dict[str, int] = {}
 
-    def look(self, queries: list[StreamingQuery]) -> None:
-        """Report the micro-batches that have ended since the last look."""
-        for query in queries:
-            for report in _finished_batches(query, after=self._seen.get(str(query.id), -1)):
-                self._seen[str(query.id)] = report["batchId"]
-                self._tell(report)
-
-    def _tell(self, report: dict[str, Any]) -> None:
+    def tell(self, report: dict[str, Any]) -> None:
+        """Tell of a micro-batch that has ended; a report of an idle query is passed over."""
+        if "addBatch" not in report["durationMs"]:
+            return
         name, rows = report["name"], report["numInputRows"]
         late = sum(state["numRowsDroppedByWatermark"] for state in report["stateOperators"])
         result = self._result
@@ -80,11 +72,3 @@ def _offsets(value: object) -> Mapping[str, Mapping[str, int]] | None:
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
-
-
-def _finished_batches(query: StreamingQuery, *, after: int) -> Iterator[dict[str, Any]]:
-    """Yield the reports of batches that did something: an idle query repeats its last batch's number."""
-    for progress in query.recentProgress:
-        report = json.loads(progress.json)
-        if report["batchId"] > after and "addBatch" in report["durationMs"]:
-            yield report

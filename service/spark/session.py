@@ -24,8 +24,6 @@ LOCAL: Final = {
     "spark.sql.session.timeZone": "UTC",
     # As many tasks as cores: a shuffle of 200 tasks, Spark's default, takes seconds for nothing.
     "spark.sql.shuffle.partitions": "2",
-    # How many progress reports a query keeps: we look several times a second.
-    "spark.sql.streaming.numRecentProgressUpdates": "20",
     # A query that has nothing to do says so seldom: the reports are for batches.
     "spark.sql.streaming.noDataProgressEventInterval": "3600000",
 }

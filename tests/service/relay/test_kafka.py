@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import struct
 import subprocess
 import sys
 import threading
@@ -40,6 +39,7 @@ from service.relay.kafka_errors import (
     KafkaRefusedError,
     KafkaUnavailableError,
 )
+from service.relay.kafka_partitions import partitions
 from service.sinks import open_sink
 from tests.servers.kafka import read_topic, serve_kafka
 from tests.service.relay.crash_kafka import GROUP, batch
@@ -223,35 +223,16 @@ async def test_positions_are_found_after_the_topic_of_positions_has_grown(kafka,
 # --- where records go ----------------------------------------------------------------------------------
 
 
-def murmur2(data: bytes) -> int:
-    """Return what org.apache.kafka.common.utils.Utils.murmur2 does, made positive: Java's default partitioner."""
-    m, mask = 0x5BD1E995, 0xFFFFFFFF
-    h = 0x9747B28C ^ len(data)
-    whole = len(data) // 4 * 4
-    for (k,) in struct.iter_unpack("<I", data[:whole]):
-        mixed = k * m & mask
-        mixed = (mixed ^ mixed >> 24) * m & mask
-        h = (h * m & mask) ^ mixed
-    if rest := data[whole:]:
-        h = (h ^ int.from_bytes(rest, "little")) * m & mask
-    h = (h ^ h >> 13) * m & mask
-    return (h ^ h >> 15) & 0x7FFFFFFF
-
-
-def test_murmur2_is_java_s():
-    """Kafka's own test has these (UtilsTest.testMurmur2)."""
-    known = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
-    assert {key: murmur2(key) for key in known} == {key: value & 0x7FFFFFFF for key, value in known.items()}
-
-
 async def test_keys_go_where_java_s_producer_puts_them(kafka, broker, name, make_batch):
     async with kafka(partitions=5) as sink:
         await put(sink, make_batch(70))
     messages = await trio.to_thread.run_sync(read_topic, broker, name)
     assert len(messages) == 70
-    assert {(m.key(), m.partition()) for m in messages} == {
-        (b"key-%d" % number, murmur2(b"key-%d" % number) % 5) for number in range(7)
-    }
+    keys = [b"key-%d" % number for number in range(7)]
+    assert {(m.key(), m.partition()) for m in messages} == set(zip(keys, partitions(keys, 5).tolist(), strict=True))
+    assert [m.value() for m in messages if m.key() == keys[0]] == [
+        record.data for record in make_batch(70).records if record.partition_key == "key-0"
+    ]
 
 
 async def test_a_topic_and_a_partition_for_each_shard(kafka, broker, name, make_batch):

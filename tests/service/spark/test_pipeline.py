@@ -158,6 +158,7 @@ class FailedQuery:
 
     isActive = False  # noqa: N815 - PySpark's name
     name = "records"
+    runId = "run"  # noqa: N815 - PySpark's name
 
     def __init__(self, said: str) -> None:
         self._said = said

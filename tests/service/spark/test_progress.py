@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from types import SimpleNamespace
-
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from service.spark.measuring import PipelineMetrics
 from service.spark.progress import PipelineResult, Watch
-
-
-def query(*reports: dict) -> SimpleNamespace:
-    return SimpleNamespace(id="q", recentProgress=[SimpleNamespace(json=json.dumps(report)) for report in reports])
 
 
 def report(batch: int, rows: int, *, end: object, latest: object, late: int = 0, **more: object) -> dict:
@@ -31,7 +24,9 @@ def report(batch: int, rows: int, *, end: object, latest: object, late: int = 0,
 
 def told(*reports: dict) -> list[dict]:
     seen: list[dict] = []
-    Watch(PipelineResult(), seen.append).look([query(*reports)])
+    watch = Watch(PipelineResult(), seen.append)
+    for one in reports:
+        watch.tell(one)
     return seen
 
 
@@ -52,15 +47,15 @@ def test_the_lag_is_what_the_source_says(end, latest, lag) -> None:
     assert told(report(0, 1, end=end, latest=latest))[0]["lag"] == lag
 
 
-def test_each_batch_is_told_once_and_idle_reports_are_not() -> None:
+def test_each_batch_is_told_and_idle_reports_are_not() -> None:
     offsets = {"end": {}, "latest": {}}
     idle = report(1, 0, **offsets) | {"durationMs": {"latestOffset": 1}}
     first, second = report(0, 10, late=2, **offsets), report(1, 5, **offsets)
     seen: list[dict] = []
     result = PipelineResult()
     watch = Watch(result, seen.append)
-    watch.look([query(first)])
-    watch.look([query(first, second, idle)])
+    for one in first, second, idle:
+        watch.tell(one)
     assert [(one["batch_id"], one["rows"], one["rows_total"]) for one in seen] == [(0, 10, 10), (1, 5, 15)]
     assert (result.batches, result.rows, result.late_rows) == ({"records": 2}, {"records": 15}, 2)
     assert seen[0]["seconds"] == 1.25

@@ -1,0 +1,60 @@
+"""What Spark reports, from its thread to ours."""
+
+import json
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from service.spark import listening
+from service.spark.listening import Reports
+
+
+def progress(**report):
+    return SimpleNamespace(progress=SimpleNamespace(json=json.dumps(report)))
+
+
+def test_reports_are_taken_once_and_in_order():
+    reports = Reports()
+    reports.onQueryStarted(SimpleNamespace(runId="run"))
+    reports.onQueryProgress(progress(batchId=0))
+    reports.onQueryProgress(progress(batchId=1))
+    assert reports.take() == [{"batchId": 0}, {"batchId": 1}]
+    assert reports.take() == []
+
+
+def test_the_end_of_a_run_comes_after_all_its_reports():
+    reports = Reports()
+
+    def spark():
+        reports.onQueryTerminated(SimpleNamespace(runId="first"))
+        reports.onQueryProgress(progress(batchId=7))
+        reports.onQueryTerminated(SimpleNamespace(runId="second"))
+
+    thread = threading.Thread(target=spark)
+    thread.start()
+    reports.wait_for_end({"first", "second"})
+    assert reports.take() == [{"batchId": 7}]
+    thread.join()
+
+
+@pytest.mark.parametrize("runs", [{"run"}, {"run", "another"}])
+def test_an_end_that_is_never_heard_is_not_waited_for_for_ever(monkeypatch, runs):
+    monkeypatch.setattr(listening, "END_SECONDS", 0.01)
+    reports = Reports()
+    reports.onQueryTerminated(SimpleNamespace(runId="another"))
+    reports.wait_for_end(runs)
+    assert reports.take() == []
+
+
+@pytest.mark.spark
+def test_spark_calls_and_its_calls_end(spark, log):
+    log.grow(0, 10)
+    frame = spark.readStream.format("efo").option("subscribe", log.topic).option("startingOffsets", "earliest")
+    with listening.listening(spark) as reports:
+        query = frame.load(str(log.root)).writeStream.format("noop").trigger(availableNow=True).start()
+        query.awaitTermination()
+        reports.wait_for_end({str(query.runId)})
+        assert sum(report["numInputRows"] for report in reports.take()) == 10
+    frame.load(str(log.root)).writeStream.format("noop").trigger(availableNow=True).start().awaitTermination()
+    assert reports.take() == []
