@@ -2,9 +2,10 @@
 
     python -m benchmarks.kafka_rate --records 300000
 
-The broker has the same cores as the client: `records_per_cpu_second` counts the client's processor time alone, and
-says what one core of a relay gives where the broker is elsewhere; `records_per_second` is by the wall clock.
-The last line of stdout is JSON.
+`broker`: it has the same cores as the client. `records_per_cpu_second` counts the client's processor time alone;
+`records_per_second` is by the wall clock. `client`: against the client library's mock cluster, which costs next to
+nothing: what one shard's writer gives where brokers have machines of their own, in the same transactions with the same
+headers and positions. The last line of stdout is JSON.
 """
 
 from __future__ import annotations
@@ -14,14 +15,20 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import trio
 
+from benchmarks.mock_kafka import mock_kafka
 from e2e.kafka.broker import missing, running_broker
 from efo.model import Batch, Record
 from service.config_kafka import KafkaSettings
 from service.relay.kafka import open_kafka
+from service.relay.kafka_client import client_config
+from service.relay.kafka_producing import Target, TransactionalWriter, producer_config
+from service.relay.kafka_topics import Topic
+from service.relay.mapping import RecordMapping
 
 GROUP = 10_000
 """Records of a commit: what the relay commits under load."""
@@ -60,15 +67,57 @@ async def kafka_rate(servers: str, *, records: int, size: int, shards: int = 2, 
             for shard in each:
                 nursery.start_soon(put, shard)
         wall, cpu = time.monotonic() - wall, time.process_time() - cpu
-    count = sum(len(batch.records) for group in each.values() for batch in group)
+    return {"delivery": delivery, **figures(sum(map(_records, each.values())), size, wall, cpu)}
+
+
+def _records(group: list[Batch]) -> int:
+    return sum(len(batch.records) for batch in group)
+
+
+def figures(count: int, size: int, wall: float, cpu: float) -> dict:
+    """Return rates, by the wall clock and by processor time."""
     return {
-        "delivery": delivery,
         "record_bytes": size,
         "records": count,
         "records_per_second": round(count / wall),
         "records_per_cpu_second": round(count / cpu),
         "mb_per_cpu_second": round(count * size / cpu / 1e6),
     }
+
+
+class NoPositions:
+    """In place of the topic of positions, which the mock cannot give back: positions are put, and none is there."""
+
+    topic = Topic("positions", 1, 1_000_000)
+
+    def partition(self, _key: bytes) -> int:
+        return 0
+
+    def read(self, _key: bytes) -> None:
+        return None
+
+
+def client_rate(servers: str, *, records: int, size: int, partitions: int = 4) -> dict:
+    """Put `records` by one shard's transactional writer; return the figures. The mock makes topics of 4 partitions."""
+    shard = "shardId-000000000000"
+    target = Target.of(Topic("records", partitions, 1_000_000), RecordMapping("bench", shard), "key")
+    settings = KafkaSettings(bootstrap_servers=servers)
+    config = producer_config(client_config(settings), largest=1_000_000, compression=settings.compression, seconds=30.0)
+    writer = TransactionalWriter(config, target, NoPositions(), "bench", 30.0)
+    groups = [batch.records for batch in batches(shard, records, size)]
+    writer.append(groups[0])  # the first of all asks for the topic
+    wall, cpu = time.monotonic(), time.process_time()
+    for group in groups:
+        writer.append(group)
+    wall, cpu = time.monotonic() - wall, time.process_time() - cpu
+    writer.close()
+    return figures(records, size, wall, cpu)
+
+
+def measure_client(records: int = 300_000, sizes: Sequence[int] = (200, 1024)) -> list[dict]:
+    """Measure the client alone, with as many bytes of each size."""
+    with mock_kafka() as servers:
+        return [client_rate(servers, records=records * sizes[0] // size, size=size) for size in sizes]
 
 
 def measure(records: int = 300_000) -> list[dict]:
@@ -94,7 +143,7 @@ def main() -> int:
     if reason := missing():
         print(reason, file=sys.stderr)
         return 69
-    print(json.dumps({"kafka": measure(arguments.records)}))
+    print(json.dumps({"client": measure_client(arguments.records), "broker": measure(arguments.records)}))
     return 0
 
 

@@ -38,5 +38,6 @@ def pipeline_settings(settings: Settings, *, available_now: bool | None = None) 
         watermark_seconds=spark.watermark_seconds,
         key_groups=spark.key_groups,
         master=spark.master,
+        quick_start=spark.quick_start,
         spark_options=spark.spark_options,
     )

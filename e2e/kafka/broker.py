@@ -25,6 +25,8 @@ from service.spark.java import find_java
 TOOLS: Final = Path(__file__).resolve().parents[2] / ".tools" / "kafka"
 BROKER: Final = TOOLS / "broker"
 CONNECTOR: Final = TOOLS / "connector"
+AVRO_MODULE: Final = next(CONNECTOR.glob("spark-avro*.jar"), None)
+"""Spark's module for Avro, which is fetched with the connector."""
 START_SECONDS: Final = 120.0
 """A broker starts in 5 s here; so long on a machine that is slow and busy."""
 _INSTALL: Final = "`make kafka-install` gets it (Maven and Java 17)"

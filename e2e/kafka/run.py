@@ -153,6 +153,7 @@ jars = "{CONNECTOR}"
 output = "parquet"
 checkpoint = "checkpoint"
 trigger_seconds = 1
+quick_start = true
 """
 
 

@@ -113,6 +113,7 @@ port = 0
 output = "parquet"
 checkpoint = "checkpoint"
 trigger_seconds = 1
+quick_start = true
 """
 
 

@@ -18,7 +18,7 @@ from efo.model import Record
 from service.relay.partition import open_partition
 from service.spark.java import find_java
 from service.spark.pipeline import run_in_session
-from service.spark.session import class_archive, spark_session
+from service.spark.session import FIRST_COMPILER, class_archive, spark_session
 from service.spark.settings import PipelineSettings
 
 _SAMPLE: Final = Record("1", 1.0, b"value", "key")
@@ -43,7 +43,7 @@ def make_archive() -> Path:
         settings = PipelineSettings(
             log=root / "log", topic="sample", output=root / "out", checkpoint=root / "checkpoint", available_now=True
         )
-        options = f"-XX:TieredStopAtLevel=1 -XX:ArchiveClassesAtExit={temporary} -Xlog:cds=off"
+        options = f"{FIRST_COMPILER} -XX:ArchiveClassesAtExit={temporary} -Xlog:cds=off"
         with spark_session("efo archive", java_options=options) as spark:
             run_in_session(spark, settings, on_progress=lambda _: None, stop=threading.Event())
     temporary.rename(archive)

@@ -75,18 +75,31 @@ def _json(frame: DataFrame, schema: str) -> DataFrame:
 
 
 def _avro(frame: DataFrame, schema: str) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as above
+    from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - as above
+    from pyspark.errors import AnalysisException  # noqa: PLC0415 - the same
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the same
     from pyspark.sql.avro.functions import from_avro  # noqa: PLC0415 - the same
 
+    # A record that cannot be read comes as one whose fields are null, which is not to be told from one that has nothing
+    # but nulls. An array that cannot be read comes as null: so each value is read as an array of one item (Avro's
+    # specification, "Arrays": a block of one, and the end).
+    one = F.concat(F.lit(b"\x02"), F.col("value"), F.lit(b"\x00"))
+    of_one = json.dumps({"type": "array", "items": json.loads(schema)})
     try:
-        data = from_avro(F.col("value"), schema, {"mode": "PERMISSIVE"})
-    except TypeError as error:  # how PySpark says that the JVM does not have it
+        frame = frame.withColumn("_efo_items", from_avro(one, of_one, {"mode": "PERMISSIVE"}))
+    except AnalysisException as error:
+        if error.getCondition() != "AVRO_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE":
+            raise
         raise SparkError(
             "decode = 'avro' needs Spark's Avro module: put org.apache.spark:spark-avro_2.13, of Spark's own version,"
             " into [pipeline] jars, or name it in spark.jars.packages of [pipeline.spark_options]"
         ) from error
-    reason = F.when(F.col(DATA).isNull(), "not Avro of the schema")
-    return frame.withColumn(DATA, data).withColumn(REASON, reason)
+    except Py4JJavaError as error:
+        raise ConfigurationError(f"[pipeline] schema is not an Avro schema: {error.java_exception}") from error
+    is_one = F.coalesce(F.size("_efo_items") == 1, F.lit(False))
+    reason = F.when(~is_one, "not Avro of the schema")
+    data = F.when(is_one, F.col("_efo_items")[0])
+    return frame.withColumn(REASON, reason).withColumn(DATA, data).drop("_efo_items")
 
 
 def good(frame: DataFrame, decoding: Decoding) -> DataFrame:

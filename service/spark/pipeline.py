@@ -54,7 +54,13 @@ def run_pipeline(
     stop = stop or threading.Event()
     if settings.available_now and settings.kafka is None:
         read_catalog(settings.log, settings.topic)
-    session = spark_session("efo pipeline", master=settings.master, jars=settings.jars, options=settings.spark_options)
+    session = spark_session(
+        "efo pipeline",
+        master=settings.master,
+        quick=settings.quick_start,
+        jars=settings.jars,
+        options=settings.spark_options,
+    )
     with spark_errors("the pipeline"), session as spark:
         return run_in_session(spark, settings, on_progress=on_progress, stop=stop)
 

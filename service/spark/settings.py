@@ -23,7 +23,7 @@ class PipelineSettings:
     its rows go into tables whose names begin so, instead of into `output`.
     `available_now`: read what is there and end; else run, a micro-batch every `trigger_seconds`.
     `window_seconds`, `watermark_seconds`, `key_groups`: the windows. `max_records`: per micro-batch.
-    `master`, `spark_options`: of a session that is started for it; spark-submit has its own.
+    `master`, `quick_start`, `spark_options`: of a session that is started for it; spark-submit has its own.
     `stop_seconds`: how long a stop waits for the running micro-batch.
     """
 
@@ -38,6 +38,7 @@ class PipelineSettings:
     key_groups: int = 16
     max_records: int | None = None
     master: str = "local[2]"
+    quick_start: bool = False
     stop_seconds: float = 30.0
     kafka: Mapping[str, str] | None = None
     jars: tuple[Path, ...] = ()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from e2e.kafka.broker import AVRO_MODULE
 from efo.model import Record
 from service.relay.catalog import read_catalog
 from service.relay.partition import open_partition
@@ -16,7 +17,8 @@ from service.spark.session import spark_session
 @pytest.fixture(scope="session")
 def spark() -> Iterator:
     """The one session of the whole run: a start costs seconds."""
-    with spark_session("efo tests") as session:
+    jars = [] if AVRO_MODULE is None else [AVRO_MODULE]
+    with spark_session("efo tests", quick=True, jars=jars) as session:
         yield session
 
 

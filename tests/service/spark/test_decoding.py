@@ -1,11 +1,22 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from e2e.kafka.broker import AVRO_MODULE
 from efo.errors import ConfigurationError
 from service.spark.decoding import Decoding, bad, decode, good
+from service.spark.errors import SparkError
 
 SCHEMA = "id bigint, name string"
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [{"name": "id", "type": ["null", "long"]}, {"name": "name", "type": ["null", "string"]}],
+    }
+)
 
 
 @pytest.mark.parametrize(
@@ -64,3 +75,28 @@ def test_json_is_decoded_and_what_is_none_says_why(frame) -> None:
 def test_a_schema_that_is_none_is_said(frame, schema) -> None:
     with pytest.raises(ConfigurationError, match="schema"):
         decode(frame(b"{}"), Decoding("json", schema))
+
+
+@pytest.mark.spark
+def test_avro_is_decoded_and_what_is_none_says_why(frame) -> None:
+    if AVRO_MODULE is None:
+        pytest.skip("Spark's Avro module is not installed: make kafka-install")
+    decoding = Decoding("avro", AVRO)
+    seven, nothing = b"\x02\x0e\x02\x0acaf\xc3\xa9", b"\x00\x00"
+    values = frame(seven, nothing, b"", seven[:-1], b"\xff", b"\x06\x00", seven + b"\x07", None)
+    decoded = decode(values, decoding)
+    rows = good(decoded, decoding).orderBy("number").collect()
+    assert [(row.number, row.data.id, row.data.name) for row in rows] == [(0, 7, "café"), (1, None, None)]
+    reasons = {row.number: row.reason for row in bad(decoded, ["number", "value"]).collect()}
+    assert reasons == dict.fromkeys(range(2, 8), "not Avro of the schema")
+
+
+@pytest.mark.spark
+def test_avro_without_its_module_or_with_a_schema_that_is_none(frame) -> None:
+    schema = '{"type": "recor"}'
+    if AVRO_MODULE is None:
+        with pytest.raises(SparkError, match="spark-avro"):
+            decode(frame(b""), Decoding("avro", schema))
+    else:
+        with pytest.raises(ConfigurationError, match="recor"):
+            decode(frame(b""), Decoding("avro", schema))
