@@ -6,6 +6,7 @@ padding (AWS: "Configure clients to use IAM access control"; the open-source sig
 
 from __future__ import annotations
 
+import logging
 import time
 from base64 import urlsafe_b64encode
 from typing import Final
@@ -21,6 +22,7 @@ from service.relay.errors import SinkError
 LIFE: Final = 900
 """Seconds that a token is valid: the most that MSK takes. The client library asks again at four fifths of it."""
 _USER_AGENT: Final = "efo"
+_LOG: Final = logging.getLogger("efo.kafka")
 
 
 class IamTokens:
@@ -31,7 +33,17 @@ class IamTokens:
         self._session = session
 
     def __call__(self, _config: str) -> tuple[str, float]:
-        """Return a token and when it expires, in seconds since the epoch. Raises SinkError."""
+        """Return a token and when it expires, in seconds since the epoch. Raises SinkError.
+
+        The client library says only that the callback failed: so why is logged here.
+        """
+        try:
+            return self._token()
+        except SinkError as error:
+            _LOG.error("%s", error)
+            raise
+
+    def _token(self) -> tuple[str, float]:
         try:
             credentials = self._session.get_credentials()
             frozen = credentials.get_frozen_credentials() if credentials is not None else None

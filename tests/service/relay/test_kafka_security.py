@@ -167,7 +167,7 @@ def test_an_iam_token_is_a_request_that_aws_would_take():
     assert hmac.digest(key, text.encode(), "sha256").hex() == signature
 
 
-def test_tokens_expire_and_need_credentials(monkeypatch, tmp_path):
+def test_tokens_expire_and_need_credentials(monkeypatch, tmp_path, caplog):
     session = Session()
     session.set_credentials("AKIDEXAMPLE", "secret")
     before = time.time()
@@ -181,6 +181,7 @@ def test_tokens_expire_and_need_credentials(monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with pytest.raises(SinkError, match="the AWS chain has no credentials"):
         IamTokens("eu-west-1", Session())("")
+    assert "the AWS chain has no credentials" in caplog.text  # the client library keeps it to itself
 
 
 def test_iam_needs_a_region():
