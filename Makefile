@@ -28,8 +28,9 @@ help: ## Say what can be made
 demo: $(READY) ## Run the whole job on this machine and compare what came out (ARGS="--help" for options)
 	@$(BIN)/efo demo $(ARGS)
 
+# A file's tests stay together: many share a server or a Spark session.
 test: $(READY) ## Run all tests (ARGS="tests/service -k config" for some)
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 # One seed is one world of consumers, faults, crashes and reshards, under virtual time. A failing one repeats exactly.
 SEEDS ?= 200
