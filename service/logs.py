@@ -90,6 +90,8 @@ def log_events(level: str) -> Observer:
     return observe
 
 
+_RACES: Final = {"take", "steal", "request_handoff", "withdraw", "create"}
+"""What several workers attempt at once, and all but one lose: nothing is wrong then."""
 _PLANNED_ENDS: Final = {"expired", "renewed", "shard_end", "lease_lost", "shutdown", "idle", "seek"}
 
 
@@ -98,6 +100,8 @@ def severity_of(event: Event) -> int:
     match event:
         case ShardStopped(error_type=str()):
             return logging.ERROR
+        case LeaseOperated(operation=operation, error_type="lease_lost") if operation in _RACES:
+            return logging.DEBUG
         case (
             SubscribeAttempted(error_type=str())
             | RecordsProcessed(error_type=str())
