@@ -95,7 +95,7 @@ _RACES: Final = {"take", "steal", "request_handoff", "withdraw", "create"}
 _PLANNED_ENDS: Final = {"expired", "renewed", "shard_end", "lease_lost", "shutdown", "idle", "seek"}
 
 
-def severity_of(event: Event) -> int:
+def severity_of(event: Event) -> int:  # noqa: PLR0911 - a table
     """Return how loud an event is: what repeats is quiet, what an operator should see is a warning."""
     match event:
         case ShardStopped(error_type=str()):
