@@ -64,12 +64,12 @@ WITNESSES := .tools/witnesses/python-venv
 witnesses: $(READY) $(WITNESSES)/.ready ## Let boto3, KCL and the SDKs of Go and JavaScript read the fake (ARGS="boto3")
 	@$(BIN)/python -m witnesses $(ARGS)
 
-# A Kafka broker, and Spark's connector for it; without them their tests are skipped by name. Needs Java 17 and Maven.
+# A Kafka broker, and Spark's modules for Kafka and Avro; without them their tests are skipped by name. Needs Java 17 and Maven.
 KAFKA := .tools/kafka
 kafka-e2e: $(READY) $(KAFKA)/.ready ## Kill relays, a Kafka broker and Spark twenty times, and compare (ARGS="--help")
 	@$(BIN)/python -m e2e.kafka $(ARGS)
 
-kafka-install: $(KAFKA)/.ready ## Fetch the broker and the connector, for their tests
+kafka-install: $(KAFKA)/.ready ## Fetch a Kafka broker and Spark's modules for Kafka and Avro, for their tests
 
 # Servers that others wrote, read by efo. Needs, for two of them, Node. Not part of `test`, but for a short form.
 FOREIGN := .tools/foreign

@@ -22,9 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import trio
 
-from benchmarks import kafka_rate
 from benchmarks.bench_log import FIRST, timed
-from e2e.kafka.broker import missing, running_broker
 from efo.model import Batch, Checkpoint, Record
 from efo.testing import FakeKinesis
 from service.config import Settings
@@ -141,6 +139,8 @@ def into_kafka(address: str) -> Callable[[int], Settings]:
 
 def kafka(root: Path, count: int) -> dict[str, object]:
     """The same into Kafka, with headers, in transactions: see kafka_rate. A broker of ours shares the machine."""
+    from e2e.kafka.broker import missing, running_broker  # noqa: PLC0415 - needs an extra
+
     result: dict[str, object] = {"client": client_rate(count)}
     if (lacking := missing()) is not None:
         return {**result, "broker": {"skipped": lacking}}
@@ -150,6 +150,8 @@ def kafka(root: Path, count: int) -> dict[str, object]:
 
 def client_rate(count: int) -> dict[str, float]:
     """The median of some rounds against a cluster that costs nothing."""
+    from benchmarks import kafka_rate  # noqa: PLC0415 - needs an extra
+
     rounds = [kafka_rate.measure_client(count, sizes=(200,))[0] for _ in range(ROUNDS)]
     return sorted(rounds, key=lambda figures: figures["records_per_second"])[ROUNDS // 2]
 
@@ -274,7 +276,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=300_000, help="for the relay and for Spark (300000)")
     parser.add_argument("--seconds", type=float, default=15.0, help="of the load whose records are looked for (15)")
     parser.add_argument("--rate", type=int, default=10_000, help="its records per second (10000)")
-    parser.add_argument("--no-kafka", action="store_true", help="leave Kafka out (`make kafka-install` fetches it)")
+    parser.add_argument("--no-kafka", action="store_true", help="leave Kafka out")
     parser.add_argument("--no-spark", action="store_true", help="leave Spark out: no Java is needed then")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="efo-bench-") as name:

@@ -111,7 +111,7 @@ def client_rate(servers: str, *, records: int, size: int, partitions: int = 4) -
         writer.append(group)
     wall, cpu = time.monotonic() - wall, time.process_time() - cpu
     writer.close()
-    return figures(records, size, wall, cpu)
+    return figures(sum(map(len, groups)), size, wall, cpu)
 
 
 def measure_client(records: int = 300_000, sizes: Sequence[int] = (200, 1024)) -> list[dict]:

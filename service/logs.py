@@ -90,8 +90,8 @@ def log_events(level: str) -> Observer:
     return observe
 
 
-_RACES: Final = {"take", "steal", "request_handoff", "withdraw", "create"}
-"""What several workers attempt at once, and all but one lose: nothing is wrong then."""
+_RACES: Final = {"take", "steal", "request_handoff", "withdraw", "release"}
+"""What workers attempt at once and all but one lose, or what is given up and is another's already: nothing is wrong."""
 _PLANNED_ENDS: Final = {"expired", "renewed", "shard_end", "lease_lost", "shutdown", "idle", "seek"}
 
 

@@ -160,7 +160,9 @@ class KafkaSink:
             seconds=settings.transaction_seconds,
         )
         if self._checkpoints is None:
-            return IdempotentWriter(self._sharing(config), target), topic
+            shared = self._sharing(config)
+            shared.look_up(topic.name, settings.connect_seconds)
+            return IdempotentWriter(shared, target), topic
         kind = "/dead-letters" if self._letters else ""
         identity = f"{self._application}/{mapping.stream}/{mapping.shard_id}{kind}"
         return TransactionalWriter(config, target, self._checkpoints, identity, settings.transaction_seconds), topic

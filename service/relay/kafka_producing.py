@@ -190,6 +190,11 @@ class SharedProducer:
         with kafka_errors("make a producer"):
             self.producer = Producer(config)
 
+    def look_up(self, topic: str, seconds: float) -> None:
+        """Learn which partitions a topic has now: it takes records for those alone. Raises KafkaUnavailableError."""
+        with kafka_errors(f"look up the topic {topic!r}"):
+            self.producer.list_topics(topic, seconds)
+
     def flush(self, doing: str) -> None:
         """Wait until all that was put by anybody is delivered or has failed. Raises KafkaUnavailableError.
 

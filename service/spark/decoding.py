@@ -18,6 +18,7 @@ DATA: Final = "data"
 REASON: Final = "reason"
 """The column that says why a value could not be decoded; null where it could."""
 _CORRUPT: Final = "_efo_corrupt"
+_MARK: Final = b"\xf5efo end\xfa"
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,19 @@ def _avro(frame: DataFrame, schema: str) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the same
     from pyspark.sql.avro.functions import from_avro  # noqa: PLC0415 - the same
 
-    # A record that cannot be read comes as one whose fields are null, which is not to be told from one that has nothing
-    # but nulls. An array that cannot be read comes as null: so each value is read as an array of one item (Avro's
-    # specification, "Arrays": a block of one, and the end).
-    one = F.concat(F.lit(b"\x02"), F.col("value"), F.lit(b"\x00"))
-    of_one = json.dumps({"type": "array", "items": json.loads(schema)})
+    # Avro stops reading where the schema ends, whatever comes then, and a record that cannot be read comes as one whose
+    # fields are null. So each value is read together with a mark behind it: where that is found, the value is whole.
+    marked = F.concat(F.col("value"), F.lit(_MARK))
+    with_mark = {
+        "type": "record",
+        "name": "EfoMarked",
+        "fields": [
+            {"name": "value", "type": json.loads(schema)},
+            {"name": "mark", "type": {"type": "fixed", "name": "EfoMark", "size": len(_MARK)}},
+        ],
+    }
     try:
-        frame = frame.withColumn("_efo_items", from_avro(one, of_one, {"mode": "PERMISSIVE"}))
+        frame = frame.withColumn("_efo_avro", from_avro(marked, json.dumps(with_mark), {"mode": "PERMISSIVE"}))
     except AnalysisException as error:
         if error.getCondition() != "AVRO_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE":
             raise
@@ -95,11 +102,11 @@ def _avro(frame: DataFrame, schema: str) -> DataFrame:
             " into [pipeline] jars, or name it in spark.jars.packages of [pipeline.spark_options]"
         ) from error
     except Py4JJavaError as error:
-        raise ConfigurationError(f"[pipeline] schema is not an Avro schema: {error.java_exception}") from error
-    is_one = F.coalesce(F.size("_efo_items") == 1, F.lit(False))
-    reason = F.when(~is_one, "not Avro of the schema")
-    data = F.when(is_one, F.col("_efo_items")[0])
-    return frame.withColumn(REASON, reason).withColumn(DATA, data).drop("_efo_items")
+        raise ConfigurationError(f"[pipeline] Spark reads no Avro by this schema: {error.java_exception}") from error
+    is_whole = F.coalesce(F.col("_efo_avro.mark") == F.lit(_MARK), F.lit(False))
+    reason = F.when(~is_whole, "not Avro of the schema")
+    data = F.when(is_whole, F.col("_efo_avro.value"))
+    return frame.withColumn(REASON, reason).withColumn(DATA, data).drop("_efo_avro")
 
 
 def good(frame: DataFrame, decoding: Decoding) -> DataFrame:

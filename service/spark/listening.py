@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from pyspark.sql.streaming.listener import (
     QueryTerminatedEvent,
     StreamingQueryListener,
 )
+
+logger = logging.getLogger(__name__)
 
 END_SECONDS: Final = 10.0
 """How long to wait for the last reports of queries that have ended: they come through a queue of Spark's."""
@@ -53,7 +56,8 @@ class Reports(StreamingQueryListener):
     def wait_for_end(self, runs: Collection[str]) -> None:
         """Wait until the ends of these runs were heard, and with them all that was before; `END_SECONDS` at most."""
         with self._news:
-            self._news.wait_for(lambda: self._ended.issuperset(runs), END_SECONDS)
+            if not self._news.wait_for(lambda: self._ended.issuperset(runs), END_SECONDS):
+                logger.warning("Spark's last reports did not come in %g s: the totals may be too small", END_SECONDS)
 
 
 @contextmanager

@@ -96,8 +96,8 @@ def run_in_session(
             result.stopped = stop.is_set()
         finally:
             running.stop()
-        reports.wait_for_end(running.runs)
-        tell()
+            reports.wait_for_end(running.runs)
+            tell()
     running.raise_failure()
     return result
 

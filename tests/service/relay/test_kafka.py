@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import signal
 import subprocess
 import sys
@@ -233,6 +234,26 @@ async def test_keys_go_where_java_s_producer_puts_them(kafka, broker, name, make
     assert [m.value() for m in messages if m.key() == keys[0]] == [
         record.data for record in make_batch(70).records if record.partition_key == "key-0"
     ]
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+async def test_partitions_that_are_added_are_used_by_shards_that_are_opened_then(
+    kafka, broker, admin, name, make_batch, delivery
+):
+    async with kafka(partitions=2, delivery=delivery) as sink:
+        await put(sink, make_batch(7))
+        for future in admin.create_partitions([NewPartitions(name, 9)]).values():
+            future.result(PATIENCE)
+        while len(admin.list_topics(name, PATIENCE).topics[name].partitions) < 9:
+            await trio.lowlevel.checkpoint()
+        await put(sink, make_batch(7, 7))
+    found = collections.Counter(
+        (m.key(), m.partition()) for m in await trio.to_thread.run_sync(read_topic, broker, name)
+    )
+    keys = [b"key-%d" % number for number in range(7)]
+    assert found == collections.Counter(
+        (key, at) for n in (2, 9) for key, at in zip(keys, partitions(keys, n), strict=True)
+    )
 
 
 async def test_a_topic_and_a_partition_for_each_shard(kafka, broker, name, make_batch):

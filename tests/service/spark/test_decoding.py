@@ -83,12 +83,13 @@ def test_avro_is_decoded_and_what_is_none_says_why(frame) -> None:
         pytest.skip("Spark's Avro module is not installed: make kafka-install")
     decoding = Decoding("avro", AVRO)
     seven, nothing = b"\x02\x0e\x02\x0acaf\xc3\xa9", b"\x00\x00"
-    values = frame(seven, nothing, b"", seven[:-1], b"\xff", b"\x06\x00", seven + b"\x07", None)
+    framed = b"\x00\x00\x00\x00\x01" + seven  # a schema registry's
+    values = frame(seven, nothing, b"", seven[:-1], b"\xff", b"\x06\x00", seven + b"\x00", framed, None)
     decoded = decode(values, decoding)
     rows = good(decoded, decoding).orderBy("number").collect()
     assert [(row.number, row.data.id, row.data.name) for row in rows] == [(0, 7, "café"), (1, None, None)]
     reasons = {row.number: row.reason for row in bad(decoded, ["number", "value"]).collect()}
-    assert reasons == dict.fromkeys(range(2, 8), "not Avro of the schema")
+    assert reasons == dict.fromkeys(range(2, 9), "not Avro of the schema")
 
 
 @pytest.mark.spark
