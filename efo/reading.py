@@ -100,8 +100,9 @@ class Reading:
                     raise
 
     async def _save(self, shard: ShardStream) -> None:
-        checkpoint = shard.progress.checkpoint
-        if checkpoint is not None and checkpoint != self._held.lease.checkpoint:
+        checkpoint, lease = shard.progress.checkpoint, self._held.lease
+        # A lease may be finished already although its store's answer to that has not reached us: that is not undone.
+        if checkpoint is not None and checkpoint != lease.checkpoint and not lease.is_finished:
             await self._held.checkpoint(checkpoint)
             self._observer(CheckpointSaved(shard.shard_id, checkpoint))
 

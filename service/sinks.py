@@ -20,7 +20,7 @@ from service.errors import UnavailableError
 from service.relay.dead_letter import DeadLetterSink
 from service.relay.errors import SinkError
 from service.relay.jsonlines import open_json_lines
-from service.relay.log import LogSink
+from service.relay.log import LOCK_PATIENCE, LogSink
 from service.relay.mapping import Extractor, load_extractor
 from service.relay.retrying import RetryingSink
 from service.relay.sink import Sink
@@ -44,7 +44,7 @@ async def open_sink(settings: Settings) -> AsyncIterator[Sink]:
         if relay.dead_letters is None:
             yield sink
         else:
-            letters = LogSink(relay.directory, relay.dead_letters, extract=extract)
+            letters = _log(settings, relay.dead_letters, extract)
             async with kept_up(relay, relay.dead_letters):
                 yield DeadLetterSink(sink, letters, _tell)
 
@@ -55,11 +55,17 @@ async def _open(settings: Settings, extract: Extractor | None) -> AsyncIterator[
     match relay.sink:
         case "log":
             async with kept_up(relay, settings.topic):
-                yield LogSink(relay.directory, settings.topic, extract=extract)
+                yield _log(settings, settings.topic, extract)
         case "jsonl":
             path = None if writes_to_stdout(relay) else relay.jsonl_file
             async with open_json_lines(path, encoding=relay.jsonl_encoding, extract=extract) as sink:
                 yield sink
+
+
+def _log(settings: Settings, topic: str, extract: Extractor | None) -> LogSink:
+    # A worker whose lease was taken holds the shard's partition until it notices, within the fail-over time.
+    patience = max(LOCK_PATIENCE, settings.leases.failover_seconds)
+    return LogSink(settings.relay.directory, topic, lock_patience=patience, extract=extract)
 
 
 @asynccontextmanager

@@ -46,6 +46,10 @@ class Plan:
     shard_sync_interval: float
     stream_window: int
     give_up_after: float
+    subscribes_per_second: float
+    graceful_handoff: bool
+    handoff_timeout: float
+    balance_by_throughput: bool
     at_latest: bool
     reader: Reader
     key_concurrency: int
@@ -133,6 +137,10 @@ def plan(seed: int) -> Plan:
         shard_sync_interval=random.choice((10.0, 30.0, 60.0)),
         stream_window=random.choice((16_384, 65_536, 1_048_576)),
         give_up_after=random.choice((10.0, 60.0)),
+        subscribes_per_second=random.choice((2.0, 20.0, 20.0)),
+        graceful_handoff=random.random() < 0.75,
+        handoff_timeout=random.choice((2.0, 30.0)),
+        balance_by_throughput=random.random() < 0.3,
         at_latest=random.random() < 0.15,
         reader=reader,
         key_concurrency=random.choice((1, 1, 3, 8)) if reader in ("batches", "records") else 1,

@@ -34,8 +34,9 @@ class _Table:
 class MemorySink:
     """What all workers write into; it outlives them. `of` gives one worker's way in."""
 
-    def __init__(self, guard: Guard, rng: Random, slowness: float) -> None:
+    def __init__(self, guard: Guard, rng: Random, slowness: float, failover_time: float = 0.0) -> None:
         self.guard = guard
+        self.patience = max(LOCK_PATIENCE, failover_time)  # as the service has it
         self.rng = rng
         self.slowness = slowness
         self._tables: dict[str, _Table] = {}
@@ -63,11 +64,11 @@ class MemorySinkWay:
     @asynccontextmanager
     async def _open(self, _stream: str, shard_id: str) -> AsyncIterator[ShardSink]:
         table = self._sink.table(shard_id)
-        with trio.move_on_after(LOCK_PATIENCE):
+        with trio.move_on_after(self._sink.patience):
             while self._sink.guard == "lock" and table.is_open:
                 await table.closed.wait()
         if self._sink.guard == "lock" and table.is_open:
-            raise SinkLockedError(f"another writer has {shard_id} open for {LOCK_PATIENCE:g} s")
+            raise SinkLockedError(f"another writer has {shard_id} open for {self._sink.patience:g} s")
         table.is_open, table.closed = True, trio.Event()
         table.epoch += 1
         shard_sink = MemoryShardSink(self._sink, table, shard_id, self._on_commit)

@@ -158,6 +158,10 @@ class Worker:
             shard_sync_interval=plan.shard_sync_interval,
             stream_window=plan.stream_window,
             give_up_after=plan.give_up_after,
+            subscribes_per_second=plan.subscribes_per_second,
+            graceful_handoff=plan.graceful_handoff,
+            handoff_timeout=plan.handoff_timeout,
+            balance_by_throughput=plan.balance_by_throughput,
             timing=plan.timing,
         )
         rng = Random(f"consumer {plan.seed} {name}")

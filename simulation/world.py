@@ -68,7 +68,7 @@ class World:
         self._script = FaultScript(seed=plan.seed)
         if plan.fault_rate:
             self._script = FaultScript.random(plan.seed, kinds=plan.kinds, rate=plan.fault_rate, stop=plan.calm_from)
-        self._sink = MemorySink(plan.guard, Random(f"sink {plan.seed}"), plan.slowness)
+        self._sink = MemorySink(plan.guard, Random(f"sink {plan.seed}"), plan.slowness, plan.failover_time)
         self._workers: list[Worker] = []
 
     async def run(self) -> None:

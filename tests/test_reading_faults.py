@@ -135,6 +135,25 @@ async def test_a_store_that_refuses_once_ends_nothing(autojump_clock: Clock, ope
     assert {lease.owner for lease in await store.list() if not lease.is_finished} == {None}
 
 
+class MuteStore(ToldStore):
+    """Takes the end of a shard, and does not say so for half a minute; renewals find it out."""
+
+    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
+        row = await super().checkpoint(lease, checkpoint)
+        if checkpoint == SHARD_END and trio.current_time() < 30.0:
+            raise LeaseStoreUnavailableError("no answer")
+        return row
+
+
+async def test_a_shard_that_is_finished_without_our_knowledge_is_not_taken_back(autojump_clock: Clock) -> None:
+    """A save of its progress, while its end is still being tried, would undo the end that children began on."""
+    store = MuteStore()
+    _, parent, _ = await read_through_a_split(store, [])
+    saved = [op for op, key, _ in store.writes if key == parent and op in {"checkpoint", "end"}]
+    assert saved.count("end") > 10
+    assert set(saved[saved.index("end") :]) == {"end"}
+
+
 @pytest.mark.scenario("G55")
 async def test_a_lease_of_latest_means_the_same_to_who_comes_later(autojump_clock: Clock) -> None:
     store, reader = MemoryLeaseStore(), Reader()

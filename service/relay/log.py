@@ -24,7 +24,7 @@ PARALLEL_COMMITS: Final = 8
 
 
 LOCK_PATIENCE: Final = 30.0
-"""Seconds to wait for another writer to let go of a partition: several times the default fail-over time."""
+"""Seconds to wait for another writer to let go of a partition, at the least: it needs the fail-over time at most."""
 _LOCK_INTERVAL: Final = 0.1
 
 
@@ -45,7 +45,7 @@ class LogSink:
         extract: Extractor | None = None,
     ) -> None:
         self._extract = extract
-        self._lock_patience = lock_patience
+        self.lock_patience = lock_patience
         self._root = root
         self._topic = topic
         self._clock = clock
@@ -74,7 +74,7 @@ class LogSink:
         It finds out at its next renewal of the lease, and lets go. One that still writes after `lock_patience` is
         no such writer.
         """
-        deadline = trio.current_time() + self._lock_patience
+        deadline = trio.current_time() + self.lock_patience
         while True:
             try:
                 return await trio.to_thread.run_sync(

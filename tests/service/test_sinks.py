@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from efo.errors import ConfigurationError
 from efo.model import Batch, Record
 from service.config import Settings
+from service.relay.log import LogSink
 from service.relay.segments import list_segments
 from service.sinks import SYSTEMS, open_sink, writes_to_stdout
 from tests.service.relay.sinks import read_log
@@ -108,3 +109,13 @@ def test_stdout_is_for_records_alone(tmp_path) -> None:
 def test_every_sink_has_a_name_in_metrics() -> None:
     kinds = Settings.model_fields["relay"].annotation.model_fields["sink"].annotation.__args__
     assert set(kinds) <= set(SYSTEMS)
+
+
+@pytest.mark.parametrize(("failover", "patience"), [(10.0, 30.0), (120.0, 120.0)])
+async def test_a_shard_waits_for_a_worker_that_does_not_know_yet_that_it_lost_it(tmp_path, failover, patience) -> None:
+    chosen = Settings(
+        kinesis={"stream": STREAM}, relay={"directory": tmp_path / "log"}, leases={"failover_seconds": failover}
+    )
+    async with open_sink(chosen) as sink:
+        assert isinstance(sink, LogSink)
+        assert sink.lock_patience == patience
