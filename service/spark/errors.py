@@ -46,3 +46,8 @@ def spark_errors(doing: str) -> Iterator[None]:
         yield
     except (PySparkException, Py4JError) as error:
         raise SparkError(f"{doing} failed: {reason(error)}") from error
+    except ConnectionError as error:  # py4j's, when nobody listens any more
+        raise SparkError(
+            f"{doing} failed: its Java process is gone; it was killed, or had too little memory (spark.driver.memory)."
+            " Start it again: it goes on at its checkpoint"
+        ) from error

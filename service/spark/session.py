@@ -78,8 +78,10 @@ def spark_session(
     try:
         yield session
     finally:
-        session.stop()
-        _end_java()
+        try:
+            session.stop()
+        finally:
+            _end_java()
 
 
 def worker_python() -> str:

@@ -26,3 +26,8 @@ def test_pysparks_exceptions_become_ours() -> None:
 def test_others_pass() -> None:
     with pytest.raises(ZeroDivisionError), spark_errors("the pipeline"):
         1 / 0  # noqa: B018 - it is the exception that counts
+
+
+def test_java_that_is_gone_is_told_as_such() -> None:
+    with pytest.raises(SparkError, match="its Java process is gone"), spark_errors("the pipeline"):
+        raise ConnectionRefusedError(111, "Connection refused")
