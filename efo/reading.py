@@ -90,8 +90,11 @@ class Reading:
         shard.stop()
 
     async def _save_progress(self, shard: ShardStream) -> None:
+        due = trio.current_time()
         while True:
-            await trio.sleep(self._settings.checkpoint_interval)
+            # A save that took long is followed by the next at once: what was acked meanwhile is not to wait once more.
+            due = max(due + self._settings.checkpoint_interval, trio.current_time())
+            await trio.sleep_until(due)
             try:
                 await self._save(shard)
             except LeaseError as error:

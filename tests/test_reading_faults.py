@@ -154,6 +154,43 @@ async def test_a_shard_that_is_finished_without_our_knowledge_is_not_taken_back(
     assert set(saved[saved.index("end") :]) == {"end"}
 
 
+class SlowStore(MemoryLeaseStore):
+    """Takes seven seconds for its first save."""
+
+    seconds = 7.0
+
+    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
+        seconds, self.seconds = self.seconds, 0.0
+        await trio.sleep(seconds)
+        return await super().checkpoint(lease, checkpoint)
+
+
+async def test_what_is_acked_while_a_save_takes_long_is_saved_right_after_it(autojump_clock: Clock) -> None:
+    """A crash repeats what was acked in the last interval: a store that was slow must not make it two."""
+    store, reader, saved = SlowStore(), Reader(), []
+
+    def observe(event: events.Event) -> None:
+        if isinstance(event, events.CheckpointSaved):
+            saved.append(round(trio.current_time() - start, 1))
+
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM)
+        async with (
+            open_consumer(fake.kinesis(STREAM), store, SETTINGS, observe) as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(consumer.run, reader)
+            start = trio.current_time()
+            for number in range(3):  # within the first interval, during the slow save, and long after it
+                fake.put(STREAM, "k", b"%d" % number)
+                await reader.reached(number + 1)
+                await trio.sleep(8)
+            consumer.stop()
+    first, second, third = saved[:3]
+    assert second == first  # the next, in the very moment in which the slow one is through
+    assert third > first
+
+
 @pytest.mark.scenario("G55")
 async def test_a_lease_of_latest_means_the_same_to_who_comes_later(autojump_clock: Clock) -> None:
     store, reader = MemoryLeaseStore(), Reader()
