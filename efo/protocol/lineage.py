@@ -52,7 +52,8 @@ def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initi
     passed = {parent for lease in leases.values() for parent in lease.parents}
     wanted = {shard.shard_id for shard in shards if shard.is_open and shard.shard_id not in passed}.union(awaited)
     # Kinesis numbers its shards in the order of their making.
-    newer = [lease for key, lease in leases.items() if key > max(listed, default="") and not lease.is_finished]
+    newest = max(listed, default="")
+    newer = [lease for key, lease in leases.items() if key > newest and not lease.is_finished]
     missing: list[Lease] = []
     for shard in reversed(by_age):  # children first, so that what they want of their parents is known
         if shard.shard_id in leases or shard.shard_id not in wanted:
