@@ -58,14 +58,16 @@ def configure(level: str, output: TextIO | None = None) -> None:
     """Send the log of `level` ("debug" to "error") and above to `output`, stdout unless told.
 
     Libraries log from "warning" on: what they do otherwise is told by efo's own events. Tracebacks are plain
-    text without local variables, which could hold records or credentials.
+    text without local variables, which could hold records or credentials. Each line is one write with its end, so
+    that the workers of `efo run --workers N`, who share a stdout, do not write into each other's lines even where
+    Python does not buffer.
     """
     output = output or sys.stdout
     renderer = structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[*_CHAIN, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(output),
+        logger_factory=structlog.WriteLoggerFactory(output),
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(output)

@@ -92,16 +92,17 @@ async def running(files: Files, *arguments: str, **environment: str) -> AsyncIte
         stderr=subprocess.PIPE,
     )
     efo = Efo(process)
-    with trio.fail_after(PATIENCE):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(efo.read)
-            try:
-                yield efo
-            finally:
-                if process.returncode is None:
-                    process.kill()
-                await process.wait()
-                await process.stdin.aclose()
+    async with process.stdin, process.stdout, process.stderr:
+        with trio.fail_after(PATIENCE):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(efo.read)
+                try:
+                    yield efo
+                finally:
+                    with trio.CancelScope(shield=True):  # bounded: the kernel ends it
+                        if process.returncode is None:
+                            process.kill()
+                        await process.wait()
 
 
 def relayed(files: Files) -> int:

@@ -14,16 +14,34 @@ from efo.model import TRIM_HORIZON, Checkpoint, Position
 from service.logs import _NAMES, configure, log_events, severity_of, tee
 
 
+class Output(io.StringIO):
+    """Where the log goes; remembers each write."""
+
+    def __init__(self):
+        super().__init__()
+        self.writes = []
+
+    def write(self, text):
+        self.writes.append(text)
+        return super().write(text)
+
+
 @pytest.fixture
-def lines():
-    """Configure the log at "debug"; return a function that gives its lines so far, parsed."""
-    output = io.StringIO()
+def output():
+    """Configure the log at "debug"; return where it goes."""
+    output = Output()
     handlers, level = logging.root.handlers[:], logging.root.level
     configure("debug", output)
-    yield lambda: [json.loads(line) for line in output.getvalue().splitlines()]
+    yield output
     logging.captureWarnings(capture=False)
     logging.root.handlers, logging.root.level = handlers, level
     structlog.reset_defaults()
+
+
+@pytest.fixture
+def lines(output):
+    """Return a function that gives the log's lines so far, parsed."""
+    return lambda: [json.loads(line) for line in output.getvalue().splitlines()]
 
 
 def test_every_event_has_a_name():
@@ -35,6 +53,13 @@ def test_an_event_is_one_json_line(lines):
     (line,) = lines()
     assert line.pop("timestamp").endswith("Z")
     assert line == {"event": "shard_started", "level": "info", "shard_id": "s-0", "checkpoint": "12/3"}
+
+
+def test_a_line_is_one_write(output):
+    """Two would let another worker write between them, where Python does not buffer."""
+    log_events("info")(events.ShardStarted("s-0", TRIM_HORIZON))
+    logging.getLogger("botocore").warning("of a library")
+    assert [text[-2:] for text in output.writes] == ["}\n", "}\n"]
 
 
 @pytest.mark.parametrize(
