@@ -8,10 +8,10 @@ from efo.model import Position
 from efo.testing import requests
 from efo.testing.answers import Answer
 from efo.testing.core import Core
-from efo.testing.errors import invalid_argument, not_found
+from efo.testing.errors import FakeError, invalid_argument, not_found
 from efo.testing.iterators import ShardIterator, decode_iterator, encode_iterator
 from efo.testing.positions import starting_index
-from efo.testing.shards import ShardState
+from efo.testing.shards import ShardState, StoredRecord
 from efo.testing.streams import StreamState
 
 MAX_REQUEST_BYTES: Final = 10 * 1024 * 1024
@@ -24,7 +24,7 @@ def put_record(core: Core, request: requests.PutRecord) -> Answer:
     """PutRecord."""
     stream = core.data_stream(request.stream_name, request.stream_arn)
     stream.encryption.check()
-    shard, record = stream.put(request.partition_key, request.data, core.millis, request.explicit_hash_key)
+    shard, record = _put(core, stream, request)
     return {
         "ShardId": shard.id,
         "SequenceNumber": record.sequence_number,
@@ -33,18 +33,35 @@ def put_record(core: Core, request: requests.PutRecord) -> Answer:
 
 
 def put_records(core: Core, request: requests.PutRecords) -> Answer:
-    """PutRecords. What is wrong with one record refuses them all; otherwise all are put."""
+    """PutRecords. What is wrong with one record refuses them all; what is too much for its shard fails alone."""
     stream = core.data_stream(request.stream_name, request.stream_arn)
     stream.encryption.check()
     for entry in request.records:
         stream.check_record(entry.partition_key, entry.data, entry.explicit_hash_key)
     if sum(len(entry.data) + len(entry.partition_key) for entry in request.records) > MAX_REQUEST_BYTES:
         raise invalid_argument("Records size exceeds 10 MB limit")
-    results = []
+    results, failed = [], 0
     for entry in request.records:
-        shard, record = stream.put(entry.partition_key, entry.data, core.millis, entry.explicit_hash_key)
-        results.append({"ShardId": shard.id, "SequenceNumber": record.sequence_number})
-    return {"FailedRecordCount": 0, "Records": results, "EncryptionType": stream.encryption.type}
+        try:
+            shard, record = _put(core, stream, entry)
+        except FakeError as error:
+            failed += 1
+            results.append({"ErrorCode": error.code, "ErrorMessage": error.message})
+        else:
+            results.append({"ShardId": shard.id, "SequenceNumber": record.sequence_number})
+    return {"FailedRecordCount": failed, "Records": results, "EncryptionType": stream.encryption.type}
+
+
+def _put(
+    core: Core, stream: StreamState, entry: requests.PutRecord | requests.PutRecordsEntry
+) -> tuple[ShardState, StoredRecord]:
+    """Put one record. Raises ProvisionedThroughputExceededException where writes are throttled."""
+    shard = stream.shard_for(entry.partition_key, entry.data, entry.explicit_hash_key)
+    if core.settings.throttle_writes:
+        core.throttle.write(f"{stream.name}/{shard.id}", len(entry.data) + len(entry.partition_key), core.clock())
+    record = shard.append(entry.partition_key, entry.data, core.millis)
+    shard.notify()
+    return shard, record
 
 
 def get_shard_iterator(core: Core, request: requests.GetShardIterator) -> Answer:
@@ -68,7 +85,9 @@ def get_records(core: Core, request: requests.GetRecords) -> Answer:
     if core.settings.throttle:
         core.throttle.read(f"{stream.name}/{shard.id}", now)
     records = shard.read(iterator.index, request.limit, MAX_ANSWER_BYTES)
-    core.throttle.has_read(f"{stream.name}/{shard.id}", sum(len(r.data) + len(r.partition_key) for r in records), now)
+    if core.settings.throttle:
+        size = sum(len(record.data) + len(record.partition_key) for record in records)
+        core.throttle.has_read(f"{stream.name}/{shard.id}", size, now)
     index = max(iterator.index, shard.trimmed) + len(records)
     answer: dict[str, Any] = {"Records": records, "MillisBehindLatest": shard.behind_latest(index, core.millis)}
     if index >= shard.end_index and not shard.is_open:

@@ -17,6 +17,8 @@ class FakeSettings:
     `credentials`: by access key id, who may sign requests; None: signatures are not looked at. Connections in memory
     need none in any case.
     `throttle`: whether the API's calls are limited per second, as AWS limits them (`efo.testing.throttle`).
+    `throttle_writes`: whether PutRecord and PutRecords put at most 1 MiB and 1,000 records a second into a shard, and
+    fail with ProvisionedThroughputExceededException beyond that (AWS: quotas and limits).
     `stream_creating`, `stream_updating`, `stream_deleting`: how long a stream stays in these states after the
     calls that lead there; `FakeKinesis.create_stream` and its neighbours take no time.
     `shard_limit`: how many open shards the account may have.
@@ -41,6 +43,7 @@ class FakeSettings:
     retention_hours: int = 24
     credentials: Mapping[str, Credential] | None = None
     throttle: bool = True
+    throttle_writes: bool = False
     stream_creating: float = 1.0
     stream_updating: float = 1.0
     stream_deleting: float = 1.0

@@ -88,12 +88,15 @@ class StreamState:
         self, partition_key: str, data: bytes, now_millis: int, explicit_hash_key: str | None = None
     ) -> tuple[ShardState, StoredRecord]:
         """Add one record (AWS: PutRecord). Raises InvalidArgumentException."""
-        self.check_record(partition_key, data, explicit_hash_key)
-        hash_key = int(explicit_hash_key) if explicit_hash_key is not None else hash_key_of(partition_key)
-        shard = self.shard_of(hash_key)
+        shard = self.shard_for(partition_key, data, explicit_hash_key)
         record = shard.append(partition_key, data, now_millis)
         shard.notify()
         return shard, record
+
+    def shard_for(self, partition_key: str, data: bytes, explicit_hash_key: str | None = None) -> ShardState:
+        """Return the open shard that this record goes to. Raises InvalidArgumentException."""
+        self.check_record(partition_key, data, explicit_hash_key)
+        return self.shard_of(int(explicit_hash_key) if explicit_hash_key is not None else hash_key_of(partition_key))
 
     def put_many(self, records: Iterable[tuple[str, bytes]], now_millis: int) -> int:
         """Add (partition key, data) pairs in order, and return how many.

@@ -1,9 +1,10 @@
-"""How often the API's operations may be called, and how fast GetRecords may read (AWS: quotas and limits)."""
+"""How often operations may be called, and how fast shards may be read and written (AWS: quotas and limits)."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from efo.testing.errors import FakeError, limit_exceeded
@@ -12,6 +13,10 @@ READ_BYTES_PER_SECOND: Final = 2 * 1024 * 1024
 """What GetRecords gives of one shard."""
 READS_PER_SECOND: Final = 5
 """How often GetRecords may be called about one shard."""
+WRITE_BYTES_PER_SECOND: Final = 1024 * 1024
+"""What PutRecord and PutRecords may put into one shard, partition keys included."""
+WRITES_PER_SECOND: Final = 1000
+"""How many records they may put into one shard."""
 _WINDOW: Final = 1.0
 
 
@@ -48,12 +53,33 @@ LIMITS: Final[dict[str, Limit]] = {
 """By operation. One that is not here may be called at any rate."""
 
 
+class _Flow:
+    """The bytes that went in or out of one shard lately; what is more than a second's worth counts for longer."""
+
+    def __init__(self, bytes_per_second: int) -> None:
+        self._most = bytes_per_second
+        self._went: deque[tuple[float, int]] = deque()
+        self._total = 0
+
+    def admits(self, size: int, now: float) -> bool:
+        """Tell whether so many bytes may go. An idle shard takes any number."""
+        while self._went and now >= self._went[0][0] + max(_WINDOW, self._went[0][1] / self._most):
+            self._total -= self._went.popleft()[1]
+        return not self._went or self._total + size <= self._most
+
+    def add(self, size: int, now: float) -> None:
+        """Count what went."""
+        self._went.append((now, size))
+        self._total += size
+
+
 class Throttle:
-    """Counts calls. `now` is in seconds since the epoch, and is expected to grow."""
+    """Counts calls. `now` is in seconds since the epoch, and is expected to grow. A `shard` is told with its stream."""
 
     def __init__(self) -> None:
         self._calls: dict[tuple[str, str], deque[float]] = {}
-        self._reads: dict[str, deque[tuple[float, int]]] = {}
+        self._read: defaultdict[str, _Flow] = defaultdict(partial(_Flow, READ_BYTES_PER_SECOND))
+        self._written: defaultdict[str, _Flow] = defaultdict(partial(_Flow, WRITE_BYTES_PER_SECOND))
 
     def call(self, operation: str, stream: str, now: float) -> None:
         """Count a call. Raises LimitExceededException, which counts for nothing."""
@@ -67,16 +93,19 @@ class Throttle:
 
     def read(self, shard: str, now: float) -> None:
         """Count a GetRecords call about a shard. Raises ProvisionedThroughputExceededException."""
-        reads = self._reads.setdefault(shard, deque())
-        while reads and now >= reads[0][0] + max(_WINDOW, reads[0][1] / READ_BYTES_PER_SECOND):
-            reads.popleft()
-        too_much = sum(size for _, size in reads) >= READ_BYTES_PER_SECOND
-        if too_much or not self._admit(("GetRecords", shard), READS_PER_SECOND, now):
-            raise FakeError("ProvisionedThroughputExceededException", f"Rate exceeded for shard {shard}")
+        if not self._read[shard].admits(1, now) or not self._admit(("GetRecords", shard), READS_PER_SECOND, now):
+            raise _rate_exceeded(shard)
 
     def has_read(self, shard: str, size: int, now: float) -> None:
         """Count what GetRecords gave of a shard, in bytes: 10 MiB keep the shard busy for 5 s."""
-        self._reads.setdefault(shard, deque()).append((now, size))
+        self._read[shard].add(size, now)
+
+    def write(self, shard: str, size: int, now: float) -> None:
+        """Count a record of so many bytes that is put. Raises ProvisionedThroughputExceededException."""
+        flow = self._written[shard]
+        if not flow.admits(size, now) or not self._admit(("PutRecords", shard), WRITES_PER_SECOND, now):
+            raise _rate_exceeded(shard)
+        flow.add(size, now)
 
     def _admit(self, key: tuple[str, str], most: int, now: float) -> bool:
         calls = self._calls.setdefault(key, deque())
@@ -86,3 +115,7 @@ class Throttle:
             return False
         calls.append(now)
         return True
+
+
+def _rate_exceeded(shard: str) -> FakeError:
+    return FakeError("ProvisionedThroughputExceededException", f"Rate exceeded for shard {shard}")

@@ -22,6 +22,7 @@ from efo.testing.fake import FakeKinesis
 from efo.testing.fault_file import load_faults
 from efo.testing.fault_script import FaultScript
 from efo.testing.server import Address
+from efo.testing.settings import FakeSettings
 from efo.testing.shell import environment
 from service.commands.options import Json
 from service.errors import UnavailableError, UsageError
@@ -35,6 +36,9 @@ def fake(
     faults: Annotated[Path | None, Parameter(help="A fault script: what goes wrong, and when (TOML).")] = None,
     record: Annotated[Path | None, Parameter(help="Write all that SubscribeToShard sends to this file.")] = None,
     replay: Annotated[Path | None, Parameter(help="Serve what was recorded in this file.")] = None,
+    throttle_writes: Annotated[
+        bool, Parameter(negative="", help="Take 1 MiB and 1,000 records a second a shard by the API, as AWS does.")
+    ] = False,
     fast: Annotated[bool, Parameter(negative="", help="Replay as fast as it goes, not with its timing.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -42,11 +46,12 @@ def fake(
     if replay is not None and record is not None:
         raise UsageError("--record and --replay exclude each other: a replay is a recording already")
     shards = _parse_streams(streams)
+    settings = FakeSettings(throttle_writes=throttle_writes)
     script = load_faults(faults) if faults is not None else FaultScript()
 
     async def run() -> None:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals, ExitStack() as recording:
-            async with FakeKinesis(clock=time.time, faults=script) as kinesis:
+            async with FakeKinesis(settings=settings, clock=time.time, faults=script) as kinesis:
                 _create(kinesis, shards)
                 if replay is not None:
                     shards.update(dict.fromkeys(kinesis.replay(replay, speed=math.inf if fast else 1.0), 0))

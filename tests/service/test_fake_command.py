@@ -108,6 +108,21 @@ async def test_clients_read_what_others_put_in_spite_of_faults_and_it_can_be_rep
     await stop(again, signal.SIGINT)
 
 
+PUT_TOO_MUCH = """
+import botocore.session
+client = botocore.session.Session().create_client("kinesis")
+entry = {"Data": b"x" * 600_000, "PartitionKey": "k"}
+print(client.put_records(StreamName="orders", Records=[entry] * 3)["FailedRecordCount"])
+"""
+
+
+@pytest.mark.parametrize(("arguments", "failed"), [([], "0"), (["--throttle-writes"], "2")])
+async def test_writers_are_throttled_if_asked(efo_fake, arguments, failed):
+    served = await efo_fake("--streams", "orders", *arguments)
+    assert await run(served, PUT_TOO_MUCH) == [failed]
+    await stop(served)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [

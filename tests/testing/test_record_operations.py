@@ -147,6 +147,50 @@ def test_reading_is_throttled_by_bytes(make_api):
     api("GetRecords", ShardIterator=where, Limit=1)
 
 
+def test_writing_is_throttled_by_records(make_api):
+    api = make_api(throttle_writes=True)
+    api("CreateStream", StreamName="s", ShardCount=2)
+    entry = {"PartitionKey": "k", "Data": "", "ExplicitHashKey": "0"}
+    elsewhere = {**entry, "ExplicitHashKey": str(2**128 - 1)}
+    for _ in range(2):
+        assert api("PutRecords", StreamName="s", Records=[entry] * 450)["FailedRecordCount"] == 0
+    answer = api("PutRecords", StreamName="s", Records=[entry] * 101 + [elsewhere, entry])
+    assert answer["FailedRecordCount"] == 2
+    assert [set(result) for result in answer["Records"][99:]] == [
+        {"ShardId", "SequenceNumber"}, {"ErrorCode", "ErrorMessage"}, {"ShardId", "SequenceNumber"},
+        {"ErrorCode", "ErrorMessage"},
+    ]  # fmt: skip
+    assert answer["Records"][-1] == {
+        "ErrorCode": "ProvisionedThroughputExceededException",
+        "ErrorMessage": f"Rate exceeded for shard s/{FIRST}",
+    }
+    assert api.refused("PutRecord", StreamName="s", **entry) == "ProvisionedThroughputExceededException"
+    assert api.core.stream("s").shards[FIRST].end_index == 1000
+    api.now += 1
+    api("PutRecord", StreamName="s", **entry)
+
+
+def test_writing_is_throttled_by_bytes(make_api):
+    api = make_api(throttle_writes=True, max_record_bytes=4 * MIB)
+    api("CreateStream", StreamName="s", ShardCount=2)
+    put(api, b"x" * (MIB - 2))
+    put(api, b"", "k")
+    refused = {"StreamName": "s", "PartitionKey": "k", "Data": "", "ExplicitHashKey": "0"}
+    assert api.refused("PutRecord", **refused) == "ProvisionedThroughputExceededException"
+    api.now += 1
+    put(api, b"x" * (3 * MIB))  # an idle shard takes it, and is busy for three seconds
+    for _ in range(2):
+        api.now += 1.4
+        assert api.refused("PutRecord", **refused) == "ProvisionedThroughputExceededException"
+    api.now += 0.3
+    put(api, b"", "k")
+
+
+def test_writers_may_be_left_alone(api):
+    put(api, b"x" * (MIB - 1))
+    put(api, b"x" * (MIB - 1))
+
+
 def test_what_is_only_tried_is_not_done(api):
     entry = {"PartitionKey": "k", "Data": ""}
     asked = {
