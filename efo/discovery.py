@@ -56,9 +56,7 @@ class Discovery:
         started = False
         while True:
             try:
-                # Not for longer: a lease that was missing may by then have been made, read to its end and deleted.
-                with trio.move_on_after(self._cleanup_after / 2):
-                    await self._look()
+                await self._look_in_time()
             except (ServiceError, TransportError, LeaseStoreUnavailableError) as error:
                 # At the start a failure is the operator's to see; later the shards that we know go on.
                 if not started:
@@ -92,6 +90,14 @@ class Discovery:
             if len(ranges) == len(unfinished) and (hole := self._audit.observe(ranges)):
                 self._observer(HashRangeUncovered(hole.start, hole.end))
                 return
+
+    async def _look_in_time(self) -> None:
+        # Not for longer: a lease that was missing may by then have been made, read to its end and deleted.
+        limit = self._cleanup_after / 2
+        with trio.move_on_after(limit) as scope:
+            await self._look()
+        if scope.cancelled_caught:
+            raise TransportError(f"Kinesis and the lease store did not list shards and leases within {limit:g} s")
 
     async def _look(self) -> None:
         shards = await self._kinesis.control.list_shards()

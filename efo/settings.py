@@ -47,8 +47,8 @@ class ConsumerSettings:
     (DynamoDB) it may be longer; a crashed worker's leases are then taken up to so much after the fail-over time.
     `balance_by_throughput`: the workers share out what the shards bring, and not their number. `shard_sync_interval`:
     how often ListShards is asked for shards that nobody told us of. `lease_cleanup_after`: the lease of a finished
-    shard that nothing depends on any more is deleted so long after this worker first saw it so, which must be longer
-    than listings may be late; None: never.
+    shard that nothing depends on any more is deleted so long after this worker first saw it so, which must be more than
+    twice as long as listings may be late; None: never.
     `stream_window`: how much may arrive for one shard before its reader takes it (rule R9). `give_up_after`: a
     subscription that its reader wants nothing of for so long is given up, and resumed when he does (rule R9).
     `park_faults`: what the service refuses for good for one shard (KMS, access denied) stops that shard alone, instead

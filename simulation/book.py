@@ -17,7 +17,7 @@ class Book:
     `done`: records that took effect or were set aside, by index. `by_key`: the indexes of each key's records.
     `holder`: the id in the row; `held_by`: the life of that worker, as far as it is known. `granted`: when each worker
     last took the lease, and what the checkpoint was then. `is_abandoned`: its holder could not renew it in time, and
-    leaves it to expire. `is_begun`: its holder has begun to read.
+    leaves it to expire. `is_begun`: its holder has begun to read. `is_deleted`: there was a row, and it is gone.
     `first`: the index of the first record that is to be read at all.
     """
 
@@ -40,6 +40,7 @@ class Book:
     held_by: str | None = None
     is_abandoned: bool = False
     is_begun: bool = False
+    is_deleted: bool = False
     granted: dict[str, tuple[float, Checkpoint]] = field(default_factory=dict)
 
     @property

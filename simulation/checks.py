@@ -20,6 +20,7 @@ from simulation.story import (
     Closed,
     Crashed,
     Created,
+    Deleted,
     Exited,
     Handled,
     Held,
@@ -112,6 +113,30 @@ class Checks:
             if len(book.done) < len(book.marks) or book.is_waited_for or self._is_neglected(book)
         }
         return "; ".join(f"{shard}: {what}" for shard, what in shards.items())
+
+    @property
+    def generations(self) -> int:
+        """How many generations of shards there were."""
+        return max(map(self._generation, self.books), default=0)
+
+    def _generation(self, shard: str) -> int:
+        return 1 + max(map(self._generation, self.books[shard].parents), default=0)
+
+    def uncleared(self) -> list[str]:
+        """Return the finished shards whose leases are there although all that comes after them has begun."""
+        return [shard for shard, book in self.books.items() if self._is_uncleared(book)]
+
+    def _is_uncleared(self, book: Book) -> bool:
+        return (
+            book.checkpoint == SHARD_END
+            and not book.is_deleted
+            and all(map(self._has_begun, book.children))
+            and not any(self.books[parent].exists and not self.books[parent].is_deleted for parent in book.parents)
+        )
+
+    def _has_begun(self, shard: str) -> bool:
+        book = self.books[shard]
+        return book.exists and (book.checkpoint == SHARD_END or not book.checkpoint.is_sentinel)
 
     def conclude(self) -> None:
         """Judge the whole, once every worker has stopped gracefully."""
@@ -222,12 +247,24 @@ class Checks:
     @_hear.register
     def _(self, line: Created, _now: float) -> None:
         book = self.books.setdefault(line.shard, Book())
+        if book.is_deleted:
+            self._problem(f"{line.shard} has a lease again after its lease was deleted")
         book.exists, book.checkpoint = True, line.checkpoint
         if line.since_millis is not None:
             self._pass_over(book, line.since_millis)
         if line.checkpoint != TRIM_HORIZON and any(self.books[parent].exists for parent in book.parents):
             self._problem(f"the child {line.shard} begins at {line.checkpoint}, not at its beginning")
         self._undone += len(self._owed(book))
+
+    @_hear.register
+    def _(self, line: Deleted, _now: float) -> None:
+        book = self.books[line.shard]
+        book.is_deleted = True
+        if book.checkpoint != SHARD_END:
+            self._problem(f"{line.worker} deletes the lease of {line.shard}, which is at {book.checkpoint}")
+        for child in book.children:
+            if not self._has_begun(child):
+                self._problem(f"{line.worker} deletes the lease of {line.shard} before its child {child} has begun")
 
     @_hear.register
     def _(self, line: ChildrenSaved, _now: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 from random import Random
 from typing import Final, Literal
 
@@ -30,8 +31,8 @@ class Plan:
     `at_latest`: shards that were never read begin at LATEST, instead of at their oldest record.
     `calm_from`: no faults and no deeds from then on; everything must be done `patience` later. `hiccups`: how often a
     handler of many fails at first, and `poison`: how often it fails for good (only where the policy sets aside).
-    `slowness`: the longest that handling takes, `nap` a rare longer one. `new_names`: a worker that comes again has
-    another id. `padding`: bytes of ballast in each record.
+    `slowness`: the longest that handling takes, `nap` a rare longer one. `holds`: a handler holds most of what it
+    takes until later. `new_names`: a worker that comes again has another id. `padding`: bytes of ballast in a record.
     """
 
     seed: int
@@ -50,9 +51,12 @@ class Plan:
     graceful_handoff: bool
     handoff_timeout: float
     balance_by_throughput: bool
+    max_leases: int | None
+    lease_cleanup_after: float
     at_latest: bool
     reader: Reader
     key_concurrency: int
+    holds: bool
     policy: FailurePolicy
     hiccups: float
     poison: float
@@ -114,6 +118,12 @@ _DEEDS: Final[dict[Deed, tuple[int, int]]] = {
 """How many of each: at least and at most."""
 
 
+SOON: Final = 20.0
+"""The least `lease_cleanup_after`: a world waits until it has come to pass."""
+MOST_SHARDS: Final = 6 + _DEEDS["split"][1]
+"""So many shards at most are open at once."""
+
+
 def plan(seed: int) -> Plan:
     """Return the world of this seed: always the same one."""
     random = Random(f"world {seed}")
@@ -124,11 +134,13 @@ def plan(seed: int) -> Plan:
     sets_aside = policy in ("skip", "dead_letter")
     fails = reader in ("batches", "records") and random.random() < 0.6
     slow = random.random() < 0.4
+    workers = random.choice((1, 2, 2, 3, 3, 4))
+    key_concurrency = random.choice((1, 1, 3, 8)) if reader in ("batches", "records") else 1
     return Plan(
         seed=seed,
-        shards=random.randint(1, 6),
+        shards=random.randint(1, MOST_SHARDS - _DEEDS["split"][1]),
         keys=random.randint(1, 30),
-        workers=random.choice((1, 2, 2, 3, 3, 4)),
+        workers=workers,
         padding=random.choice((0, 0, 0, 100, 100, 1500)),
         fake=_fake(random, pace),
         timing=pace.timing,
@@ -141,9 +153,12 @@ def plan(seed: int) -> Plan:
         graceful_handoff=random.random() < 0.75,
         handoff_timeout=random.choice((2.0, 30.0)),
         balance_by_throughput=random.random() < 0.3,
+        max_leases=random.choice((None, None, ceil(MOST_SHARDS / workers))),
+        lease_cleanup_after=random.choice((SOON, 60.0, 600.0)),
         at_latest=random.random() < 0.15,
         reader=reader,
-        key_concurrency=random.choice((1, 1, 3, 8)) if reader in ("batches", "records") else 1,
+        key_concurrency=key_concurrency,
+        holds=reader in ("batches", "records") and key_concurrency == 1 and random.random() < 0.4,
         policy=_POLICIES[policy](random),
         hiccups=random.choice((0.01, 0.05)) if fails else 0.0,
         poison=0.03 if fails and sets_aside else 0.0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from random import Random
 from zlib import crc32
 
@@ -13,7 +13,7 @@ from efo.events import Observer
 from efo.handling import Handling
 from efo.model import Batch, Checkpoint, Record
 from efo.reading import Read
-from efo.settling import DeadLetter
+from efo.settling import HOLD, Answer, DeadLetter
 from efo.shard_stream import ShardStream
 from service.relay.errors import SinkClosedError
 from service.relay.relay import relay_shard
@@ -24,6 +24,8 @@ from simulation.story import Acked, Handled, Line, Mark
 Tell = Callable[[Line], None]
 POISON = 10**9
 """So often does a handler fail with a record that it never takes."""
+HOLDING = 0.8
+"""How likely a handler that holds answers so."""
 
 
 class HandlerError(Exception):
@@ -72,13 +74,22 @@ class Handler:
         self._failures = failures
         self._rng = rng
 
-    async def take(self, shard_id: str, records: tuple[Record, ...]) -> None:
-        """Handle these records of a shard."""
+    async def take(self, shard_id: str, records: tuple[Record, ...], held: list[Record]) -> Answer | None:
+        """Handle these records of a shard: hold them, or make them safe, and with them what is held."""
         await self.pause()
         self._failures.meet(records)
         self._tell(Handled(self._worker, shard_id, marks(records)))
+        held += records
+        if self._plan.holds and self._rng.random() < HOLDING:
+            return HOLD
+        await self.flush(shard_id, held)
+        return None
+
+    async def flush(self, shard_id: str, held: list[Record]) -> None:
+        """Make safe what is held of a shard."""
         await self.pause()
-        self._tell(Acked(self._worker, shard_id, marks(records)))
+        self._tell(Acked(self._worker, shard_id, marks(held)))
+        held.clear()
 
     async def pause(self) -> None:
         """Take some time, seldom much."""
@@ -103,7 +114,7 @@ def reader(
             return _ByHandler(plan, handler, observer, rng, by_record=kind == "records")
 
 
-def marks(records: tuple[Record, ...]) -> tuple[Mark, ...]:
+def marks(records: Iterable[Record]) -> tuple[Mark, ...]:
     """Return the places of records in their shard."""
     return tuple((int(record.sequence_number), record.sub_sequence_number) for record in records)
 
@@ -119,17 +130,26 @@ class _ByHandler:
         self._by_record = by_record
 
     async def __call__(self, shard: ShardStream) -> None:
-        async def handle(batch: Batch) -> None:
-            await self._handler.take(batch.shard_id, batch.records)
+        together: list[Record] = []
 
-        async def handle_record(record: Record) -> None:
-            await self._handler.take(shard.shard_id, (record,))
+        def held() -> list[Record]:
+            return together if self._plan.holds else []  # several keys at once have nothing in common
+
+        async def handle(batch: Batch) -> Answer | None:
+            return await self._handler.take(batch.shard_id, batch.records, held())
+
+        async def handle_record(record: Record) -> Answer | None:
+            return await self._handler.take(shard.shard_id, (record,), held())
+
+        async def flush(shard_id: str) -> None:
+            await self._handler.flush(shard_id, together)
 
         handling = Handling(
             None if self._by_record else handle,
             handle_record=handle_record if self._by_record else None,
             failures=self._plan.policy,
             dead_letter=self._bury,
+            flush=flush,
             key_concurrency=self._plan.key_concurrency,
             observer=self._observer,
             rng=self._rng,

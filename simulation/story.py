@@ -109,6 +109,14 @@ class Created:
 
 
 @dataclass(frozen=True, slots=True)
+class Deleted:
+    """The lease store has a lease no more."""
+
+    worker: str
+    shard: str
+
+
+@dataclass(frozen=True, slots=True)
 class ChildrenSaved:
     """The lease store has the ids of a shard's children."""
 
@@ -194,6 +202,7 @@ Line: TypeAlias = (
     | Saved
     | StoreFailed
     | Created
+    | Deleted
     | ChildrenSaved
     | Held
     | Lost

@@ -13,7 +13,7 @@ import trio
 from efo.errors import LeaseLostError, LeaseStoreUnavailableError
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease
-from simulation.story import ChildrenSaved, Created, Held, Line, Saved, StoreFailed
+from simulation.story import ChildrenSaved, Created, Deleted, Held, Line, Saved, StoreFailed
 
 T = TypeVar("T")
 
@@ -53,6 +53,10 @@ class Rows:
         if row.holder != (None if before is None else before.holder):
             lines.append(Held(worker, worker_id, row.key, row.holder))
         return lines
+
+    def gone(self, worker: str, key: str) -> list[Line]:
+        """Take note that this worker has deleted a row."""
+        return [] if self._rows.pop(key, None) is None else [Deleted(worker, key)]
 
     def forget_holder(self, key: str) -> None:
         """Let the next change tell the holder, whoever it was."""
@@ -149,7 +153,12 @@ class Way:
 
     async def delete(self, key: str) -> None:
         """Remove a lease."""
-        await self._call(lambda: self._store.delete(key))
+
+        async def delete() -> None:
+            await self._store.delete(key)
+            self._tell_all(self._rows.gone(self._worker, key))
+
+        await self._call(delete)
 
     async def _write(self, operation: Callable[[], Awaitable[Lease]]) -> Lease:
         async def write() -> Lease:

@@ -162,6 +162,8 @@ class Worker:
             graceful_handoff=plan.graceful_handoff,
             handoff_timeout=plan.handoff_timeout,
             balance_by_throughput=plan.balance_by_throughput,
+            max_leases=plan.max_leases,
+            lease_cleanup_after=plan.lease_cleanup_after,
             timing=plan.timing,
         )
         rng = Random(f"consumer {plan.seed} {name}")

@@ -20,7 +20,7 @@ from efo.testing.fault_script import FaultScript, When
 from efo.testing.faults import NoAnswer, Refuse, StaleListing
 from simulation.checks import Checks, Promises
 from simulation.gauges import gauge
-from simulation.plan import Deed, Plan
+from simulation.plan import SOON, Deed, Plan
 from simulation.producer import STREAM, Producer
 from simulation.readers import Failures, Tell, reader
 from simulation.sink import MemorySink
@@ -118,10 +118,22 @@ class World:
             while not self.checks.is_complete:
                 self._complete = trio.Event()
                 await self._complete.wait()
-            while self.plan.reader != "plain" and not self.checks.is_settled:  # noqa: ASYNC110 - it is no event
+            keeps_back = self.plan.reader == "plain" or self.plan.holds
+            while not keeps_back and not self.checks.is_settled:  # noqa: ASYNC110 - it is no event
                 await trio.sleep(1.0)
+            await self._linger()
             return
         self.story.tell(Broken(f"no progress: {self.plan.patience:g} s after all was well: {self.checks.missing()}"))
+
+    async def _linger(self) -> None:
+        """Let the leases be deleted that have served, where that comes soon enough to be waited for."""
+        plan = self.plan
+        if plan.lease_cleanup_after == SOON:
+            # Of a lineage the oldest go first, and each generation waits for the one before.
+            for _ in range(self.checks.generations):
+                await trio.sleep(plan.lease_cleanup_after + 2 * plan.shard_sync_interval)
+            for shard in self.checks.uncleared():
+                self.story.tell(Broken(f"{shard} has served, and its lease is still there"))
 
     async def _finish(self, nursery: trio.Nursery) -> None:
         """Let every worker leave gracefully."""
@@ -220,7 +232,8 @@ class World:
         now = trio.current_time()
         until = now + self._random.uniform(5.0, 60.0)
         if deed == "listing":
-            self._script.add(StaleListing(self._random.uniform(5.0, 60.0)), When(start=now, stop=until, times=inf))
+            lag = self._random.uniform(2.0, min(60.0, self.plan.lease_cleanup_after / 2))
+            self._script.add(StaleListing(lag), When(start=now, stop=until, times=inf))
             return
         fault = self._random.choice((Refuse("LimitExceededException"), Refuse(status=500), NoAnswer(10.0)))
         operation = self._random.choice(("*", "ListShards", "DescribeStreamConsumer", "RegisterStreamConsumer"))

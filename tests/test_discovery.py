@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -10,6 +10,7 @@ import trio
 
 from efo import events
 from efo.consumer import Consumer, ConsumerSettings, open_consumer
+from efo.errors import TransportError
 from efo.leases.memory import MemoryLeaseStore
 from efo.model import TRIM_HORIZON, Lease
 from efo.shard_stream import ShardStream
@@ -126,6 +127,45 @@ async def test_one_who_slept_through_the_lives_of_the_children_does_not_create_t
             await trio.sleep(60)
             assert await keys(store) == set()
     assert [event.reason for event in seen if isinstance(event, events.LeaseLost)] == ["taken"]
+
+
+class Hanging(MemoryLeaseStore):
+    """Lists its leases so many times, and then no more."""
+
+    def __init__(self, lists: int) -> None:
+        super().__init__()
+        self.lists = lists
+
+    async def list(self) -> Sequence[Lease]:
+        if self.lists == 0:
+            await trio.sleep_forever()
+        self.lists -= 1
+        return await super().list()
+
+
+async def test_a_look_that_never_ends_fails_the_start(autojump_clock: trio.testing.MockClock) -> None:
+    seen, read = list[events.Event](), list[bytes]()
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM)
+        with pytest.raises(TransportError, match="within 10 s"):
+            async with reading(fake, Hanging(0), seen, read, lease_cleanup_after=20.0):
+                await trio.sleep_forever()
+
+
+async def test_later_it_is_told_and_tried_again(autojump_clock: trio.testing.MockClock) -> None:
+    store, seen, read = Hanging(-1), list[events.Event](), list[bytes]()
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM)
+        async with reading(fake, store, seen, read, lease_cleanup_after=20.0, look_interval=1000.0):
+            await trio.sleep(50)
+            store.lists = 0
+            await trio.sleep(60)
+            store.lists = -1
+            await trio.sleep(60)
+    failures = [event for event in seen if isinstance(event, events.ShardSyncFailed)]
+    assert [(failure.error_type, failure.detail) for failure in failures] == [
+        ("transport", "Kinesis and the lease store did not list shards and leases within 10 s")
+    ]
 
 
 async def test_what_a_shard_brings_is_in_its_lease(autojump_clock: trio.testing.MockClock) -> None:

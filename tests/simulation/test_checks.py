@@ -15,6 +15,7 @@ from simulation.story import (
     Closed,
     Crashed,
     Created,
+    Deleted,
     Exited,
     Handled,
     Held,
@@ -75,6 +76,17 @@ SPLIT: list[Line] = [
 """A worker reads four records, a split, and a record of a child."""
 
 
+SERVED: list[Line] = [
+    *SPLIT,
+    Put(R, (11, 0), "other", 0),
+    *opened("a", R),
+    *handled("a", R, 11),
+    Saved("a", R, at(11)),
+    *closed("a", R),
+]
+"""Both children have begun."""
+
+
 def judge(lines: list[Line], **promises: object) -> Checks:
     checks = Checks(Promises(**promises))
     for moment, line in enumerate(lines):
@@ -100,6 +112,14 @@ def test_a_story_without_fault_has_no_problem() -> None:
     assert checks.problems == []
     assert checks.is_complete
     assert (checks.records, checks.duplicates, checks.unexplained) == (5, 0, 0)
+
+
+def test_a_lease_that_has_served_is_to_be_deleted() -> None:
+    assert judge(SPLIT).uncleared() == []
+    assert judge(SERVED).uncleared() == [P]
+    cleared = judge([*SERVED, Deleted("a", P)])
+    assert (cleared.uncleared(), cleared.problems) == ([], [])
+    assert cleared.generations == 2
 
 
 MUTANTS: dict[str, tuple[list[Line], str]] = {
@@ -158,6 +178,12 @@ MUTANTS: dict[str, tuple[list[Line], str]] = {
         "begins left at 5, its lease said TRIM_HORIZON",
     ),
     "a record is skipped without need": ([*PUTS, *opened("a", P), SetAside("a", P, (0, 0))], "aside without need"),
+    "a lease is deleted that has not served": ([*SPLIT, Deleted("a", L)], "deletes the lease of left, which is at 10"),
+    "a lease is deleted before all that comes after has begun": (
+        [*SPLIT, Deleted("a", P)],
+        "deletes the lease of parent before its child right has begun",
+    ),
+    "a lease that has served comes again": ([*SERVED, Deleted("a", P), Created(P, TRIM_HORIZON)], "has a lease again"),
     "what the world itself found": ([*SPLIT, Broken("3 tasks are alive")], "3 tasks are alive"),
 }
 
