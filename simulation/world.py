@@ -91,6 +91,7 @@ class World:
                     await trio.sleep_until(plan.calm_from)
                     deeds.cancel_scope.cancel()
                 await self._calm()
+                await self._clear()
                 await self._finish(nursery)
             await self._check_nothing_is_left(producer, fake, living)
         self.checks.conclude()
@@ -121,19 +122,20 @@ class World:
             keeps_back = self.plan.reader == "plain" or self.plan.holds
             while not keeps_back and not self.checks.is_settled:  # noqa: ASYNC110 - it is no event
                 await trio.sleep(1.0)
-            await self._linger()
             return
         self.story.tell(Broken(f"no progress: {self.plan.patience:g} s after all was well: {self.checks.missing()}"))
 
-    async def _linger(self) -> None:
+    async def _clear(self) -> None:
         """Let the leases be deleted that have served, where that comes soon enough to be waited for."""
-        plan = self.plan
-        if plan.lease_cleanup_after == SOON:
-            # Of a lineage the oldest go first, and each generation waits for the one before.
-            for _ in range(self.checks.generations):
-                await trio.sleep(plan.lease_cleanup_after + 2 * plan.shard_sync_interval)
-            for shard in self.checks.uncleared():
-                self.story.tell(Broken(f"{shard} has served, and its lease is still there"))
+        plan, checks = self.plan, self.checks
+        if plan.lease_cleanup_after != SOON:
+            return
+        # Of a lineage the oldest go first, and each generation waits for the one before.
+        with trio.move_on_after(checks.generations * (plan.lease_cleanup_after + 2 * plan.shard_sync_interval)):
+            while checks.uncleared():  # noqa: ASYNC110 - it is no event
+                await trio.sleep(1.0)
+        for shard in checks.uncleared():
+            self.story.tell(Broken(f"{shard} has served, and its lease is still there"))
 
     async def _finish(self, nursery: trio.Nursery) -> None:
         """Let every worker leave gracefully."""
