@@ -2,66 +2,28 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-import tempfile
-import time
-from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 
-import trio
-
+from e2e.command import carry_out, make_parser
 from e2e.kafka.broker import missing
-from e2e.kafka.run import E2eOptions, run
-from efo.errors import EfoError
+from e2e.kafka.output import KafkaOutput
 
 
 def main() -> int:
     """Run it with the options of the command line; return the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m e2e.kafka",
-        description="FakeKinesis over TLS, two `efo run`, a Kafka broker, `efo pipeline` with Spark's Kafka source;"
-        " relays, broker and Spark are killed (SIGKILL) at random while records flow and the stream is resharded; then"
-        " what landed is compared with what was sent.",
-        epilog="example: make kafka-e2e ARGS='--kills 30 --seed 7'",
+    parser = make_parser(
+        "kafka",
+        "FakeKinesis over TLS, two `efo run`, a Kafka broker, `efo pipeline` with Spark's Kafka source; relays, broker"
+        " and Spark are killed (SIGKILL) at random while records flow and the stream is resharded; then what landed is"
+        " compared with what was sent. Half of the kills are of relays, a quarter each of the broker and of Spark.",
     )
-    parser.add_argument(
-        "--kills", type=int, default=20, help="how many in all: half of relays, a quarter each else (20)"
-    )
-    parser.add_argument("--seed", type=int, default=1, help="of the dice that say when, and which relay (1)")
-    parser.add_argument("--records", type=int, default=200_000, help="how many are put (200000)")
-    parser.add_argument("--rate", type=float, default=4_000, help="how many a second, at most (4000)")
-    parser.add_argument("--keep", type=Path, help="keep logs, topic and Parquet in this new directory")
     arguments = parser.parse_args()
     if reason := missing(connector=True):
         print(reason, file=sys.stderr)  # noqa: T201 - a command
         return 69
     quarter = max(1, arguments.kills // 4)
-    started = time.monotonic()
-
-    def tell(text: str) -> None:
-        print(f"{time.monotonic() - started:6.1f} s  {text}", file=sys.stderr, flush=True)  # noqa: T201 - the same
-
-    with _directory(arguments.keep) as directory:
-        options = E2eOptions(
-            records=arguments.records,
-            rate=arguments.rate,
-            kills={"relay": max(1, arguments.kills - 2 * quarter), "broker": quarter, "spark": quarter},
-            seed=arguments.seed,
-            directory=Path(directory).resolve(),
-        )
-        try:
-            result = trio.run(run, options, tell)
-        except EfoError as error:
-            print(error, file=sys.stderr)  # noqa: T201 - the same
-            return 1
-    print(json.dumps(result.summary))  # noqa: T201 - the same
-    return 0 if result.passed else 1
-
-
-def _directory(keep: Path | None) -> AbstractContextManager[str]:
-    return tempfile.TemporaryDirectory(prefix="efo-e2e-") if keep is None else nullcontext(str(keep))
+    kills = {"relay": max(1, arguments.kills - 2 * quarter), "broker": quarter, "spark": quarter}
+    return carry_out(arguments, kills, KafkaOutput)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from e2e.log.kills import STALLED_SECONDS, Killer, Victim, hold_back
+from e2e.kills import STALLED_SECONDS, Killer, Victim, hold_back
 from efo.errors import EfoError
 
 

@@ -24,7 +24,7 @@ class Victim:
 
     `left`: how many kills are before it. `linger`: at most so many seconds it works on after its progress shows.
     `failures`: how often it may end by itself and is started again, as an orchestrator would: Spark gives its Python
-    workers ten seconds to start, and a busy machine may need more.
+    workers ten seconds to start, and a busy machine may need more. `restarts`: how often it was.
     """
 
     name: str
@@ -34,6 +34,7 @@ class Victim:
     linger: float
     failures: int = 0
     done: int = 0
+    restarts: int = 0
 
     async def check(self, tell: Callable[[str], None]) -> bool:
         """Start again what has ended by itself; tell whether something had. Raises ChildFailedError after too many."""
@@ -42,9 +43,9 @@ class Victim:
             try:
                 child.check()
             except ChildFailedError as error:
-                if not self.failures:
+                if self.restarts == self.failures:
                     raise
-                self.failures -= 1
+                self.restarts += 1
                 tell(f"{error}\n{self.name} {child.name} is started again")
                 await child.start()
                 restarted = True
