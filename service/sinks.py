@@ -65,7 +65,7 @@ async def _open(settings: Settings, extract: Extractor | None) -> AsyncIterator[
 def _log(settings: Settings, topic: str, extract: Extractor | None) -> LogSink:
     # A worker whose lease was taken holds the shard's partition until it notices, within the fail-over time.
     patience = max(LOCK_PATIENCE, settings.leases.failover_seconds)
-    return LogSink(settings.relay.directory, topic, lock_patience=patience, extract=extract)
+    return LogSink(settings.relay.directory, topic, lock_patience=patience, extract=extract, tell=_tell_retry)
 
 
 @asynccontextmanager

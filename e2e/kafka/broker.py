@@ -98,8 +98,9 @@ class Broker:
             # Made-up records are years old, and retention counts from their timestamps.
             "log.retention.ms": "-1",
             "group.initial.rebalance.delay.ms": "0",
-            # A broker that was killed is only taken back when its former life has timed out: 9 s by default.
-            "broker.session.timeout.ms": "1000",
+            # A broker that was killed is only taken back when its former life has timed out: 9 s by default. One that a
+            # busy machine keeps from its heartbeats for so long is given no topics.
+            "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "200",
         }
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import trio
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]  # not in its stubs
+from confluent_kafka.admin import AdminClient
 
 from efo.errors import EfoError
 from service.demo.verify import Row
+from service.relay.kafka_topics import ensure_topic, records_topic
+
+_SECONDS: Final = 60.0
+"""For each call: so long may a machine take that is slow and busy."""
 
 
 def create_topic(servers: str, topic: str, partitions: int) -> None:
-    """Make a topic, so that readers may come before the relay does."""
+    """Make a topic, so that readers may come before the relay does. Raises SinkError."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-    admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(60)
+    ensure_topic(admin, records_topic(topic, partitions, 1, create=True), _SECONDS)
 
 
 class TopicReader:

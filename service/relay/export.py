@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from efo.errors import ConfigurationError
 from service.relay.catalog import read_catalog, topic_directory
 from service.relay.jsonlines import Encoding
-from service.relay.segments import list_segments, read_segment
+from service.relay.segments import last_segment, read_parts
 
 
 class ExportedLine(msgspec.Struct, frozen=True):
@@ -45,11 +45,11 @@ def export(
     if partition is not None and partition not in known:
         raise ConfigurationError(f"{topic} has no partition {partition}; it has: {', '.join(map(str, known))}")
     for number in known if partition is None else [partition]:
-        for segment in list_segments(topic_directory(root, topic) / str(number)):
-            low, high = max(start, segment.base), segment.end if end is None else min(end, segment.end)
-            if low < high:
-                batch, _ = read_segment(segment)
-                yield from _lines(batch.slice(low - segment.base, high - low), encoding)
+        directory = topic_directory(root, topic) / str(number)
+        last = last_segment(directory)
+        until = 0 if last is None else last.end
+        for _, batch in read_parts(directory, start, until if end is None else min(end, until), holes=True):
+            yield from _lines(batch, encoding)
 
 
 def _lines(batch: pa.RecordBatch, encoding: Encoding) -> Iterator[bytes]:

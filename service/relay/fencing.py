@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -60,11 +62,12 @@ def take_epoch(directory: Path) -> Epoch:
     path = directory / EPOCH
     with os_errors("write", path):
         epoch = Epoch(directory, read_epoch(directory) + 1, secrets.token_hex(8))
-        with epoch.temporary.open("w") as file:
-            file.write(str(epoch))
-            file.flush()
-            os.fsync(file.fileno())
-        epoch.temporary.rename(path)
+        with no_leftover(epoch.temporary):
+            with epoch.temporary.open("w") as file:
+                file.write(str(epoch))
+                file.flush()
+                os.fsync(file.fileno())
+            epoch.temporary.rename(path)
         sync_directory(directory)
         for leftover in directory.glob(_TEMPORARY):
             leftover.unlink(missing_ok=True)
@@ -76,6 +79,17 @@ def read_epoch(directory: Path) -> int:
     path = directory / EPOCH
     number = path.read_text(errors="replace").partition(" ")[0] if path.exists() else ""
     return int(number) if number.isascii() and number.isdigit() else 0
+
+
+@contextmanager
+def no_leftover(temporary: Path) -> Iterator[None]:
+    """Remove a temporary file that is not made use of after all: a full disk needs its room."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise
 
 
 def sync_directory(directory: Path) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
+
 from efo.model import Checkpoint
 from service.relay.catalog import read_catalog, topic_directory
-from service.relay.errors import SinkError
+from service.relay.errors import SegmentGoneError, SinkError
 from service.relay.fencing import read_epoch
 from service.relay.readers import ReaderCommit, read_readers
-from service.relay.segments import Segment, all_segments, read_origin, read_segment, split_superseded
+from service.relay.segments import LOOKS, Origin, Segment, all_segments, read_origin, read_segment, split_superseded
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,13 @@ def inspect_topic(root: Path, topic: str) -> TopicState:
 
 
 def _inspect_partition(directory: Path, number: int, shard_id: str) -> PartitionState:
+    for _ in range(LOOKS - 1):
+        with suppress(SegmentGoneError):
+            return _look_at_partition(directory, number, shard_id)
+    return _look_at_partition(directory, number, shard_id)
+
+
+def _look_at_partition(directory: Path, number: int, shard_id: str) -> PartitionState:
     current, superseded = split_superseded(all_segments(directory))
     newest = read_origin(current[-1]) if current else None
     return PartitionState(
@@ -114,26 +124,90 @@ class Verification:
 def verify_topic(root: Path, topic: str, show: Callable[[Verification], None] = lambda _: None) -> Verification:
     """Read every byte of a topic; `show` is called after each segment. Raises TopicNotFoundError, LogError.
 
-    Damage is no exception here: it is what was looked for.
+    Damage is no exception here: it is what was looked for. The log may be written and kept up meanwhile.
     """
     found = Verification(0, 0, 0, [])
     catalog = read_catalog(root, topic)
     for shard_id, number in sorted(catalog.partitions.items(), key=lambda one: one[1]):
         directory = topic_directory(root, topic) / str(number)
         try:
-            current, superseded = split_superseded(all_segments(directory))
+            _Verifier(directory, catalog.stream, shard_id, found, show).run()
         except SinkError as error:
             found.problems.append(str(error))
-            continue
-        found.problems += _gaps(current)
-        last: Checkpoint | None = None
-        for segment in current:
-            last = _verify_segment(segment, catalog.stream, shard_id, last, found)
-            show(found)
-        for segment in superseded:
-            _verify_segment(segment, catalog.stream, shard_id, None, found)
-            show(found)
     return found
+
+
+class _Verifier:
+    """Reads one partition. `at`: all segments up to this offset were read; `last`: the position of its last record."""
+
+    def __init__(
+        self, directory: Path, stream: str, shard_id: str, found: Verification, show: Callable[[Verification], None]
+    ) -> None:
+        self._directory = directory
+        self._stream = stream
+        self._shard_id = shard_id
+        self._found = found
+        self._show = show
+        self._at = 0
+        self._last: Checkpoint | None = None
+
+    def run(self) -> None:
+        """Read what there is; again where it was rolled up or has expired since it was listed."""
+        looks = LOOKS
+        while looks:
+            before = self._at
+            with suppress(SegmentGoneError):
+                current, superseded = split_superseded(all_segments(self._directory))
+                for segment in current:
+                    if segment.end > self._at:
+                        self._read(segment)
+                self._found.problems += _gaps(current)
+                for segment in superseded:
+                    with suppress(SegmentGoneError):  # it was waiting for that
+                        self._verify(segment, None)
+                return
+            looks = looks - 1 if self._at == before else LOOKS
+        self._found.problems.append(f"{self._directory}: what is listed after the offset {self._at} cannot be found")
+
+    def _read(self, segment: Segment) -> None:
+        # One that was rolled up meanwhile may begin with records that were read already.
+        origin = self._verify(segment, self._last if segment.base >= self._at else None)
+        self._at = segment.end
+        self._last = self._last if origin is None else origin.last
+
+    def _verify(self, segment: Segment, last: Checkpoint | None) -> Origin | None:
+        """Read a segment, which comes after `last`, into what was found; return its origin. Raises SegmentGoneError."""
+        found = self._found
+        try:
+            batch, origin = read_segment(segment)
+        except SegmentGoneError:
+            raise
+        except SinkError as error:
+            found.problems.append(str(error))
+            return None
+        found.segments += 1
+        found.records += batch.num_rows
+        found.size += _size(segment)
+        found.problems += _problems(segment, batch, origin, last, f"{self._stream}/{self._shard_id}")
+        self._show(found)
+        return origin
+
+
+def _problems(
+    segment: Segment, batch: pa.RecordBatch, origin: Origin, last: Checkpoint | None, owner: str
+) -> Iterator[str]:
+    if batch.column("offset").to_pylist() != list(range(segment.base, segment.end)):
+        yield f"{segment.path}: its offsets are not {segment.base} to {segment.end - 1} one by one"
+    if f"{origin.stream}/{origin.shard_id}" != owner:
+        yield (
+            f"{segment.path} holds records of {origin.stream}/{origin.shard_id}, the catalogue gives its partition to"
+            f" {owner}: one was moved, put it back"
+        )
+    if last is not None and origin.first <= last:
+        yield (
+            f"{segment.path} starts at {origin.first}, and the segment before it ends at {last}: records are twice or"
+            " out of order"
+        )
 
 
 def _gaps(current: list[Segment]) -> Iterator[str]:
@@ -145,31 +219,3 @@ def _gaps(current: list[Segment]) -> Iterator[str]:
             )
         if after.base < before.end:
             yield f"{after.path} and {before.path} claim the same offsets: one of them was copied here, move it away"
-
-
-def _verify_segment(
-    segment: Segment, stream: str, shard_id: str, last: Checkpoint | None, found: Verification
-) -> Checkpoint | None:
-    """Read one segment into what was found; return the position of its last record, or `last` if it has none."""
-    try:
-        batch, origin = read_segment(segment)
-        found.segments += 1
-        found.records += batch.num_rows
-        found.size += segment.path.stat().st_size
-    except (SinkError, FileNotFoundError) as error:
-        found.problems.append(str(error))
-        return last
-    offsets = batch.column("offset")
-    if offsets.to_pylist() != list(range(segment.base, segment.end)):
-        found.problems.append(f"{segment.path}: its offsets are not {segment.base} to {segment.end - 1} one by one")
-    if (origin.stream, origin.shard_id) != (stream, shard_id):
-        found.problems.append(
-            f"{segment.path} holds records of {origin.stream}/{origin.shard_id}, the catalogue gives its partition to"
-            f" {stream}/{shard_id}: one was moved, put it back"
-        )
-    if last is not None and origin.first <= last:
-        found.problems.append(
-            f"{segment.path} starts at {origin.first}, and the segment before it ends at {last}: records are twice or"
-            " out of order"
-        )
-    return origin.last

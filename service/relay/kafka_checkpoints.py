@@ -141,7 +141,15 @@ class Checkpoints:
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library has no hint for it
         with kafka_errors(f"look up the end of the topic {name!r}"):
             # It would ask the leaders that it knows, even when they have told it that they are others now.
-            partitions = self._admin.list_topics(name, self._patience).topics[name].partitions
+            found = self._admin.list_topics(name, self._patience).topics[name]
+            if found.error is not None:
+                raise translated(found.error, f"look up the topic {name!r}")
+            partitions = found.partitions
+            if len(partitions) < self.topic.partitions:  # a broker that has just started and does not know all
+                raise KafkaUnavailableError(
+                    f"Kafka: the topic {name!r} has {self.topic.partitions} partitions, and a broker knows of"
+                    f" {len(partitions)}"
+                )
             answers = self._admin.list_offsets(
                 {TopicPartition(name, number): latest for number in partitions},
                 isolation_level=IsolationLevel.READ_UNCOMMITTED,

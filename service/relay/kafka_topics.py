@@ -21,7 +21,8 @@ LARGEST: Final = 12 * 1024 * 1024
 DEFAULT_LARGEST: Final = 1_048_588
 """Kafka's own; taken where the cluster does not let us ask."""
 _APPEARS: Final = 15.0
-"""Seconds until a topic that was created is known to all."""
+"""Seconds until all brokers of a cluster are there, and know a topic that was created."""
+_LOOK_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,17 @@ def _partitions(admin: AdminClient, name: str, timeout: float) -> int | None:
 
 def _create(admin: AdminClient, wanted: Wanted, timeout: float) -> None:
     new = NewTopic(wanted.name, wanted.partitions, wanted.replication, config=wanted.config)
-    with suppress(_ExistsError):  # another worker was quicker
-        _result(admin.create_topics([new])[wanted.name], f"create the topic {wanted.name!r}", timeout)
+    deadline = monotonic() + _APPEARS
+    while True:
+        try:
+            with suppress(_ExistsError):  # another worker was quicker
+                _result(admin.create_topics([new])[wanted.name], f"create the topic {wanted.name!r}", timeout)
+        except _TooFewBrokersError as error:  # a cluster that starts has some of its brokers first
+            if monotonic() > deadline:
+                raise KafkaRefusedError(str(error)) from error
+            sleep(_LOOK_SECONDS)
+        else:
+            return
 
 
 def _wait_for(admin: AdminClient, name: str, timeout: float) -> int:
@@ -113,17 +123,26 @@ def _wait_for(admin: AdminClient, name: str, timeout: float) -> int:
     while (partitions := _partitions(admin, name, timeout)) is None:
         if monotonic() > deadline:
             raise KafkaUnavailableError(f"Kafka created the topic {name!r}, and does not know it {_APPEARS:g} s later")
-        sleep(0.1)
+        sleep(_LOOK_SECONDS)
     return partitions
 
 
 def _config(admin: AdminClient, name: str, timeout: float) -> dict[str, str]:
     """Return a topic's settings; none where we may not ask."""
     resource = ConfigResource(ResourceType.TOPIC, name)
-    try:
-        entries = _result(admin.describe_configs([resource])[resource], f"read the settings of {name!r}", timeout)
-    except KafkaRefusedError:
-        return {}
+    deadline = monotonic() + _APPEARS
+    while True:
+        try:
+            entries = _result(admin.describe_configs([resource])[resource], f"read the settings of {name!r}", timeout)
+            break
+        except KafkaRefusedError:
+            return {}
+        except _MissingError as error:  # another broker answers, which does not know it yet
+            if monotonic() > deadline:
+                raise KafkaUnavailableError(
+                    f"Kafka has the topic {name!r}, and does not know its settings {_APPEARS:g} s later"
+                ) from error
+        sleep(_LOOK_SECONDS)
     return {key: entry.value for key, entry in entries.items() if entry.value is not None}
 
 
@@ -133,6 +152,10 @@ class _MissingError(Exception):
 
 class _ExistsError(Exception):
     """There is such a topic already."""
+
+
+class _TooFewBrokersError(Exception):
+    """There are not as many brokers as the topic is to have copies."""
 
 
 def _result(future: Any, doing: str, timeout: float) -> Any:
@@ -146,6 +169,8 @@ def _result(future: Any, doing: str, timeout: float) -> Any:
                 raise _MissingError from error
             case KafkaError.TOPIC_ALREADY_EXISTS:
                 raise _ExistsError from error
-            case KafkaError.INVALID_REPLICATION_FACTOR | KafkaError.POLICY_VIOLATION | KafkaError.INVALID_PARTITIONS:
+            case KafkaError.INVALID_REPLICATION_FACTOR:
+                raise _TooFewBrokersError(f"Kafka: cannot {doing}: {error.args[0].str()}") from error
+            case KafkaError.POLICY_VIOLATION | KafkaError.INVALID_PARTITIONS:
                 raise KafkaRefusedError(f"Kafka: cannot {doing}: {error.args[0].str()}") from error
         raise translated(error.args[0], doing) from error

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import trio
 
 from efo.model import Batch, Checkpoint, Record
-from service.relay.errors import SinkLockedError
+from service.relay.errors import SinkError, SinkFullError, SinkLockedError
 from service.relay.group import OpenGroup
 from service.relay.mapping import Extractor
 from service.relay.partition import PartitionWriter, open_partition
+from service.relay.retrying import Tell
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
+
+T = TypeVar("T")
 
 PARALLEL_COMMITS: Final = 8
 """How many shards may commit at once: enough to keep a disk's queue busy, few enough to leave it usable."""
@@ -26,13 +30,17 @@ PARALLEL_COMMITS: Final = 8
 LOCK_PATIENCE: Final = 30.0
 """Seconds to wait for another writer to let go of a partition, at the least: it needs the fail-over time at most."""
 _LOCK_INTERVAL: Final = 0.1
+FULL_PATIENCE: Final = 300.0
+"""Seconds to wait for room on a full disk: many passes of the upkeep, which removes what has expired meanwhile."""
+_FULL_INTERVAL: Final = 1.0
 
 
 class LogSink:
     """Puts records into the embedded log, one topic of it, a partition per shard.
 
     `root`: the log's directory, made if need be. `clock`: wall clock, seconds since the epoch. `lock_patience`: how
-    long to wait for another writer of a partition, in seconds. `extract`: finds trace contexts (RecordMapping).
+    long to wait for another writer of a partition, in seconds. `extract`: finds trace contexts (RecordMapping). `tell`:
+    told of each time that the disk is full. It is tried again for FULL_PATIENCE.
     """
 
     def __init__(
@@ -43,8 +51,10 @@ class LogSink:
         clock: Callable[[], float] = time.time,
         lock_patience: float = LOCK_PATIENCE,
         extract: Extractor | None = None,
+        tell: Tell = lambda _shard_id, _error, _seconds: None,
     ) -> None:
         self._extract = extract
+        self._tell = tell
         self.lock_patience = lock_patience
         self._root = root
         self._topic = topic
@@ -61,8 +71,9 @@ class LogSink:
 
     @asynccontextmanager
     async def _open(self, stream: str, shard_id: str) -> AsyncIterator[LogShardSink]:
-        writer = await self._open_patiently(stream, shard_id)
-        shard_sink = LogShardSink(writer, self._threads)
+        room = _Room(partial(self._tell, shard_id))
+        writer = await room.wait_for(partial(self._open_patiently, stream, shard_id))
+        shard_sink = LogShardSink(writer, self._threads, room)
         try:
             yield shard_sink
         finally:
@@ -93,15 +104,35 @@ class LogSink:
             await trio.sleep(_LOCK_INTERVAL)
 
 
+class _Room:
+    """Waits for room on a full disk: nothing was written then, so that the same can be tried again."""
+
+    def __init__(self, tell: Callable[[SinkError, float], None]) -> None:
+        self._tell = tell
+
+    async def wait_for(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Do something that writes until there is room for it. Raises SinkFullError after FULL_PATIENCE."""
+        deadline = trio.current_time() + FULL_PATIENCE
+        while True:
+            try:
+                return await work()
+            except SinkFullError as error:
+                if trio.current_time() >= deadline:
+                    raise
+                self._tell(error, _FULL_INTERVAL)
+            await trio.sleep(_FULL_INTERVAL)
+
+
 class LogShardSink:
     """One shard's way into the log. See ShardSink; every method raises SinkClosedError once it is closed.
 
     A commit that fails or is cancelled closes it: what is durable then, only opening it again can tell.
     """
 
-    def __init__(self, writer: PartitionWriter, threads: trio.CapacityLimiter) -> None:
+    def __init__(self, writer: PartitionWriter, threads: trio.CapacityLimiter, room: _Room) -> None:
         self._writer = writer
         self._threads = threads
+        self._room = room
         self._group = OpenGroup(writer.position)
 
     @property
@@ -140,8 +171,12 @@ class LogShardSink:
         records = self._group.take()
         if not records:
             return
-        try:
+
+        async def append() -> None:
             await trio.to_thread.run_sync(self._writer.append, records, limiter=self._threads)
+
+        try:
+            await self._room.wait_for(append)
         except BaseException:
             self.close()
             raise

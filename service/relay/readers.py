@@ -20,7 +20,7 @@ from typing import Final
 from efo.errors import ConfigurationError
 from service.relay.catalog import topic_directory
 from service.relay.errors import os_errors
-from service.relay.fencing import sync_directory
+from service.relay.fencing import no_leftover, sync_directory
 
 READERS: Final = "readers"
 _FORMAT: Final = 1
@@ -56,11 +56,12 @@ def commit_reader(root: Path, topic: str, name: str, offsets: Mapping[int, int],
     fields = {"format": _FORMAT, "offsets": {str(at): offsets[at] for at in sorted(offsets)}, "committed_at": now}
     with os_errors("write", path):
         directory.mkdir(exist_ok=True)
-        with temporary.open("w") as file:
-            json.dump(fields, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
+        with no_leftover(temporary):
+            with temporary.open("w") as file:
+                json.dump(fields, file)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.rename(path)
         sync_directory(directory)
 
 

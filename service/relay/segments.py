@@ -37,7 +37,7 @@ from service.relay.errors import (
     SinkError,
     os_errors,
 )
-from service.relay.fencing import sync_directory
+from service.relay.fencing import no_leftover, sync_directory
 from service.relay.mapping import MAPPING_VERSION
 
 FORMAT_VERSION: Final = 1
@@ -59,9 +59,14 @@ SCHEMA: Final = pa.schema(
 
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{8})\.arrow")
 _RESTORE: Final = (
-    "Restore the file from a copy. Without one, move this segment and the later ones of its directory away: "
-    "efo then reads their records again from Kinesis, as far as its retention goes"
+    "Restore the file from a copy. Without one: if its shard is still relayed and a segment before it is there, stop"
+    " the relay and move this one and all later ones of its directory away: efo then reads their records again from"
+    " Kinesis, as far as its retention goes. Else move this one alone away, and read with failOnDataLoss=false, without"
+    " its records (docs/log-format.md, Damage)"
 )
+LOOKS: Final = 5
+"""So often is a directory listed again when what was listed is gone. What a roll-up replaces is left for a while: one
+look more is nearly always enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,22 +122,26 @@ def write_segment(directory: Path, batch: pa.RecordBatch, origin: Origin, turn: 
     """Make one batch of SCHEMA durable as a segment.
 
     Until the rename nothing is there, after it everything; the directory is synced so that the name survives
-    a power cut. Raises SinkFencedError, SinkFullError, SinkError.
+    a power cut. Raises SinkFencedError, SinkFullError (nothing is there), SinkError.
     """
     base = batch.column("offset")[0].as_py()
     content = _encode(batch, origin)
     segment = Segment(base, base + batch.num_rows, crc32(content), directory)
-    with os_errors("write", segment.path):
-        with turn.temporary.open("wb") as file:
+    temporary = turn.temporary
+    with os_errors("write", segment.path), no_leftover(temporary):
+        with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fdatasync(file.fileno())
         turn.check()
         try:
-            turn.temporary.rename(segment.path)
+            temporary.rename(segment.path)
         except FileNotFoundError:
             raise turn.fenced() from None
+    try:
         sync_directory(directory)
+    except OSError as error:  # never SinkFullError: the segment may be there
+        raise SinkError(f"cannot make {segment.path} durable: {error.strerror}") from error
     return segment
 
 
@@ -232,13 +241,20 @@ def _missing(directory: Path | None, start: int, end: int) -> SegmentMissingErro
     )
 
 
-def read_segment(segment: Segment) -> tuple[pa.RecordBatch, Origin]:
-    """Map a segment into memory, check every byte of it, and return its records and its origin.
+def read_segment(segment: Segment, *, mapped: bool = False) -> tuple[pa.RecordBatch, Origin]:
+    """Read a segment, check every byte of it, and return its records and its origin.
 
+    `mapped`: map it into memory instead, which spares a copy. There a disk that cannot read kills the process (SIGBUS)
+    instead of raising an error: that is for processes that others start again, such as Spark's Python workers.
     Raises SegmentGoneError, SegmentCorruptError naming the damage, LogVersionError, SinkError.
     """
     path = segment.path
-    content = _map(path)
+    with _reading(path):
+        if mapped:
+            with pa.memory_map(str(path)) as file:
+                content = file.read_buffer()
+        else:
+            content = pa.py_buffer(path.read_bytes())
     if crc32(content) != segment.crc:
         raise SegmentCorruptError(
             f"{path} is damaged: its {content.size} bytes have the CRC {crc32(content):08x}, its name says"
@@ -261,16 +277,38 @@ def read_origin(segment: Segment) -> Origin:
 
     Raises SegmentGoneError, SegmentCorruptError, LogVersionError, SinkError.
     """
-    content = _map(segment.path)
-    with _sense_of(segment.path):
-        return _origin(pa.ipc.open_file(content).schema.metadata, segment.path)
+    path = segment.path
+    with _reading(path), pa.OSFile(str(path)) as file, _sense_of(path):
+        return _origin(pa.ipc.open_file(file).schema.metadata, path)
 
 
-def _map(path: Path) -> pa.Buffer:
+def read_parts(
+    directory: Path, start: int, end: int, *, holes: bool = False, mapped: bool = False
+) -> Iterator[tuple[Segment, pa.RecordBatch]]:
+    """Yield the records of a partition with the offsets `start` to `end` - 1: of each segment, its part of them.
+
+    A segment may be rolled up between its listing and its reading: then what is there is looked at again.
+    Raises as `select` and `read_segment` do; SegmentGoneError only if it is so again and again.
+    """
+    at = start
+    for look in range(LOOKS):
+        try:
+            for segment, first, last in select(list_segments(directory), at, end, holes=holes):
+                batch, _ = read_segment(segment, mapped=mapped)
+                yield segment, batch.slice(first - segment.base, last - first)
+                at = last
+        except SegmentGoneError:
+            if look == LOOKS - 1:
+                raise
+        else:
+            return
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
     with os_errors("read", path):
         try:
-            with pa.memory_map(str(path)) as file:
-                return file.read_buffer()
+            yield
         except FileNotFoundError as error:
             raise SegmentGoneError(
                 f"{path} is not there any more: it was rolled up, has expired or was moved"

@@ -117,13 +117,14 @@ class Upkeep:
         total = 0
         within: dict[Segment, list[Segment]] = {}
         for partition, directory in directories.items():
-            current, superseded = split_superseded(all_segments(directory))
-            total += sum(_sized(segment).size for segment in (*current[-1:], *superseded))
-            for cover, part in _covers(current, superseded):
-                within.setdefault(cover, []).append(part)
-            sizes = [_sized(segment) for segment in current[:-1]]
-            total += sum(sized.size for sized in sizes)
-            with _collected(failures):  # behind one whose time cannot be read nothing expires
+            with _collected(failures):
+                current, superseded = split_superseded(all_segments(directory))
+                total += sum(_sized(segment).size for segment in (*current[-1:], *superseded))
+                for cover, part in _covers(current, superseded):
+                    within.setdefault(cover, []).append(part)
+                sizes = [_sized(segment) for segment in current[:-1]]
+                total += sum(sized.size for sized in sizes)
+                # Behind one whose time cannot be read nothing expires.
                 timed = (Kept(partition, sized, self._committed_at(sized.segment)) for sized in sizes)
                 kept.extend(timed if self._rules.is_set else ())
         self._times = {one.sized.segment: one.committed_at for one in kept}
@@ -188,17 +189,7 @@ def roll_up(parts: list[Segment]) -> Segment:
         raise LogOwnerError(f"{parts[0].path} and the segments after it are of several shards: one was moved")
     origin = Origin(first.stream, first.shard_id, first.first, last.last, last.committed_at)
     batch = pa.concat_batches([batch for batch, _ in read])
-    with _no_leftover(parts[0].directory / _TEMPORARY):
-        return write_segment(parts[0].directory, batch, origin, _Parts(parts))
-
-
-@contextmanager
-def _no_leftover(temporary: Path) -> Iterator[None]:
-    """Remove the temporary file of a roll-up that failed: a full disk needs its room."""
-    try:
-        yield
-    finally:
-        temporary.unlink(missing_ok=True)
+    return write_segment(parts[0].directory, batch, origin, _Parts(parts))
 
 
 def _remove_superseded(current: list[Segment], superseded: list[Segment], *, before: float) -> None:

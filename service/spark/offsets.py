@@ -84,13 +84,16 @@ def lag(start: Offsets, end: Offsets) -> int:
 
 
 def limit_rows(start: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """Return an end that is at most `limit` records after `start`: each partition advances by its share."""
+    """Return an end that is `limit` records after `start`: each partition that has any advances by its share.
+
+    That is one record at least, so that a busy partition starves no quiet one: as many more as there are partitions.
+    """
     backlog = {at: end[at] - start.get(at, 0) for at in sorted(end)}
     total = sum(backlog.values())
     if total <= limit:
         return dict(end)
-    shares = {at: rows * limit // total for at, rows in backlog.items()}
-    spare = limit - sum(shares.values())
+    shares = {at: max(1, rows * limit // total) if rows else 0 for at, rows in backlog.items()}
+    spare = max(0, limit - sum(shares.values()))
     for at, rows in backlog.items():
         if spare and shares[at] < rows:
             shares[at] += 1

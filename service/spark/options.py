@@ -89,6 +89,11 @@ def parse_options(given: Mapping[str, str]) -> Options:
     if "path" not in values:
         raise ConfigurationError('format("efo") needs the log\'s directory: .load("/path/of/the/log")')
     subscription = _subscription(values)
+    if subscription.partitions and "reader" in values:
+        raise ConfigurationError(
+            "reader and assign exclude each other: the log would keep all that is in the other partitions for ever, "
+            "waiting for this reader. Leave one of them out"
+        )
     return Options(
         root=Path(values["path"].removeprefix("file://")),
         subscription=subscription,

@@ -10,16 +10,13 @@ from typing import Final
 import pyarrow as pa
 
 from service.relay.catalog import topic_directory
-from service.relay.errors import SegmentGoneError
-from service.relay.segments import list_segments, read_segment, select
+from service.relay.segments import Segment, read_parts
 from service.spark.offsets import Range
 
 BATCH_ROWS: Final = 16_384
 """The most rows of a batch: Spark is at its fastest from 8 to 16 thousand."""
 BATCH_BYTES: Final = 16 * 1024 * 1024
 """The most bytes for which small segments are put together (a single segment may have more)."""
-_LOOKS: Final = 5
-"""A roll-up happens seldom, and leaves what it replaced for a while: one look more is nearly always enough."""
 
 logger = logging.getLogger(__name__)
 
@@ -37,31 +34,17 @@ def read_range(root: Path, wanted: Range, *, holes: bool) -> Iterator[pa.RecordB
     """
     directory = partition_directory(root, wanted.topic, wanted.partition)
     rows = 0
-    for batch in _join(_parts(directory, wanted, holes=holes)):
+    for batch in _join(_cut(read_parts(directory, wanted.start, wanted.end, holes=holes, mapped=True))):
         rows += batch.num_rows
         yield batch
     if missing := wanted.end - wanted.start - rows:
         logger.warning("%s: %d of the records %d to %d are missing", directory, missing, *wanted[2:])
 
 
-def _parts(directory: Path, wanted: Range, *, holes: bool) -> Iterator[pa.RecordBatch]:
-    """Yield each segment's part of the range, cut to BATCH_ROWS.
-
-    A segment may be rolled up between its listing and its reading: then what is there is looked at again.
-    """
-    at = wanted.start
-    for look in range(_LOOKS):
-        try:
-            for segment, start, end in select(list_segments(directory), at, wanted.end, holes=holes):
-                batch, _ = read_segment(segment)
-                for first in range(start, end, BATCH_ROWS):
-                    yield batch.slice(first - segment.base, min(BATCH_ROWS, end - first))
-                at = end
-        except SegmentGoneError:
-            if look == _LOOKS - 1:
-                raise
-        else:
-            return
+def _cut(parts: Iterator[tuple[Segment, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    for _, batch in parts:
+        for first in range(0, batch.num_rows, BATCH_ROWS):
+            yield batch.slice(first, BATCH_ROWS)
 
 
 def _join(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

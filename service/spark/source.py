@@ -9,6 +9,7 @@ source has no state of its own, so a query goes on exactly where its checkpoint 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ from pyspark.sql.types import StructType
 
 from efo.errors import ConfigurationError
 from service.relay.catalog import read_catalog, topics
-from service.relay.errors import SegmentMissingError
+from service.relay.errors import SegmentMissingError, SinkError
 from service.relay.readers import commit_reader
 from service.relay.segments import SCHEMA, last_segment, list_segments
 from service.spark.offsets import (
@@ -53,6 +54,8 @@ KAFKA_SCHEMA: Final = (
 HEADERS_SCHEMA: Final = "headers array<struct<key: string, value: binary>>"
 LEAST_ROWS: Final = 8_192
 """The least rows that are worth a task of their own."""
+
+logger = logging.getLogger(__name__)
 
 
 class EfoDataSource(DataSource):
@@ -186,7 +189,9 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         """Return where a query starts that has no checkpoint yet."""
         starting = self._planner.options.starting
-        return to_json(self._planner.resolve(LATEST if starting is None else starting, others=EARLIEST))
+        offsets = to_json(self._planner.resolve(LATEST if starting is None else starting, others=EARLIEST))
+        self._commit(offsets)  # or retention could take what the first batch is still to read
+        return offsets
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return maxOffsetsPerTrigger."""
@@ -226,8 +231,15 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Tell the log what this query will not ask for again, if it has a name there.
 
         Spark keeps the offsets. It calls this with a batch's end when it plans the next one, and not for the last
-        batch of an AvailableNow run: a lower bound, which is all that retention needs.
+        batch of an AvailableNow run: a lower bound, which is all that retention needs. Therefore it may fail, on a full
+        disk for one, which only goes on when this query does.
         """
+        try:
+            self._commit(end)
+        except SinkError as error:
+            logger.warning("retention is not told how far this query is: %s", error)
+
+    def _commit(self, end: Mapping[str, Mapping[str, int]]) -> None:
         options = self._planner.options
         if options.reader is not None:
             for topic in sorted({at.topic for at in self._planner.known()}):

@@ -75,8 +75,8 @@ def test_whenever_the_second_comes_nothing_is_lost_or_twice(take_over, make_reco
         def __init__(self, path) -> None:
             self.path = path
 
-        def open(self, mode):
-            return self.path.open(mode)
+        def __getattr__(self, name):
+            return getattr(self.path, name)
 
         def rename(self, target):
             visit("rename")

@@ -6,12 +6,14 @@ import shutil
 import pytest
 
 from efo.errors import ConfigurationError
-from service.relay.errors import TopicNotFoundError
+from service.relay import inspection
+from service.relay import segments as relay_segments
+from service.relay.errors import SegmentGoneError, TopicNotFoundError
 from service.relay.export import export
 from service.relay.inspection import ReaderState, inspect_topic, verify_topic
 from service.relay.partition import open_partition
 from service.relay.readers import commit_reader
-from service.relay.segments import Segment, list_segments
+from service.relay.segments import Segment, list_segments, read_origin, read_segment
 from service.relay.upkeep import roll_up
 
 
@@ -115,6 +117,56 @@ def test_records_that_are_there_twice_are_told(root, make_records) -> None:
 def test_a_file_of_another_name_is_told(root) -> None:
     (root / "t" / "0" / "copy.arrow").touch()
     assert "is not named" in problem(root)
+
+
+def rolls_up_at(monkeypatch, root, segment: Segment) -> None:
+    """Roll partition 0 up just before this segment of it is read, and let its parts go at once."""
+
+    def read(wanted, **how):
+        if wanted == segment and segment.path.exists():
+            parts = segments(root)[:2]
+            roll_up(parts)
+            for part in parts:
+                part.path.unlink()
+        return read_segment(wanted, **how)
+
+    monkeypatch.setattr(relay_segments, "read_segment", read)
+    monkeypatch.setattr(inspection, "read_segment", read)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_log_that_is_rolled_up_meanwhile_is_sound(root, monkeypatch, at) -> None:
+    rolls_up_at(monkeypatch, root, segments(root)[at])
+    assert verify_topic(root, "t").problems == []
+    assert len(segments(root)) == 2
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_log_that_is_rolled_up_meanwhile_is_exported_whole(root, monkeypatch, at) -> None:
+    rolls_up_at(monkeypatch, root, segments(root)[at])
+    lines = [json.loads(line) for line in export(root, "t", partition=0, encoding="base64")]
+    assert [line["offset"] for line in lines] == list(range(6))
+    assert len(segments(root)) == 2
+
+
+def test_what_is_listed_and_never_found_is_told(root, monkeypatch) -> None:
+    def gone(segment, **_how):
+        raise SegmentGoneError(f"{segment.path} is not there any more")
+
+    monkeypatch.setattr(inspection, "read_segment", gone)
+    first, second = verify_topic(root, "t").problems
+    assert "t/0: what is listed after the offset 0 cannot be found" in first
+    assert "t/1: what is listed after the offset 0" in second
+
+
+def test_a_look_goes_on_where_the_oldest_segment_has_just_expired(root, monkeypatch) -> None:
+    def read(segment):
+        if segment.base == 0 and segment.path.exists() and segment.directory.name == "0":
+            segment.path.unlink()
+        return read_origin(segment)
+
+    monkeypatch.setattr(inspection, "read_origin", read)
+    assert inspect_topic(root, "t").partitions[0].start == 2
 
 
 def test_a_topic_that_is_not_there(root) -> None:

@@ -1,8 +1,12 @@
+import errno
+import os
+
 import pytest
 import trio
 import trio.testing
 
 from efo.model import Batch, Checkpoint, checkpoint_of
+from service.relay import segments
 from service.relay.catalog import read_catalog
 from service.relay.errors import (
     SinkClosedError,
@@ -11,7 +15,7 @@ from service.relay.errors import (
     SinkLockedError,
     SinkOrderError,
 )
-from service.relay.log import LogSink
+from service.relay.log import FULL_PATIENCE, LogSink
 from service.relay.segments import list_segments, read_segment
 from service.relay.sink import Sink
 
@@ -107,14 +111,85 @@ async def test_a_writer_waits_for_the_one_that_has_not_let_go_yet(sink, make_bat
     assert position == checkpoint_of(make_batch(3).records[-1])
 
 
+@pytest.fixture
+def full(tmp_path, monkeypatch):
+    """Let the disk be full so many times; return how often it was met, and when it was told."""
+    left, told = [0], []
+    sync = os.fdatasync
+
+    def fdatasync(descriptor) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", fdatasync)
+    monkeypatch.setattr(os, "fsync", fdatasync)
+    sink = LogSink(
+        tmp_path / "log", "topic", tell=lambda shard_id, error, _seconds: told.append((shard_id, error.error_type))
+    )
+    return left, told, sink
+
+
+async def test_a_full_disk_is_waited_for(autojump_clock, full, make_batch, tmp_path) -> None:
+    """The upkeep frees room meanwhile, which a process that ends and starts again would never come to."""
+    left, told, sink = full
+    async with sink.open(STREAM, SHARD) as shard:
+        shard.write(make_batch(3))
+        left[0] = 20
+        await shard.commit()
+        shard.write(make_batch(2, 3))
+        await shard.commit()
+        assert shard.position == checkpoint_of(make_batch(2, 3).records[-1])
+    assert told == [(SHARD, "sink_full")] * 20
+    left[0] = 10
+    async with sink.open(STREAM, SHARD) as shard:
+        assert shard.end_offset == 5
+    assert len(told) == 30
+    assert trio.current_time() == 30
+    assert offsets(tmp_path) == list(range(5))
+    assert not list((tmp_path / "log").glob("**/*.tmp"))
+
+
+async def test_but_not_for_ever(autojump_clock, full, make_batch) -> None:
+    left, told, sink = full
+    async with sink.open(STREAM, SHARD) as shard:
+        shard.write(make_batch(3))
+        left[0] = 10**9
+        with pytest.raises(SinkFullError):
+            await shard.commit()
+    assert trio.current_time() == len(told) == FULL_PATIENCE
+
+
+async def test_what_may_be_there_is_not_written_again(full, make_batch, tmp_path, monkeypatch) -> None:
+    """The segment has its name, and the directory cannot be synced: only opening it again can tell."""
+    _, told, sink = full
+    async with sink.open(STREAM, SHARD) as shard:
+        shard.write(make_batch(3))
+        with monkeypatch.context() as patched:
+            patched.setattr(segments, "sync_directory", raise_full)
+            with pytest.raises(SinkError, match="durable") as caught:
+                await shard.commit()
+        assert not isinstance(caught.value, SinkFullError)
+    async with sink.open(STREAM, SHARD) as shard:
+        assert shard.position == checkpoint_of(make_batch(3).records[-1])
+    assert (told, offsets(tmp_path)) == ([], [0, 1, 2])
+
+
+def raise_full(_directory) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 async def test_a_failed_commit_closes_and_opening_again_recovers(sink, make_batch, tmp_path) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(3))
         await shard.commit()
-        shard._writer._epoch.temporary.symlink_to("/dev/full")
+        in_the_way = shard._writer._epoch.temporary
+        in_the_way.mkdir()
         shard.write(make_batch(2, 3))
-        with pytest.raises(SinkFullError):
+        with pytest.raises(SinkError, match="Is a directory"):
             await shard.commit()
+        in_the_way.rmdir()
         with pytest.raises(SinkClosedError):
             shard.write(make_batch(1, 5))
         with pytest.raises(SinkClosedError):

@@ -95,7 +95,7 @@ def test_a_reader_that_listed_before_reads_on(root, directory, grow, monkeypatch
     keep_up(root, SOON)
     keep_up(root, NOW)
     looks = iter([listed[:3] + listed[3:], listed])
-    monkeypatch.setattr("service.spark.reading.list_segments", lambda _: next(looks, None) or list_segments(directory))
+    monkeypatch.setattr("service.relay.segments.list_segments", lambda _: next(looks, None) or list_segments(directory))
     assert values(root, 2 * FAN_IN + 2) == [b"value-%d" % n for n in range(2 * FAN_IN + 2)]
 
 

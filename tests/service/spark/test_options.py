@@ -75,6 +75,7 @@ def test_single_partitions() -> None:
         *(({"path": "/log", "assign": text}, "expected JSON like") for text in ("t", "{}", '{"t": []}', '{"t": [-1]}')),
         *(({"path": "/log", "assign": text}, "expected JSON like") for text in ('{"t": ["0"]}', '{"t": 0}', '["t"]')),
         ({**NEEDED, "reader": "../up"}, "cannot be a reader's name"),
+        ({"path": "/log", "assign": '{"t": [1]}', "reader": "r"}, "reader and assign exclude each other"),
     ],
 )
 def test_options_that_are_wrong(given, said) -> None:
