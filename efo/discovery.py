@@ -19,14 +19,17 @@ from efo.kinesis.client import Kinesis
 from efo.leases.held import reported
 from efo.leases.keeper import LeaseKeeper
 from efo.leases.store import LeaseStore
-from efo.model import LATEST, HashKeyRange, Lease, Position, PositionType, Shard
+from efo.model import AT_TIMESTAMP, LATEST, HashKeyRange, Lease, Position, PositionType, Shard
 from efo.protocol.audit import Audit
 from efo.protocol.cleanup import deletable
-from efo.protocol.lineage import leases_to_create
+from efo.protocol.lineage import leases_to_create, without_ancestors
 from efo.settings import ConsumerSettings
 
 AUDITS: Final = 20
 """Audits from one listing of the shards to the next. They look at what the keeper has read anyway."""
+MARGIN: Final = 5.0
+"""Seconds by which the clocks of shards and of records may differ: a shard that ended so shortly before the time at
+which a reading begins is read too, for it may have a record of that time."""
 
 
 class Discovery:
@@ -105,11 +108,25 @@ class Discovery:
             self.initial = self.pinned(self._settings.initial_position)
         self._ranges = {shard.shard_id: shard.hash_key_range for shard in shards}
         leases = {lease.key: lease for lease in await self._store.list()}
-        for lease in leases_to_create(shards, leases, self._settings.initial_checkpoint):
+        wanted = await self._since_initial(shards, leases)
+        for lease in leases_to_create(wanted, leases, self._settings.initial_checkpoint):
             latest_at = self.pinned(Position.latest()).timestamp if lease.checkpoint == LATEST else None
             await self._store.create(replace(lease, latest_at=latest_at))
         await self._clean_up(leases, shards)
         self._keeper.wake()
+
+    async def _since_initial(self, shards: Sequence[Shard], leases: Mapping[str, Lease]) -> Sequence[Shard]:
+        """Leave out what had ended before a first reading AT_TIMESTAMP begins: its children would be read whole.
+
+        Once something has begun the leases say what is read. KCL lists with this filter too, while its table is empty.
+        """
+        settings = self._settings
+        is_first = all(lease.checkpoint == AT_TIMESTAMP for lease in leases.values())
+        at = settings.initial_position.timestamp
+        if at is None or settings.start_at is not None or not is_first:
+            return shards
+        now = (self._kinesis.service_time or self._kinesis.clock)()  # nothing can be asked about the future
+        return without_ancestors(shards, await self._kinesis.control.shards_open_at(min(at, now) - MARGIN))
 
     async def _clean_up(self, leases: Mapping[str, Lease], shards: Sequence[Shard]) -> None:
         """Delete what has been deletable for long enough: a worker that slept has learned of it by then."""

@@ -12,7 +12,7 @@ from efo import events
 from efo.consumer import Consumer, ConsumerSettings, open_consumer
 from efo.errors import TransportError
 from efo.leases.memory import MemoryLeaseStore
-from efo.model import TRIM_HORIZON, Lease
+from efo.model import AT_TIMESTAMP, TRIM_HORIZON, Lease, Position
 from efo.shard_stream import ShardStream
 from efo.testing import FakeKinesis
 
@@ -127,6 +127,33 @@ async def test_one_who_slept_through_the_lives_of_the_children_does_not_create_t
             await trio.sleep(60)
             assert await keys(store) == set()
     assert [event.reason for event in seen if isinstance(event, events.LeaseLost)] == ["taken"]
+
+
+@pytest.mark.parametrize("before", [[], ["parent"]], ids=["new", "half made"])
+async def test_a_reading_that_begins_at_a_time_leaves_out_what_had_ended_by_then(
+    autojump_clock: trio.testing.MockClock, before: list[str]
+) -> None:
+    """Or the children of a shard that was split days ago would be read from their beginnings."""
+    store, seen, read = MemoryLeaseStore(), list[events.Event](), list[bytes]()
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM, shards=2)
+        grandparent, _ = fake.open_shards(STREAM)
+        fake.put_many(STREAM, [(f"{key}", b"of the old shards") for key in range(20)])
+        await trio.sleep(100)
+        parent, _ = fake.split(STREAM, grandparent)
+        fake.put_many(STREAM, [(f"{key}", b"too old") for key in range(20)])
+        await trio.sleep(3600)
+        start = fake.clock()
+        fake.put_many(STREAM, [(f"{key}", b"wanted") for key in range(20)])
+        fake.split(STREAM, parent)
+        fake.put_many(STREAM, [(f"{key}", b"wanted") for key in range(20)])
+        await trio.sleep(60)
+        for _ in before:  # by one who then crashed
+            await store.create(Lease(parent, AT_TIMESTAMP))
+        async with reading(fake, store, seen, read, initial_position=Position.at_timestamp(start)):
+            await trio.sleep(60)
+    assert read == [b"wanted"] * 40
+    assert grandparent not in await keys(store)
 
 
 class Hanging(MemoryLeaseStore):

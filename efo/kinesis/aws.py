@@ -32,6 +32,10 @@ _NO_CREDENTIALS: Final = (
     botocore.exceptions.PartialCredentialsError,
     botocore.exceptions.CredentialRetrievalError,
 )
+_CREDENTIAL_CALLS: Final = {
+    "AssumeRole", "AssumeRoleWithSAML", "AssumeRoleWithWebIdentity", "CreateToken", "GetRoleCredentials",
+}  # fmt: skip
+"""Calls that botocore makes for credentials: what they are refused with says nothing about Kinesis."""
 
 
 @asynccontextmanager
@@ -134,13 +138,22 @@ class AwsControlPlane:
         )
 
     async def list_shards(self) -> Sequence[Shard]:
-        """List all shards, all pages (AWS: ListShards). NextToken goes alone: with a stream beside it is refused."""
-        answer = await self._call("list_shards", **self._stream)
+        """List all shards (AWS: ListShards)."""
+        return await self._list_shards()
+
+    async def _list_shards(self, **chosen: object) -> Sequence[Shard]:
+        """List shards, all pages. NextToken goes alone: with a stream or a filter beside it is refused."""
+        answer = await self._call("list_shards", **self._stream, **chosen)
         shards = [_shard(item) for item in answer["Shards"]]
         while token := answer.get("NextToken"):
             answer = await self._call("list_shards", NextToken=token)
             shards += (_shard(item) for item in answer["Shards"])
         return shards
+
+    async def shards_open_at(self, timestamp: float) -> frozenset[str]:
+        """List the shards that were open at a time (AWS: ListShards, ShardFilter AT_TIMESTAMP)."""
+        chosen = {"ShardFilter": {"Type": "AT_TIMESTAMP", "Timestamp": timestamp}}
+        return frozenset(shard.shard_id for shard in await self._list_shards(**chosen))
 
     async def behind_latest(self, shard_id: str, position: Position) -> int:
         """Tell how far a place in a shard is behind its tip, in milliseconds (AWS: GetRecords)."""
@@ -306,6 +319,8 @@ def _translated(*, had_credentials: bool = False) -> Iterator[None]:
     try:
         yield
     except errors.ClientError as error:
+        if had_credentials and error.operation_name in _CREDENTIAL_CALLS:
+            raise TransportError(f"the AWS credentials cannot be refreshed now: {error}") from error
         raise _refusal(error) from error
     except errors.NoRegionError as error:
         raise ConfigurationError("no AWS region: set region, AWS_REGION, or give the stream as an ARN") from error

@@ -84,6 +84,7 @@ class EventStream:
         self._answer = answer
         self._decoder = Decoder()
         self._messages = self._decoder.messages()
+        self._arriving: Callable[[], None] = lambda: None
 
     @property
     def held(self) -> int:
@@ -93,6 +94,10 @@ class EventStream:
     def when_leaving(self, tell: Callable[[], None]) -> None:
         """Let `tell` be called once the connection is about to go away; the events go on for now."""
         self._answer.when_leaving(tell)
+
+    def when_arriving(self, tell: Callable[[], None]) -> None:
+        """Let `tell` be called whenever something has arrived, be it a part of an event."""
+        self._arriving = tell
 
     async def __aenter__(self) -> Self:
         return self
@@ -117,6 +122,7 @@ class EventStream:
                 break
             self._decoder.receive_data(data)
             self._messages = self._decoder.messages()
+            self._arriving()
         if self._decoder.pending:
             raise ProtocolError(f"the stream ended {self._decoder.pending} bytes into a message")
         return None

@@ -22,6 +22,10 @@ class ControlPlane(Protocol):
         """List all shards that the stream still knows, open and closed, all pages (AWS: ListShards)."""
         ...
 
+    async def shards_open_at(self, timestamp: float) -> frozenset[str]:
+        """Return the ids of the shards that were open at a time, in seconds since the epoch (AWS: ListShards)."""
+        ...
+
     async def behind_latest(self, shard_id: str, position: Position) -> int:
         """Tell how far a place in a shard is behind its tip, in milliseconds (AWS: GetRecords, MillisBehindLatest).
 

@@ -42,6 +42,7 @@ from efo.model import ChildShard, Position
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.subscription import (
     Action,
+    Arriving,
     Cancel,
     Closed,
     Deliver,
@@ -157,6 +158,11 @@ class ShardSubscription:
         self._act(self._machine.handle(Leaving(attempt), trio.current_time()))
         self._patience.deadline = min(self._patience.deadline, self._machine.deadline)
 
+    def _arrives(self, attempt: int) -> None:
+        """Take note that a part of an event has arrived, in the attempt's task, while `receive` may wait."""
+        self._act(self._machine.handle(Arriving(attempt), trio.current_time()))
+        self._patience.deadline = self._machine.deadline
+
     async def _run(self, subscribe: Subscribe, attempt: _Attempt) -> None:
         with attempt.scope:
             outcome = await self._attempt(subscribe, attempt)
@@ -199,12 +205,18 @@ class ShardSubscription:
     async def _hand_over(self, events: EventStream, attempt: int, opened_at: float) -> None:
         # A live attempt's silence is judged by the state machine, which knows when we were ready to read. Until its
         # first event an attempt is not live, and this is its deadline.
-        silence = self._machine.timing.silence
+        timing = self._machine.timing
         received = None
-        with trio.move_on_after(silence) as patience:
+        with trio.move_on_after(timing.silence) as patience:
+
+            def arrives() -> None:
+                patience.deadline = min(trio.current_time() + timing.silence, opened_at + timing.patience)
+
+            events.when_arriving(arrives)
             received = await events.receive()
         if patience.cancelled_caught:
-            raise SilenceError(f"accepted, but no event within {silence:g} s")
+            raise SilenceError(f"accepted, but no event, and nothing of one for {timing.silence:g} s")
+        events.when_arriving(partial(self._arrives, attempt))
         while received is not None:
             event, wire_bytes = received
             arrived_at = trio.current_time()

@@ -36,8 +36,8 @@ class Session:
             self._is_running = True
         try:
             return work(self._ready())
-        except (psycopg.OperationalError, psycopg.InterfaceError):
-            self._close()  # whatever state it is in
+        except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction):
+            self._close()  # whatever state it is in, or whatever server it has become
             raise
         finally:
             with self._lock:

@@ -182,6 +182,9 @@ class RedisLeaseStore(RowStore):
         try:
             yield
         except RedisError as error:
+            if isinstance(error, ReadOnlyError):
+                # It was the primary, and keeps its connections: only new ones go where the name now leads.
+                self._client.connection_pool.disconnect(inuse_connections=False)
             kind, advice = _meaning(error)
             raise kind(f"lease store {self._place}, key {self._key}: {error}. {advice}") from error
 

@@ -11,7 +11,7 @@ trusts a listing of shards to be new.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from efo.model import LATEST, SHARD_END, TRIM_HORIZON, Checkpoint, ChildShard, Lease, Shard
 
@@ -25,7 +25,8 @@ def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initi
     Every open shard must be reached. One without a lease is reached through its parents, if they are part of
     our reading; then each of these must be reached, so that a merge finds both. Otherwise it depends on `initial`:
     TRIM_HORIZON and AT_TIMESTAMP go up to the oldest shard that still exists and begin there, LATEST
-    begins with the open shard itself. (Cases: KCL's HierarchicalShardSyncer, read as a specification.)
+    begins with the open shard itself. (Cases: KCL's HierarchicalShardSyncer, read as a specification. For a first
+    reading AT_TIMESTAMP, what had ended by then is left out of `shards`: `without_ancestors`.)
 
     Seven cases need care:
 
@@ -71,6 +72,21 @@ def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initi
         elif not any(_shares_keys(shard, lease) for lease in newer):
             missing.append(_lease_of(shard, initial))
     return gone + missing[::-1]
+
+
+def without_ancestors(shards: Sequence[Shard], keys: Collection[str]) -> list[Shard]:
+    """Return the shards without those from which one of `keys` descends.
+
+    For a reading that begins at a time: what had ended when `keys` were open is before it, and to be left out.
+    """
+    listed = {shard.shard_id: shard for shard in shards}
+    ancestors: set[str] = set()
+    young = [listed[key] for key in keys if key in listed]
+    while young:
+        parents = {parent for shard in young for parent in shard.parents} - ancestors
+        ancestors |= parents
+        young = [listed[parent] for parent in parents if parent in listed]
+    return [shard for shard in shards if shard.shard_id not in ancestors]
 
 
 def child_leases(children: Sequence[ChildShard], leases: Mapping[str, Lease]) -> list[Lease]:

@@ -20,7 +20,8 @@ Theory of operation. Everything that decides how a shard stays subscribed is in 
    one starts AFTER the last good continuation. If by then records were delivered that belong after those which come
    too late, the order cannot be kept any more, and that is final: nothing is passed over in silence.
 8. Silence of the live attempt while we were ready to read is a failure (R8). Time in which we were not waiting
-   does not count: the deadline starts anew with each wait.
+   does not count: the deadline starts anew with each wait, and with all that arrives, be it a part of an event. One
+   event has its own, longer time: a peer that only drips is given up too.
 """
 
 from __future__ import annotations
@@ -120,7 +121,14 @@ class Leaving:
     attempt: int
 
 
-Input = Received | Closed | Leaving
+@dataclass(frozen=True, slots=True)
+class Arriving:
+    """A part of an event has arrived: the attempt is slow, and not silent."""
+
+    attempt: int
+
+
+Input = Received | Closed | Leaving | Arriving
 
 
 CancelReason = Literal["renewed", "silence", "shard_end", "service", "protocol"]
@@ -173,11 +181,15 @@ Action = Subscribe | Cancel | Deliver | Finish | Fail
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """The machine's times, in seconds. `renew_from` and `renew_to`: the jittered age of a renewal (R7)."""
+    """The machine's times, in seconds. `renew_from` and `renew_to`: the jittered age of a renewal (R7).
+
+    `silence`: after so long without a byte an attempt is dead (R8). `patience`: so long may one event take to arrive.
+    """
 
     renew_from: float = 240.0
     renew_to: float = 285.0
     silence: float = 35.0
+    patience: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +233,7 @@ class Subscription:
         self._last: _Last | None = None
         self._due = float("-inf")
         self._silent_at = float("inf")
+        self._slow_at = float("inf")
 
     @property
     def deadline(self) -> float:
@@ -242,6 +255,7 @@ class Subscription:
     def waiting(self, now: float) -> None:
         """Take note that the owner begins to wait for input: the silence is counted from now (R8)."""
         self._silent_at = now + self.timing.silence
+        self._slow_at = now + self.timing.patience
 
     def tick(self, now: float) -> list[Action]:
         """Do what is due."""
@@ -250,7 +264,9 @@ class Subscription:
         if self.state in (State.LIVE, State.RENEWING) and now >= self._silent_at:
             live = self._live
             assert live is not None  # noqa: S101 - what LIVE and RENEWING mean
-            error = SilenceError(f"nothing arrived for {self.timing.silence:g} s")
+            error = SilenceError(f"no event arrived, and nothing of one for {self.timing.silence:g} s")
+            if now >= self._slow_at:
+                error = SilenceError(f"an event took longer than {self.timing.patience:g} s to arrive")
             return [Cancel(live, "silence"), *self.handle(Closed(live, error), now)]
         self._move(Signal.DUE)
         return [self._subscribe()]
@@ -271,10 +287,14 @@ class Subscription:
                 elif self.state is State.LIVE:
                     self._due = min(self._due, now)
                 return []
+            case Arriving():
+                if is_live:
+                    self._silent_at = min(now + self.timing.silence, self._slow_at)
+                return []
 
     def _received(self, received: Received, now: float, *, is_live: bool) -> list[Action]:
         event = received.event
-        self._silent_at = now + self.timing.silence
+        self.waiting(now)
         if event.continuation_sequence_number is not None:
             sent, first = int(event.continuation_sequence_number), event.records[0] if event.records else None
             if is_live and self._last is not None and sent < self._last.continuation:

@@ -14,6 +14,8 @@ from efo.testing.core import Core
 from efo.testing.errors import FakeError
 from efo.testing.fault_calls import Faults
 from efo.testing.positions import starting_index
+from efo.testing.requests import ShardFilter
+from efo.testing.shard_operations import filtered
 
 T = TypeVar("T")
 
@@ -36,6 +38,12 @@ class FakeControl:
         """List all shards, open and closed."""
         stream = await self._ask("ListShards", lambda: self._core.stream(self._stream))
         return [shard.as_shard() for shard in self._core.listing(stream)]
+
+    async def shards_open_at(self, timestamp: float) -> frozenset[str]:
+        """List the shards that were open at a time."""
+        stream = await self._ask("ListShards", lambda: self._core.stream(self._stream))
+        wanted = ShardFilter("AT_TIMESTAMP", timestamp=timestamp)
+        return frozenset(shard.id for shard in filtered(self._core, stream, wanted))
 
     async def behind_latest(self, shard_id: str, position: Position) -> int:
         """Tell how far a place in a shard is behind its tip, in milliseconds."""

@@ -31,14 +31,19 @@ def list_shards(core: Core, request: requests.ListShards) -> Answer:
         after = request.exclusive_start_shard_id
     _check_listable(core, stream, request.stream_creation_timestamp)
     _check_filter(shard_filter)
-    horizon = trim_horizon(stream, core.clock())
-    listed = [shard for shard in core.listing(stream) if shard_filter is None or _passes(shard, shard_filter, horizon)]
+    listed = filtered(core, stream, shard_filter)
     shards, more = page(listed, _ID, after, request.max_results, _MAX_PAGE)
     answer: dict[str, Any] = {"Shards": [shard_description(shard) for shard in shards]}
     if more:
         token = Token("ListShards", shards[-1].id, core.clock(), stream.name, shard_filter)
         answer["NextToken"] = encode_token(token)
     return answer
+
+
+def filtered(core: Core, stream: StreamState, wanted: requests.ShardFilter | None) -> list[ShardState]:
+    """Return the shards that are listed, those that the filter wants."""
+    horizon = trim_horizon(stream, core.clock())
+    return [shard for shard in core.listing(stream) if wanted is None or _passes(shard, wanted, horizon)]
 
 
 def _refuse_beside_token(request: requests.ListShards) -> None:

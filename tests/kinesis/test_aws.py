@@ -244,6 +244,19 @@ class TestSigner:
         assert raised.value.retryable
         await signer.sign(self.TARGET, b"")
 
+    async def test_nor_does_what_the_token_service_refuses_end_anything(self):
+        """A routine renewal meets it, while the old credentials are good for minutes."""
+        refused = botocore.exceptions.ClientError(
+            {"Error": {"Code": "InvalidIdentityToken", "Message": "no key"}}, "AssumeRoleWithWebIdentity"
+        )
+        signer = Signer(Credentials(STATIC, refused, STATIC), "https://localhost", "eu-central-1")
+        await signer.sign(self.TARGET, b"")
+        with pytest.raises(TransportError, match=r"cannot be refreshed now.*no key"):
+            await signer.sign(self.TARGET, b"")
+        await signer.sign(self.TARGET, b"")
+        with pytest.raises(ServiceError, match="no key"):
+            await Signer(Credentials(refused), "https://localhost", "eu-central-1").sign(self.TARGET, b"")
+
 
 class TestTranslation:
     @pytest.mark.parametrize(

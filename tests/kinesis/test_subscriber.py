@@ -31,6 +31,7 @@ from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.subscription import Timing
 
 START = Position.trim_horizon()
+PART = "part"
 CHILDREN = (ChildShard("child", ("shard",), HashKeyRange("0", "1")),)
 IN_USE = ResourceInUseError("ResourceInUseException", "wait")
 NOT_FOUND = ResourceNotFoundError("ResourceNotFoundException", "nobody knows it")
@@ -47,13 +48,20 @@ def last_event(*numbers):
 
 
 class Stream:
-    """An accepted call, as a script: numbers are seconds to wait, events are given, errors raised, None ends it."""
+    """An accepted call, as a script: numbers are seconds to wait, events are given, errors raised, None ends it.
+
+    PART: a part of an event arrives.
+    """
 
     def __init__(self, script):
         self._script = iter(script)
         self.given = 0
         self.closed = False
         self.leave = None
+        self._arrive = None
+
+    def when_arriving(self, tell):
+        self._arrive = tell
 
     def when_leaving(self, tell):
         self.leave = tell
@@ -70,6 +78,8 @@ class Stream:
             match step:
                 case int() | float():
                     await trio.sleep(step)
+                case "part":
+                    self._arrive()
                 case SubscribeToShardEvent():
                     self.given += 1
                     return step, 100
@@ -361,6 +371,20 @@ class TestSilence:
         assert service.calls[1] == (35.0, Position.after("1"))
         assert reasons(told) == ["silence"]
         assert service.streams[0].closed
+
+    @pytest.mark.parametrize("before", [[], [event(1)]], ids=["first", "later"])
+    async def test_an_event_that_comes_slowly_is_none(self, subscribe, told, autojump_clock, before):
+        service = Service([*before, *[20, PART] * 5, 20, event(2)])
+        assert await take(subscribe(service), len(before) + 1) == [*([[1]] if before else []), [2]]
+        assert (len(service.calls), reasons(told), trio.current_time()) == (1, [], 120.0)
+
+    @pytest.mark.parametrize("before", [[], [event(1)]], ids=["first", "later"])
+    async def test_but_one_that_only_drips_is_given_up(self, subscribe, told, autojump_clock, before):
+        service = Service([*before, *[20, PART] * 100], [event(2)])
+        subscription = subscribe(service, renew_from=1000, renew_to=1000)
+        assert (await take(subscription, len(before) + 1))[-1] == [2]
+        assert 300.0 <= service.calls[1][0] <= 301.0
+        assert reasons(told) == ["silence"]
 
     @pytest.mark.scenario("G57")
     async def test_a_busy_handler_is_not_silence(self, subscribe, told, autojump_clock):

@@ -236,6 +236,10 @@ async def test_a_primary_that_becomes_a_replica_is_named(open_store, url, other)
         client.replicaof(at["host"], at["port"])
         with pytest.raises(LeaseStoreUnavailableError, match="read-only replica"):
             await store.create(Lease("t", LATEST))
+        # It keeps its connections; the name may lead elsewhere by now, so the next call looks it up.
+        connections = store._client.connection_pool._available_connections
+        assert connections
+        assert not any(connection.is_connected for connection in connections)
 
 
 async def test_a_server_that_would_drop_leases_is_refused(open_store, other):

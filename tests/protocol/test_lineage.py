@@ -16,7 +16,7 @@ from efo.model import (
     Lease,
     Shard,
 )
-from efo.protocol.lineage import child_leases, leases_to_create, startable
+from efo.protocol.lineage import child_leases, leases_to_create, startable, without_ancestors
 
 BEGUN = Checkpoint("7")
 
@@ -299,3 +299,21 @@ def test_a_listing_older_than_the_merge_does_not_tell_that_a_parent_is_gone():
     before_the_merges = [replace(shard, ending_sequence_number=None) for shard in GRAPH_A[:6]]
     assert [lease.key for lease in leases_to_create(before_the_merges, leases, TRIM_HORIZON)] == ["4", "5"]
     assert not startable(leases["8"], leases)
+
+
+@pytest.mark.parametrize(
+    ("open_then", "kept", "begun"),
+    [
+        ("0 1 2 3 4 5", "0 1 2 3 4 5 6 7 8 9 10", "0 1 2 3 4 5"),
+        ("6 7 4 5", "4 5 6 7 8 9 10", "4 5 6 7"),
+        ("8 4 9 10", "4 8 9 10", "4 8 9 10"),
+        ("6 7", "4 5 6 7 8 9 10", "4 5 6 7"),  # 4 and 5 are not known to have been open; they are not before these
+        ("unknown", "0 1 2 3 4 5 6 7 8 9 10", "0 1 2 3 4 5"),
+    ],
+)
+def test_a_reading_that_begins_at_a_time_leaves_out_what_had_ended_by_then(open_then, kept, begun):
+    rest = without_ancestors(GRAPH_A, open_then.split())
+    assert {shard.shard_id for shard in rest} == set(kept.split())
+    leases = leases_to_create(rest, {}, AT_TIMESTAMP)
+    assert {lease.key for lease in leases} == set(begun.split())
+    assert {lease.checkpoint for lease in leases} == {AT_TIMESTAMP}

@@ -15,6 +15,7 @@ from efo.model import ChildShard, HashKeyRange, Position, Record
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.subscription import (
     TRANSITIONS,
+    Arriving,
     Cancel,
     Closed,
     Deliver,
@@ -375,6 +376,17 @@ class TestSilence:
         machine.waiting(0.0)
         machine.handle(Received(1, event(continuation=11)), 30.0)
         assert machine.deadline == 65.0
+
+    def test_so_does_every_part_of_one_for_some_minutes(self):
+        machine = in_state(State.LIVE)
+        machine.waiting(0.0)
+        for now in range(0, 290, 10):
+            assert machine.handle(Arriving(1), float(now)) == []
+            assert machine._silent_at == min(now + 35.0, 300.0)
+        machine.handle(Arriving(2), 290.0)  # of nobody's
+        assert machine._silent_at == 300.0
+        (cancel,) = [action for action in machine.tick(300.0) if isinstance(action, Cancel)]
+        assert cancel == Cancel(1, "silence")
 
     def test_while_renewing_the_candidate_stays(self):
         machine = in_state(State.RENEWING)

@@ -18,6 +18,16 @@ def test_a_change_comes_through_smoothly():
     assert throughput.measure(100_000, 1.0 + 20 * SMOOTHING) < 1
 
 
+def test_a_shard_that_falls_quiet_brings_nothing_in_the_end():
+    """And not something that is smaller and smaller: DynamoDB stores no number below 1E-130."""
+    throughput = Throughput()
+    throughput.measure(0, 0.0)
+    throughput.measure(10**9, 1.0)
+    figures = [throughput.measure(10**9, 1.0 + 3 * look) for look in range(10_000)]
+    assert figures[-1] == 0.0
+    assert min(figure for figure in figures if figure) >= 1e-6
+
+
 def test_how_often_one_asks_does_not_matter():
     often, seldom = Throughput(), Throughput()
     for throughput in (often, seldom):

@@ -121,6 +121,15 @@ async def test_every_page_of_the_shards(control_of, fake):
     assert [shard.shard_id for shard in shards] == [f"shardId-{number:012d}" for number in range(2100)]
 
 
+async def test_the_shards_that_were_open_at_a_time(control, fake, clock):
+    then = clock()
+    clock.now += 10
+    lower, upper = fake.split("s", FIRST, 1000)
+    clock.now += 10
+    assert await control.shards_open_at(then) == {FIRST, SECOND}
+    assert await control.shards_open_at(clock()) == {SECOND, lower, upper}
+
+
 async def test_a_shard_that_expired_is_not_listed(control, fake):
     children = fake.split("s", FIRST)
     fake.retain("s", -0.001)
