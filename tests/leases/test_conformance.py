@@ -109,12 +109,13 @@ async def test_a_change_of_owner_is_counted_until_the_next_checkpoint(store):
     assert bob == await only(store) == Lease("s", Checkpoint("7", 1), owner="bob", counter=8)
 
 
-async def test_what_a_shard_brings_is_saved_with_a_renewal_and_kept_by_the_next(store):
+@pytest.mark.parametrize("kbps", [12.25, 1e-6, 0.0, 123456789.123457])
+async def test_what_a_shard_brings_is_saved_with_a_renewal_and_kept_by_the_next(store, kbps):
     await store.create(Lease("s", LATEST, owner="ann"))
-    lease = await store.renew(await only(store), 12.25)
-    assert lease == await only(store) == Lease("s", LATEST, owner="ann", counter=1, throughput_kbps=12.25)
+    lease = await store.renew(await only(store), kbps)
+    assert lease == await only(store) == Lease("s", LATEST, owner="ann", counter=1, throughput_kbps=kbps)
     lease = await store.renew(lease)
-    assert lease == await only(store) == Lease("s", LATEST, owner="ann", counter=2, throughput_kbps=12.25)
+    assert lease == await only(store) == Lease("s", LATEST, owner="ann", counter=2, throughput_kbps=kbps)
 
 
 @pytest.mark.scenario("G66")

@@ -1,3 +1,4 @@
+import errno
 import itertools
 import os
 import subprocess
@@ -82,6 +83,20 @@ def test_a_flipped_bit_anywhere_is_seen(write, data) -> None:
     segment.path.write_bytes(content)
     with pytest.raises(SegmentCorruptError, match="damaged"):
         read_segment(segment)
+
+
+def test_a_disk_that_cannot_read_is_an_error_and_no_signal(write, monkeypatch) -> None:
+    """A page of a mapped file that cannot be read would be SIGBUS, and the end of the relay."""
+    segment = write(3)
+
+    def read_bytes(_path):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "read_bytes", read_bytes)
+        with pytest.raises(SinkError, match="Input/output error"):
+            read_segment(segment)
+    assert read_segment(segment)[0].equals(read_segment(segment, mapped=True)[0])
 
 
 @pytest.mark.parametrize("keep", [0, 1, 100, -1])

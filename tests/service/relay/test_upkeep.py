@@ -272,3 +272,14 @@ def test_a_damaged_segment_stops_its_partition_alone(root, directory, grow, dama
         keep_up(root, seconds=60.0)
     assert whole.exists() == (damage == "footer")
     assert len(list_segments(root / "t" / "1")) == 1
+
+
+def test_a_stray_file_stops_its_partition_alone(root, directory, grow) -> None:
+    grow(3)
+    grow(3, "other")
+    (directory / "copy.arrow").touch()
+    with pytest.raises(SegmentCorruptError, match="copy.arrow"):
+        keep_up(root, seconds=60.0)
+    (directory / "copy.arrow").unlink()
+    assert len(list_segments(directory)) == 3
+    assert len(list_segments(root / "t" / "1")) == 1
