@@ -88,7 +88,9 @@ class _Places:
         self._environ = {name.upper() for name in environ}
 
     def of(self, loc: Sequence[str]) -> str:
-        """Return the environment variable, or file, line and table of a setting."""
+        """Return the environment variable, or file, line and table of a setting; of no single one, just the file."""
+        if not loc:
+            return "environment" if self._path is None else str(self._path)
         names, keys = _tables(loc)
         if keys and (name := variable(*names, keys[0])) in self._environ:
             return f"environment {name}"

@@ -96,6 +96,7 @@ WRONG = {
     "not a number": (f'{STREAM}[service]\nport = "x"', "4: [service] port: Input should be a valid int"),
     "not positive": (f"{STREAM}[service]\ndrain_seconds = 0", "4: [service] drain_seconds: Input should"),
     "infinite": (f"{STREAM}[service]\ndrain_seconds = inf", "4: [service] drain_seconds: Input should"),
+    "letters among records": (f'{STREAM}[relay]\ndead_letters = "a"', "efo.toml: [relay] dead_letters 'a' is"),
     "no table": ("kinesis = 1", "kinesis is a table: write [kinesis]"),
     "not TOML": ("[kinesis\n", "not TOML: "),
 }
@@ -129,6 +130,13 @@ def test_a_wrong_variable_is_refused_by_name(load_text, monkeypatch, name, expec
     with pytest.raises(ConfigurationError) as caught:
         load_text('[kinesis]\nstream = "a"')
     assert expected in str(caught.value)
+
+
+def test_two_settings_of_the_environment_that_do_not_go_together_are_refused(monkeypatch):
+    monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
+    monkeypatch.setenv("EFO_RELAY__DEAD_LETTERS", "orders")
+    with pytest.raises(ConfigurationError, match=r"environment: \[relay\] dead_letters 'orders' is the records' own"):
+        load(None)
 
 
 def test_a_credential_is_refused_and_never_repeated(load_text):
