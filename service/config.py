@@ -45,7 +45,7 @@ def _check_position(value: object) -> str:
             f"{text!r} is not a position: trim_horizon, latest or a time like 2026-01-31T12:00:00Z"
         ) from None
     if time.tzinfo is None:
-        raise ValueError(f"the time {text!r} lacks its zone: write {text}Z for UTC")
+        raise ValueError(f"the time {text!r} lacks its zone: write {time.isoformat()}Z for UTC")
     return text
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import re
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,16 @@ def test_the_environment_alone_is_enough(monkeypatch):
 def test_positions(load_text, position, expected):
     settings = load_text(f'[kinesis]\nstream = "a"\n[consumer]\ninitial_position = {position}')
     assert settings.consumer.position == expected
+
+
+@pytest.mark.parametrize("written", ["2026-01-31", '"2026-01-31"', "2026-01-31T12:00:00", '"2026-01-31 12:00"'])
+def test_the_advice_for_a_time_without_a_zone_is_taken(load_text, written):
+    with pytest.raises(ConfigurationError, match="lacks its zone") as caught:
+        load_text(f'[kinesis]\nstream = "a"\n[consumer]\ninitial_position = {written}')
+    advice = re.search(r"write (\S+) for UTC", str(caught.value))[1]
+    settings = load_text(f'[kinesis]\nstream = "a"\n[consumer]\ninitial_position = "{advice}"')
+    assert datetime.fromisoformat(advice).replace(tzinfo=None) == datetime.fromisoformat(written.strip('"'))
+    assert settings.consumer.position == Position.at_timestamp(datetime.fromisoformat(advice).timestamp())
 
 
 STREAM = '[kinesis]\nstream = "a"\n'
