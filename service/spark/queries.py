@@ -116,7 +116,7 @@ def _once(frame: DataFrame, settings: PipelineSettings, seconds: int) -> DataFra
 def start(frame: DataFrame, name: str, settings: PipelineSettings) -> StreamingQuery:
     """Start a query into the sink, with a checkpoint of its own."""
     writer = frame.writeStream.format(settings.sink_format).queryName(name).outputMode("append")
-    writer = writer.options(**settings.sink_options).option("checkpointLocation", str(settings.checkpoint / name))
+    writer = writer.options(**settings.sink_options).option("checkpointLocation", settings.checkpoint_of(name))
     if name == "records":
         writer = writer.partitionBy("date", "hour")
     if settings.available_now:
@@ -125,4 +125,4 @@ def start(frame: DataFrame, name: str, settings: PipelineSettings) -> StreamingQ
         writer = writer.trigger(processingTime=f"{settings.trigger_seconds} seconds")
     if settings.table is not None:
         return writer.toTable(f"{settings.table}_{name}")
-    return writer.start(str(settings.output / name))
+    return writer.start(settings.output_of(name))
