@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from efo.errors import ConfigurationError
 from service.config_section import Count, Name, Seconds, Section
+from service.spark.decoding import Decoding
 
 Place = Annotated[str, Field(min_length=1)]
 """A directory or a URI, for Spark to understand: text, because a Path would make one slash of a URI's two."""
@@ -55,3 +57,11 @@ class PipelineSettings(Section):
         default=False,
         description="For short runs: Java's first compiler only. Up some seconds sooner, and soon three times slower.",
     )
+
+    @model_validator(mode="after")
+    def _can_decode(self) -> PipelineSettings:
+        try:
+            Decoding(self.decode, self.value_schema)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
+        return self

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from efo.errors import ConfigurationError
 from service.config import Settings
 from service.config_file import load
 from service.config_text import resolved, to_toml
@@ -54,11 +53,6 @@ def test_only_what_an_at_least_once_relay_wrote_is_deduplicated(source, delivery
     assert made.deduplicate_seconds == seconds
     assert (made.kafka is None) == (source == "efo")
     assert pipeline_settings(settings({"deduplicate_seconds": 5})).deduplicate_seconds == 5
-
-
-def test_a_schema_without_a_format_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="has no schema"):
-        pipeline_settings(settings({"value_schema": "id bigint"}))
 
 
 def test_options_of_others_have_dots_in_their_names() -> None:
