@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from efo.errors import ConfigurationError
 from service.config_section import Count, Name, Seconds, Section
@@ -13,6 +13,41 @@ from service.spark.decoding import Decoding
 
 Place = Annotated[str, Field(min_length=1)]
 """A directory or a URI, for Spark to understand: text, because a Path would make one slash of a URI's two."""
+
+_OF_SOURCE: Final = {
+    "path": "use [relay] directory instead",
+    "subscribe": "use [relay] topic or [relay.kafka] topic instead",
+    "subscribepattern": "use [relay] topic or [relay.kafka] topic instead",
+    "assign": "use [relay] topic or [relay.kafka] topic instead",
+    "includeheaders": "remove it, the pipeline always reads them",
+    "reader": "use [pipeline] reader instead",
+    "kafka.bootstrap.servers": "use [relay.kafka] bootstrap_servers instead",
+    "kafka.isolation.level": "remove it, only what is committed is read",
+}
+_OF_SINK: Final = {
+    "path": "use [pipeline] output instead",
+    "checkpointlocation": "use [pipeline] checkpoint instead",
+}
+"""The options that are efo's to set, in lower case as Spark compares them, and what to do instead."""
+
+
+def _check_source_options(options: dict[str, str]) -> dict[str, str]:
+    return _refuse(options, _OF_SOURCE)
+
+
+def _check_sink_options(options: dict[str, str]) -> dict[str, str]:
+    return _refuse(options, _OF_SINK)
+
+
+def _refuse(options: dict[str, str], ours: dict[str, str]) -> dict[str, str]:
+    for name in options:
+        if advice := ours.get(name.lower()):
+            raise ValueError(f"{name!r} is set by efo: {advice}")
+    return options
+
+
+SourceOptions = Annotated[dict[str, str], AfterValidator(_check_source_options)]
+SinkOptions = Annotated[dict[str, str], AfterValidator(_check_sink_options)]
 
 
 class PipelineSettings(Section):
@@ -22,7 +57,9 @@ class PipelineSettings(Section):
     jars: Path | None = Field(
         None, description="A directory of jars to give to Spark: its Kafka connector.", examples=["connector"]
     )
-    source_options: dict[str, str] = Field({}, description="More options of Spark's source, such as failOnDataLoss.")
+    source_options: SourceOptions = Field(
+        {}, description="More options of Spark's source, such as failOnDataLoss. They win over efo's own."
+    )
     max_records: Count | None = Field(None, description="The most records of a micro-batch.", examples=[1000000])
     reader: Name = Field("pipeline", description="Under this name the log's retention waits for it; one per pipeline.")
     decode: Literal["raw", "json", "avro"] = Field(
@@ -40,7 +77,7 @@ class PipelineSettings(Section):
         "var/parquet", description="Where the files are written: a directory, or a URI such as s3a://lake/orders."
     )
     sink_format: str = Field("parquet", min_length=1, description="Spark's sink: parquet, delta, iceberg, ...")
-    sink_options: dict[str, str] = Field({}, description="Its options.")
+    sink_options: SinkOptions = Field({}, description="Its options.")
     table: str | None = Field(
         None, description="Write tables whose names begin so, not files in output.", examples=["lake.kinesis.orders"]
     )
@@ -64,4 +101,10 @@ class PipelineSettings(Section):
             Decoding(self.decode, self.value_schema)
         except ConfigurationError as error:
             raise ValueError(str(error)) from None
+        return self
+
+    @model_validator(mode="after")
+    def _one_limit(self) -> PipelineSettings:
+        if self.max_records is not None and "maxoffsetspertrigger" in {name.lower() for name in self.source_options}:
+            raise ValueError("max_records and the source option maxOffsetsPerTrigger are one limit: remove either")
         return self

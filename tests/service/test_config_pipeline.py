@@ -35,6 +35,10 @@ WRONG = {
         'decode = "avro"\nvalue_schema = "id bigint"',
         "3: [pipeline]: value_schema is not an Avro schema in JSON",
     ),
+    "two limits": (
+        'max_records = 7\nsource_options = { maxoffsetspertrigger = "8" }',
+        "3: [pipeline]: max_records and the source option maxOffsetsPerTrigger are one limit",
+    ),
     "nowhere": ('output = ""', "4: [pipeline] output: String should have at least 1 character"),
 }
 
@@ -44,3 +48,30 @@ def test_a_wrong_pipeline_is_refused_with_its_place(load_text, text, expected):
     with pytest.raises(ConfigurationError) as caught:
         load_text(text)
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "instead"),
+    [
+        ("path", "use [relay] directory"),
+        ("subscribe", "use [relay] topic"),
+        ("subscribePattern", "use [relay] topic"),
+        ("assign", "use [relay] topic"),
+        ("reader", "use [pipeline] reader"),
+        ("READER", "use [pipeline] reader"),
+        ("includeHeaders", "remove it"),
+        ("kafka.bootstrap.servers", "use [relay.kafka] bootstrap_servers"),
+        ("kafka.isolation.level", "remove it"),
+    ],
+)
+def test_options_of_the_source_that_efo_sets_are_refused(load_text, option, instead):
+    with pytest.raises(ConfigurationError) as caught:
+        load_text(f'[pipeline.source_options]\n"{option}" = "true"')
+    assert f"4: [pipeline] source_options: {option!r} is set by efo: {instead}" in str(caught.value)
+
+
+@pytest.mark.parametrize(("option", "key"), [("path", "output"), ("checkpointLocation", "checkpoint")])
+def test_options_of_the_sink_that_efo_sets_are_refused(load_text, option, key):
+    with pytest.raises(ConfigurationError) as caught:
+        load_text(f'[pipeline.sink_options]\n{option} = "x"')
+    assert f"4: [pipeline] sink_options: {option!r} is set by efo: use [pipeline] {key} instead" in str(caught.value)
