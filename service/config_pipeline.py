@@ -88,7 +88,9 @@ class PipelineSettings(Section):
     watermark_seconds: Count = Field(60, description="How late a record may be and still count in its window.")
     key_groups: Count = Field(16, description="Keys are counted in this many groups.")
     metrics_port: int = Field(0, ge=0, le=65535, description="Where Prometheus finds its metrics; 0: nowhere.")
-    spark_options: dict[str, str] = Field({}, description="More configuration of Spark's session.")
+    spark_options: dict[str, str] = Field(
+        {}, description="More configuration of Spark's session. Credentials: docs/spark.md."
+    )
     master: str = Field("local[2]", min_length=1, description="Spark's master.")
     quick_start: bool = Field(
         default=False,
