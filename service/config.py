@@ -22,6 +22,7 @@ from efo.names import parse_stream
 from efo.protocol.aggregation import AggregateMode
 from service.config_dynamodb import DynamoDbSettings
 from service.config_kafka import KafkaSettings
+from service.config_pipeline import PipelineSettings
 from service.config_section import Count, Name, Seconds, Section
 
 
@@ -45,7 +46,7 @@ def _check_position(value: object) -> str:
             f"{text!r} is not a position: trim_horizon, latest or a time like 2026-01-31T12:00:00Z"
         ) from None
     if time.tzinfo is None:
-        raise ValueError(f"the time {text!r} lacks its zone: write {text}Z for UTC")
+        raise ValueError(f"the time {text!r} lacks its zone: write {time.isoformat()}Z for UTC")
     return text
 
 
@@ -250,48 +251,6 @@ class ServiceSettings(Section):
         25.0, description="Time to finish after SIGTERM; keep it below Kubernetes' grace period (30 s)."
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="debug, info, warning, error.")
-
-
-class PipelineSettings(Section):
-    """The Spark pipeline over the log, or over Kafka: `efo pipeline`."""
-
-    source: Literal["efo", "kafka"] = Field("efo", description="efo: the embedded log; kafka: [relay.kafka]'s topic.")
-    jars: Path | None = Field(
-        None, description="A directory of jars to give to Spark: its Kafka connector.", examples=["connector"]
-    )
-    source_options: dict[str, str] = Field({}, description="More options of Spark's source, such as failOnDataLoss.")
-    max_records: Count | None = Field(None, description="The most records of a micro-batch.", examples=[1000000])
-    reader: Name = Field("pipeline", description="Under this name the log's retention waits for it; one per pipeline.")
-    decode: Literal["raw", "json", "avro"] = Field(
-        "raw", description="What values are. Those that are not go into quarantine, with the reason."
-    )
-    value_schema: str | None = Field(
-        None, description="For json DDL, for avro Avro's own JSON.", examples=["id bigint, price double"]
-    )
-    deduplicate_seconds: Annotated[int, Field(ge=0)] | None = Field(
-        None,
-        description="Drop what comes twice within so long of arrival. Default: a day if the relay is at_least_once.",
-        examples=[86400],
-    )
-    output: Path = Field(Path("var/parquet"), description="Where the files are written.")
-    sink_format: str = Field("parquet", min_length=1, description="Spark's sink: parquet, delta, iceberg, ...")
-    sink_options: dict[str, str] = Field({}, description="Its options.")
-    table: str | None = Field(
-        None, description="Write tables whose names begin so, not files in output.", examples=["lake.kinesis.orders"]
-    )
-    checkpoint: Path = Field(Path("var/checkpoint"), description="Spark's checkpoint; belongs to the output.")
-    trigger_seconds: Seconds = Field(5.0, description="Time between micro-batches.")
-    available_now: bool = Field(default=False, description="Read what is there now, then stop.")
-    window_seconds: Count = Field(60, description="Length of the aggregates' event-time windows.")
-    watermark_seconds: Count = Field(60, description="How late a record may be and still count in its window.")
-    key_groups: Count = Field(16, description="Keys are counted in this many groups.")
-    metrics_port: int = Field(0, ge=0, le=65535, description="Where Prometheus finds its metrics; 0: nowhere.")
-    spark_options: dict[str, str] = Field({}, description="More configuration of Spark's session.")
-    master: str = Field("local[2]", min_length=1, description="Spark's master.")
-    quick_start: bool = Field(
-        default=False,
-        description="For short runs: Java's first compiler only. Up some seconds sooner, and soon three times slower.",
-    )
 
 
 class Settings(BaseSettings):

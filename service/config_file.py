@@ -16,6 +16,7 @@ from pydantic_settings import SettingsError
 
 from efo.errors import ConfigurationError
 from service.config import Settings
+from service.config_credentials import is_credential
 from service.config_section import PREFIX, Section, is_secret, section_of, variable
 
 _CREDENTIAL = re.compile(r"access_?key|secret|session_?token|password|credential", re.IGNORECASE)
@@ -66,9 +67,22 @@ def _refuse_secrets(path: Path | None, tables: Mapping[str, Any], fields: Mappin
                 f"{path}: [{'.'.join(names)}] {name} is a secret: remove it from the file, and set"
                 f" {variable(*names, name)} in the environment instead"
             )
-        section = section_of(fields[name])
-        if section is not None and isinstance(tables[name], dict):
+        if not isinstance(tables[name], dict):
+            continue
+        if (section := section_of(fields[name])) is not None:
             _refuse_secrets(path, tables[name], section.model_fields, *names, name)
+        else:
+            _refuse_credentials(path, tables[name], *names, name)
+
+
+def _refuse_credentials(path: Path | None, options: Mapping[str, Any], *names: str) -> None:
+    """Refuse credentials among the options of others, for the same reason."""
+    for option, value in options.items():
+        if is_credential(option, str(value)):
+            raise ConfigurationError(
+                f"{path}: [{'.'.join(names)}] {option} is a credential: remove it from the file, and set"
+                f""" {variable(*names)}='{{"{option}": "..."}}' in the environment, which is added to the file's"""
+            )
 
 
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
@@ -88,7 +102,9 @@ class _Places:
         self._environ = {name.upper() for name in environ}
 
     def of(self, loc: Sequence[str]) -> str:
-        """Return the environment variable, or file, line and table of a setting."""
+        """Return the environment variable, or file, line and table of a setting; of no single one, just the file."""
+        if not loc:
+            return "environment" if self._path is None else str(self._path)
         names, keys = _tables(loc)
         if keys and (name := variable(*names, keys[0])) in self._environ:
             return f"environment {name}"

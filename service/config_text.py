@@ -6,12 +6,13 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from service.config import Settings
+from service.config_credentials import is_credential
 from service.config_section import Section, is_secret, section_of, variable
 
 _HEAD = """\
@@ -19,10 +20,11 @@ _HEAD = """\
 # Each can be overridden by an environment variable: EFO_<SECTION>__<KEY>, for example EFO_SERVICE__PORT=9090.
 # Relative paths are relative to the directory that efo is started in.
 """
+_MASK: Final = str(SecretStr("x"))
 
 
 def resolved(settings: Settings) -> dict[str, dict[str, Any]]:
-    """Return every setting that has a value, as plain values; secrets are masked by their type.
+    """Return every setting that has a value, as plain values; secrets and credentials among options are masked.
 
     A table within another is a value of it.
     """
@@ -86,7 +88,7 @@ def _plain(value: object) -> str | int | float | bool | dict[str, str]:
         case bool() | int() | float():
             return value
         case dict():
-            return value
+            return {name: _MASK if is_credential(name, text) else text for name, text in value.items()}
         case str() | Path() | SecretStr():
             return str(value)  # a SecretStr shows itself as asterisks
         case _:

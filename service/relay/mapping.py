@@ -102,21 +102,26 @@ class RecordMapping:
             headers += self._trace(record)
         return headers
 
-    def _trace(self, record: Record) -> Iterator[Header]:
-        """Yield the headers of the record's trace context; one that breaks the W3C's rules is none (W3C, 3.2)."""
+    def _trace(self, record: Record) -> list[Header]:
+        """Return the headers of the record's trace context."""
         assert self.extract is not None  # noqa: S101 - the only caller has looked
         try:
-            found = self.extract(record)
-        except Exception as error:
+            return list(_trace_headers(self.extract(record)))
+        except Exception as error:  # noqa: BLE001 - the extractor is the operator's: it may raise anything
+            # Neither the error's text nor its traceback: they may quote the record, which must not be in the log.
             raise SinkError(
-                f"the trace extractor failed at {self.shard_id} {record.sequence_number}: {error!r}. It must return"
-                " a TraceContext or None for every record: correct it, or remove [relay] trace_extractor"
-            ) from error
-        if found is None or _TRACEPARENT.fullmatch(found.traceparent) is None:
-            return
-        yield "traceparent", found.traceparent.encode()
-        if found.tracestate:
-            yield "tracestate", found.tracestate.encode()
+                f"the trace extractor failed at {self.shard_id} {record.sequence_number}: {type(error).__name__}. It"
+                " must return a TraceContext or None for every record: correct it, or remove [relay] trace_extractor"
+            ) from None
+
+
+def _trace_headers(found: TraceContext | None) -> Iterator[Header]:
+    """Yield the headers of a trace context; one that breaks the W3C's rules is none (W3C, 3.2)."""
+    if found is None or _TRACEPARENT.fullmatch(found.traceparent) is None:
+        return
+    yield "traceparent", found.traceparent.encode()
+    if found.tracestate:
+        yield "tracestate", found.tracestate.encode()
 
 
 def told_encryption(record: Record) -> str | None:

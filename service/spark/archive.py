@@ -41,7 +41,11 @@ def make_archive() -> Path:
         writer.append([_SAMPLE])
         writer.close()
         settings = PipelineSettings(
-            log=root / "log", topic="sample", output=root / "out", checkpoint=root / "checkpoint", available_now=True
+            log=root / "log",
+            topic="sample",
+            output=str(root / "out"),
+            checkpoint=str(root / "checkpoint"),
+            available_now=True,
         )
         options = f"{FIRST_COMPILER} -XX:ArchiveClassesAtExit={temporary} -Xlog:cds=off"
         with spark_session("efo archive", java_options=options) as spark:

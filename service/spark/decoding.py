@@ -29,14 +29,15 @@ class Decoding:
     schema: str | None = None
 
     def __post_init__(self) -> None:
-        if (self.format == "raw") != (self.schema is None):
-            needs = "has no" if self.format == "raw" else "needs a"
-            raise ConfigurationError(f"[pipeline] decode = {self.format!r} {needs} schema")
+        if self.format == "raw" and self.schema:
+            raise ConfigurationError('decode = "raw" takes no value_schema: remove it, or decode json or avro')
+        if self.format != "raw" and not self.schema:
+            raise ConfigurationError(f'decode = "{self.format}" needs value_schema, the schema of the values')
         if self.format == "avro":
             try:
                 json.loads(self.schema or "")
             except ValueError as error:
-                raise ConfigurationError(f"[pipeline] schema is not an Avro schema in JSON: {error}") from error
+                raise ConfigurationError(f"value_schema is not an Avro schema in JSON: {error}") from error
 
 
 def decode(frame: DataFrame, decoding: Decoding) -> DataFrame:
@@ -59,9 +60,11 @@ def _json(frame: DataFrame, schema: str) -> DataFrame:
         wanted = StructType.fromDDL(schema)
     except ParseException as error:
         first = str(error).strip().partition("\n")[0]
-        raise ConfigurationError(f"[pipeline] schema {schema!r} is not one of Spark's: {first}") from error
+        raise ConfigurationError(f"[pipeline] value_schema {schema!r} is not one of Spark's: {first}") from error
     if not isinstance(wanted, StructType):
-        raise ConfigurationError(f"[pipeline] schema {schema!r} has no names: write it as 'id bigint, name string'")
+        raise ConfigurationError(
+            f"[pipeline] value_schema {schema!r} has no names: write it as 'id bigint, name string'"
+        )
     text = F.col("value").cast("string")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = F.from_json(text, StructType([*wanted.fields]).add(_CORRUPT, "string"), options)

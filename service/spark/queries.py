@@ -76,20 +76,27 @@ def windows(spark: SparkSession, settings: PipelineSettings) -> DataFrame:
     )
 
 
+def source_options(settings: PipelineSettings, query: str) -> dict[str, str]:
+    """Return the options of a query's source: ours, unless the settings' own say otherwise, in whatever case."""
+    ours = {"startingOffsets": "earliest", "includeHeaders": "true"}
+    if settings.max_records is not None:
+        ours["maxOffsetsPerTrigger"] = str(settings.max_records)
+    if settings.kafka is not None:
+        ours |= settings.kafka
+    else:
+        ours["subscribe"] = settings.topic
+        if settings.reader is not None:
+            ours["reader"] = f"{settings.reader}-{query}"
+    said = {name.lower() for name in settings.source_options}
+    return {**{name: value for name, value in ours.items() if name.lower() not in said}, **settings.source_options}
+
+
 def _read(spark: SparkSession, settings: PipelineSettings, query: str) -> DataFrame:
     """Read the source, and give the record's place in Kinesis columns of its own."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the same
 
-    options = {"startingOffsets": "earliest", "includeHeaders": "true"}
-    if settings.max_records is not None:
-        options["maxOffsetsPerTrigger"] = str(settings.max_records)
-    if settings.kafka is not None:
-        frame = spark.readStream.format("kafka").options(**options, **settings.kafka, **settings.source_options).load()
-    else:
-        options["subscribe"] = settings.topic
-        if settings.reader is not None:
-            options["reader"] = f"{settings.reader}-{query}"
-        frame = spark.readStream.format("efo").options(**options, **settings.source_options).load(str(settings.log))
+    source = spark.readStream.options(**source_options(settings, query))
+    frame = source.format("efo").load(str(settings.log)) if settings.kafka is None else source.format("kafka").load()
     # Tags may come twice, and a map must not have a key twice: only the headers that are needed go into it.
     header = F.map_from_entries(F.filter("headers", lambda one: one["key"].isin(*_HEADERS)))
     return frame.withColumn("_efo_headers", header).select(
@@ -116,7 +123,7 @@ def _once(frame: DataFrame, settings: PipelineSettings, seconds: int) -> DataFra
 def start(frame: DataFrame, name: str, settings: PipelineSettings) -> StreamingQuery:
     """Start a query into the sink, with a checkpoint of its own."""
     writer = frame.writeStream.format(settings.sink_format).queryName(name).outputMode("append")
-    writer = writer.options(**settings.sink_options).option("checkpointLocation", str(settings.checkpoint / name))
+    writer = writer.options(**settings.sink_options).option("checkpointLocation", settings.checkpoint_of(name))
     if name == "records":
         writer = writer.partitionBy("date", "hour")
     if settings.available_now:
@@ -125,4 +132,4 @@ def start(frame: DataFrame, name: str, settings: PipelineSettings) -> StreamingQ
         writer = writer.trigger(processingTime=f"{settings.trigger_seconds} seconds")
     if settings.table is not None:
         return writer.toTable(f"{settings.table}_{name}")
-    return writer.start(str(settings.output / name))
+    return writer.start(settings.output_of(name))

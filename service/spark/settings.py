@@ -19,8 +19,8 @@ class PipelineSettings:
     `reader`: under this name the queries hold the log's retention back; None to hold nothing.
     `decoding`: what the values are. `deduplicate_seconds`: records that an at-least-once relay has put twice are
     dropped, if they come within so long of event time; 0 for a relay that is exactly-once.
-    `output`, `checkpoint`: directories, made if need be. `sink_format`, `sink_options`: of Spark's sink; with `table`
-    its rows go into tables whose names begin so, instead of into `output`.
+    `output`, `checkpoint`: directories or URIs, made if need be. `sink_format`, `sink_options`: of Spark's sink; with
+    `table` its rows go into tables whose names begin so, instead of into `output`.
     `available_now`: read what is there and end; else run, a micro-batch every `trigger_seconds`.
     `window_seconds`, `watermark_seconds`, `key_groups`: the windows. `max_records`: per micro-batch.
     `master`, `quick_start`, `spark_options`: of a session that is started for it; spark-submit has its own.
@@ -29,8 +29,8 @@ class PipelineSettings:
 
     log: Path
     topic: str
-    output: Path
-    checkpoint: Path
+    output: str
+    checkpoint: str
     available_now: bool = False
     trigger_seconds: float = 5.0
     window_seconds: int = 60
@@ -58,3 +58,16 @@ class PipelineSettings:
         for name in ("watermark_seconds", "deduplicate_seconds"):
             if getattr(self, name) < 0:
                 raise ConfigurationError(f"pipeline: {name} is {getattr(self, name)}, below 0")
+
+    def output_of(self, query: str) -> str:
+        """Return where a query's files are written."""
+        return _within(self.output, query)
+
+    def checkpoint_of(self, query: str) -> str:
+        """Return where a query's checkpoint is."""
+        return _within(self.checkpoint, query)
+
+
+def _within(place: str, name: str) -> str:
+    """Join with one slash: URIs know no other, and neither do the paths of where Spark runs."""
+    return f"{place.rstrip('/')}/{name}"

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import re
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -76,6 +78,16 @@ def test_positions(load_text, position, expected):
     assert settings.consumer.position == expected
 
 
+@pytest.mark.parametrize("written", ["2026-01-31", '"2026-01-31"', "2026-01-31T12:00:00", '"2026-01-31 12:00"'])
+def test_the_advice_for_a_time_without_a_zone_is_taken(load_text, written):
+    with pytest.raises(ConfigurationError, match="lacks its zone") as caught:
+        load_text(f'[kinesis]\nstream = "a"\n[consumer]\ninitial_position = {written}')
+    advice = re.search(r"write (\S+) for UTC", str(caught.value))[1]
+    settings = load_text(f'[kinesis]\nstream = "a"\n[consumer]\ninitial_position = "{advice}"')
+    assert datetime.fromisoformat(advice).replace(tzinfo=None) == datetime.fromisoformat(written.strip('"'))
+    assert settings.consumer.position == Position.at_timestamp(datetime.fromisoformat(advice).timestamp())
+
+
 STREAM = '[kinesis]\nstream = "a"\n'
 POSITION = f"{STREAM}[consumer]\ninitial_position = "
 WRONG = {
@@ -96,6 +108,7 @@ WRONG = {
     "not a number": (f'{STREAM}[service]\nport = "x"', "4: [service] port: Input should be a valid int"),
     "not positive": (f"{STREAM}[service]\ndrain_seconds = 0", "4: [service] drain_seconds: Input should"),
     "infinite": (f"{STREAM}[service]\ndrain_seconds = inf", "4: [service] drain_seconds: Input should"),
+    "letters among records": (f'{STREAM}[relay]\ndead_letters = "a"', "efo.toml: [relay] dead_letters 'a' is"),
     "no table": ("kinesis = 1", "kinesis is a table: write [kinesis]"),
     "not TOML": ("[kinesis\n", "not TOML: "),
 }
@@ -129,6 +142,13 @@ def test_a_wrong_variable_is_refused_by_name(load_text, monkeypatch, name, expec
     with pytest.raises(ConfigurationError) as caught:
         load_text('[kinesis]\nstream = "a"')
     assert expected in str(caught.value)
+
+
+def test_two_settings_of_the_environment_that_do_not_go_together_are_refused(monkeypatch):
+    monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
+    monkeypatch.setenv("EFO_RELAY__DEAD_LETTERS", "orders")
+    with pytest.raises(ConfigurationError, match=r"environment: \[relay\] dead_letters 'orders' is the records' own"):
+        load(None)
 
 
 def test_a_credential_is_refused_and_never_repeated(load_text):

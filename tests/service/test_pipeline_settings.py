@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from efo.errors import ConfigurationError
 from service.config import Settings
+from service.config_file import load
 from service.config_text import resolved, to_toml
 from service.pipeline_settings import DAY, pipeline_settings
 
@@ -55,11 +55,36 @@ def test_only_what_an_at_least_once_relay_wrote_is_deduplicated(source, delivery
     assert pipeline_settings(settings({"deduplicate_seconds": 5})).deduplicate_seconds == 5
 
 
-def test_a_schema_without_a_format_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="has no schema"):
-        pipeline_settings(settings({"value_schema": "id bigint"}))
-
-
 def test_options_of_others_have_dots_in_their_names() -> None:
     text = to_toml(resolved(settings({"spark_options": {"spark.jars.packages": "a:b:1"}})))
     assert '[pipeline.spark_options]\n"spark.jars.packages" = "a:b:1"\n' in text
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "s3a://lake/orders",
+        "hdfs://names:8020/a",
+        "gs://lake/a",
+        "abfss://c@a.dfs.core.windows.net/a",
+        "file:/a b",
+        "file:///a",
+        "/srv/a",
+        "var/a",
+        "../a",
+        "~/a",
+    ],
+)
+def test_a_place_of_spark_is_a_path_or_a_uri(place, tmp_path) -> None:
+    file = tmp_path / "efo.toml"
+    file.write_text(f'[kinesis]\nstream = "orders"\n[pipeline]\noutput = "{place}"\ncheckpoint = "{place}-state/"\n')
+    loaded = load(file)
+    assert resolved(loaded)["pipeline"]["output"] == place
+    made = pipeline_settings(loaded)
+    assert made.output_of("records") == f"{place}/records"
+    assert made.checkpoint_of("records") == f"{place}-state/records"
+
+
+def test_a_root_has_one_slash() -> None:
+    made = pipeline_settings(settings({"output": "s3a://lake/", "checkpoint": "/"}))
+    assert (made.output_of("windows"), made.checkpoint_of("windows")) == ("s3a://lake/windows", "/windows")

@@ -1,3 +1,6 @@
+import json
+import traceback
+
 import msgspec
 import pytest
 
@@ -88,9 +91,21 @@ def test_a_state_without_a_parent_is_nothing() -> None:
     assert from_tags(changed(tags=(("traceparent", PARENT),))) == TraceContext(PARENT, None)
 
 
-def test_an_extractor_that_fails_is_named_with_the_record() -> None:
-    with pytest.raises(SinkError, match=r"failed at shardId-000000000007 49590338271490256608: ZeroDivisionError"):
-        headers(RECORD, lambda _: 1 / 0)
+@pytest.mark.parametrize(
+    ("extract", "kind"),
+    [
+        (lambda record: json.loads(record.data), "JSONDecodeError"),
+        (lambda record: {}[record.partition_key], "KeyError"),
+        (lambda record: int(record.data), "ValueError"),
+        (lambda record: record.data.decode(), "AttributeError"),
+        (lambda record: TraceContext(record.data), "TypeError"),
+    ],
+)
+def test_an_extractor_that_fails_is_named_with_the_record_and_without_what_is_in_it(extract, kind) -> None:
+    record = changed(data=b"hunter2", partition_key="hunter2")
+    with pytest.raises(SinkError, match=rf"failed at shardId-000000000007 49590338271490256608: {kind}\.") as caught:
+        headers(record, extract)
+    assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_an_extractor_is_named_by_its_module() -> None:

@@ -22,10 +22,10 @@ AVRO = json.dumps(
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        ({"format": "json"}, "needs a schema"),
-        ({"format": "avro"}, "needs a schema"),
-        ({"format": "raw", "schema": SCHEMA}, "has no schema"),
-        ({"format": "avro", "schema": SCHEMA}, "not an Avro schema in JSON"),
+        ({"format": "json"}, "needs value_schema"),
+        ({"format": "avro", "schema": ""}, "needs value_schema"),
+        ({"format": "raw", "schema": SCHEMA}, "takes no value_schema"),
+        ({"format": "avro", "schema": SCHEMA}, "value_schema is not an Avro schema in JSON"),
     ],
 )
 def test_settings_that_make_no_sense(made, said) -> None:
@@ -73,7 +73,7 @@ def test_json_is_decoded_and_what_is_none_says_why(frame) -> None:
 @pytest.mark.spark
 @pytest.mark.parametrize("schema", ["id nothing", "id bigint,", "bigint"])
 def test_a_schema_that_is_none_is_said(frame, schema) -> None:
-    with pytest.raises(ConfigurationError, match="schema"):
+    with pytest.raises(ConfigurationError, match="value_schema"):
         decode(frame(b"{}"), Decoding("json", schema))
 
 

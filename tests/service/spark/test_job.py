@@ -36,7 +36,7 @@ def test_it_runs_in_the_session_that_is_there_and_leaves_it(spark, log, tmp_path
     config = tmp_path / "efo.toml"
     config.write_text(
         f'[kinesis]\nstream = "{log.topic}"\n[relay]\ndirectory = "{log.root}"\n'
-        f'[pipeline]\noutput = "{tmp_path / "out"}"\ncheckpoint = "{tmp_path / "state"}"\n'
+        f'[pipeline]\noutput = "{(tmp_path / "out").as_uri()}"\ncheckpoint = "{tmp_path / "state"}"\n'
     )
     assert main(["--config", str(config), "--available-now"]) == 0
     *_, last = capsys.readouterr().out.splitlines()

@@ -25,7 +25,8 @@ START = 1_700_000_040  # the start of a minute
 @pytest.fixture
 def settings(log, tmp_path):
     def make(**changes) -> PipelineSettings:
-        common = {"log": log.root, "topic": log.topic, "output": tmp_path / "out", "checkpoint": tmp_path / "state"}
+        places = {"output": str(tmp_path / "out"), "checkpoint": str(tmp_path / "state")}
+        common = {"log": log.root, "topic": log.topic, **places}
         return PipelineSettings(**{**common, "available_now": True, **changes})
 
     return make
@@ -277,9 +278,9 @@ import sys
 from pathlib import Path
 from service.spark.pipeline import run_pipeline
 from service.spark.settings import PipelineSettings
-log, output, state = map(Path, sys.argv[1:])
+log, output, state = sys.argv[1:]
 settings = PipelineSettings(
-    log=log, topic="orders", output=output, checkpoint=state, max_records=500, available_now=True
+    log=Path(log), topic="orders", output=output, checkpoint=state, max_records=500, available_now=True
 )
 run_pipeline(settings, on_progress=lambda report: print(report.get("query"), report.get("rows"), flush=True))
 """
