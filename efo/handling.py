@@ -26,8 +26,10 @@ Flush = Callable[[str], Awaitable[None]]
 """Makes safe what the handler holds of this shard (see `HOLD`)."""
 
 BACKLOG: Final = 10_000
-"""With several keys at once: records of one shard that may wait for their keys. Then it is not read further, so that a
-slow key does not fill the memory with what is behind it."""
+BACKLOG_BYTES: Final = 16 * 1024 * 1024
+"""With several keys at once: how many records of one shard may wait for their keys, and how many bytes the batches may
+have that they are of. Then it is not read further, so that a slow key does not fill the memory with what is behind it
+(rule R9)."""
 
 
 class Handling:
@@ -117,7 +119,7 @@ class Handling:
                     while running < self._key_concurrency and (run := lanes.take()):
                         running += 1
                         nursery.start_soon(work, run)
-                    while running == self._key_concurrency or lanes.records >= BACKLOG:
+                    while running == self._key_concurrency or lanes.records >= BACKLOG or lanes.size >= BACKLOG_BYTES:
                         await room.park()
 
     def _pieces(self, piece: Piece) -> Iterator[Piece]:

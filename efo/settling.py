@@ -104,6 +104,10 @@ class Settler:
                 await self._give_in(piece, failed)
             case _Abandoned.ABANDONED:
                 pass
+            case other:
+                raise ConfigurationError(
+                    f"a handler returns None when it is done, or efo.HOLD; this one returned {type(other).__name__}"
+                )
 
     async def flush(self, flush: Callable[[str], Awaitable[None]]) -> None:
         """Have what the handler holds made safe, then ack it. Raises as `settle` does, but skips nothing."""

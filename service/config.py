@@ -241,6 +241,11 @@ class RelaySettings(Section):
         """How old a group may grow, in seconds."""
         return (self.kafka.commit_milliseconds if self.sink == "kafka" else self.commit_milliseconds) / 1000
 
+    @property
+    def owns_positions(self) -> bool:
+        """Whether the sink itself knows how far each shard is, which wins over the leases (rule R12)."""
+        return self.sink == "log" or (self.sink == "kafka" and self.kafka.delivery == "exactly_once")
+
 
 class ServiceSettings(Section):
     """Health, metrics and shutdown."""

@@ -13,6 +13,7 @@ import trio.testing
 from efo import HOLD, DeadLetter, FailurePolicy, Handling, StopShardError, events
 from efo.consumer import ConsumerSettings, open_consumer
 from efo.errors import ConfigurationError, EfoError
+from efo.handling import BACKLOG_BYTES
 from efo.leases.memory import MemoryLeaseStore
 from efo.model import TRIM_HORIZON, Checkpoint
 from efo.testing import FakeKinesis, FakeSettings
@@ -510,6 +511,39 @@ async def test_hold_and_several_keys_do_not_go_together(autojump_clock):
         g.put(1)
         with pytest.raises(ConfigurationError, match="key_concurrency=1"):
             async with g.consuming(handling(g, handle_record=hold, key_concurrency=2)):
+                await trio.sleep(30)
+
+
+async def test_a_slow_key_holds_no_more_in_memory_than_it_may(autojump_clock):
+    """Each of its records keeps the event that it came with."""
+
+    async def handle(record) -> None:
+        await trio.sleep(10_000 if record.partition_key == "slow" else 0.0)
+
+    async with given(event_records=2) as g:
+        for n in range(60):
+            g.put("x" * 900_000, key=f"key-{n}")
+            g.put(n, key="slow")
+        with trio.move_on_after(60) as scope:
+            async with g.consuming(handling(g, handle_record=handle, key_concurrency=2)):
+                await trio.sleep(50)
+                handed_over = sum(event.records for event in g.of(events.BatchDelivered)) // 2
+                scope.cancel()
+                await trio.lowlevel.checkpoint()
+        assert handed_over == BACKLOG_BYTES // 900_000 + 1
+
+
+@pytest.mark.parametrize("returned", [True, 1, "done"])
+async def test_a_handler_returns_nothing_or_hold(autojump_clock, returned):
+    """Else its records would be neither acked nor held, without a word."""
+
+    async def handle(_batch):
+        return returned
+
+    async with given() as g:
+        g.put(1)
+        with pytest.raises(ConfigurationError, match=f"this one returned {type(returned).__name__}"):
+            async with g.consuming(handling(g, handle)):
                 await trio.sleep(30)
 
 

@@ -161,7 +161,6 @@ class ShardSubscription:
     def _arrives(self, attempt: int) -> None:
         """Take note that a part of an event has arrived, in the attempt's task, while `receive` may wait."""
         self._act(self._machine.handle(Arriving(attempt), trio.current_time()))
-        self._patience.deadline = self._machine.deadline
 
     async def _run(self, subscribe: Subscribe, attempt: _Attempt) -> None:
         with attempt.scope:
@@ -215,7 +214,8 @@ class ShardSubscription:
             events.when_arriving(arrives)
             received = await events.receive()
         if patience.cancelled_caught:
-            raise SilenceError(f"accepted, but no event, and nothing of one for {timing.silence:g} s")
+            waited = trio.current_time() - opened_at
+            raise SilenceError(f"accepted, but no event in {waited:g} s, and nothing of one for {timing.silence:g} s")
         events.when_arriving(partial(self._arrives, attempt))
         while received is not None:
             event, wire_bytes = received

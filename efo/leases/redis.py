@@ -56,7 +56,6 @@ _WRITE: Final = """
 _MEANINGS: Final[tuple[tuple[type[Exception], type[LeaseError], str], ...]] = (
     (AuthenticationError, LeaseStoreUnavailableError, "Check user and password"),
     (NoPermissionError, LeaseStoreUnavailableError, "The user's rights: see docs/leases.md"),
-    (ReadOnlyError, LeaseStoreUnavailableError, "This server is a read-only replica: name the primary"),
     (OutOfMemoryError, LeaseStoreUnavailableError, "Give it more memory"),
     (MovedError, LeaseStoreUnavailableError, "This server is one of a cluster: name the one that has the key"),
     (RedisError, LeaseStoreUnavailableError, "Check that it runs, and its address"),
@@ -182,7 +181,7 @@ class RedisLeaseStore(RowStore):
         try:
             yield
         except RedisError as error:
-            if isinstance(error, ReadOnlyError):
+            if _is_replica(error):
                 # It was the primary, and keeps its connections: only new ones go where the name now leads.
                 self._client.connection_pool.disconnect(inuse_connections=False)
             kind, advice = _meaning(error)
@@ -201,10 +200,17 @@ def _value(lease: Lease) -> bytes:
     return msgspec.json.encode(Columns.of(lease))
 
 
+def _is_replica(error: Exception) -> bool:
+    """Tell whether it refused a write because it is a replica; before Redis 7 a script's error quotes that only."""
+    return isinstance(error, ReadOnlyError) or "READONLY" in str(error)
+
+
 def _meaning(error: Exception) -> tuple[type[LeaseError], str]:
     """Return which error of ours one of redis-py's is, and what to do about it."""
     if str(error).startswith("WRONGTYPE"):
         return LeaseStoreCorruptError, "The key belongs to another program"
+    if _is_replica(error):
+        return LeaseStoreUnavailableError, "This server is a read-only replica: name the primary"
     return next((kind, advice) for foreign, kind, advice in _MEANINGS if isinstance(error, foreign))
 
 

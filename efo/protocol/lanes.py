@@ -18,15 +18,23 @@ class Lanes:
     def __init__(self) -> None:
         self.records = 0
         """Records that were added and are not done."""
+        self.size = 0
+        """Bytes of the batches that are not done as a whole: a record that waits keeps its batch in memory."""
+        self._undone: dict[int, tuple[int, int]] = {}  # by the batch's number: its records to come, and its bytes
         self._waiting: dict[str, deque[Piece]] = {}  # by key; a key that is here has a piece under way
         self._ready: deque[Piece] = deque()
 
     def add(self, batch: Batch) -> None:
         """Take in a batch. Its keys come up in the order in which they first appear."""
         by_key: defaultdict[str, list[int]] = defaultdict(list)
+        size = 0
         for index, record in enumerate(batch.records):
             by_key[record.partition_key].append(index)
+            size += len(record.data)
         self.records += len(batch.records)
+        self.size += size
+        if batch.records:
+            self._undone[batch.number] = len(batch.records), size
         for key, indexes in by_key.items():
             piece = Piece(batch, indexes)
             if key in self._waiting:
@@ -42,6 +50,11 @@ class Lanes:
     def done(self, piece: Piece) -> None:
         """Take note that a piece is over, so that the next one of its key may start."""
         self.records -= len(piece)
+        left, size = self._undone.pop(piece.batch.number)
+        if left > len(piece):
+            self._undone[piece.batch.number] = left - len(piece), size
+        else:
+            self.size -= size
         key = piece.first.partition_key
         if self._waiting[key]:
             self._ready.append(self._waiting[key].popleft())

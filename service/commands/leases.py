@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from efo.leases.columns import Columns
 from efo.leases.store import LeaseStore
 from efo.model import TRIM_HORIZON, Lease
-from service.commands.operating import Force, Yes, agreed, refuse_living, say, show, tell, time_of, with_leases
+from service.commands.operating import Force, Yes, agreed, refuse_living, say, show, tell, time_of, warn, with_leases
 from service.commands.options import ConfigFile, Json
 from service.config import Settings
 from service.errors import UsageError
@@ -99,7 +99,10 @@ def reset(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Let shards be read anew from another place."""
+    """Let shards be read anew from another place.
+
+    A sink that knows itself how far each shard is (the log, Kafka exactly once) goes on there in any case.
+    """
     target = operations.parse_target(to)
 
     async def work(settings: Settings, store: LeaseStore) -> list[Lease]:
@@ -113,6 +116,11 @@ def reset(
                 await store.create(parent)
             await store.reset(lease, there.checkpoint, there.starts_at)
 
+        if settings.relay.owns_positions:
+            warn(
+                f'[relay] sink = "{settings.relay.sink}" knows itself how far each shard is, and its relay goes on'
+                " there, whatever the leases say: docs/leases.md, To read anew"
+            )
         what = f"reset {len(leases)} leases to {to}" + f" and make {len(missing)}" * bool(missing)
         done = await _change(what, leases, put, settings, store, yes, force, more=bool(missing))
         return done + [lease for lease in missing if await store.create(lease)]

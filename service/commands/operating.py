@@ -93,6 +93,11 @@ def say(text: str) -> None:
     Console(highlight=False, soft_wrap=True).print(text, markup=False)
 
 
+def warn(text: str) -> None:
+    """Tell the operator what he may not expect, beside the result."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"note: {text}", markup=False)
+
+
 def time_of(seconds: float | None) -> str:
     """Return a time as text; nothing for None."""
     return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

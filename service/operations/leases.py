@@ -134,22 +134,19 @@ def to_reset(leases: Sequence[Lease], target: Target) -> list[Lease]:
 def forgotten(shards: Iterable[Shard], leases: Iterable[Lease], target: Target) -> list[Lease]:
     """Return leases to create when all shards are to begin anew: of those that Kinesis has and no lease remembers.
 
-    The leases of shards that were finished are cleaned up after a while, and their records may still be there.
+    The leases of shards that were finished are cleaned up after a while, and their records may still be there. At
+    LATEST they are over. But shards that are open have their children's leases from their parents' ends, at their
+    beginning: they are made here, at LATEST, before that.
     """
-    if target.checkpoint == LATEST:
-        return []
     known = {lease.key for lease in leases}
-    return [
-        Lease(
-            shard.shard_id,
-            target.checkpoint,
-            parents=shard.parents,
-            hash_key_range=shard.hash_key_range,
-            latest_at=target.starts_at,
-        )
-        for shard in shards
-        if shard.shard_id not in known
-    ]
+    return [_begun_at(shard, target) for shard in shards if shard.shard_id not in known]
+
+
+def _begun_at(shard: Shard, target: Target) -> Lease:
+    lease = Lease(shard.shard_id, SHARD_END, parents=shard.parents, hash_key_range=shard.hash_key_range)
+    if target.checkpoint == LATEST and not shard.is_open:
+        return lease
+    return replace(lease, checkpoint=target.checkpoint, latest_at=target.starts_at)
 
 
 def served(lease: Lease, leases: Iterable[Lease]) -> list[Lease]:

@@ -170,8 +170,10 @@ class _Verifier:
         self._found.problems.append(f"{self._directory}: what is listed after the offset {self._at} cannot be found")
 
     def _read(self, segment: Segment) -> None:
-        # One that was rolled up meanwhile may begin with records that were read already.
-        origin = self._verify(segment, self._last if segment.base >= self._at else None)
+        # One that was rolled up meanwhile may begin with records that were read already: they are counted once.
+        known = max(0, self._at - segment.base)
+        origin = self._verify(segment, None if known else self._last)
+        self._found.records -= known if origin is not None else 0
         self._at = segment.end
         self._last = self._last if origin is None else origin.last
 

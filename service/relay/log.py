@@ -32,7 +32,8 @@ LOCK_PATIENCE: Final = 30.0
 _LOCK_INTERVAL: Final = 0.1
 FULL_PATIENCE: Final = 300.0
 """Seconds to wait for room on a full disk: many passes of the upkeep, which removes what has expired meanwhile."""
-_FULL_INTERVAL: Final = 1.0
+_FULL_INTERVALS: Final = (1.0, 30.0)
+"""Seconds between two tries, at first and at most: each writes the whole group, and the upkeep needs the disk too."""
 
 
 class LogSink:
@@ -113,14 +114,16 @@ class _Room:
     async def wait_for(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do something that writes until there is room for it. Raises SinkFullError after FULL_PATIENCE."""
         deadline = trio.current_time() + FULL_PATIENCE
+        interval, longest = _FULL_INTERVALS
         while True:
             try:
                 return await work()
             except SinkFullError as error:
                 if trio.current_time() >= deadline:
                     raise
-                self._tell(error, _FULL_INTERVAL)
-            await trio.sleep(_FULL_INTERVAL)
+                self._tell(error, interval)
+            await trio.sleep(interval)
+            interval = min(2 * interval, longest)
 
 
 class LogShardSink:

@@ -290,15 +290,16 @@ def read_parts(
     A segment may be rolled up between its listing and its reading: then what is there is looked at again.
     Raises as `select` and `read_segment` do; SegmentGoneError only if it is so again and again.
     """
-    at = start
-    for look in range(LOOKS):
+    at, looks = start, LOOKS
+    while True:
         try:
             for segment, first, last in select(list_segments(directory), at, end, holes=holes):
                 batch, _ = read_segment(segment, mapped=mapped)
                 yield segment, batch.slice(first - segment.base, last - first)
-                at = last
+                at, looks = last, LOOKS
         except SegmentGoneError:
-            if look == LOOKS - 1:
+            looks -= 1
+            if not looks:
                 raise
         else:
             return

@@ -26,7 +26,7 @@ FAN_IN: Final = 32
 TIERS: Final = (64 * KIB, MIB)
 """The upper bounds of the tiers below ROLLED_BYTES; the last one's FAN_IN is reached by bytes first."""
 MOST_PARTS: Final = 1024
-"""So many are mapped into memory at once."""
+"""So many are read into memory at once."""
 
 
 @dataclass(frozen=True, slots=True)

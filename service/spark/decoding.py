@@ -18,6 +18,7 @@ DATA: Final = "data"
 REASON: Final = "reason"
 """The column that says why a value could not be decoded; null where it could."""
 _CORRUPT: Final = "_efo_corrupt"
+_LAST: Final = "efo end"
 _MARK: Final = b"\xf5efo end\xfa"
 
 
@@ -69,10 +70,13 @@ def _json(frame: DataFrame, schema: str) -> DataFrame:
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = F.from_json(text, StructType([*wanted.fields]).add(_CORRUPT, "string"), options)
     frame = frame.withColumn("_efo_parsed", parsed)
+    # Spark reads one value and does not look for more. In a list with a mark behind it, nothing else may come between.
+    last = F.get_json_object(F.concat(F.lit("["), text, F.lit(f', "{_LAST}"]')), "$[1]")
     # A value that is no text, no JSON or another JSON than an object is told as corrupt or as null.
     reason = (
         F.when(~F.is_valid_utf8(text), "not UTF-8")
         .when(F.col("_efo_parsed").isNull() | F.col(f"_efo_parsed.{_CORRUPT}").isNotNull(), "not JSON of the schema")
+        .when(~F.coalesce(last == F.lit(_LAST), F.lit(False)), "more than one JSON value")
     )  # fmt: skip
     data: Column = F.struct(*(F.col(f"_efo_parsed.`{name}`") for name in wanted.names))
     return frame.withColumn(REASON, reason).withColumn(DATA, data).drop("_efo_parsed")

@@ -9,6 +9,8 @@ from typing import Final
 from efo.errors import ConfigurationError
 from service.config_kafka import KafkaSettings
 
+_SHARD: Final = r"shardId-\d+"
+"""What stands for {shard} in the topics' names, so that those of other streams and of dead letters do not fit."""
 _LOGIN: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -44,7 +46,7 @@ def reader_options(settings: KafkaSettings, topic: str) -> dict[str, str]:
 def _what(topic: str) -> dict[str, str]:
     if "{shard}" not in topic:
         return {"subscribe": topic}
-    return {"subscribePattern": ".+".join(re.escape(part) for part in topic.split("{shard}"))}
+    return {"subscribePattern": _SHARD.join(re.escape(part) for part in topic.split("{shard}"))}
 
 
 def _sasl(settings: KafkaSettings) -> dict[str, str]:

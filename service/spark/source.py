@@ -33,7 +33,7 @@ from pyspark.sql.types import StructType
 from efo.errors import ConfigurationError
 from service.relay.catalog import read_catalog, topics
 from service.relay.errors import SegmentMissingError, SinkError
-from service.relay.readers import commit_reader
+from service.relay.readers import commit_reader, read_readers
 from service.relay.segments import SCHEMA, last_segment, list_segments
 from service.spark.offsets import (
     Offsets,
@@ -190,8 +190,20 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where a query starts that has no checkpoint yet."""
         starting = self._planner.options.starting
         offsets = to_json(self._planner.resolve(LATEST if starting is None else starting, others=EARLIEST))
-        self._commit(offsets)  # or retention could take what the first batch is still to read
+        # Or retention could take what the first batch is still to read. Spark asks again when it is started again
+        # within its first batch, which then keeps its own start: so never further than what was told already.
+        self._commit(self._not_beyond_told(offsets))
         return offsets
+
+    def _not_beyond_told(self, offsets: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+        options = self._planner.options
+        least: dict[str, dict[str, int]] = {}
+        for topic, partitions in offsets.items():
+            told = [one.offsets for one in read_readers(options.root, topic) if one.name == options.reader]
+            least[topic] = {
+                at: min([offset, *(one.get(int(at), 0) for one in told)]) for at, offset in partitions.items()
+            }
+        return least
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return maxOffsetsPerTrigger."""

@@ -12,8 +12,8 @@ from efo.protocol.pieces import Piece
 from efo.protocol.progress import Progress
 
 
-def batch(number, keys):
-    records = tuple(Record(str(1000 * number + i), 0.0, b"", key) for i, key in enumerate(keys))
+def batch(number, keys, data=b""):
+    records = tuple(Record(str(1000 * number + i), 0.0, data, key) for i, key in enumerate(keys))
     return Batch("shard", records, None, 0, number)
 
 
@@ -35,6 +35,21 @@ def test_a_key_waits_for_itself_alone():
     assert lanes.take() is None
     lanes.done(first)
     assert lanes.take().batch.number == 1
+
+
+def test_a_record_that_waits_keeps_its_batch_in_memory():
+    lanes = Lanes()
+    lanes.add(batch(0, ""))
+    lanes.add(batch(1, "aab", b"xx"))
+    lanes.add(batch(2, "bb", b"yyy"))
+    assert (lanes.records, lanes.size) == (5, 12)
+    one, two = lanes.take(), lanes.take()
+    lanes.done(one)
+    assert (lanes.records, lanes.size) == (3, 12)
+    lanes.done(two)
+    assert (lanes.records, lanes.size) == (2, 6)
+    lanes.done(lanes.take())
+    assert (lanes.records, lanes.size, lanes._undone) == (0, 0, {})
 
 
 @given(

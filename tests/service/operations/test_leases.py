@@ -146,7 +146,16 @@ def test_shards_whose_leases_were_cleaned_up_begin_anew_too():
     shards = [Shard("a", A.hash_key_range, "1"), Shard("z", A.hash_key_range, "1", "2", "y", "x")]
     lease = Lease("z", AT_TIMESTAMP, parents=("y", "x"), hash_key_range=A.hash_key_range, latest_at=9.0)
     assert forgotten(shards, [A, B], Target(AT_TIMESTAMP, 9.0)) == [lease]
-    assert forgotten(shards, [A, B], Target(LATEST, 9.0)) == []
+
+
+def test_at_latest_no_shard_is_left_to_the_ends_of_its_parents():
+    """They would let it begin at its beginning."""
+    hashes = A.hash_key_range
+    shards = [Shard("a", hashes, "1", "2"), Shard("y", hashes, "3", "4", "a"), Shard("z", hashes, "5", None, "y")]
+    assert forgotten(shards, [A, B], Target(LATEST, 9.0)) == [
+        Lease("y", SHARD_END, parents=("a",), hash_key_range=hashes),
+        Lease("z", LATEST, parents=("y",), hash_key_range=hashes, latest_at=9.0),
+    ]
 
 
 def test_a_parent_that_has_served_is_not_read_again_for_its_child():

@@ -60,12 +60,24 @@ def test_json_is_decoded_and_what_is_none_says_why(frame) -> None:
         b"[1, 2]",
         None,
         b'{"id": 10, "other": true}',
+        b'{"id": 11}{"id": 12}',
+        b'{"id": 11} garbage',
+        b'{"id": 11}\n{"id": 12}\n',
+        b'{"id": 11}, {"id": 12}',
+        b'{"id": 11}]',
+        b' {"id": 13}\r\n',
     )
     decoded = decode(values, decoding)
     rows = good(decoded, decoding).orderBy("number").collect()
-    assert [(row.number, row.data.id, row.data.name) for row in rows] == [(0, 7, "café"), (1, 8, None), (8, 10, None)]
+    assert [(row.number, row.data.id, row.data.name) for row in rows] == [
+        (0, 7, "café"),
+        (1, 8, None),
+        (8, 10, None),
+        (14, 13, None),
+    ]
     reasons = {row.number: row.reason for row in bad(decoded, ["number", "value"]).collect()}
-    assert set(reasons) == {2, 3, 4, 5, 6, 7}
+    assert set(reasons) == {2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13}
+    assert {reasons[number] for number in range(9, 14)} == {"more than one JSON value"}
     assert reasons[5] == "not UTF-8"
     assert reasons[3] == "not JSON of the schema"
 

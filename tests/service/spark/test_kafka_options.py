@@ -26,6 +26,8 @@ def test_a_topic_per_shard_is_a_pattern():
     pattern = options("a.orders.{shard}")["subscribePattern"]
     assert re.fullmatch(pattern, "a.orders.shardId-000000000000")
     assert not re.fullmatch(pattern, "abordersxshardId-000000000000")
+    assert not re.fullmatch(pattern, "a.orders.eu.shardId-000000000000")  # of the stream orders.eu
+    assert not re.fullmatch(pattern, "a.orders.dead-letters")
 
 
 def test_a_password_is_quoted_as_jaas_wants_it():

@@ -38,6 +38,15 @@ def test_its_first_start_tells_where_it_begins(log, reader, starting, expected) 
     assert told(log) == expected
 
 
+def test_a_second_start_within_the_first_batch_tells_nothing_further(log, reader) -> None:
+    """Spark asks again where to begin, and goes on with the batch as it was planned."""
+    reader(startingOffsets="latest").initialOffset()
+    log.grow(0, 7)
+    log.grow(2, 3)
+    reader(startingOffsets="latest").initialOffset()
+    assert told(log) == {0: 10, 1: 5, 2: 0}
+
+
 def test_a_full_disk_does_not_end_it(log, reader, monkeypatch, caplog) -> None:
     """Retention waits for this very query: it would never make room."""
     query = reader()
