@@ -16,9 +16,10 @@ app = App(
     name="efo",
     help="Reads Amazon Kinesis by enhanced fan-out, in order, and relays every record to where Spark reads it.",
     help_epilogue="Exit codes: 0 done, 64 usage, 69 something needed is unavailable, 70 internal error, "
-    "75 stopped before the drain was done, 78 configuration.",
+    "75 stopped before the drain was done, 78 configuration, 130 interrupted.",
     help_format="plaintext",
     version=VERSION,
+    suppress_keyboard_interrupt=False,  # `call` tells of it
 )
 
 # What users read stands here and not with the commands: so `efo --help` imports none of them.

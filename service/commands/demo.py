@@ -58,6 +58,10 @@ def demo(
 def _directory(keep: Path | None) -> AbstractContextManager[str]:
     if keep is None:
         return tempfile.TemporaryDirectory(prefix="efo-demo-")
-    if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        raise UsageError(f"{keep} is not empty: the demo starts from nothing, so give it a new directory to keep")
+    try:
+        if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+            raise UsageError(f"{keep} is not empty: the demo starts from nothing, so give it a new directory to keep")
+        keep.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--keep {keep}: {error.strerror}") from error
     return nullcontext(str(keep))
