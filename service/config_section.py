@@ -12,7 +12,9 @@ from pydantic.fields import FieldInfo
 
 def _check_endpoint(value: str) -> str:
     try:
-        is_one = re.fullmatch(r"https?://[^/\s@?#]+/?", value) and urlsplit(value).hostname and urlsplit(value).port != 0
+        is_one = (
+            re.fullmatch(r"https?://[^/\s@?#]+/?", value) and urlsplit(value).hostname and urlsplit(value).port != 0
+        )
     except ValueError:  # the port is no number, or too large; brackets around what is no address
         is_one = False
     if not is_one:
