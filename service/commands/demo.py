@@ -13,6 +13,7 @@ import trio
 from cyclopts import Parameter
 from rich.console import Console
 
+from service.commands.extras import need_fake
 from service.commands.options import Json
 from service.demo.demo import DemoOptions, run_demo
 from service.demo.report import ProgressBars, table
@@ -39,6 +40,7 @@ def demo(
 
     Example: efo demo --records 50000 --no-spark --crash
     """
+    need_fake()
     with _directory(keep) as directory, ProgressBars(records, spark=spark, visible=not as_json) as bars:
         options = DemoOptions(
             records=records,
