@@ -7,7 +7,12 @@ from collections.abc import Sequence
 from inspect import cleandoc
 from typing import Final, NoReturn
 
-from cyclopts import App, CycloptsError
+try:
+    from cyclopts import App, CycloptsError
+except ImportError as error:
+    # efo's library alone, or with another extra, brings this command but not what it needs.
+    sys.stderr.write(f"efo: the command line is not installed beside efo ({error}): pip install 'efo[service]'\n")
+    raise SystemExit(69) from error
 
 from service.exits import Exit, report
 from service.version import VERSION
@@ -16,9 +21,10 @@ app = App(
     name="efo",
     help="Reads Amazon Kinesis by enhanced fan-out, in order, and relays every record to where Spark reads it.",
     help_epilogue="Exit codes: 0 done, 64 usage, 69 something needed is unavailable, 70 internal error, "
-    "75 stopped before the drain was done, 78 configuration.",
+    "75 stopped before the drain was done, 78 configuration, 130 interrupted.",
     help_format="plaintext",
     version=VERSION,
+    suppress_keyboard_interrupt=False,  # `call` tells of it
 )
 
 # What users read stands here and not with the commands: so `efo --help` imports none of them.
@@ -118,7 +124,7 @@ _HELP: Final = {
     "leases import": """
         Create the leases of a file that `efo leases export` wrote, without the workers that held them.
 
-        Leases that are there and stand elsewhere are left alone unless --overwrite says otherwise.
+        Refused, with nothing written, if leases are there and stand elsewhere; --overwrite changes them.
 
         Example: efo leases import leases.json --overwrite
         """,

@@ -6,7 +6,6 @@ they stay in the AWS chain (environment, profile, role), where they can be rotat
 
 from __future__ import annotations
 
-import re
 import socket
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +22,7 @@ from efo.protocol.aggregation import AggregateMode
 from service.config_dynamodb import DynamoDbSettings
 from service.config_kafka import KafkaSettings
 from service.config_pipeline import PipelineSettings
-from service.config_section import Count, Name, Seconds, Section
+from service.config_section import Count, Endpoint, Name, Seconds, Section
 
 
 def _check_stream(value: str) -> str:
@@ -50,15 +49,8 @@ def _check_position(value: object) -> str:
     return text
 
 
-def _check_endpoint(value: str) -> str:
-    if not re.fullmatch(r"https?://[^/\s@]+/?", value):
-        raise ValueError("not an endpoint: expected https://HOST[:PORT], without path or credentials")
-    return value
-
-
 Stream = Annotated[str, AfterValidator(_check_stream)]
 InitialPosition = Annotated[str, BeforeValidator(_check_position)]
-Endpoint = Annotated[str, AfterValidator(_check_endpoint)]
 
 
 class KinesisSettings(Section):

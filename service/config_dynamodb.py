@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, FilePath
 
-from service.config_section import Section
+from service.config_section import Endpoint, Section
 
 
 def _check_tags(value: str) -> str:
@@ -31,7 +31,7 @@ class DynamoDbSettings(Section):
         None, description="The table. Default: the application's name, as KCL names it.", examples=["billing"]
     )
     region: str | None = Field(None, description="Default: the stream's.", examples=["eu-west-1"])
-    endpoint_url: Annotated[str, Field(pattern=r"^https?://[^/\s@]+/?$")] | None = Field(
+    endpoint_url: Endpoint | None = Field(
         None,
         description="Another endpoint than the region's own, for example a VPC endpoint.",
         examples=["http://127.0.0.1:8000"],

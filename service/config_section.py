@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, get_args
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 from pydantic.fields import FieldInfo
 
+
+def _check_endpoint(value: str) -> str:
+    try:
+        is_one = (
+            re.fullmatch(r"https?://[^/\s@?#]+/?", value) and urlsplit(value).hostname and urlsplit(value).port != 0
+        )
+    except ValueError:  # the port is no number, or too large; brackets around what is no address
+        is_one = False
+    if not is_one:
+        raise ValueError("not an endpoint: expected https://HOST[:PORT], without path or credentials")
+    return value
+
+
+Endpoint = Annotated[str, AfterValidator(_check_endpoint)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]

@@ -18,7 +18,7 @@ def ask(host: str, port: int, path: str) -> tuple[int, str]:
     try:
         connection.request("GET", path)
         response = connection.getresponse()
-        return response.status, response.read().decode()
+        return response.status, response.read().decode(errors="replace")
     except (OSError, HTTPException) as error:
         raise UnavailableError(f"no answer from http://{host}:{port}{path}: {error}") from error
     finally:

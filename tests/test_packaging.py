@@ -74,6 +74,14 @@ def test_the_wheel_holds_the_packages_and_sparks_hook_and_nothing_else(tmp_path)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
+def test_the_source_distribution_has_all_that_tests_and_make_import():
+    included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    packages = {f"/{path.parent.name}" for path in ROOT.glob("*/__init__.py")}
+    assert {"/e2e", "/efo", "/service"} <= packages
+    assert packages - set(included) == set()
+    assert [name for name in included if not (ROOT / name[1:]).exists()] == []
+
+
 def copied_by_the_dockerfile() -> list[str]:
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     copies = (shlex.split(line)[1:] for line in lines if line.startswith("COPY ") and "--from" not in line)

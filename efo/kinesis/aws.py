@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
@@ -21,6 +20,7 @@ import botocore.exceptions
 import botocore.httpsession
 import trio
 
+from efo.authorities import trusting
 from efo.errors import ConfigurationError, EfoError, NotHttp2Error, TlsError, TransportError
 from efo.kinesis.client import Kinesis
 from efo.model import FanOutConsumer, HashKeyRange, Position, Shard, StreamDescription
@@ -57,11 +57,13 @@ async def open_kinesis(
     the control plane tells must be of the endpoint that is read. Credentials' services are reached as botocore does.
     """
     name, arn_region = parse_stream(stream)
-    _check_ca_file(ca_file)
     # botocore itself reads AWS_DEFAULT_REGION only; the containers that AWS starts set AWS_REGION.
     region = region or arn_region or os.environ.get("AWS_REGION")
     with _translated():
         session = aiobotocore.session.AioSession(profile=profile)
+        bundle = ca_file or session.get_config_variable("ca_bundle")
+        if bundle is not None:
+            trusting(bundle)  # botocore would raise bare errors of ssl
         # The session's own, too: by it, credentials that are fetched are fetched on trio and not on asyncio.
         session.set_default_client_config(_config())
         client_context = session.create_client(
@@ -70,10 +72,10 @@ async def open_kinesis(
         client = await client_context.__aenter__()
     try:
         control = AwsControlPlane(client, name, stream if arn_region else None)
-        address = urlsplit(client.meta.endpoint_url)
+        address = _address(client.meta.endpoint_url)
         host = address.hostname or ""
         port = address.port or (443 if address.scheme == "https" else 80)
-        trusted = ca_file or session.get_config_variable("ca_bundle") or botocore.httpsession.get_cert_path(True)
+        trusted = bundle or botocore.httpsession.get_cert_path(True)
         connector = Connector(host, port, ca_file=trusted if address.scheme == "https" else None)
         authority = _authority(address)
         signer = Signer(session, f"{address.scheme}://{authority}/", client.meta.region_name)
@@ -102,18 +104,22 @@ def _config(**more: Any) -> Any:
     )
 
 
+def _address(url: str) -> SplitResult:
+    """Return the parts of an endpoint's URL. Of botocore's checks the port is none."""
+    address = urlsplit(url)
+    try:
+        address.port  # noqa: B018 - a property that raises
+    except ValueError as error:
+        raise ConfigurationError(f"{url} is no endpoint: {error}") from error
+    return address
+
+
 def _authority(address: SplitResult) -> str:
     """Return the host that requests name, as SigV4 signs it: in lower case, without the scheme's own port."""
     host = (address.hostname or "").lower()
     host = f"[{host}]" if ":" in host else host
     own = {"https": 443, "http": 80}.get(address.scheme)
     return host if address.port in (None, own) else f"{host}:{address.port}"
-
-
-def _check_ca_file(ca_file: str | None) -> None:
-    """Refuse a file that is not there: botocore would raise the bare FileNotFoundError."""
-    if ca_file is not None and not Path(ca_file).is_file():
-        raise ConfigurationError(f"the CA file {ca_file} is not there")
 
 
 class AwsControlPlane:
@@ -256,10 +262,7 @@ class Connector:
         self._port = port
         self._tls: ssl.SSLContext | None = None
         if ca_file is not None:
-            try:
-                self._tls = ssl.create_default_context(cafile=ca_file)
-            except (OSError, ssl.SSLError) as error:
-                raise ConfigurationError(f"the CA file {ca_file} cannot be used: {error}") from error
+            self._tls = trusting(ca_file)
             self._tls.set_alpn_protocols(["h2"])
 
     @property

@@ -6,7 +6,6 @@ import os
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import aiobotocore.config
@@ -15,6 +14,7 @@ import aiobotocore.session
 import botocore.exceptions
 import trio
 
+from efo.authorities import trusting
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 
 ATTEMPTS: Final = 3
@@ -91,7 +91,6 @@ class Place:
 @asynccontextmanager
 async def open_table(table: str, place: Place) -> AsyncIterator[Table]:
     """Open the way to a table, whether it is there or not. Raises ConfigurationError."""
-    _check_ca_file(place.ca_file)
     config = aiobotocore.config.AioConfig(
         http_session_cls=aiobotocore.httpxsession.HttpxSession,
         connect_timeout=place.timeout,
@@ -101,6 +100,9 @@ async def open_table(table: str, place: Place) -> AsyncIterator[Table]:
     )
     with _settings_checked():
         session = aiobotocore.session.AioSession(profile=place.profile)
+        bundle = place.ca_file or session.get_config_variable("ca_bundle")
+        if bundle is not None:
+            trusting(bundle)  # botocore would raise bare errors of ssl
         session.set_default_client_config(config)  # by it, credentials too are fetched on trio
         context = session.create_client(
             "dynamodb",
@@ -175,12 +177,6 @@ class Table:
             return ConditionFailedError(error.response.get("Item"), was_repeated=was_repeated)
         kind, advice = _REFUSALS.get(code, (LeaseStoreUnavailableError, ""))
         return kind(f"{self}: DynamoDB says {code}: {message}{advice}")
-
-
-def _check_ca_file(ca_file: str | None) -> None:
-    """Refuse a file that is not there: botocore would raise the bare FileNotFoundError."""
-    if ca_file is not None and not Path(ca_file).is_file():
-        raise ConfigurationError(f"the CA file {ca_file} is not there")
 
 
 @contextmanager

@@ -224,10 +224,14 @@ def _client(url: str, timeout: float, connections: int) -> tuple[redis.Redis, st
             max_connections=2 * connections,  # a call that was given up keeps its own until it ends
             retry=Retry(NoBackoff(), 0),  # a write that is repeated unseen would find its own first try in its way
         )
-    except ValueError:
-        # Its message may repeat parts of the URL, and with them the password.
+        pool = client.connection_pool
+        pool.connection_class(**pool.connection_kwargs)  # options are looked at only when there is to be a connection
+    except (ValueError, TypeError, AttributeError, RedisError):
+        # Their messages may repeat parts of the URL, and with them the password.
         raise ConfigurationError(
-            "the URL of the lease store is not one of Redis: expected redis://:PASSWORD@HOST:PORT/DATABASE"
+            "the URL of the lease store is not one of Redis: expected redis://:PASSWORD@HOST:PORT/DATABASE, and after a"
+            " ? only options of redis-py; those that begin with ssl_ need rediss://"
         ) from None
-    at = client.connection_pool.connection_kwargs
+    at = pool.connection_kwargs
+    at["decode_responses"] = False  # whatever the URL says: leases are read as bytes
     return client, at.get("path") or f"redis://{at.get('host', 'localhost')}:{at.get('port', 6379)}/{at.get('db', 0)}"

@@ -13,15 +13,17 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import trio
 
 from efo.tasks import one_error
+from efo.testing.errors import FakeError
 from efo.testing.fake import FakeKinesis
 from efo.testing.load_settings import Load
 from efo.testing.settings import FakeSettings
 
+_LAST_PORT: Final = 65535
 _UNAVAILABLE: Final = 69
 _USAGE: Final = 64
 
@@ -74,6 +76,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _USAGE
     try:
         trio.run(_until_signal, load, options)
+    except FakeError as error:
+        sys.stderr.write(f"{error.message}\n")
+        return _USAGE
     except OSError as error:
         sys.stderr.write(f"port {options.port} of 127.0.0.1: {error.strerror}\n")
         return _UNAVAILABLE
@@ -94,11 +99,26 @@ def _print(served: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser with efo's exit code for what it cannot understand."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(_USAGE, f"{self.prog}: {message}\n")
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= _LAST_PORT:
+        raise argparse.ArgumentTypeError(f"{port} is no port: expected 0 to {_LAST_PORT}")
+    return port
+
+
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     default = Load()
-    parser = argparse.ArgumentParser(prog="python -m efo.testing.load", description="Serve a Kinesis under load.")
+    parser = _Parser(prog="python -m efo.testing.load", description="Serve a Kinesis under load.")
     add = parser.add_argument
-    add("--port", type=int, default=0, help="of 127.0.0.1; 0 (default): the system chooses")
+    add("--port", type=_port, default=0, help="of 127.0.0.1; 0 (default): the system chooses")
     add("--no-tls", dest="tls", action="store_false", help="HTTP/2 by prior knowledge")
     add("--stream", default="load", help="the stream's name (default: load)")
     add("--shards", type=int, default=4, help="of the stream (default: 4)")

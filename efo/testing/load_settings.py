@@ -35,6 +35,9 @@ class Load:
                 raise ValueError(f"{name} is {value}: it must be greater than 0")
         if not self.shards:
             raise ValueError("a load needs a stream")
+        for name, count in self.shards.items():
+            if count < 1:
+                raise ValueError(f"shards of {name} is {count}: it must be greater than 0")
         size = self.user_records_per_event * self.record_bytes * 4 // 3
         if size > _MOST_BYTES:
             raise ValueError(f"events of {size} bytes: at most {_MOST_BYTES} are allowed; take fewer records per event")

@@ -13,6 +13,7 @@ import trio
 from cyclopts import Parameter
 from rich.console import Console
 
+from service.commands.extras import need_fake
 from service.commands.options import Json
 from service.demo.demo import DemoOptions, run_demo
 from service.demo.report import ProgressBars, table
@@ -39,6 +40,7 @@ def demo(
 
     Example: efo demo --records 50000 --no-spark --crash
     """
+    need_fake()
     with _directory(keep) as directory, ProgressBars(records, spark=spark, visible=not as_json) as bars:
         options = DemoOptions(
             records=records,
@@ -58,6 +60,10 @@ def demo(
 def _directory(keep: Path | None) -> AbstractContextManager[str]:
     if keep is None:
         return tempfile.TemporaryDirectory(prefix="efo-demo-")
-    if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        raise UsageError(f"{keep} is not empty: the demo starts from nothing, so give it a new directory to keep")
+    try:
+        if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+            raise UsageError(f"{keep} is not empty: the demo starts from nothing, so give it a new directory to keep")
+        keep.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--keep {keep}: {error.strerror}") from error
     return nullcontext(str(keep))

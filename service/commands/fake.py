@@ -14,6 +14,7 @@ from typing import Annotated
 
 import trio
 from cyclopts import Parameter
+from cyclopts.validators import Number
 from rich.console import Console
 from rich.table import Table
 
@@ -24,13 +25,17 @@ from efo.testing.fault_script import FaultScript
 from efo.testing.server import Address
 from efo.testing.settings import FakeSettings
 from efo.testing.shell import environment
+from service.commands.extras import need_fake
 from service.commands.options import Json
 from service.errors import UnavailableError, UsageError
 
 
 def fake(
     *,
-    port: Annotated[int, Parameter(help="The port on 127.0.0.1; 0 lets the system choose.")] = 4567,
+    port: Annotated[
+        int,
+        Parameter(validator=Number(gte=0, lte=65535), help="The port on 127.0.0.1; 0 lets the system choose."),
+    ] = 4567,
     tls: Annotated[bool, Parameter(help="Serve TLS, with an authority of its own.")] = True,
     streams: Annotated[str, Parameter(help="The streams to begin with and their shards: orders:4,clicks:1.")] = "",
     faults: Annotated[Path | None, Parameter(help="A fault script: what goes wrong, and when (TOML).")] = None,
@@ -43,6 +48,7 @@ def fake(
     as_json: Json = False,
 ) -> None:
     """Serve FakeKinesis until SIGTERM or Ctrl-C."""
+    need_fake()
     if replay is not None and record is not None:
         raise UsageError("--record and --replay exclude each other: a replay is a recording already")
     shards = _parse_streams(streams)

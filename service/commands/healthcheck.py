@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
+import msgspec
 from cyclopts import Parameter
 
 from service.commands.options import ConfigFile, Json
 from service.config_file import load
 from service.errors import UnavailableError
 from service.probe import ask
+
+
+class _Answer(msgspec.Struct):
+    """What the service answers, as far as it is looked at."""
+
+    status: Literal["alive", "ready", "not ready"]
+    problems: tuple[str, ...] = ()
 
 
 def healthcheck(
@@ -23,7 +30,12 @@ def healthcheck(
     """Ask the service on [service] host and port whether it is alive. Exits with 69 if it is not."""
     service = load(config).service
     status, body = ask(service.host, service.port, "/readyz" if ready else "/livez")
-    answer = json.loads(body)
-    sys.stdout.write((body if as_json else answer["status"]) + "\n")
+    try:
+        answer = msgspec.json.decode(body, type=_Answer)
+    except msgspec.MsgspecError as error:
+        raise UnavailableError(
+            f"what answers at http://{service.host}:{service.port} is not efo: check [service] host and port"
+        ) from error
+    sys.stdout.write((body if as_json else answer.status) + "\n")
     if not status < 400:  # noqa: PLR2004 - HTTP's own border
-        raise UnavailableError(f"{answer['status']}: {'; '.join(answer['problems'])}")
+        raise UnavailableError(f"{answer.status}: {'; '.join(answer.problems)}")

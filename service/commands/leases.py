@@ -176,7 +176,7 @@ def import_(
     file: Annotated[Path, Parameter(help="What `efo leases export` wrote.")],
     *,
     overwrite: Annotated[
-        bool, Parameter(negative="", help="Change leases that are there and stand elsewhere.")
+        bool, Parameter(negative="", help="Change leases that are there and stand elsewhere, not refuse.")
     ] = False,
     config: ConfigFile = None,
     yes: Yes = False,

@@ -23,6 +23,7 @@ from service.config import Settings
 from service.config_file import load
 from service.exits import Exit, code_of
 from service.observability import telemetry
+from service.process import efo_command
 from service.sinks import writes_to_stdout
 from service.supervisor import SUPERVISED, Supervisor, drain_when_orphaned
 
@@ -54,7 +55,7 @@ def _supervise(settings: Settings, config: Path | None, workers: int) -> Exit:
             "another sink"
         )
     arguments = [] if config is None else ["--config", str(config)]
-    return trio.run(Supervisor(settings, [sys.executable, "-m", "service.cli", "run", *arguments], workers).run)
+    return trio.run(Supervisor(settings, efo_command("run", *arguments), workers).run)
 
 
 @contextmanager

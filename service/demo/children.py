@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -13,8 +12,11 @@ from typing import Final
 import trio
 
 from efo.errors import EfoError
+from service.process import efo_command
 
 _LOG_LINES: Final = 15
+_NOT_INHERITED: Final = ("EFO_", "AWS_", "OTEL_")
+"""How variables begin that would lead a child elsewhere: to a real stream, sink or collector of the shell's owner."""
 
 
 class ChildFailedError(EfoError):
@@ -24,14 +26,21 @@ class ChildFailedError(EfoError):
 
 
 class Child:
-    """One command of efo, running in a process group of its own; its output goes to `log`."""
+    """One command of efo, running in a process group of its own; its output goes to `log`.
+
+    `environment` is added to the caller's, of which nothing is left that configures efo, AWS or telemetry.
+    """
 
     def __init__(self, name: str, arguments: list[str], directory: Path, environment: Mapping[str, str]) -> None:
         self.name = name
         self.log = directory / f"{name}.log"
-        self._arguments = [sys.executable, "-m", "service.cli", *arguments]
+        self._arguments = efo_command(*arguments)
         self._directory = directory
-        self._environment = {**os.environ, **environment}
+        self._environment = {
+            # In capitals, as settings are found whichever way their names are written.
+            **{name: value for name, value in os.environ.items() if not name.upper().startswith(_NOT_INHERITED)},
+            **environment,
+        }
         self._process: trio.Process | None = None
 
     async def start(self) -> None:

@@ -13,10 +13,12 @@ from typing import Any, Final
 import trio
 
 from efo.errors import EfoError
+from efo.tasks import one_error
 from efo.testing import FakeKinesis, FakeSettings
 from service.demo.children import Child
 from service.demo.load import Load
 from service.demo.verify import Comparison, compare, log_rows, log_size, parquet_rows
+from service.drain import SIGNALS
 from service.errors import UsageError
 from service.spark.java import find_java
 
@@ -82,9 +84,29 @@ class DemoResult:
 
 
 async def run_demo(options: DemoOptions, show: Callable[[DemoProgress], None]) -> DemoResult:
-    """Run the demo; `show` is called as it goes on. Raises EfoError."""
+    """Run the demo; `show` is called as it goes on. Raises EfoError, and KeyboardInterrupt on SIGTERM or Ctrl-C.
+
+    Whatever ends it, it leaves no process behind that it has started.
+    """
     if options.spark:
         find_java()
+    result: DemoResult | None = None
+    with trio.open_signal_receiver(*SIGNALS) as signals, one_error():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_cancel_on_signal, signals, nursery.cancel_scope)
+            result = await _run(options, show)
+            nursery.cancel_scope.cancel()
+    if result is None:
+        raise KeyboardInterrupt
+    return result
+
+
+async def _cancel_on_signal(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
+    async for _signal in signals:
+        scope.cancel()
+
+
+async def _run(options: DemoOptions, show: Callable[[DemoProgress], None]) -> DemoResult:
     started = time.monotonic()
     demo = _Demo(options, show)
     async with FakeKinesis(settings=_FAKE, clock=time.time) as fake:
@@ -96,7 +118,7 @@ async def run_demo(options: DemoOptions, show: Callable[[DemoProgress], None]) -
             config = options.directory / "efo.toml"
             config.write_text(_config(address.url, address.ca_file))
             await demo.run(fake, config)
-    summary = await trio.to_thread.run_sync(demo.verify)
+    summary = await trio.to_thread.run_sync(demo.verify, abandon_on_cancel=True)
     summary.summary["seconds"] = round(time.monotonic() - started, 1)
     return summary
 

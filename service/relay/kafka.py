@@ -21,7 +21,7 @@ from service.config_kafka import KafkaSettings
 from service.relay.group import OpenGroup, check_refusals
 from service.relay.kafka_checkpoints import Checkpoints
 from service.relay.kafka_client import Config, Diagnosis, client_config
-from service.relay.kafka_errors import kafka_errors, translated
+from service.relay.kafka_errors import not_made, translated
 from service.relay.kafka_producing import (
     GroupWriter,
     IdempotentWriter,
@@ -105,8 +105,10 @@ class KafkaSink:
     def connect(self) -> None:
         """Reach the cluster and see to the topics. Raises KafkaUnavailableError, KafkaRefusedError."""
         settings = self._settings
-        with kafka_errors("make a client"):
+        try:
             self._admin = AdminClient(self._config | {"error_cb": self._diagnosis})
+        except KafkaException as error:
+            raise not_made(error.args[0]) from error
         self._reach(self._admin)
         if settings.delivery == "exactly_once":
             wanted = positions_topic(

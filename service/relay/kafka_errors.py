@@ -85,6 +85,19 @@ def translated(error: KafkaError, doing: str) -> SinkError:
     return KafkaUnavailableError(said)
 
 
+def not_made(error: KafkaError) -> SinkError:
+    """Return our error where the first client cannot be made: it has read its files, and talked to nobody yet.
+
+    Of the first only: a file that is being replaced while the service runs is there again in a moment.
+    """
+    if error.code() == KafkaError._INVALID_ARG:  # noqa: SLF001 - so it is called
+        return KafkaRefusedError(
+            f"Kafka: cannot make a client: {error.str()}. Check ca_file, certificate_file and key_file of"
+            " [relay.kafka], which are PEM, and the key's password"
+        )
+    return translated(error, "make a client")
+
+
 @contextmanager
 def kafka_errors(doing: str) -> Iterator[None]:
     """Translate the client library's exceptions."""

@@ -146,9 +146,9 @@ def load_extractor(name: str) -> Extractor:
     module, _, attribute = name.partition(":")
     try:
         extractor = getattr(import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # a module may raise anything while it is imported, and importlib too
         raise ConfigurationError(
-            f"[relay] trace_extractor {name!r} cannot be imported ({error}): expected package.module:function,"
+            f"[relay] trace_extractor {name!r} cannot be imported ({error!r}): expected package.module:function,"
             " on the Python path of the service"
         ) from error
     if not callable(extractor):

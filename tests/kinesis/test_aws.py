@@ -509,10 +509,19 @@ class TestOpenKinesis:
             ({"stream": "two words"}, "not a stream's name"),
             ({"stream": ARN, "profile": "nobody"}, "nobody"),
             ({"stream": ARN, "endpoint_url": "localhost"}, "Invalid endpoint"),
-            ({"stream": ARN, "ca_file": "/nowhere/ca.pem"}, "is not there"),
+            ({"stream": ARN, "endpoint_url": "https://localhost:99999"}, "no endpoint"),
+            ({"stream": ARN, "endpoint_url": "https://localhost:abc"}, "no endpoint"),
+            ({"stream": ARN, "ca_file": "/nowhere/ca.pem"}, "/nowhere/ca.pem cannot be used"),
+            ({"stream": ARN, "ca_file": __file__}, "test_aws.py cannot be used"),
         ],
     )
     async def test_settings_that_are_wrong(self, environment, options, said):
         with pytest.raises(ConfigurationError, match=said):
             async with open_kinesis(**options):
+                pass
+
+    async def test_authorities_of_the_environment_that_are_none(self, environment):
+        environment.setenv("AWS_CA_BUNDLE", __file__)
+        with pytest.raises(ConfigurationError, match=r"test_aws\.py cannot be used"):
+            async with open_kinesis(ARN):
                 pass

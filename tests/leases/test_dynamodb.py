@@ -251,8 +251,13 @@ def test_a_stream_id_is_three_parts():
 
 
 async def test_wrong_settings_are_named(monkeypatch, tmp_path):
-    with pytest.raises(ConfigurationError, match="CA file"):
-        await DynamoDbLeaseStore("leases", ca_file=str(tmp_path / "none.pem")).__aenter__()
+    for ca_file in (str(tmp_path / "none.pem"), __file__):
+        with pytest.raises(ConfigurationError, match=r"CA file .* cannot be used"):
+            await DynamoDbLeaseStore("leases", ca_file=ca_file).__aenter__()
+    monkeypatch.setenv("AWS_CA_BUNDLE", __file__)
+    with pytest.raises(ConfigurationError, match=r"CA file .* cannot be used"):
+        await DynamoDbLeaseStore("leases").__aenter__()
+    monkeypatch.delenv("AWS_CA_BUNDLE")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     monkeypatch.delenv("AWS_REGION", raising=False)
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)

@@ -203,12 +203,34 @@ async def test_a_server_that_says_nothing_is_unavailable_and_keeps_no_thread(ope
         await until(lambda: silent._threads.borrowed_tokens == 0)
 
 
-@pytest.mark.parametrize("url", ["hunter2 hunter2", "redis://:hunter2@[::1/0", "postgresql://efo:hunter2@host/efo"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "hunter2 hunter2",
+        "redis://:hunter2@[::1/0",
+        "redis://:hunter2@h:99999/0",
+        "postgresql://efo:hunter2@host/efo",
+        "redis://:hunter2@h/0?ssl_ca_certs=x",
+        "redis://:hunter2@h/0?pasword=hunter2",
+        "redis://:hunter2@h/0?protocol=9",
+        "redis://:hunter2@h/0?maint_notifications_config=x",
+    ],
+)
 async def test_what_is_no_url_of_redis_is_refused_without_showing_it(url):
     with pytest.raises(ConfigurationError, match="redis://:PASSWORD@HOST:PORT/DATABASE") as caught:
         RedisLeaseStore(url, "app", "stream")
     assert "hunter2" not in str(caught.value)
     assert caught.value.__suppress_context__
+
+
+async def test_options_of_the_url_that_redis_py_has_may_stand_there(open_store, url):
+    async with open_store(f"{url}?health_check_interval=5&decode_responses=yes") as store:
+        assert await store.create(Lease("s", LATEST))
+        assert await store.list() == [Lease("s", LATEST)]
+
+
+def test_options_of_tls_may_stand_in_a_url_with_tls():
+    RedisLeaseStore("rediss://h/0?ssl_ca_certs=x", "app", "stream")
 
 
 @pytest.fixture

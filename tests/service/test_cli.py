@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,46 @@ def test_healthcheck_of_one_that_is_not_there(unused_port, capsys, monkeypatch):
     monkeypatch.setenv("EFO_SERVICE__PORT", str(unused_port))
     assert call(["healthcheck"]) == Exit.UNAVAILABLE
     assert f"no answer from http://127.0.0.1:{unused_port}/livez" in capsys.readouterr().err
+
+
+ANSWERS = [b"<h1>It works!</h1>", b"\xff\xfe", b"[]", b"{}", b'{"status": "UP"}', b'{"status": "ready", "problems": 1}']
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("options", [[], ["--json"]])
+async def test_healthcheck_of_something_else(answer, options, nursery, monkeypatch, capsys):
+    async def serve_something_else(stream):
+        async with stream:
+            await stream.receive_some()
+            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer)
+
+    [listener] = await nursery.start(partial(trio.serve_tcp, serve_something_else, 0, host="127.0.0.1"))
+    port = listener.socket.getsockname()[1]
+    monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
+    monkeypatch.setenv("EFO_SERVICE__PORT", str(port))
+    assert await trio.to_thread.run_sync(call, ["healthcheck", *options]) == Exit.UNAVAILABLE
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"what answers at http://127.0.0.1:{port} is not efo" in shown.err
+
+
+@pytest.mark.parametrize("missing", ["trustme", "cbor2"])
+@pytest.mark.parametrize("command", ["fake", "demo"])
+def test_what_the_fake_needs_is_named_if_it_is_missing(command, missing, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert call([command]) == Exit.UNAVAILABLE
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert missing in shown.err
+    assert "pip install 'efo[service,testing]'" in shown.err
+
+
+def test_the_command_without_what_it_needs_names_that():
+    program = "import sys; sys.modules['cyclopts'] = None; from service.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == Exit.UNAVAILABLE
+    assert "pip install 'efo[service]'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.fixture

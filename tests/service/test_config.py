@@ -102,6 +102,13 @@ WRONG = {
     "stream name": ('[kinesis]\nstream = "a b"', "2: [kinesis] stream: 'a b' is not a stream's name"),
     "two regions": (f'[kinesis]\nstream = "{ARN}"\nregion = "x"', "1: [kinesis]: region 'x' is not the stream's"),
     "endpoint": (f'{STREAM}endpoint_url = "h:1"', "3: [kinesis] endpoint_url: not an endpoint"),
+    "endpoint's port, too large": (
+        f'{STREAM}endpoint_url = "https://h:99999"',
+        "3: [kinesis] endpoint_url: not an end",
+    ),
+    "endpoint's port, no number": (f'{STREAM}endpoint_url = "https://h:abc"', "3: [kinesis] endpoint_url: not an end"),
+    "endpoint's port, none": (f'{STREAM}endpoint_url = "https://h:0/"', "3: [kinesis] endpoint_url: not an endpoint"),
+    "endpoint's host": (f'{STREAM}endpoint_url = "https://[::1"', "3: [kinesis] endpoint_url: not an endpoint"),
     "no such file": (f'{STREAM}ca_file = "ca.pem"', "3: [kinesis] ca_file: Path does not point to a file"),
     "no zone": (f"{POSITION}2026-01-01T00:00:00", "4: [consumer] initial_position: the time '2026-01-01T00"),
     "no position": (f'{POSITION}"start"', "'start' is not a position"),

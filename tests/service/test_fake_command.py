@@ -129,6 +129,8 @@ async def test_writers_are_throttled_if_asked(efo_fake, arguments, failed):
         (["--streams", "orders:four"], 64, "NAME:SHARDS"),
         (["--streams", "or/ders:4"], 64, "--streams"),
         (["--streams", "orders:0"], 64, "--streams"),
+        (["--port", "99999"], 64, "65535"),
+        (["--port", "-1"], 64, "--port"),
         (["--record", "a", "--replay", "b"], 64, "exclude each other"),
         (["--faults", "missing.toml"], 78, "missing.toml"),
         (["--replay", "missing.jsonl"], 78, "missing.jsonl"),

@@ -66,9 +66,31 @@ def test_a_port_that_is_taken_is_told(capsys):
     assert capsys.readouterr().err == f"port {port} of 127.0.0.1: Address already in use\n"
 
 
-def test_an_impossible_load_is_told(capsys):
-    assert main(["--record-bytes", "0"]) == 64
-    assert capsys.readouterr().err == "record_bytes is 0: it must be greater than 0\n"
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--record-bytes", "0"], "record_bytes is 0: it must be greater than 0"),
+        (["--shards", "0"], "shards of load is 0: it must be greater than 0"),
+        (["--stream", "or/ders"], "or/ders"),
+        (["--consumer", "two words"], "two words"),
+    ],
+)
+def test_an_impossible_load_is_told(arguments, said, capsys):
+    assert main(arguments) == 64
+    told = capsys.readouterr()
+    assert told.err.count("\n") == 1
+    assert said in told.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["--port", "99999"], "99999 is no port"), (["--port", "-1"], "-1 is no port"), (["--prot", "1"], "--prot")],
+)
+def test_an_option_that_is_none_is_told(arguments, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 64
+    assert said in capsys.readouterr().err
 
 
 def test_the_documents_example_runs(capsys):

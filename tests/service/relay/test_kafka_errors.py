@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from service.config_kafka import KafkaSettings
 from service.exits import Exit, code_of
+from service.relay.kafka import open_kafka
 from service.relay.kafka_errors import (
     KafkaAbortedError,
     KafkaFatalError,
@@ -13,6 +15,7 @@ from service.relay.kafka_errors import (
     KafkaRefusedError,
     KafkaUnavailableError,
     kafka_errors,
+    not_made,
 )
 
 CASES = {
@@ -43,3 +46,18 @@ def test_a_missing_permission_is_named():
     refused = KafkaException(KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     with pytest.raises(KafkaRefusedError, match="Describe and Write on the transactional ids"), kafka_errors("open it"):
         raise refused
+
+
+async def test_a_file_of_authorities_that_is_none_is_a_wrong_setting(tmp_path):
+    (tmp_path / "ca.pem").write_text("no certificate")
+    settings = KafkaSettings(security_protocol="ssl", ca_file=tmp_path / "ca.pem", connect_seconds=1)
+    with pytest.raises(KafkaRefusedError, match=r"ssl\.ca\.location failed.*Check ca_file") as caught:
+        async with open_kafka(settings, application="a", stream="orders", topic="t"):
+            pytest.fail("it opened")
+    assert code_of(caught.value) == Exit.CONFIGURATION
+
+
+def test_a_client_that_cannot_be_made_for_another_reason_may_pass():
+    error = not_made(KafkaError(KafkaError._CRIT_SYS_RESOURCE))
+    assert type(error) is KafkaUnavailableError
+    assert "cannot make a client" in str(error)

@@ -113,8 +113,21 @@ def test_an_extractor_is_named_by_its_module() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["", "json", "json:", ":loads", "no_such_module:f", "json:no_such", "service.relay.mapping:HEADERS"]
+    "name",
+    [
+        "",
+        "json",
+        "json:",
+        ":loads",
+        ".a:x",
+        "no_such_module:f",
+        "json:no_such",
+        "service.relay.mapping:HEADERS",
+        "bad:f",
+    ],
 )
-def test_an_extractor_that_is_not_there_is_said(name) -> None:
+def test_an_extractor_that_is_not_there_is_said(name, tmp_path, monkeypatch) -> None:
+    (tmp_path / "bad.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigurationError, match="trace_extractor"):
         load_extractor(name)
