@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import trio
@@ -124,14 +123,3 @@ def _share(victims: list[Victim], total: int) -> float:
     if not any(victim.left for victim in victims):
         return 1.0
     return (sum(victim.done for victim in victims) + 1) / total
-
-
-@asynccontextmanager
-async def ended(*children: Child) -> AsyncIterator[None]:
-    """Leave no process behind, whatever happens."""
-    try:
-        yield
-    finally:
-        with trio.CancelScope(shield=True):
-            for child in children:
-                await child.end()

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import trio
 
-from e2e.kills import Killer, Victim, ended, hold_back, until
+from e2e.kills import Killer, Victim, hold_back, until
 from e2e.landed import Landed
 from e2e.output import Output
 from efo.tasks import one_error
 from efo.testing import FakeKinesis, FakeSettings
-from service.demo.children import Child
+from service.demo.children import Child, ended
 from service.demo.load import Load
 from service.demo.verify import Comparison, compare, parquet_rows
 

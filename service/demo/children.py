@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -90,3 +91,14 @@ class Child:
     def _tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()
         return "\n".join(lines[-_LOG_LINES:])
+
+
+@asynccontextmanager
+async def ended(*children: Child) -> AsyncIterator[None]:
+    """Leave no process behind, whatever happens."""
+    try:
+        yield
+    finally:
+        with trio.CancelScope(shield=True):
+            for child in children:
+                await child.end()

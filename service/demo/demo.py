@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +14,7 @@ import trio
 from efo.errors import EfoError
 from efo.tasks import one_error
 from efo.testing import FakeKinesis, FakeSettings
-from service.demo.children import Child
+from service.demo.children import Child, ended
 from service.demo.load import Load
 from service.demo.verify import Comparison, compare, log_rows, log_size, parquet_rows
 from service.drain import SIGNALS
@@ -168,7 +167,7 @@ class _Demo:
         pipeline = Child("pipeline", ["pipeline", "--config", str(config), "--json"], self._directory, {})
         options = self._options
         load = Load(fake, STREAM, options.records, seconds=options.seconds, split_at=SPLIT_AT, merge_at=MERGE_AT)
-        async with _ended(service, pipeline):
+        async with ended(service, pipeline):
             await service.start()
             if self._options.spark:
                 await pipeline.start()
@@ -255,14 +254,3 @@ def _landed(log: Path) -> int:
                 if report.get("query") == "records":
                     landed = int(report["rows_total"])
     return landed
-
-
-@asynccontextmanager
-async def _ended(*children: Child) -> AsyncIterator[None]:
-    """Leave no process behind, whatever happens."""
-    try:
-        yield
-    finally:
-        with trio.CancelScope(shield=True):
-            for child in children:
-                await child.end()

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -18,12 +17,6 @@ from service.web.app import create_app
 from service.web.server import serve
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(autouse=True)
-def no_environment(monkeypatch):
-    for name in [name for name in os.environ if name.startswith("EFO_")]:
-        monkeypatch.delenv(name)
 
 
 def efo(*arguments: str) -> subprocess.CompletedProcess[str]:

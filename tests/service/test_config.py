@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import re
 from datetime import datetime
 from pathlib import Path
@@ -15,12 +14,6 @@ from service.config_text import defaults, resolved, to_toml
 
 ROOT = Path(__file__).parents[2]
 ARN = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders"
-
-
-@pytest.fixture(autouse=True)
-def no_environment(monkeypatch):
-    for name in [name for name in os.environ if name.startswith("EFO_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture

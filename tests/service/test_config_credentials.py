@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
@@ -16,12 +15,6 @@ from service.pipeline_settings import pipeline_settings
 
 HEAD = '[kinesis]\nstream = "orders"\n'
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="me" password="hunter2";'
-
-
-@pytest.fixture(autouse=True)
-def no_environment(monkeypatch):
-    for name in [name for name in os.environ if name.startswith("EFO_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -14,12 +13,6 @@ from service.config_text import resolved, to_toml
 
 HEAD = '[kinesis]\nstream = "orders"\n[relay.kafka]\n'
 SASL = f'{HEAD}security_protocol = "sasl_ssl"\n'
-
-
-@pytest.fixture(autouse=True)
-def no_environment(monkeypatch):
-    for name in [name for name in os.environ if name.startswith("EFO_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture

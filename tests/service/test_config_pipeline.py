@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from efo.errors import ConfigurationError
 from service.config_file import load
 
 HEAD = '[kinesis]\nstream = "orders"\n[pipeline]\n'
-
-
-@pytest.fixture(autouse=True)
-def no_environment(monkeypatch):
-    for name in [name for name in os.environ if name.startswith("EFO_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """The table [leases], and a server that is not there when the service starts."""
 
 import json
-import os
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -24,9 +23,7 @@ URLS = {"postgres": "postgresql://efo:hunter2@db/efo", "redis": "rediss://:hunte
 
 
 @pytest.fixture(autouse=True)
-def no_environment(monkeypatch):
-    for name in [name for name in os.environ if name.startswith("EFO_")]:
-        monkeypatch.delenv(name)
+def environment(monkeypatch):
     monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
 
 

@@ -1,6 +1,5 @@
 """The table [leases.dynamodb], and what becomes of it."""
 
-import os
 from contextlib import asynccontextmanager
 
 import pytest
@@ -11,12 +10,6 @@ from efo.leases.dynamodb import NewTable
 from service.config_dynamodb import tags_of
 from service.config_file import load
 from service.leases import open_leases
-
-
-@pytest.fixture(autouse=True)
-def no_environment(monkeypatch):
-    for name in [name for name in os.environ if name.startswith("EFO_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture
