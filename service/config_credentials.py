@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 _NAME: Final = re.compile(
-    r"(?:secret|passw|passphrase|token|credential|authorization|jaas|(?:access|private)[._-]?key"
+    r"(?:secret|passw|passphrase|token|credential|authorization|jaas|(?:access|private|api)[._-]?key"
     r"|(?:account|encryption|keystore)[._-]?key(?![a-z])|(?<![a-z])(?:sas|pass|pwd)(?![a-z]))(?!s?[._-]?provider)",
     re.IGNORECASE,
 )
@@ -20,7 +20,7 @@ _ABOUT: Final = re.compile(
 )
 """How the names of those end that say something about a credential, and not the credential."""
 _VALUE: Final = re.compile(
-    r"://[^/\s:@]*:[^/\s@]+@|(?:passw(?:or)?d|secret|token|(?:access|account)key)\s*=", re.IGNORECASE
+    r"://[^/\s:@]*:[^/\s@]+@|[?&]sig=|(?:passw(?:or)?d|secret|token|(?:access|account)key)\s*=", re.IGNORECASE
 )
 """A credential within a value: USER:PASSWORD@ of a URL, or password=, as JAAS, JDBC and Java's own options have it."""
 

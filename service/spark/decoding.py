@@ -71,12 +71,13 @@ def _json(frame: DataFrame, schema: str) -> DataFrame:
     parsed = F.from_json(text, StructType([*wanted.fields]).add(_CORRUPT, "string"), options)
     frame = frame.withColumn("_efo_parsed", parsed)
     # Spark reads one value and does not look for more. In a list with a mark behind it, nothing else may come between.
-    last = F.get_json_object(F.concat(F.lit("["), text, F.lit(f', "{_LAST}"]')), "$[1]")
+    both = F.from_json(F.concat(F.lit("["), text, F.lit(f', "{_LAST}"]')), "array<string>", {"mode": "PERMISSIVE"})
+    is_one = F.coalesce((F.size(both) == F.lit(2)) & (F.get(both, F.lit(1)) == F.lit(_LAST)), F.lit(False))
     # A value that is no text, no JSON or another JSON than an object is told as corrupt or as null.
     reason = (
         F.when(~F.is_valid_utf8(text), "not UTF-8")
         .when(F.col("_efo_parsed").isNull() | F.col(f"_efo_parsed.{_CORRUPT}").isNotNull(), "not JSON of the schema")
-        .when(~F.coalesce(last == F.lit(_LAST), F.lit(False)), "more than one JSON value")
+        .when(~is_one, "more than one JSON value")
     )  # fmt: skip
     data: Column = F.struct(*(F.col(f"_efo_parsed.`{name}`") for name in wanted.names))
     return frame.withColumn(REASON, reason).withColumn(DATA, data).drop("_efo_parsed")

@@ -30,6 +30,8 @@ def file(tmp_path):
 CREDENTIALS = [
     "spark.hadoop.fs.s3a.access.key",
     "spark.hadoop.fs.s3a.secret.key",
+    "spark.datadog.apiKey",
+    "es.net.http.header.X-Api-Key",
     "spark.hadoop.fs.s3a.bucket.lake.session.token",
     "spark.hadoop.fs.s3a.encryption.key",
     "spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net",
@@ -93,6 +95,7 @@ def test_what_only_speaks_of_credentials_is_none(name):
     ("value", "expected"),
     [
         ("jdbc:postgresql://host/db?user=me&password=x", True),
+        ("https://lake.blob.core.windows.net/c?sv=1&sig=abc", True),
         ("mongodb://me:x@host:27017", True),
         ("-Xmx1g -Djavax.net.ssl.trustStorePassword=x", True),
         ("Endpoint=sb://x/;SharedAccessKeyName=a;SharedAccessKey=x", True),

@@ -66,6 +66,8 @@ def test_json_is_decoded_and_what_is_none_says_why(frame) -> None:
         b'{"id": 11}, {"id": 12}',
         b'{"id": 11}]',
         b' {"id": 13}\r\n',
+        b'{"id": 14, "other": NaN, "more": -Infinity}',  # as Python writes them
+        b'{"id": 11}, "efo end"',
     )
     decoded = decode(values, decoding)
     rows = good(decoded, decoding).orderBy("number").collect()
@@ -74,10 +76,11 @@ def test_json_is_decoded_and_what_is_none_says_why(frame) -> None:
         (1, 8, None),
         (8, 10, None),
         (14, 13, None),
+        (15, 14, None),
     ]
     reasons = {row.number: row.reason for row in bad(decoded, ["number", "value"]).collect()}
-    assert set(reasons) == {2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13}
-    assert {reasons[number] for number in range(9, 14)} == {"more than one JSON value"}
+    assert set(reasons) == {2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16}
+    assert {reasons[number] for number in (*range(9, 14), 16)} == {"more than one JSON value"}
     assert reasons[5] == "not UTF-8"
     assert reasons[3] == "not JSON of the schema"
 
