@@ -35,26 +35,26 @@ test: $(READY) ## Run all tests (ARGS="tests/service -k config" for some)
 # One seed is one world of consumers, faults, crashes and reshards, under virtual time. A failing one repeats exactly.
 SEEDS ?= 200
 sim: $(READY) ## Simulate whole consumers (SEEDS=500; ARGS="--seed 7" repeats one world and tells its story)
-	@$(BIN)/python -m simulation --seeds $(SEEDS) $(ARGS)
+	@$(BIN)/python -m proofs.simulation --seeds $(SEEDS) $(ARGS)
 
 bench-core: $(READY) ## Measure renewal, back-pressure and the data path; some minutes (ARGS="--help" for options)
-	@$(BIN)/python -m benchmarks.bench_core $(ARGS)
+	@$(BIN)/python -m proofs.benchmarks.bench_core $(ARGS)
 
 bench-fake: $(READY) ## Measure what the fake gives under load, and what it costs (ARGS="--help" for options)
-	@$(BIN)/python -m benchmarks.bench_fake $(ARGS)
+	@$(BIN)/python -m proofs.benchmarks.bench_fake $(ARGS)
 
 # Coverage-guided: atheris has wheels for CPython 3.11 to 3.13 on Linux for x86-64. Not part of `test`, which feeds the
 # same properties by Hypothesis.
 FUZZ := .tools/fuzz
 SECONDS ?= 60
 fuzz: $(FUZZ)/.ready ## Fuzz what reads foreign bytes, SECONDS=60 for each target (ARGS="http2", ARGS="--help")
-	@$(FUZZ)/bin/python -m fuzz --seconds $(SECONDS) $(ARGS)
+	@$(FUZZ)/bin/python -m proofs.fuzz --seconds $(SECONDS) $(ARGS)
 
 bench-relay: $(READY) ## Measure the relay and Spark over its log; some minutes (ARGS="--help" for options)
-	@$(BIN)/python -m benchmarks.bench_relay $(ARGS)
+	@$(BIN)/python -m proofs.benchmarks.bench_relay $(ARGS)
 
 log-e2e: $(READY) ## Kill relays and Spark twenty times while records flow, and compare what landed (ARGS="--help")
-	@$(BIN)/python -m e2e.log $(ARGS)
+	@$(BIN)/python -m proofs.e2e.log $(ARGS)
 
 scenarios: $(READY) ## Run the tests of the situations of docs/scenarios.md, as a table (ARGS="G45 G60" for some)
 	@$(BIN)/python tools/scenarios.py $(ARGS)
@@ -62,22 +62,22 @@ scenarios: $(READY) ## Run the tests of the situations of docs/scenarios.md, as 
 # Clients that others wrote, against the fake. Needs, each for its own: Java 17 and Maven, Go, Node. Not part of `test`.
 WITNESSES := .tools/witnesses/python-venv
 witnesses: $(READY) $(WITNESSES)/.ready ## Let boto3, KCL and the SDKs of Go and JavaScript read the fake (ARGS="boto3")
-	@$(BIN)/python -m witnesses $(ARGS)
+	@$(BIN)/python -m proofs.interop.clients $(ARGS)
 
 # A Kafka broker, and Spark's modules for Kafka and Avro; without them their tests are skipped by name. Needs Java 17 and Maven.
 KAFKA := .tools/kafka
 kafka-e2e: $(READY) $(KAFKA)/.ready ## Kill relays, a Kafka broker and Spark twenty times, and compare (ARGS="--help")
-	@$(BIN)/python -m e2e.kafka $(ARGS)
+	@$(BIN)/python -m proofs.e2e.kafka $(ARGS)
 
 kafka-install: $(KAFKA)/.ready ## Fetch a Kafka broker and Spark's modules for Kafka and Avro, for their tests
 
 # Servers that others wrote, read by efo. Needs, for two of them, Node. Not part of `test`, but for a short form.
 FOREIGN := .tools/foreign
 foreign: $(READY) ## Let efo read kinesis-mock, MiniStack and LocalStack (ARGS="ministack", ARGS="--help")
-	@$(BIN)/python -m foreign $(ARGS)
+	@$(BIN)/python -m proofs.interop.servers $(ARGS)
 
 foreign-install: $(READY) ## Fetch these servers, for their tests
-	@$(BIN)/python -m foreign --install $(ARGS)
+	@$(BIN)/python -m proofs.interop.servers --install $(ARGS)
 
 # The servers that the tests of the DynamoDB lease store run against; without them these are skipped by name.
 DYNAMODB_LOCAL := .tools/dynamodb-local
@@ -87,13 +87,13 @@ dynamodb-local: $(DYNAMODB_LOCAL)/.ready ## Fetch DynamoDB Local, for tests (nee
 ministack: $(MINISTACK)/.ready ## Fetch MiniStack, for tests
 
 kcl-interop: $(READY) $(DYNAMODB_LOCAL)/.ready ## Let KCL and efo share an application: one lease table; some 5 minutes
-	@$(BIN)/python -m witnesses.interop $(ARGS)
+	@$(BIN)/python -m proofs.interop.kcl $(ARGS)
 
 conformance: $(READY) ## Show what each lease store does with the one suite (ARGS="--store redis")
 	@$(BIN)/python -m tools.conformance $(ARGS)
 
 failover: $(READY) ## Measure how soon leases are taken over after a stop and a crash; some 5 minutes (ARGS="--store redis")
-	@$(BIN)/python -m benchmarks.failover $(ARGS)
+	@$(BIN)/python -m proofs.benchmarks.failover $(ARGS)
 
 lint: $(READY) ## Check style, formatting, types, the rooms' imports and the declared dependencies
 	$(BIN)/ruff check
@@ -124,7 +124,7 @@ lock: $(UV) ## Renew requirements/*.txt from pyproject.toml (ARGS=--upgrade for 
 
 clean: ## Remove everything that was made here, environments included
 	rm -rf $(VENV) .tools build dist var .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find efo service simulation tests benchmarks fuzz witnesses foreign -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find efo service proofs tests tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(UV): requirements/uv.txt
 	@test -n "$(PYTHON)" || { echo "efo needs Python 3.11 or newer: none of python3, python3.13, python3.12 and" \
@@ -151,7 +151,7 @@ $(FUZZ)/.ready: $(UV) requirements/fuzz.txt
 	@touch $@
 
 # `--strict-checksums`: what does not match the repository's checksums is refused.
-$(DYNAMODB_LOCAL)/.ready: tests/servers/dynamodb_local/pom.xml
+$(DYNAMODB_LOCAL)/.ready: proofs/local_servers/dynamodb_local/pom.xml
 	rm -rf $(DYNAMODB_LOCAL)
 	mvn --quiet --batch-mode --no-transfer-progress --strict-checksums -f $< dependency:copy-dependencies \
 		-DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(DYNAMODB_LOCAL)
@@ -167,13 +167,13 @@ $(FOREIGN)/localstack/.ready: $(UV) requirements/foreign-localstack.txt
 	$(UV) pip install --quiet --python $(@D)/bin/python --require-hashes -r requirements/foreign-localstack.txt
 	@touch $@
 
-$(FOREIGN)/kinesis-mock/.ready $(FOREIGN)/localstack-kinesis/.ready: $(FOREIGN)/%/.ready: foreign/%/package-lock.json
+$(FOREIGN)/kinesis-mock/.ready $(FOREIGN)/localstack-kinesis/.ready: $(FOREIGN)/%/.ready: proofs/interop/servers/%/package-lock.json
 	mkdir -p $(@D)
-	cp foreign/$*/package.json foreign/$*/package-lock.json $(@D)
+	cp proofs/interop/servers/$*/package.json proofs/interop/servers/$*/package-lock.json $(@D)
 	cd $(@D) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
-$(KAFKA)/.ready: e2e/kafka/pom.xml
+$(KAFKA)/.ready: proofs/e2e/kafka/pom.xml
 	rm -rf $(KAFKA)
 	mvn --quiet --batch-mode --no-transfer-progress --strict-checksums -f $< package
 	@touch $@

@@ -1,5 +1,5 @@
 """Hands the data source to Spark: it looks for modules of such names, so format("efo") needs no registration."""
 
-from service.spark.source import EfoDataSource as DefaultSource
+from efo_service.spark.source.data_source import EfoDataSource as DefaultSource
 
 __all__ = ("DefaultSource",)

@@ -12,50 +12,50 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from efo.consumer import Consumer, ConsumerStatus, open_consumer
-    from efo.consuming import consume
+    from efo.consumer.consume import consume
+    from efo.consumer.consumer import Consumer, ConsumerStatus, open_consumer
+    from efo.consumer.failure_handler import HOLD, DeadLetter
+    from efo.consumer.handler import Handling
+    from efo.consumer.shard_stream import ShardStream
     from efo.errors import EfoError, ShardNotReadError, StopShardError
-    from efo.handling import Handling
     from efo.kinesis.aws import open_kinesis
-    from efo.leases.dynamodb import DynamoDbLeaseStore
-    from efo.leases.memory import MemoryLeaseStore
-    from efo.leases.postgres import PostgresLeaseStore
-    from efo.leases.redis import RedisLeaseStore
-    from efo.leases.sqlite import SqliteLeaseStore
+    from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
+    from efo.leases.stores.memory import MemoryLeaseStore
+    from efo.leases.stores.postgres.store import PostgresLeaseStore
+    from efo.leases.stores.redis import RedisLeaseStore
+    from efo.leases.stores.sqlite.store import SqliteLeaseStore
     from efo.model import Batch, Checkpoint, Lease, Position, Record
     from efo.protocol.aggregation import AggregateMode
     from efo.protocol.failure import FailurePolicy
     from efo.settings import ConsumerSettings
-    from efo.settling import HOLD, DeadLetter
-    from efo.shard_stream import ShardStream
-    from efo.telemetry import OtelObserver
+    from efo.telemetry.observer import OtelObserver
 
 _HOMES = {
     "AggregateMode": "efo.protocol.aggregation",
     "Batch": "efo.model",
     "Checkpoint": "efo.model",
-    "Consumer": "efo.consumer",
+    "Consumer": "efo.consumer.consumer",
     "ConsumerSettings": "efo.settings",
-    "ConsumerStatus": "efo.consumer",
-    "DeadLetter": "efo.settling",
-    "DynamoDbLeaseStore": "efo.leases.dynamodb",
+    "ConsumerStatus": "efo.consumer.consumer",
+    "DeadLetter": "efo.consumer.failure_handler",
+    "DynamoDbLeaseStore": "efo.leases.stores.dynamodb.store",
     "EfoError": "efo.errors",
     "FailurePolicy": "efo.protocol.failure",
-    "HOLD": "efo.settling",
-    "Handling": "efo.handling",
+    "HOLD": "efo.consumer.failure_handler",
+    "Handling": "efo.consumer.handler",
     "Lease": "efo.model",
-    "MemoryLeaseStore": "efo.leases.memory",
-    "OtelObserver": "efo.telemetry",
+    "MemoryLeaseStore": "efo.leases.stores.memory",
+    "OtelObserver": "efo.telemetry.observer",
     "Position": "efo.model",
-    "PostgresLeaseStore": "efo.leases.postgres",
+    "PostgresLeaseStore": "efo.leases.stores.postgres.store",
     "Record": "efo.model",
-    "RedisLeaseStore": "efo.leases.redis",
+    "RedisLeaseStore": "efo.leases.stores.redis",
     "ShardNotReadError": "efo.errors",
-    "ShardStream": "efo.shard_stream",
-    "SqliteLeaseStore": "efo.leases.sqlite",
+    "ShardStream": "efo.consumer.shard_stream",
+    "SqliteLeaseStore": "efo.leases.stores.sqlite.store",
     "StopShardError": "efo.errors",
-    "consume": "efo.consuming",
-    "open_consumer": "efo.consumer",
+    "consume": "efo.consumer.consume",
+    "open_consumer": "efo.consumer.consumer",
     "open_kinesis": "efo.kinesis.aws",
 }
 

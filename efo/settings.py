@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from efo.errors import ConfigurationError
-from efo.kinesis.http2 import STREAM_WINDOW
+from efo.kinesis.connection import STREAM_WINDOW
 from efo.model import AT_TIMESTAMP, LATEST, TRIM_HORIZON, Checkpoint, Lease, Position, PositionType
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.subscription import Timing

@@ -10,9 +10,9 @@ import hypothesis
 import pytest
 import trio
 
-from service.spark.errors import JavaMissingError
-from service.spark.java import find_java
-from tests.servers.running import Servers
+from efo_service.spark.errors import JavaMissingError
+from efo_service.spark.java import find_java
+from proofs.local_servers.running import Servers
 
 # Hypothesis takes the same examples each time, and asserts no times. HYPOTHESIS_PROFILE=explore looks further.
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, max_examples=60)

@@ -10,14 +10,14 @@ import sys
 import tomllib
 import zipfile
 from fnmatch import fnmatch
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-ROOT = Path(__file__).parents[1]
+from tests.paths import ROOT
+
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 
@@ -69,16 +69,22 @@ def test_the_wheel_holds_the_packages_and_sparks_hook_and_nothing_else(tmp_path)
     )
     (wheel,) = tmp_path.glob("*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert {"efo/py.typed", "service/py.typed", "efo/model.py", "service/cli.py", "pyspark_efo.py"} <= names
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"efo", "service", "pyspark_efo.py"}
+    assert {
+        "efo/py.typed",
+        "efo_service/py.typed",
+        "efo/model.py",
+        "efo_service/cli.py",
+        "pyspark_efo.py",
+    } <= names
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"efo", "efo_service", "pyspark_efo.py"}
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
 def test_the_source_distribution_has_all_that_tests_and_make_import():
     included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
     packages = {f"/{path.parent.name}" for path in ROOT.glob("*/__init__.py")}
-    assert {"/e2e", "/efo", "/service"} <= packages
-    assert packages - set(included) == set()
+    assert {"/efo", "/proofs"} <= packages
+    assert (packages | {"/service"}) - set(included) == set()
     assert [name for name in included if not (ROOT / name[1:]).exists()] == []
 
 
@@ -102,7 +108,7 @@ def test_the_image_runs_a_command_that_exists_and_not_as_root():
     text = (ROOT / "Dockerfile").read_text()
     assert re.search(r"^USER [1-9]\d*:[1-9]\d*$", text, re.MULTILINE)
     assert re.search(r'^ENTRYPOINT \["/opt/efo/bin/efo"\]$', text, re.MULTILINE)
-    assert PYPROJECT["project"]["scripts"] == {"efo": "service.cli:main"}
+    assert PYPROJECT["project"]["scripts"] == {"efo": "efo_service.cli:main"}
 
 
 def test_continuous_integration_calls_make_test():

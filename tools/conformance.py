@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-SUITE = "tests/leases/test_conformance.py"
+SUITE = "tests/efo/leases/stores/test_conformance.py"
 MARKS = {"passed": "[green]passed[/]", "failed": "[bold red]FAILED[/]", "skipped": "[yellow]skipped[/]"}
 HELP = """
 Servers that are not installed are skipped by name: `.ci/servers`, `make dynamodb-local` and `make ministack` install

@@ -20,12 +20,12 @@ import botocore.exceptions
 import botocore.httpsession
 import trio
 
-from efo.authorities import trusting
+from efo.arn import parse_stream
 from efo.errors import ConfigurationError, EfoError, NotHttp2Error, TlsError, TransportError
 from efo.kinesis.client import Kinesis
 from efo.model import FanOutConsumer, HashKeyRange, Position, Shard, StreamDescription
-from efo.names import parse_stream
-from efo.protocol.refusals import service_error
+from efo.protocol.service_errors import service_error
+from efo.tls import trusting
 
 _NO_CREDENTIALS: Final = (
     botocore.exceptions.NoCredentialsError,

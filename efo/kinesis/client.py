@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from trio.abc import Stream
 
-from efo.kinesis.control import ControlPlane
+from efo.kinesis.control_plane import ControlPlane
 
 Connect = Callable[[], Awaitable[Stream]]
 """Opens a byte stream on which the peer expects an HTTP/2 preface (TLS and ALPN are done).

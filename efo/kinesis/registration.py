@@ -16,7 +16,7 @@ from efo.errors import (
     ShardGoneError,
 )
 from efo.events import ConsumerReady, Observer, ignore
-from efo.kinesis.control import ControlPlane
+from efo.kinesis.control_plane import ControlPlane
 from efo.model import FanOutConsumer
 
 POLL_INTERVAL: Final = 1.0

@@ -10,7 +10,7 @@ import trio
 
 from efo.errors import LeaseLostError
 from efo.events import Observer
-from efo.leases.held import reported
+from efo.leases.held_lease import reported
 from efo.leases.store import LeaseStore
 from efo.model import Lease
 

@@ -13,14 +13,14 @@ import trio
 
 from efo.errors import ConfigurationError, LeaseError, LeaseLostError, LeaseStoreUnavailableError
 from efo.events import LeaseOperation, LeasesCounted, Observer, ignore
+from efo.exception_groups import one_error
 from efo.leases.handoffs import Handoffs
-from efo.leases.held import HeldLease, reported
+from efo.leases.held_lease import HeldLease, reported
 from efo.leases.store import LeaseStore
 from efo.model import Lease
 from efo.protocol.assignment import Plan, assign, look_interval
 from efo.protocol.expiry import Expiry
 from efo.protocol.throughput import SMOOTHING
-from efo.tasks import one_error
 
 __all__ = ["HeldLease", "LeaseKeeper"]
 

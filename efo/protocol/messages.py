@@ -9,7 +9,7 @@ import msgspec
 from efo.errors import EventError, ServiceError
 from efo.model import MAX_SEQUENCE_DIGITS, ChildShard, Record
 from efo.protocol.eventstream import Message
-from efo.protocol.refusals import service_error
+from efo.protocol.service_errors import service_error
 
 
 class SubscribeToShardEvent(msgspec.Struct, frozen=True, rename="pascal"):

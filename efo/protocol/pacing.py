@@ -11,7 +11,7 @@ each by its age: whatever the jitter is, no more than `budget` renewals per seco
 drawn together by chance waits for a second or two, within the 15 s that the latest age leaves. So it does not matter
 that 45 s of jitter times 20 per second are only 900: a thousand shards never begin at once, they take 50 s. What has to
 hold is shards < budget * mean age: with 20 per second and ages of 240 to 285 s, some 5,000 shards per worker.
-`tests/protocol/test_renewal_at_scale.py` and `make bench-core` show a thousand, for an hour.
+`tests/efo/protocol/test_renewal_at_scale.py` and `make bench-core` show a thousand, for an hour.
 """
 
 from __future__ import annotations

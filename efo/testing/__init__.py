@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from efo.testing.fake import FakeKinesis
-    from efo.testing.fault_file import load_faults
-    from efo.testing.fault_script import ALWAYS, FaultScript, When
-    from efo.testing.load_settings import Load
+    from efo.testing.faults.file import load_faults
+    from efo.testing.faults.script import ALWAYS, FaultScript, When
+    from efo.testing.load.settings import Load
+    from efo.testing.server.sigv4 import Credential
     from efo.testing.settings import FakeSettings
-    from efo.testing.sigv4 import Credential
     from efo.testing.thread import FakeKinesisThread
 
 _HOMES = {
-    "ALWAYS": "efo.testing.fault_script",
-    "Credential": "efo.testing.sigv4",
+    "ALWAYS": "efo.testing.faults.script",
+    "Credential": "efo.testing.server.sigv4",
     "FakeKinesis": "efo.testing.fake",
     "FakeKinesisThread": "efo.testing.thread",
     "FakeSettings": "efo.testing.settings",
-    "FaultScript": "efo.testing.fault_script",
-    "Load": "efo.testing.load_settings",
-    "When": "efo.testing.fault_script",
-    "load_faults": "efo.testing.fault_file",
+    "FaultScript": "efo.testing.faults.script",
+    "Load": "efo.testing.load.settings",
+    "When": "efo.testing.faults.script",
+    "load_faults": "efo.testing.faults.file",
 }
 
 __all__ = (

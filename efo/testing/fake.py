@@ -14,24 +14,24 @@ import trio
 from efo.errors import TransportError
 from efo.kinesis.client import Kinesis
 from efo.model import FanOutConsumer, Record
-from efo.testing import server
-from efo.testing.background import background
-from efo.testing.control import FakeControl
-from efo.testing.core import Core
-from efo.testing.encryption import KMS_ERRORS
-from efo.testing.fault_calls import Faults
-from efo.testing.fault_script import FaultScript
-from efo.testing.http2 import serve_http2
-from efo.testing.load_http2 import serve_load_connection
-from efo.testing.load_settings import Load
-from efo.testing.load_subscriptions import LoadSubscriptions
-from efo.testing.memory import memory_connection
-from efo.testing.recording import Capture, Player, recording
-from efo.testing.retention import trim
-from efo.testing.scaling import scale
-from efo.testing.service import Service
+from efo.testing.control_plane import FakeControl
+from efo.testing.faults.injection import Faults
+from efo.testing.faults.script import FaultScript
+from efo.testing.load.http2 import serve_load_connection
+from efo.testing.load.settings import Load
+from efo.testing.load.subscriptions import LoadSubscriptions
+from efo.testing.memory_stream import memory_connection
+from efo.testing.recording.capture import Capture, Player, recording
+from efo.testing.server import listener as server
+from efo.testing.server.background import background
+from efo.testing.server.dispatch import Service
+from efo.testing.server.http2 import serve_http2
 from efo.testing.settings import FakeSettings
-from efo.testing.subscriptions import SubscriptionCounts, Subscriptions
+from efo.testing.state.core import Core
+from efo.testing.state.encryption import KMS_ERRORS
+from efo.testing.state.retention import trim
+from efo.testing.state.scaling import scale
+from efo.testing.state.subscriptions import SubscriptionCounts, Subscriptions
 
 
 class FakeKinesis:
@@ -155,7 +155,7 @@ class FakeKinesis:
     def fail_key(self, stream: str, error: str | None) -> None:
         """Let every use of an encrypted stream's key meet this error of KMS; None makes the key work again.
 
-        `error` is one of `efo.testing.encryption.KMS_ERRORS`. Live subscriptions end with it at once; new ones are
+        `error` is one of `state.encryption.KMS_ERRORS`. Live subscriptions end with it at once; new ones are
         accepted and end with it, since SubscribeToShard has these errors within its stream only.
         Raises ValueError for another name.
         """
@@ -185,7 +185,7 @@ class FakeKinesis:
 
     @contextmanager
     def record(self, path: Path) -> Iterator[None]:
-        """Write all that SubscribeToShard sends to a file, while the context is open (`efo.testing.recording`).
+        """Write all that SubscribeToShard sends to a file, while the context is open (`efo.testing.recording.capture`).
 
         Raises ConfigurationError: the file cannot be written.
         """

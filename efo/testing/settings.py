@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from efo.testing.sigv4 import Credential
+from efo.testing.server.sigv4 import Credential
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -16,7 +16,7 @@ class FakeSettings:
     `seed`: of the request ids. `retention_hours`: of new streams; what is older is trimmed.
     `credentials`: by access key id, who may sign requests; None: signatures are not looked at. Connections in memory
     need none in any case.
-    `throttle`: whether the API's calls are limited per second, as AWS limits them (`efo.testing.throttle`).
+    `throttle`: whether the API's calls are limited per second, as AWS limits them (`efo.testing.state.throttle`).
     `throttle_writes`: whether PutRecord and PutRecords put at most 1 MiB and 1,000 records a second into a shard, and
     fail with ProvisionedThroughputExceededException beyond that (AWS: quotas and limits).
     `stream_creating`, `stream_updating`, `stream_deleting`: how long a stream stays in these states after the

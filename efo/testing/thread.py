@@ -13,11 +13,11 @@ import trio
 
 from efo.model import FanOutConsumer, Record
 from efo.testing.fake import FakeKinesis
-from efo.testing.fault_script import FaultScript, Fired, When
-from efo.testing.faults import Fault
-from efo.testing.server import Address
+from efo.testing.faults.kinds import Fault
+from efo.testing.faults.script import FaultScript, Fired, When
+from efo.testing.server.environment import environment
+from efo.testing.server.listener import Address
 from efo.testing.settings import FakeSettings
-from efo.testing.shell import environment
 
 T = TypeVar("T")
 

@@ -84,7 +84,7 @@ async def running(files: Files, *arguments: str, **environment: str) -> AsyncIte
     own = {name: value for name, value in os.environ.items() if not name.startswith(("EFO_", "AWS_", "OTEL_"))}
     credentials = {"AWS_ACCESS_KEY_ID": "AKIDTEST", "AWS_SECRET_ACCESS_KEY": "hunter2"}
     process = await trio.lowlevel.open_process(
-        [sys.executable, "-m", "service.cli", "run", "--config", str(files.config), *arguments],
+        [sys.executable, "-m", "efo_service.cli", "run", "--config", str(files.config), *arguments],
         cwd=files.directory,
         env={**own, **credentials, **environment},
         stdin=subprocess.PIPE,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from service.exits import Exit
+from efo_service.exit_codes import Exit
 
 pytestmark = pytest.mark.e2e
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.e2e
 def demo(*arguments: str, **environment: str) -> tuple[int, dict, str]:
     """Run the demo; return its exit code, its last line of stdout, and stderr."""
     done = subprocess.run(
-        [sys.executable, "-m", "service.cli", "demo", "--json", *arguments],
+        [sys.executable, "-m", "efo_service.cli", "demo", "--json", *arguments],
         capture_output=True,
         text=True,
         timeout=300,

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from e2e.kafka.broker import missing
+from proofs.e2e.kafka.broker import missing
 
 pytestmark = [
     pytest.mark.e2e,
@@ -19,7 +19,7 @@ pytestmark = [
 
 def test_one_kill_of_each_loses_and_doubles_nothing():
     done = subprocess.run(
-        [sys.executable, "-m", "e2e.kafka", "--kills", "3", "--records", "6000", "--rate", "1000"],
+        [sys.executable, "-m", "proofs.e2e.kafka", "--kills", "3", "--records", "6000", "--rate", "1000"],
         capture_output=True,
         text=True,
         check=False,

@@ -6,8 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from e2e.kills import STALLED_SECONDS, Killer, Victim, hold_back
 from efo.errors import EfoError
+from proofs.e2e.kills import STALLED_SECONDS, Killer, Victim, hold_back
 
 
 class FakeChild:

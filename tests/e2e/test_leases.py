@@ -7,11 +7,11 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
-from service.exits import Exit
+from efo_service.exit_codes import Exit
+from proofs.local_servers.postgres import PASSWORD, serve_postgres
+from proofs.local_servers.redis import serve_redis
+from proofs.local_servers.wire import Wire
 from tests.e2e.running import relayed, running
-from tests.servers.postgres import PASSWORD, serve_postgres
-from tests.servers.redis import serve_redis
-from tests.servers.wire import Wire
 
 pytestmark = pytest.mark.e2e
 

@@ -14,10 +14,11 @@ import pytest
 import trio
 
 from efo.testing import FakeKinesis
+from tests.paths import ROOT
 
 pytestmark = pytest.mark.e2e
 
-README = Path(__file__).parents[2] / "README.md"
+README = ROOT / "README.md"
 LONGEST = 15
 PATIENCE = 180.0
 """Seconds after which the example hangs: it needs three."""

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from service.exits import Exit
+from efo_service.exit_codes import Exit
 from tests.e2e.running import Efo, Files, relayed, running
 
 pytestmark = pytest.mark.e2e

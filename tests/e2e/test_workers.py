@@ -9,8 +9,8 @@ import httpx2
 import pytest
 import trio
 
-from service.exits import Exit
-from service.supervisor import SUPERVISED
+from efo_service.exit_codes import Exit
+from efo_service.workers.supervisor import SUPERVISED
 from tests.e2e.running import PATIENCE, relayed, running
 
 pytestmark = pytest.mark.e2e

@@ -10,11 +10,11 @@ import pytest
 import trio
 
 from efo import events
-from efo.consumer import ConsumerSettings, open_consumer
+from efo.consumer.consumer import ConsumerSettings, open_consumer
+from efo.consumer.shard_stream import ShardStream
 from efo.errors import LeaseStoreUnavailableError
-from efo.leases.memory import MemoryLeaseStore
+from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import SHARD_END, TRIM_HORIZON, Checkpoint, Lease
-from efo.shard_stream import ShardStream
 from efo.testing import FakeKinesis
 
 STREAM = "orders"

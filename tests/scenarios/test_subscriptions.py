@@ -3,12 +3,12 @@
 import pytest
 import trio
 
-from benchmarks.subscribed import STREAM, open_subscribed
 from efo.errors import TransportError
 from efo.events import SubscribeAttempted
 from efo.model import Position, Record
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.subscription import Cancel, Closed, Received, Subscribe, Subscription
+from proofs.benchmarks.subscribed import STREAM, open_subscribed
 
 SHARD = "shardId-000000000000"
 

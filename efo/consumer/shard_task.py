@@ -1,0 +1,155 @@
+"""One reading of one shard: from a lease in our hands to the shard's end, a stop, or a failure.
+
+watch on the lease, checkpointer, watch on demand
+  attempts of the subscription
+    the reader
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import trio
+
+from efo.consumer.shard_stream import ShardStream
+from efo.errors import EfoError, LeaseError
+from efo.events import CheckpointSaved, Observer
+from efo.exception_groups import one_error
+from efo.leases.keeper import HeldLease, LeaseKeeper
+from efo.leases.store import LeaseStore
+from efo.model import SHARD_END
+from efo.protocol.lineage import child_leases
+from efo.settings import ConsumerSettings
+
+Read = Callable[[ShardStream], Awaitable[None]]
+"""Reads one shard until its iteration ends, and acks what it has done."""
+
+STORE_RETRY_INTERVAL: Final = 0.5
+"""Seconds between two tries of a write that the lease store could not take."""
+LAST_SAVE_TIMEOUT: Final = 2.0
+"""Seconds for the last write about a shard when all else has failed or was cancelled."""
+
+
+class Reading:
+    """Reads the shard of `held`. `open_shard` makes its stream, whose attempts run in the nursery given."""
+
+    def __init__(
+        self,
+        held: HeldLease,
+        open_shard: Callable[[trio.Nursery], ShardStream],
+        settings: ConsumerSettings,
+        keeper: LeaseKeeper,
+        store: LeaseStore,
+        observer: Observer,
+    ) -> None:
+        self._held = held
+        self._open_shard = open_shard
+        self._settings = settings
+        self._keeper = keeper
+        self._store = store
+        self._observer = observer
+
+    async def run(self, read: Read) -> bool:
+        """Read until the end of the iteration; return whether that is the shard's end.
+
+        Without an exception the shard is then checkpointed, and finished or released. What was acked is saved in any
+        case. Returns False as well when the lease was lost. Raises what `read` raises.
+        """
+        finished = False
+        with one_error():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._stop_when_lost, nursery.cancel_scope)
+                shard: ShardStream | None = None
+                try:
+                    async with trio.open_nursery() as attempts:
+                        shard = self._open_shard(attempts)
+                        nursery.start_soon(self._stop_when_wanted, shard)
+                        nursery.start_soon(self._save_progress, shard)
+                        nursery.start_soon(shard.give_up_when_idle, self._settings.give_up_after)
+                        await read(shard)
+                        attempts.cancel_scope.cancel()
+                    await _insist(partial(self._save, shard))
+                except BaseException:
+                    if shard is not None:
+                        await self._save_at_last(shard)
+                    raise
+                finished = await self._after_reading(shard)
+                nursery.cancel_scope.cancel()
+        return finished
+
+    async def _stop_when_lost(self, scope: trio.CancelScope) -> None:
+        await self._held.lost.wait()
+        scope.cancel()
+
+    async def _stop_when_wanted(self, shard: ShardStream) -> None:
+        """Make way for another worker: it goes on from the checkpoint that we leave, and repeats nothing."""
+        await self._held.wanted.wait()
+        shard.stop()
+
+    async def _save_progress(self, shard: ShardStream) -> None:
+        due = trio.current_time()
+        while True:
+            # A save that took long is followed by the next at once: what was acked meanwhile is not to wait once more.
+            due = max(due + self._settings.checkpoint_interval, trio.current_time())
+            await trio.sleep_until(due)
+            try:
+                await self._save(shard)
+            except LeaseError as error:
+                # A store that is down is the keeper's to judge: it gives the lease up in time.
+                if not error.retryable:
+                    raise
+
+    async def _save(self, shard: ShardStream) -> None:
+        checkpoint, lease = shard.progress.checkpoint, self._held.lease
+        # A lease may be finished already although its store's answer to that has not reached us: that is not undone.
+        if checkpoint is not None and checkpoint != lease.checkpoint and not lease.is_finished:
+            await self._held.checkpoint(checkpoint)
+            self._observer(CheckpointSaved(shard.shard_id, checkpoint))
+
+    async def _save_at_last(self, shard: ShardStream) -> None:
+        """Save what was acked although the reading failed or was cancelled: the less comes again."""
+        if self._held.lost.is_set():
+            return
+        with trio.move_on_after(LAST_SAVE_TIMEOUT, shield=True), suppress(LeaseError):
+            await self._save(shard)
+
+    async def _after_reading(self, shard: ShardStream) -> bool:
+        """Finish a shard that was read to its end, else release it; return whether it was. What was acked is saved.
+
+        Each step is tried until the store takes it. If that takes too long the keeper gives the lease up, and we stop.
+        """
+        if not shard.is_finished or (shard.is_stopping and not shard.progress.is_idle):
+            await _insist(self._held.release)
+            return False
+        if not shard.progress.is_idle:
+            raise EfoError(
+                f"{shard.shard_id} was read to its end, but its reader returned without acking its last batches: "
+                "ack each batch, or raise; a handler that returns HOLD needs a flush"
+            )
+        # Rule R2, in this order: a crash between any two steps is repaired by the next reading of this shard's end. One
+        # who slept through the children's lives must not create them again after their leases were cleaned up.
+        await _insist(self._held.confirm)
+        children = shard.children or ()
+        for lease in child_leases(children, self._keeper.leases):
+            await _insist(partial(self._store.create, lease))
+        await _insist(lambda: self._held.save_children(tuple(child.shard_id for child in children)))
+        await _insist(lambda: self._held.checkpoint(SHARD_END))
+        self._observer(CheckpointSaved(shard.shard_id, SHARD_END))
+        self._keeper.wake()
+        return True
+
+
+async def _insist(write: Callable[[], Awaitable[object]]) -> None:
+    """Make a write about a lease, again while the store is unavailable: one refusal must not end all shards."""
+    while True:
+        try:
+            await write()
+        except LeaseError as error:
+            if not error.retryable:
+                raise
+            await trio.sleep(STORE_RETRY_INTERVAL)
+        else:
+            return

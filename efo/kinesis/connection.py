@@ -1,0 +1,344 @@
+"""HTTP/2 as SubscribeToShard needs it: many long answers on one connection, each with a window of its own.
+
+No HTTP library does this: those at hand never reset an abandoned stream, so that its late DATA eats the window of the
+connection until the neighbours starve. What matters here (rule R9):
+
+- A stream's window opens only as its reader takes data; the connection's window opens on receipt. A slow reader stalls
+  its own stream and nobody else's, and holds at most one window of bytes.
+- A stream that is given up is reset, and what still arrives for it is credited to the connection.
+- GOAWAY takes the connection out of use for new streams; those it names go on to their end, and their owners are told.
+- A PING without an answer in time means that the connection is dead.
+
+One task reads, one writes: a cancelled request can never cut a frame in two.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import h2.config
+import h2.connection
+import h2.events
+import h2.exceptions
+import h2.settings
+import trio
+from h2.errors import ErrorCodes
+
+from efo.errors import GoAwayError, NotHttp2Error, StreamResetError, TransportError
+from efo.exception_groups import leaves
+from efo.kinesis.response_stream import ResponseStream
+from efo.protocol.goaway import GoAway, GoAwayFilter
+
+STREAM_WINDOW: Final = 1024 * 1024
+"""Bytes that the service may send on one stream before its reader takes them (the AWS SDKs' default)."""
+CONNECTION_WINDOW: Final = 32 * 1024 * 1024
+"""Bytes on the way on one connection; opened on receipt, so it only has to cover the round trip."""
+PING_INTERVAL: Final = 20.0
+PING_DEADLINE: Final = 10.0
+_READ_SIZE: Final = 256 * 1024
+MOST_UNSENT: Final = 128 * 1024
+"""Bytes of ours that the peer has not taken: with more than that, nothing of what it sends is read and answered."""
+
+_STATUS: Final = re.compile("[1-9][0-9]{2}")
+
+Headers = Sequence[tuple[str, str]]
+
+
+class Connection:
+    """One HTTP/2 connection as a client, over any byte stream. `run` must be running while it is used.
+
+    `address` names the peer in errors. `stream_window` and `connection_window` are bytes. `on_reset`: called with the
+    error code's name when the peer resets a stream.
+    """
+
+    def __init__(
+        self,
+        stream: trio.abc.Stream,
+        *,
+        address: str,
+        stream_window: int = STREAM_WINDOW,
+        connection_window: int = CONNECTION_WINDOW,
+        on_reset: Callable[[str], None] = lambda _error_code: None,
+    ) -> None:
+        self.address = address
+        self.closed_by: TransportError | None = None
+        self._stream = stream
+        self._stream_window = stream_window
+        self._connection_window = connection_window
+        self._on_reset = on_reset
+        # Headers come as bytes: h2 would raise UnicodeDecodeError for those that are not in the encoding it is told.
+        self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding=None))
+        self._goaway = GoAwayFilter()
+        self._streams: dict[int, ResponseStream] = {}
+        self._received = 0
+        self._draining: TransportError | None = None
+        self._outgoing = bytearray()
+        self._to_send = trio.Event()
+        self._sent = trio.Event()
+        self._window_changed = trio.Event()
+        self._heard_at = -math.inf
+        self._greeted = trio.Event()
+        self._scope = trio.CancelScope()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether new requests may be made on it."""
+        return self._greeted.is_set() and self._draining is None and self.closed_by is None
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the peer has announced GOAWAY."""
+        return self._draining is not None
+
+    @property
+    def open_streams(self) -> int:
+        """How many streams are open on it."""
+        return len(self._streams)
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes wait for the peer to take them, for all that it has sent so far."""
+        return len(self._outgoing)
+
+    @property
+    def capacity(self) -> int:
+        """How many more streams the peer allows now."""
+        if not self.is_usable:
+            return 0
+        return max(0, self._h2.remote_settings.max_concurrent_streams - len(self._streams))
+
+    async def greeted(self) -> None:
+        """Wait until the peer has proved, by its SETTINGS, that it speaks HTTP/2. Raises TransportError."""
+        await self._greeted.wait()
+        if self.closed_by is not None:
+            raise self.closed_by
+
+    async def run(self) -> None:
+        """Serve the connection until it ends, then close it. Never raises for what the peer does.
+
+        Why it ended is in `closed_by`; every stream that was open gets that error.
+        """
+        self._initiate()
+        error = TransportError(f"the connection to {self.address} was closed")
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._write)
+                    nursery.start_soon(self._ping)
+                    try:
+                        await self._read()
+                    except TransportError as broken:
+                        # At once: while the nursery unwinds, others would use an h2 that is closed already.
+                        self._close(self._draining or broken)
+                        raise
+        except* TransportError as group:
+            error = next(leaves(group))
+        finally:
+            self._close(self._draining or error)
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
+                await trio.aclose_forcefully(self._stream)
+
+    def close(self) -> None:
+        """End the connection, and `run` with it."""
+        self._scope.cancel()
+
+    async def request(self, headers: Headers, body: bytes) -> ResponseStream:
+        """Send a request and return its answer to come. Raises TransportError."""
+        self._check_usable()
+        try:
+            stream_id = self._h2.get_next_available_stream_id()
+            self._h2.send_headers(stream_id, headers, end_stream=not body)
+        except h2.exceptions.ProtocolError as error:
+            raise TransportError(f"the connection to {self.address} takes no request: {error}") from error
+        answer = ResponseStream(self, stream_id, self._stream_window)
+        self._streams[stream_id] = answer
+        try:
+            await self._send_body(answer, body)
+        except BaseException:
+            self.give_up(answer)
+            raise
+        return answer
+
+    def give_up(self, stream: ResponseStream) -> None:
+        """Forget a stream; reset it if it is not over. What still arrives for it only opens the connection's window."""
+        if self._streams.pop(stream.stream_id, None) is None or self.closed_by:
+            return
+        if stream.is_open:
+            self._h2.reset_stream(stream.stream_id, ErrorCodes.CANCEL)
+            self._to_send.set()
+        if self._draining is not None and not self._streams:
+            self.close()  # the peer waits for nothing more either, and may never say another word
+
+    def open_window(self, stream: ResponseStream, size: int) -> None:
+        """Let the peer send so many more bytes on this stream."""
+        if self.closed_by is None and stream.stream_id in self._streams:
+            self._h2.increment_flow_control_window(size, stream.stream_id)
+            self._to_send.set()
+
+    # --- sending ---------------------------------------------------------------------------------------
+
+    def _initiate(self) -> None:
+        settings = h2.settings.SettingCodes
+        self._h2.local_settings = h2.settings.Settings(
+            client=True,
+            initial_values={
+                settings.ENABLE_PUSH: 0,
+                settings.INITIAL_WINDOW_SIZE: self._stream_window,
+                settings.MAX_HEADER_LIST_SIZE: 64 * 1024,
+            },
+        )
+        self._h2.initiate_connection()
+        self._h2.increment_flow_control_window(self._connection_window - 65_535)
+        self._to_send.set()
+
+    async def _send_body(self, answer: ResponseStream, body: bytes) -> None:
+        stream_id = answer.stream_id
+        while body:
+            if answer.is_over:
+                return  # the peer wants no more: it has answered already, or the stream failed
+            size = min(len(body), self._h2.local_flow_control_window(stream_id), self._h2.max_outbound_frame_size)
+            if size <= 0:
+                self._to_send.set()
+                await self._window_changed.wait()
+                continue
+            self._h2.send_data(stream_id, body[:size], end_stream=size == len(body))
+            body = body[size:]
+        answer.request_sent = True
+        self._to_send.set()
+
+    async def _write(self) -> None:
+        while True:
+            self._outgoing += self._h2.data_to_send()
+            if size := len(self._outgoing):
+                try:
+                    await self._stream.send_all(bytes(self._outgoing))
+                except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                    raise self._broken(error) from error
+                del self._outgoing[:size]
+                self._sent.set()
+                self._sent = trio.Event()
+            else:
+                await self._to_send.wait()
+                self._to_send = trio.Event()
+
+    async def _ping(self) -> None:
+        sent, started = 0, trio.current_time()
+        while True:
+            quiet_since = max(started, self._heard_at)
+            await trio.sleep_until(quiet_since + PING_INTERVAL)
+            if self._heard_at > quiet_since:
+                continue
+            sent += 1
+            before = self._heard_at
+            self._h2.ping(struct.pack(">Q", sent))
+            self._to_send.set()
+            await trio.sleep(PING_DEADLINE)
+            if self._heard_at == before:
+                raise TransportError(f"{self.address} did not answer a PING within {PING_DEADLINE:g} s")
+
+    # --- receiving -------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        while True:
+            while len(self._outgoing) > MOST_UNSENT:
+                await self._sent.wait()
+            try:
+                data = await self._stream.receive_some(_READ_SIZE)
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                raise self._broken(error) from error
+            if not data:
+                raise self._draining or TransportError(f"{self.address} closed the connection")
+            self._heard_at = trio.current_time()
+            self._take(bytes(data))
+            if self._draining is not None and not self._streams:
+                raise self._draining
+
+    def _take(self, data: bytes) -> None:
+        for piece in self._goaway.receive_data(data):
+            if isinstance(piece, GoAway):
+                self._going_away(piece)
+                continue
+            if not self._greeted.is_set() and piece.startswith(b"HTTP/"):
+                raise NotHttp2Error(
+                    f"{self.address} answers in HTTP/1: not an HTTP/2 endpoint, which SubscribeToShard needs"
+                )
+            try:
+                events = self._h2.receive_data(piece)
+            except h2.exceptions.ProtocolError as error:
+                raise TransportError(f"{self.address} broke the HTTP/2 protocol: {error}") from error
+            for event in events:
+                self._dispatch(event)
+        if self._received * 2 >= self._connection_window:
+            self._h2.increment_flow_control_window(self._received)
+            self._received = 0
+        self._outgoing += self._h2.data_to_send()
+        self._to_send.set()
+        # Who waits to send a body looks again: a window may have opened, or the stream be over.
+        self._window_changed.set()
+        self._window_changed = trio.Event()
+
+    def _dispatch(self, event: h2.events.Event) -> None:
+        stream = self._streams.get(getattr(event, "stream_id", None) or 0)
+        match event:
+            case h2.events.DataReceived(data=data, flow_controlled_length=size):
+                self._received += size or 0
+                if stream:
+                    stream.got_data(data or b"", (size or 0) - len(data or b""))
+            case h2.events.ResponseReceived(headers=headers) if stream:
+                stream.got_headers(self._checked(headers or ()))
+            case h2.events.StreamEnded() if stream:
+                stream.got_end()
+            case h2.events.StreamReset(error_code=code) if stream:
+                text = f"{self.address} reset the stream: {_name(code or 0)}"
+                self._on_reset(_name(code or 0))
+                stream.got_error(StreamResetError(text, code=int(code or 0)))
+            case h2.events.RemoteSettingsChanged():
+                self._greeted.set()
+            case _:
+                pass
+
+    def _checked(self, raw: Iterable[tuple[bytes | str, bytes | str]]) -> dict[str, str]:
+        headers = {_text(name): _text(value) for name, value in raw}
+        status = headers.get(":status", "")
+        if not _STATUS.fullmatch(status):
+            raise TransportError(f"{self.address} broke the HTTP/2 protocol: {status!r} is no status")
+        return headers
+
+    def _going_away(self, notice: GoAway) -> None:
+        self._draining = GoAwayError(f"{self.address} goes away: {_name(notice.error_code)}")
+        for stream_id, stream in self._streams.items():
+            if stream_id > notice.last_stream_id:
+                stream.got_error(self._draining)
+            else:
+                stream.got_leaving()
+
+    # --- the end ---------------------------------------------------------------------------------------
+
+    def _check_usable(self) -> None:
+        if error := self.closed_by or self._draining:
+            raise error
+
+    def _broken(self, error: BaseException) -> TransportError:
+        return TransportError(f"the connection to {self.address} broke: {error.__cause__ or error}")
+
+    def _close(self, error: TransportError) -> None:
+        self.closed_by = error
+        self._greeted.set()
+        self._window_changed.set()
+        for stream in self._streams.values():
+            stream.got_error(error)
+
+
+def _text(value: bytes | str) -> str:
+    return value if isinstance(value, str) else value.decode("latin-1")
+
+
+def _name(code: int) -> str:
+    try:
+        return ErrorCodes(code).name
+    except ValueError:
+        return f"error code {code}"

@@ -1,0 +1,100 @@
+"""A pool of HTTP/2 connections: as many streams on each as its peer allows, and as many connections as it takes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import trio
+
+from efo.errors import EfoError, NotHttp2Error, TlsError, TransportError
+from efo.events import ConnectionClosed, ConnectionOpened, Observer, StreamReset, ignore
+from efo.kinesis.client import Connect
+from efo.kinesis.connection import STREAM_WINDOW, Connection, Headers
+from efo.kinesis.response_stream import ResponseStream
+
+CONNECT_TIMEOUT: Final = 10.0
+"""Seconds for the whole of name look-up, TCP, TLS and the peer's SETTINGS."""
+STREAMS_PER_CONNECTION: Final = 100
+"""Streams that we put on one connection at most, even where the peer sets no limit: one socket, one reading task."""
+
+
+class ConnectionPool:
+    """Opens requests on the least loaded connection, and connections when all are full.
+
+    `run` must be running. `address` names the peer in errors and events.
+    """
+
+    def __init__(
+        self,
+        connect: Connect,
+        *,
+        address: str,
+        stream_window: int = STREAM_WINDOW,
+        observer: Observer = ignore,
+    ) -> None:
+        self._connect = connect
+        self._address = address
+        self._stream_window = stream_window
+        self._observer = observer
+        self._connections: dict[Connection, None] = {}  # in order, so that of two alike always the older is taken
+        self._has_connected = False
+        self._opening = trio.Lock()
+        self._nursery: trio.Nursery | None = None
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Keep the connections until cancelled."""
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            await trio.sleep_forever()
+
+    async def open(self, headers: Headers, body: bytes) -> ResponseStream:
+        """Send a request on some connection. Raises TransportError."""
+        connection = self._least_loaded()
+        if connection is None:
+            async with self._opening:
+                # Another task may have opened one while we waited for the lock.
+                connection = self._least_loaded() or await self._open_connection()
+        return await connection.request(headers, body)
+
+    def _least_loaded(self) -> Connection | None:
+        free = [c for c in self._connections if c.capacity > 0 and c.open_streams < STREAMS_PER_CONNECTION]
+        return min(free, key=lambda connection: connection.open_streams, default=None)
+
+    async def _open_connection(self) -> Connection:
+        assert self._nursery is not None, "run() is not running"  # noqa: S101 - a bug of ours, not of the caller's
+        try:
+            with trio.fail_after(CONNECT_TIMEOUT):
+                stream = await self._connect()
+                connection = Connection(
+                    stream, address=self._address, stream_window=self._stream_window, on_reset=self._was_reset
+                )
+                self._nursery.start_soon(self._serve, connection)
+                try:
+                    await connection.greeted()
+                except trio.Cancelled:
+                    connection.close()
+                    raise
+        except trio.TooSlowError:
+            raise TransportError(f"no HTTP/2 connection to {self._address} within {CONNECT_TIMEOUT:g} s") from None
+        except (NotHttp2Error, TlsError) as error:
+            # At first that is how the endpoint is, and no trying changes it. Later it is one sick host among others.
+            if not self._has_connected:
+                raise
+            raise TransportError(str(error)) from error
+        self._has_connected = True
+        # Only now it counts, and is told of: one that never came up is an error of its caller's and nothing else.
+        self._connections[connection] = None
+        self._observer(ConnectionOpened(self._address))
+        return connection
+
+    def _was_reset(self, error_code: str) -> None:
+        self._observer(StreamReset(self._address, error_code))
+
+    async def _serve(self, connection: Connection) -> None:
+        try:
+            await connection.run()
+        finally:
+            if connection in self._connections:
+                del self._connections[connection]
+                error: EfoError | None = connection.closed_by
+                self._observer(ConnectionClosed(self._address, error.error_type if error else None, str(error or "")))

@@ -1,0 +1,1 @@
+"""Where leases are kept: memory, SQLite, DynamoDB (KCL's table), PostgreSQL, Redis."""

@@ -1,0 +1,1 @@
+"""Leases in DynamoDB, in the table layout of the Kinesis Client Library."""

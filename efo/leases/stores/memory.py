@@ -1,0 +1,48 @@
+"""A lease store in memory: for one process, for tests and for simulations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from efo.leases.row_store import Change, RowStore
+from efo.model import Lease
+
+
+class MemoryLeaseStore(RowStore):
+    """A LeaseStore that lives as long as its object. Workers that share the object share the leases.
+
+    Every method is one scheduling point followed by one atomic step: a cancelled call has done nothing.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Lease] = {}
+
+    async def list(self) -> Sequence[Lease]:
+        """Return all leases, in no particular order."""
+        await trio.lowlevel.checkpoint()
+        return tuple(self._rows.values())
+
+    async def get(self, key: str) -> Lease | None:
+        """Return one lease, or None."""
+        await trio.lowlevel.checkpoint()
+        return self._rows.get(key)
+
+    async def create(self, lease: Lease) -> bool:
+        """Add a lease if there is none of its key; return whether it was added."""
+        await trio.lowlevel.checkpoint()
+        if lease.key in self._rows:
+            return False
+        self._rows[lease.key] = lease
+        return True
+
+    async def delete(self, key: str) -> None:
+        """Remove a lease, if it is there."""
+        await trio.lowlevel.checkpoint()
+        self._rows.pop(key, None)
+
+    async def _write(self, key: str, change: Change) -> Lease:
+        await trio.lowlevel.checkpoint()
+        row = self._rows[key] = change(self._rows.get(key))
+        return row

@@ -1,0 +1,1 @@
+"""Leases in one SQLite file, for the workers of one machine."""

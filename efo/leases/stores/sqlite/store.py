@@ -1,0 +1,199 @@
+"""A lease store in one SQLite file: for all the workers of one machine, with nothing to install.
+
+The file belongs on a local disk: SQLite's write-ahead log does not work over a network.
+
+Commits wait for the disk (`synchronous=FULL`). Most checkpoints could be lost to a power failure at no
+greater price than a repeat, but not the first one of a shard that began at LATEST: without it the shard
+would begin at the *new* latest record and everything in between would be skipped.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
+import trio
+
+from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.leases.lease_row import NAMES, Columns
+from efo.leases.row_store import Change, RowStore
+from efo.leases.stores.sqlite.schema import prepare
+from efo.model import Lease
+
+_T = TypeVar("_T")
+_Value = str | int | float | bytes | None
+
+BUSY_TIMEOUT: Final = 2.0
+"""Seconds that a write waits for another process' write. A transaction here takes milliseconds."""
+
+_LISTS: Final = ("parent_shard_ids", "child_shard_ids")
+"""Columns whose value is a JSON array."""
+_NAMES: Final = ", ".join(NAMES)
+_LIST: Final = f"SELECT {_NAMES} FROM lease WHERE application = ? AND stream = ?"  # noqa: S608 - constants
+_GET: Final = _LIST + " AND lease_key = ?"
+_CREATE: Final = f"INSERT OR IGNORE INTO lease (application, stream, {_NAMES}) VALUES (?, ?{', ?' * len(NAMES)})"  # noqa: S608 - constants
+_WRITE: Final = (
+    f"UPDATE lease SET {', '.join(f'{name} = ?' for name in NAMES)} "  # noqa: S608 - constants
+    "WHERE application = ? AND stream = ? AND lease_key = ?"
+)
+_DELETE: Final = "DELETE FROM lease WHERE application = ? AND stream = ? AND lease_key = ?"
+
+_CORRUPT_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+class SqliteLeaseStore(RowStore):
+    """A LeaseStore in the file `path`, made if it is not there: `async with SqliteLeaseStore(...) as store:`.
+
+    One file may serve many applications and streams. Opening raises LeaseStoreUnavailableError (directory
+    missing or not writable, file locked) and LeaseStoreCorruptError (not a lease store of efo, or damaged, or
+    written by a newer efo).
+
+    Each write is one short transaction in a thread, and the connection serves one thread at a time. A
+    cancelled call returns at once while its transaction runs to its end behind it: whether it took
+    place is then unknown, as with any store at a distance, but it is never left half done.
+    """
+
+    def __init__(self, path: Path, application: str, stream: str) -> None:
+        self._path = path
+        self._scope = (application, stream)
+        self._connection: sqlite3.Connection | None = None
+        self._one_at_a_time = trio.CapacityLimiter(1)
+
+    async def __aenter__(self) -> Self:
+        # Not abandoned on cancellation: a connection that nobody knows could not be closed.
+        self._connection = await trio.to_thread.run_sync(self._open, limiter=self._one_at_a_time)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with trio.CancelScope(shield=True):  # bounded: an abandoned write ends within the busy timeout
+                await trio.to_thread.run_sync(connection.close, limiter=self._one_at_a_time)
+
+    async def list(self) -> Sequence[Lease]:
+        """Return all leases, in no particular order."""
+        rows = await self._run(lambda connection: connection.execute(_LIST, self._scope).fetchall())
+        return [self._lease_of(row) for row in rows]
+
+    async def get(self, key: str) -> Lease | None:
+        """Return one lease, or None."""
+        return await self._run(lambda connection: self._read(connection, key))
+
+    async def create(self, lease: Lease) -> bool:
+        """Add a lease if there is none of its key; return whether it was added."""
+
+        def insert(connection: sqlite3.Connection) -> bool:
+            with _transaction(connection):
+                return connection.execute(_CREATE, (*self._scope, *_row_of(lease))).rowcount == 1
+
+        return await self._run(insert)
+
+    async def delete(self, key: str) -> None:
+        """Remove a lease, if it is there."""
+
+        def remove(connection: sqlite3.Connection) -> None:
+            with _transaction(connection):
+                connection.execute(_DELETE, (*self._scope, key))
+
+        await self._run(remove)
+
+    async def _write(self, key: str, change: Change) -> Lease:
+        def write(connection: sqlite3.Connection) -> Lease:
+            with _transaction(connection):
+                row = change(self._read(connection, key))
+                connection.execute(_WRITE, (*_row_of(row), *self._scope, key))
+            return row
+
+        return await self._run(write)
+
+    def _read(self, connection: sqlite3.Connection, key: str) -> Lease | None:
+        row = connection.execute(_GET, (*self._scope, key)).fetchone()
+        return None if row is None else self._lease_of(row)
+
+    async def _run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """Run `work` in a thread, after any other work on the connection."""
+        if (connection := self._connection) is None:
+            raise LeaseStoreUnavailableError(f"lease store {self._path}: it is not open, use `async with`")
+        with self._translated():
+            return await trio.to_thread.run_sync(work, connection, abandon_on_cancel=True, limiter=self._one_at_a_time)
+
+    def _open(self) -> sqlite3.Connection:
+        with self._translated():
+            connection = sqlite3.connect(
+                self._path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
+            )
+            try:
+                _patiently(lambda: prepare(connection, self._path))
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Turn sqlite3's errors into ours: the seam between the two."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            # Only the low byte names the error, the rest is detail. Errors of Python's own have no code.
+            if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _CORRUPT_CODES:
+                raise LeaseStoreCorruptError(
+                    f"lease store {self._path}: the file is damaged or no SQLite file ({error}). Restore it from a "
+                    "backup, or move it away: efo then starts anew, at the initial position"
+                ) from error
+            raise LeaseStoreUnavailableError(
+                f"lease store {self._path}: {error}. Check that its directory exists and is writable, that the disk "
+                "is not full, and that no other program holds the file locked"
+            ) from error
+
+    def _lease_of(self, row: tuple[Any, ...]) -> Lease:
+        value = dict(zip(NAMES, row, strict=True))
+        try:
+            return msgspec.convert(value | {name: json.loads(value[name]) for name in _LISTS}, Columns).lease()
+        except (ConfigurationError, ValueError, TypeError) as error:
+            raise LeaseStoreCorruptError(
+                f"lease store {self._path}, application {self._scope[0]!r}, stream {self._scope[1]!r}, "
+                f"lease {value['lease_key']!r}: {error}. Correct the row or delete it"
+            ) from error
+
+
+def _patiently(work: Callable[[], None]) -> None:
+    """Repeat `work` while the file is locked: SQLite does not wait by itself where it switches to the WAL."""
+    deadline = time.monotonic() + BUSY_TIMEOUT
+    while True:
+        try:
+            return work()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+            time.sleep(0.01)
+
+
+def _row_of(lease: Lease) -> tuple[_Value, ...]:
+    """Return the values of a lease in the order of NAMES."""
+    values = msgspec.structs.astuple(Columns.of(lease))
+    return tuple(json.dumps(value) if isinstance(value, tuple) else value for value in values)
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit what is done within, or nothing of it if it fails."""
+    connection.execute("BEGIN IMMEDIATE")  # the write lock first: no deadlock with another process' write
+    try:
+        yield
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")

@@ -1,0 +1,1 @@
+"""OpenTelemetry: the instruments, and the observer that feeds them from diagnostic events."""

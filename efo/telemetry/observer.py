@@ -1,0 +1,304 @@
+"""Feeds OpenTelemetry's instruments from diagnostic events. Needs its API alone: who runs efo chooses the SDK.
+
+The shard is an attribute of gauges and counters only, never of histograms. What has it is kept here, as one
+immutable snapshot per shard, and observed by callbacks: so a shard that is left takes its series with it, and
+the exporters' threads, where callbacks run, never see a half-made change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any, Final
+
+from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
+
+from efo.events import (
+    AggregateDamaged,
+    BatchDelivered,
+    CheckpointSaved,
+    ConnectionClosed,
+    ConnectionOpened,
+    Event,
+    EventReceived,
+    HandlerFailed,
+    LeaseLost,
+    LeaseOperated,
+    LeasesCounted,
+    ReaderAwaited,
+    RecordsProcessed,
+    ShardFinished,
+    ShardsCounted,
+    ShardSought,
+    ShardStarted,
+    ShardStopped,
+    StreamReset,
+    SubscribeAttempted,
+    SubscriptionEnded,
+)
+from efo.telemetry import instruments
+from efo.telemetry.instruments import Instrument
+
+SHARD_STATES: Final = ("waiting_parent", "ready", "consuming", "finished")
+LEASE_STATES: Final = ("held", "unowned", "expired")
+KEEP_COUNTERS: Final = 300.0
+"""Seconds that a left shard's counters are still observed, so that no exporter misses their last growth."""
+
+Attributes = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _ShardFigures:
+    """What is known of one shard. Times are `clock` readings; `left_at` None while it is read."""
+
+    attributes: Attributes
+    checkpoint_at: float
+    lag: float | None = None
+    records: int = 0
+    wire_bytes: int = 0
+    inflight: int = 0
+    backpressure: float = 0.0
+    left_at: float | None = None
+
+
+class OtelObserver:
+    """An observer of events that feeds the instruments of `efo.telemetry.instruments`.
+
+    `stream`, `application` and `consumer` (the fan-out consumer's name) are attributes of all of them, and
+    `server_address`, the endpoint's host, is one of the call's duration. Without `meter_provider` it is the
+    global one. `clock` gives seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        *,
+        stream: str,
+        application: str,
+        consumer: str,
+        server_address: str | None = None,
+        meter_provider: MeterProvider | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._common: Attributes = {
+            "messaging.system": "aws.kinesis",
+            "messaging.destination.name": stream,
+            "messaging.consumer.group.name": application,
+            "messaging.destination.subscription.name": consumer,
+        }
+        self._server = {"server.address": server_address} if server_address else {}
+        self._clock = clock
+        self._shards: dict[str, _ShardFigures] = {}
+        self._feeds = self._table
+        meter = get_meter("efo", meter_provider=meter_provider, schema_url=instruments.SCHEMA_URL)
+        observed = {
+            instruments.CONSUMED: self._observe_consumed,
+            instruments.SUBSCRIPTION_IO: self._observe_wire_bytes,
+            instruments.CONSUMER_LAG: self._observe_lag,
+            instruments.CHECKPOINT_AGE: self._observe_checkpoint_age,
+            instruments.RECORD_INFLIGHT: self._observe_inflight,
+            instruments.BACKPRESSURE_TIME: self._observe_backpressure,
+        }
+        self._instruments: dict[Instrument, Any] = {
+            instrument: _create(meter, instrument, observed.get(instrument)) for instrument in instruments.ALL
+        }
+
+    @property
+    def _table(self) -> dict[type, Callable[[Any], None]]:
+        """Which events feed what; those that are not here are for the log."""
+        return {
+            SubscribeAttempted: self._attempted,
+            SubscriptionEnded: self._ended,
+            EventReceived: self._received,
+            ReaderAwaited: self._awaited,
+            BatchDelivered: self._delivered,
+            AggregateDamaged: self._aggregate_damaged,
+            ConnectionOpened: self._connection_opened,
+            ConnectionClosed: self._connection_closed,
+            StreamReset: self._reset,
+            RecordsProcessed: self._processed,
+            HandlerFailed: self._handler_failed,
+            ShardStarted: self._started,
+            ShardSought: self._sought,
+            CheckpointSaved: self._checkpointed,
+            ShardStopped: self._left,
+            ShardFinished: self._left,
+            ShardsCounted: self._shards_counted,
+            LeaseOperated: self._lease_operated,
+            LeaseLost: self._lease_lost,
+            LeasesCounted: self._leases_counted,
+        }
+
+    def __call__(self, event: Event) -> None:
+        """Take one event."""
+        if feed := self._feeds.get(type(event)):
+            feed(event)
+
+    # --- subscriptions ---------------------------------------------------------------------------------
+
+    def _attempted(self, event: SubscribeAttempted) -> None:
+        error = _error(event.error_type)
+        self._add(instruments.SUBSCRIPTION_ATTEMPTS, 1, error)
+        self._record(instruments.SUBSCRIPTION_WAIT, event.waited)
+        operation = {"messaging.operation.name": "subscribe", "messaging.operation.type": "receive"}
+        self._record(instruments.OPERATION_DURATION, event.duration, operation | self._server | error)
+        if event.error_type is None:
+            self._add(instruments.SUBSCRIPTION_ACTIVE, 1)
+
+    def _ended(self, event: SubscriptionEnded) -> None:
+        self._add(instruments.SUBSCRIPTION_ACTIVE, -1)
+        self._record(instruments.SUBSCRIPTION_DURATION, event.age, {"efo.subscription.end_reason": event.reason})
+        if event.reason == "protocol":
+            self._add(instruments.DECODE_ERRORS, 1, _error("protocol"))
+
+    def _received(self, event: EventReceived) -> None:
+        if event.interval is not None:
+            self._record(instruments.EVENT_INTERVAL, event.interval)
+        shard = self._shard(event.shard_id)
+        lag = event.millis_behind_latest / 1000
+        self._shards[event.shard_id] = replace(shard, lag=lag, wire_bytes=shard.wire_bytes + event.wire_bytes)
+
+    def _aggregate_damaged(self, _event: AggregateDamaged) -> None:
+        self._add(instruments.DECODE_ERRORS, 1, _error("aggregation"))
+
+    def _connection_opened(self, event: ConnectionOpened) -> None:
+        self._instruments[instruments.CONNECTION_ACTIVE].add(1, {"server.address": event.address})
+
+    def _connection_closed(self, event: ConnectionClosed) -> None:
+        self._instruments[instruments.CONNECTION_ACTIVE].add(-1, {"server.address": event.address})
+
+    def _reset(self, event: StreamReset) -> None:
+        attributes = {"server.address": event.address, "efo.http2.error_code": event.error_code}
+        self._instruments[instruments.HTTP2_RESETS].add(1, attributes)
+
+    # --- records and shards ----------------------------------------------------------------------------
+
+    def _awaited(self, event: ReaderAwaited) -> None:
+        shard = self._shard(event.shard_id)
+        self._shards[event.shard_id] = replace(shard, backpressure=shard.backpressure + event.duration)
+
+    def _delivered(self, event: BatchDelivered) -> None:
+        shard = self._shard(event.shard_id)
+        self._shards[event.shard_id] = replace(shard, inflight=shard.inflight + event.records)
+
+    def _processed(self, event: RecordsProcessed) -> None:
+        operation = {"messaging.operation.name": "process"} | _error(event.error_type)
+        self._record(instruments.PROCESS_DURATION, event.duration, operation)
+        if event.error_type is not None:
+            return
+        if event.oldest_age is not None:
+            self._record(instruments.RECORD_AGE, event.oldest_age)
+        shard = self._shard(event.shard_id)
+        inflight = max(0, shard.inflight - event.records)
+        self._shards[event.shard_id] = replace(shard, records=shard.records + event.records, inflight=inflight)
+
+    def _handler_failed(self, event: HandlerFailed) -> None:
+        if event.call == "handler":
+            operation = {"messaging.operation.name": "process"}
+            self._record(instruments.PROCESS_DURATION, event.duration, operation | _error(event.error_type))
+
+    def _started(self, event: ShardStarted) -> None:
+        shard = self._shard(event.shard_id)
+        self._shards[event.shard_id] = replace(shard, checkpoint_at=self._clock(), lag=None, inflight=0, left_at=None)
+
+    def _sought(self, event: ShardSought) -> None:
+        """Forget what is in flight: acks of batches of before a seek count no longer."""
+        if shard := self._shards.get(event.shard_id):
+            self._shards[event.shard_id] = replace(shard, inflight=0)
+
+    def _checkpointed(self, event: CheckpointSaved) -> None:
+        if shard := self._shards.get(event.shard_id):
+            self._shards[event.shard_id] = replace(shard, checkpoint_at=self._clock())
+
+    def _left(self, event: ShardStopped | ShardFinished) -> None:
+        if shard := self._shards.get(event.shard_id):
+            self._shards[event.shard_id] = replace(shard, left_at=self._clock())
+        self._forget()
+
+    def _shards_counted(self, event: ShardsCounted) -> None:
+        for state in SHARD_STATES:
+            self._set(instruments.SHARD_COUNT, event.counts.get(state, 0), {"efo.shard.state": state})
+
+    # --- leases ----------------------------------------------------------------------------------------
+
+    def _lease_operated(self, event: LeaseOperated) -> None:
+        attributes = {"efo.lease.operation": event.operation} | _error(event.error_type)
+        self._add(instruments.LEASE_OPERATIONS, 1, attributes)
+        self._record(instruments.LEASE_OPERATION_DURATION, event.duration, attributes)
+        if event.operation == "checkpoint":
+            operation = {"messaging.operation.name": "checkpoint", "messaging.operation.type": "settle"}
+            self._record(instruments.OPERATION_DURATION, event.duration, operation | _error(event.error_type))
+
+    def _lease_lost(self, event: LeaseLost) -> None:
+        self._add(instruments.LEASE_LOSSES, 1, {"efo.lease.loss_reason": event.reason})
+
+    def _leases_counted(self, event: LeasesCounted) -> None:
+        for state in LEASE_STATES:
+            self._set(instruments.LEASE_COUNT, event.counts.get(state, 0), {"efo.lease.state": state})
+        self._set(instruments.WORKER_COUNT, event.workers)
+
+    # --- the instruments -------------------------------------------------------------------------------
+
+    def _add(self, instrument: Instrument, amount: int, attributes: Attributes | None = None) -> None:
+        self._instruments[instrument].add(amount, {**self._common, **(attributes or {})})
+
+    def _record(self, instrument: Instrument, value: float, attributes: Attributes | None = None) -> None:
+        self._instruments[instrument].record(value, {**self._common, **(attributes or {})})
+
+    def _set(self, instrument: Instrument, value: int, attributes: Attributes | None = None) -> None:
+        self._instruments[instrument].set(value, {**self._common, **(attributes or {})})
+
+    # --- per shard; the callbacks run in exporters' threads --------------------------------------------
+
+    def _shard(self, shard_id: str) -> _ShardFigures:
+        if figures := self._shards.get(shard_id):
+            return figures
+        attributes = {**self._common, "messaging.destination.partition.id": shard_id}
+        return _ShardFigures(attributes, checkpoint_at=self._clock())
+
+    def _forget(self) -> None:
+        """Drop shards that were left long ago. In the reporting task: the callbacks only look."""
+        horizon = self._clock() - KEEP_COUNTERS
+        self._shards = {
+            key: shard for key, shard in self._shards.items() if shard.left_at is None or shard.left_at > horizon
+        }
+
+    def _counted(self) -> Iterator[_ShardFigures]:
+        """Yield the shards whose counters are still observed."""
+        horizon = self._clock() - KEEP_COUNTERS
+        return (s for s in list(self._shards.values()) if s.left_at is None or s.left_at > horizon)
+
+    def _observe_consumed(self, _options: CallbackOptions) -> Iterable[Observation]:
+        operation = {"messaging.operation.name": "receive"}
+        return [Observation(shard.records, {**shard.attributes, **operation}) for shard in self._counted()]
+
+    def _observe_wire_bytes(self, _options: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(shard.wire_bytes, shard.attributes) for shard in self._counted()]
+
+    def _observe_backpressure(self, _options: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(shard.backpressure, shard.attributes) for shard in self._counted()]
+
+    def _observe_inflight(self, _options: CallbackOptions) -> Iterable[Observation]:
+        shards = [shard for shard in list(self._shards.values()) if shard.left_at is None]
+        return [Observation(shard.inflight, shard.attributes) for shard in shards]
+
+    def _observe_lag(self, _options: CallbackOptions) -> Iterable[Observation]:
+        shards = [shard for shard in list(self._shards.values()) if shard.left_at is None]
+        return [Observation(shard.lag, shard.attributes) for shard in shards if shard.lag is not None]
+
+    def _observe_checkpoint_age(self, _options: CallbackOptions) -> Iterable[Observation]:
+        now = self._clock()
+        shards = [shard for shard in list(self._shards.values()) if shard.left_at is None]
+        return [Observation(now - shard.checkpoint_at, shard.attributes) for shard in shards]
+
+
+def _error(error_type: str | None) -> dict[str, str]:
+    return {"error.type": error_type} if error_type else {}
+
+
+def _create(meter: Meter, instrument: Instrument, observe: Callable[..., Iterable[Observation]] | None) -> Any:
+    name, unit, description = instrument.name, instrument.unit, instrument.description
+    create = getattr(meter, f"create_{instrument.kind}")
+    if instrument.kind == "histogram":
+        return create(name, unit, description, explicit_bucket_boundaries_advisory=instrument.buckets)
+    return create(name, [observe], unit, description) if observe else create(name, unit, description)

@@ -1,0 +1,67 @@
+"""A fault script as a TOML file.
+
+seed = 7
+
+[[fault]]
+kind = "reset"              # the fault's name in lower case: GoAway is go-away
+code = "REFUSED_STREAM"     # its fields
+when = { shard = "shardId-000000000000", nth = 3 }
+
+[random]                    # and faults of all kinds that pass, at random
+rate = 0.01                 # per second and shard
+stop = 600
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from efo.errors import ConfigurationError
+from efo.testing.faults.kinds import PASSING, Fault
+from efo.testing.faults.script import FaultScript, When
+
+
+class _Random(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    rate: float = 1 / 60
+    stop: float = float("inf")
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    seed: int = 0
+    fault: list[dict[str, Any]] = []
+    random: _Random | None = None
+
+
+def load_faults(path: Path) -> FaultScript:
+    """Read a fault script. Raises ConfigurationError: the file is not there, or says something that has no meaning."""
+    try:
+        content = msgspec.convert(tomllib.loads(path.read_text()), _File)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: the fault script cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+    script = FaultScript(seed=content.seed)
+    for number, entry in enumerate(content.fault, start=1):
+        try:
+            script.add(*_read(entry))
+        except (msgspec.ValidationError, ConfigurationError) as error:
+            raise ConfigurationError(f"{path}, fault {number}: {error}") from None
+    if content.random is not None:
+        for fault in PASSING:
+            script.add(fault, When(rate=content.random.rate / len(PASSING), stop=content.random.stop))
+    return script
+
+
+def _read(entry: dict[str, Any]) -> tuple[Fault, When]:
+    told = dict(entry)
+    when = told.pop("when", {})
+    known = [field.name for field in fields(When)]
+    if not isinstance(when, dict) or (unknown := sorted(set(when) - set(known))):
+        problem = f"when has no {', '.join(unknown)}" if isinstance(when, dict) else "when is no table"
+        raise ConfigurationError(f"{problem}; it may have {', '.join(known)}")
+    return msgspec.convert(told, Fault), msgspec.convert(when, When)

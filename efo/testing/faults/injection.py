@@ -1,0 +1,67 @@
+"""The fault script at work: what calls, listings and subscriptions ask it."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+
+from efo.testing.errors import FakeError
+from efo.testing.faults.body import FaultyBody
+from efo.testing.faults.kinds import NoAnswer, Refuse, Site, StaleListing
+from efo.testing.faults.script import FaultScript, Target
+from efo.testing.server.chunks import Body
+from efo.testing.state.shards import ShardState
+from efo.testing.state.streams import StreamState
+
+
+class Faults:
+    """A script with the fake's time. `clock`: seconds since the fake's start."""
+
+    def __init__(self, script: FaultScript, clock: Callable[[], float]) -> None:
+        self._script = script
+        self._clock = clock
+
+    def call(self, operation: str, stream: str | None = None, shard: str | None = None) -> float:
+        """Return how many seconds the answer of a call is late; infinity: it never comes, and nothing is done.
+
+        Raises FakeError where the script refuses the call.
+        """
+        match self._script.take(Site.CALL, Target(operation, stream, shard), self._clock()):
+            case Refuse(code=code, message=message, status=status):
+                raise FakeError(code, message, status)
+            case NoAnswer(seconds=seconds):
+                return math.inf if seconds is None else seconds
+            case _:
+                return 0.0
+
+    def body(self, body: Body, stream: str, shard: str) -> Body:
+        """Return a subscription's body with the script at work on it."""
+        return FaultyBody(body, self._script, Target("SubscribeToShard", stream, shard), self._clock)
+
+    def listing(self, stream: StreamState, now_millis: int) -> list[ShardState]:
+        """Return the shards that a listing tells, in the order of their ids."""
+        shards = list(stream.shards.values())
+        fault = self._script.take(Site.LISTING, Target("ListShards", stream.name), self._clock())
+        if not isinstance(fault, StaleListing):
+            return shards
+        last = len(shards) if fault.last is None else fault.last
+        moment = now_millis - int(fault.seconds * 1000)
+        stale = [old for shard in shards[fault.first : last] if (old := _as_of(shard, moment)) is not None]
+        return [*shards[: fault.first], *stale, *shards[last:]]
+
+
+def stream_of_consumer(consumer_arn: str) -> str:
+    """Return the name of the stream in a consumer's ARN: what stands there, whether there is such a stream or not."""
+    return consumer_arn.partition("/consumer/")[0].rpartition("/")[2]
+
+
+def _as_of(shard: ShardState, millis: int) -> ShardState | None:
+    """Return the shard as it was then; None where it was not there. The shards of the start always were."""
+    if shard.parents and shard.opened_at > millis:
+        return None
+    if shard.closed_at is None or shard.closed_at <= millis:
+        return shard
+    old = copy.copy(shard)
+    old.closed_at, old.ending_number, old.children = None, None, ()
+    return old

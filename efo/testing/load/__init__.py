@@ -1,0 +1,1 @@
+"""A fake Kinesis under constant load: events are generated, not stored."""

@@ -1,0 +1,135 @@
+"""A Kinesis under load in a process of its own: `python -m efo.testing.load.__main__ --shards 4 --record-bytes 200`.
+
+Prints one line of JSON when it serves, with its URL, the file of its authority and its consumers, and serves until
+SIGTERM or SIGINT.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, NoReturn
+
+import trio
+
+from efo.exception_groups import one_error
+from efo.testing.errors import FakeError
+from efo.testing.fake import FakeKinesis
+from efo.testing.load.settings import Load
+from efo.testing.settings import FakeSettings
+
+_LAST_PORT: Final = 65535
+_UNAVAILABLE: Final = 69
+_USAGE: Final = 64
+
+
+async def run(
+    load: Load,
+    announce: Callable[[dict[str, Any]], None],
+    *,
+    port: int = 0,
+    tls: bool = True,
+    consumers: Sequence[str] = (),
+    settings: FakeSettings | None = None,
+) -> None:
+    """Serve a load on 127.0.0.1 until cancelled. Raises OSError: the port is taken.
+
+    `consumers`: registered with every stream, and ACTIVE at once by default. `announce` is called once with what a
+    client needs: `url`, `ca_file` (None without TLS), and `streams`, each with its `shards` and `consumers`' ARNs.
+    """
+    settings = FakeSettings(consumer_creating=0.0) if settings is None else settings
+    async with (
+        FakeKinesis(settings=settings, clock=time.time, load=load) as fake,
+        fake.serve(port=port, tls=tls) as address,
+    ):
+        streams = {
+            name: {
+                "shards": list(fake.open_shards(name)),
+                "consumers": {consumer: fake.register(name, consumer).arn for consumer in consumers},
+            }
+            for name in load.shards
+        }
+        ca_file = None if address.ca_file is None else str(address.ca_file)
+        announce({"url": address.url, "ca_file": ca_file, "streams": streams})
+        await trio.sleep_forever()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    options = _parse(arguments)
+    try:
+        load = Load(
+            shards={options.stream: options.shards},
+            record_bytes=options.record_bytes,
+            records_per_event=options.records_per_event,
+            aggregated=options.aggregated,
+            rate=options.rate,
+            seed=options.seed,
+        )
+    except ValueError as error:
+        sys.stderr.write(f"{error}\n")
+        return _USAGE
+    try:
+        trio.run(_until_signal, load, options)
+    except FakeError as error:
+        sys.stderr.write(f"{error.message}\n")
+        return _USAGE
+    except OSError as error:
+        sys.stderr.write(f"port {options.port} of 127.0.0.1: {error.strerror}\n")
+        return _UNAVAILABLE
+    return 0
+
+
+async def _until_signal(load: Load, options: argparse.Namespace) -> None:
+    serve = partial(run, load, _print, port=options.port, tls=options.tls, consumers=options.consumer)
+    with one_error(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve)
+            await anext(aiter(signals))
+            nursery.cancel_scope.cancel()
+
+
+def _print(served: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(served) + "\n")
+    sys.stdout.flush()
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser with efo's exit code for what it cannot understand."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(_USAGE, f"{self.prog}: {message}\n")
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= _LAST_PORT:
+        raise argparse.ArgumentTypeError(f"{port} is no port: expected 0 to {_LAST_PORT}")
+    return port
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    default = Load()
+    parser = _Parser(prog="python -m efo.testing.load.__main__", description="Serve a Kinesis under load.")
+    add = parser.add_argument
+    add("--port", type=_port, default=0, help="of 127.0.0.1; 0 (default): the system chooses")
+    add("--no-tls", dest="tls", action="store_false", help="HTTP/2 by prior knowledge")
+    add("--stream", default="load", help="the stream's name (default: load)")
+    add("--shards", type=int, default=4, help="of the stream (default: 4)")
+    add("--consumer", action="append", default=[], help="register it with the stream; may be repeated")
+    add("--record-bytes", type=int, default=default.record_bytes, help="of a user record's data (default: 200)")
+    add("--records-per-event", type=int, default=default.records_per_event, help="Kinesis records (default: 500)")
+    add("--aggregated", type=int, help="user records per KPL aggregate (default: plain records)")
+    add("--rate", type=float, help="user records per second and shard (default: what the consumer takes)")
+    add("--seed", type=int, default=default.seed, help="of data and keys (default: 0)")
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

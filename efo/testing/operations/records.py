@@ -1,0 +1,99 @@
+"""What the operations about records do and answer (AWS: Kinesis' API reference)."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from efo.model import Position
+from efo.testing.errors import FakeError, invalid_argument, not_found
+from efo.testing.operations import requests
+from efo.testing.operations.responses import Answer
+from efo.testing.state.core import Core
+from efo.testing.state.iterators import ShardIterator, decode_iterator, encode_iterator
+from efo.testing.state.positions import starting_index
+from efo.testing.state.shards import ShardState, StoredRecord
+from efo.testing.state.streams import StreamState
+
+MAX_REQUEST_BYTES: Final = 10 * 1024 * 1024
+"""Data and partition keys of one PutRecords."""
+MAX_ANSWER_BYTES: Final = 10 * 1024 * 1024
+"""Data and partition keys of one answer of GetRecords."""
+
+
+def put_record(core: Core, request: requests.PutRecord) -> Answer:
+    """PutRecord."""
+    stream = core.data_stream(request.stream_name, request.stream_arn)
+    stream.encryption.check()
+    shard, record = _put(core, stream, request)
+    return {
+        "ShardId": shard.id,
+        "SequenceNumber": record.sequence_number,
+        "EncryptionType": record.encryption_type,
+    }
+
+
+def put_records(core: Core, request: requests.PutRecords) -> Answer:
+    """PutRecords. What is wrong with one record refuses them all; what is too much for its shard fails alone."""
+    stream = core.data_stream(request.stream_name, request.stream_arn)
+    stream.encryption.check()
+    for entry in request.records:
+        stream.check_record(entry.partition_key, entry.data, entry.explicit_hash_key)
+    if sum(len(entry.data) + len(entry.partition_key) for entry in request.records) > MAX_REQUEST_BYTES:
+        raise invalid_argument("Records size exceeds 10 MB limit")
+    results, failed = [], 0
+    for entry in request.records:
+        try:
+            shard, record = _put(core, stream, entry)
+        except FakeError as error:
+            failed += 1
+            results.append({"ErrorCode": error.code, "ErrorMessage": error.message})
+        else:
+            results.append({"ShardId": shard.id, "SequenceNumber": record.sequence_number})
+    return {"FailedRecordCount": failed, "Records": results, "EncryptionType": stream.encryption.type}
+
+
+def _put(
+    core: Core, stream: StreamState, entry: requests.PutRecord | requests.PutRecordsEntry
+) -> tuple[ShardState, StoredRecord]:
+    """Put one record. Raises ProvisionedThroughputExceededException where writes are throttled."""
+    shard = stream.shard_for(entry.partition_key, entry.data, entry.explicit_hash_key)
+    if core.settings.throttle_writes:
+        core.throttle.write(f"{stream.name}/{shard.id}", len(entry.data) + len(entry.partition_key), core.clock())
+    record = shard.append(entry.partition_key, entry.data, core.millis)
+    shard.notify()
+    return shard, record
+
+
+def get_shard_iterator(core: Core, request: requests.GetShardIterator) -> Answer:
+    """GetShardIterator."""
+    stream = core.data_stream(request.stream_name, request.stream_arn)
+    shard = stream.shard(request.shard_id)
+    position = Position(request.shard_iterator_type, request.starting_sequence_number, request.timestamp)
+    index = starting_index(shard, position, core.clock())
+    return {"ShardIterator": _iterator(core, stream, shard, index)}
+
+
+def get_records(core: Core, request: requests.GetRecords) -> Answer:
+    """GetRecords. At the end of a closed shard there are ChildShards, and no iterator to go on with."""
+    now = core.clock()
+    iterator = decode_iterator(request.shard_iterator, now)
+    stream = core.data_stream(iterator.stream, request.stream_arn)
+    if stream.created_at != iterator.created_at:
+        raise not_found(f"The stream {stream.name} that the iterator is of was deleted")
+    shard = stream.shard(iterator.shard_id)
+    stream.encryption.check()
+    if core.settings.throttle:
+        core.throttle.read(f"{stream.name}/{shard.id}", now)
+    records = shard.read(iterator.index, request.limit, MAX_ANSWER_BYTES)
+    if core.settings.throttle:
+        size = sum(len(record.data) + len(record.partition_key) for record in records)
+        core.throttle.has_read(f"{stream.name}/{shard.id}", size, now)
+    index = max(iterator.index, shard.trimmed) + len(records)
+    answer: dict[str, Any] = {"Records": records, "MillisBehindLatest": shard.behind_latest(index, core.millis)}
+    if index >= shard.end_index and not shard.is_open:
+        return answer | {"ChildShards": [child.as_child() for child in shard.children]}
+    return answer | {"NextShardIterator": _iterator(core, stream, shard, index)}
+
+
+def _iterator(core: Core, stream: StreamState, shard: ShardState, index: int) -> str:
+    return encode_iterator(ShardIterator(stream.name, stream.created_at, shard.id, index, core.clock()))

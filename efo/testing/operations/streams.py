@@ -1,0 +1,172 @@
+"""What the operations about streams do and answer (AWS: Kinesis' API reference)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, Final
+
+from efo.testing.errors import in_use, invalid_argument, validation
+from efo.testing.operations import requests
+from efo.testing.operations.paging import Token, decode_token, encode_token, page
+from efo.testing.operations.responses import Answer, shard_description, stream_description, stream_summary
+from efo.testing.state import retention
+from efo.testing.state.core import Core
+
+_ON_DEMAND_SHARDS: Final = 4
+_ON_DEMAND_STREAMS: Final = 50
+_MAX_SHARDS_PAGE: Final = 1000
+_METRICS: Final = (
+    "IncomingBytes", "IncomingRecords", "OutgoingBytes", "OutgoingRecords", "WriteProvisionedThroughputExceeded",
+    "ReadProvisionedThroughputExceeded", "IteratorAgeMilliseconds",
+)  # fmt: skip
+_ID: Final = attrgetter("id")
+_NAME: Final = attrgetter("name")
+
+
+def create_stream(core: Core, request: requests.CreateStream) -> Answer:
+    """CreateStream. An on-demand stream begins with 4 shards; so does one without a mode and a count."""
+    details = request.stream_mode_details
+    mode = details.stream_mode if details is not None else "PROVISIONED"
+    if mode == "ON_DEMAND" and request.shard_count is not None:
+        raise validation("ShardCount is not allowed for a stream in ON_DEMAND mode")
+    if details is not None and mode == "PROVISIONED" and request.shard_count is None:
+        raise validation("ShardCount is required for a stream in PROVISIONED mode")
+    count = _ON_DEMAND_SHARDS if request.shard_count is None else request.shard_count
+    stream = core.create_stream(request.stream_name, count, creating=core.settings.stream_creating)
+    stream.mode = mode
+    stream.tags.add(request.tags)
+    if request.max_record_size is not None:
+        stream.max_record_bytes = request.max_record_size * 1024
+    return None
+
+
+def delete_stream(core: Core, request: requests.DeleteStream) -> Answer:
+    """DeleteStream."""
+    stream = core.stream(request.stream_name, request.stream_arn)
+    if core.consumers(stream).list(core.clock()) and not request.enforce_consumer_deletion:
+        raise in_use(f"Stream {stream.name} has registered consumers: deregister them, or set EnforceConsumerDeletion")
+    core.delete_stream(stream)
+    return None
+
+
+def describe_stream_summary(core: Core, request: requests.StreamReference) -> Answer:
+    """DescribeStreamSummary."""
+    stream, now = core.stream(request.stream_name, request.stream_arn), core.clock()
+    summary = stream_description(stream, now) | {
+        "OpenShardCount": len(stream.open_shards),
+        "ConsumerCount": len(core.consumers(stream).list(now)),
+        "MaxRecordSizeInKiB": stream.max_record_bytes // 1024,
+    }
+    return {"StreamDescriptionSummary": summary}
+
+
+def describe_stream(core: Core, request: requests.DescribeStream) -> Answer:
+    """DescribeStream. While the stream is CREATING it has no shards to tell."""
+    stream, now = core.stream(request.stream_name, request.stream_arn), core.clock()
+    known = [] if stream.status(now) == "CREATING" else list(stream.shards.values())
+    shards, more = page(known, _ID, request.exclusive_start_shard_id, request.limit, _MAX_SHARDS_PAGE)
+    members = {"Shards": [shard_description(shard) for shard in shards], "HasMoreShards": more}
+    return {"StreamDescription": stream_description(stream, now) | members}
+
+
+def list_streams(core: Core, request: requests.ListStreams) -> Answer:
+    """ListStreams."""
+    after, now = request.exclusive_start_stream_name, core.clock()
+    if request.next_token is not None:
+        if after is not None:
+            raise invalid_argument("NextToken and ExclusiveStartStreamName cannot be provided together")
+        after = decode_token(request.next_token, "ListStreams", now).after
+    streams, more = page(core.listed_streams(), _NAME, after, request.limit, _MAX_SHARDS_PAGE)
+    answer: dict[str, Any] = {"StreamNames": [stream.name for stream in streams], "HasMoreStreams": more}
+    answer["StreamSummaries"] = [stream_summary(stream, now) for stream in streams]
+    if more:
+        answer["NextToken"] = encode_token(Token("ListStreams", streams[-1].name, now))
+    return answer
+
+
+def describe_limits(core: Core, _request: requests.Nothing) -> Answer:
+    """DescribeLimits."""
+    return {
+        "ShardLimit": core.settings.shard_limit,
+        "OpenShardCount": core.open_shards,
+        "OnDemandStreamCount": sum(stream.mode == "ON_DEMAND" for stream in core.listed_streams()),
+        "OnDemandStreamCountLimit": _ON_DEMAND_STREAMS,
+    }
+
+
+def increase_stream_retention_period(core: Core, request: requests.RetentionPeriod) -> Answer:
+    """IncreaseStreamRetentionPeriod."""
+    stream = core.active_stream(request.stream_name, request.stream_arn)
+    retention.increase(stream, request.retention_period_hours)
+    return None
+
+
+def decrease_stream_retention_period(core: Core, request: requests.RetentionPeriod) -> Answer:
+    """DecreaseStreamRetentionPeriod. What the shorter period does not cover is gone at once."""
+    stream = core.active_stream(request.stream_name, request.stream_arn)
+    retention.decrease(stream, request.retention_period_hours)
+    retention.trim(stream, core.clock())
+    return None
+
+
+def update_max_record_size(core: Core, request: requests.UpdateMaxRecordSize) -> Answer:
+    """UpdateMaxRecordSize."""
+    core.active_stream(arn=request.stream_arn).max_record_bytes = request.max_record_size * 1024
+    return None
+
+
+def update_stream_mode(core: Core, request: requests.UpdateStreamMode) -> Answer:
+    """UpdateStreamMode."""
+    stream = core.active_stream(arn=request.stream_arn)
+    stream.mode = request.stream_mode_details.stream_mode
+    stream.updating_until = core.clock() + core.settings.stream_updating
+    return None
+
+
+def start_stream_encryption(core: Core, request: requests.StreamEncryption) -> Answer:
+    """StartStreamEncryption."""
+    stream = core.active_stream(request.stream_name, request.stream_arn)
+    _check_encryption_type(request)
+    stream.encryption.start(request.key_id)
+    stream.updating_until = core.clock() + core.settings.stream_updating
+    return None
+
+
+def stop_stream_encryption(core: Core, request: requests.StreamEncryption) -> Answer:
+    """StopStreamEncryption."""
+    stream = core.active_stream(request.stream_name, request.stream_arn)
+    _check_encryption_type(request)
+    stream.encryption.stop(request.key_id)
+    stream.updating_until = core.clock() + core.settings.stream_updating
+    return None
+
+
+def _check_encryption_type(request: requests.StreamEncryption) -> None:
+    if request.encryption_type != "KMS":
+        raise invalid_argument(f"EncryptionType {request.encryption_type}: the only valid value is KMS")
+
+
+def enable_enhanced_monitoring(core: Core, request: requests.EnhancedMonitoring) -> Answer:
+    """EnableEnhancedMonitoring."""
+    return _monitor(core, request, set.union)
+
+
+def disable_enhanced_monitoring(core: Core, request: requests.EnhancedMonitoring) -> Answer:
+    """DisableEnhancedMonitoring."""
+    return _monitor(core, request, set.difference)
+
+
+def _monitor(
+    core: Core, request: requests.EnhancedMonitoring, change: Callable[[set[str], set[str]], set[str]]
+) -> Answer:
+    stream = core.active_stream(request.stream_name, request.stream_arn)
+    named = set(_METRICS) if "ALL" in request.shard_level_metrics else set(request.shard_level_metrics)
+    current = sorted(stream.metrics)
+    stream.metrics = change(stream.metrics, named)
+    return {
+        "StreamName": stream.name,
+        "StreamARN": stream.arn,
+        "CurrentShardLevelMetrics": current,
+        "DesiredShardLevelMetrics": sorted(stream.metrics),
+    }

@@ -1,0 +1,1 @@
+"""Recordings of subscriptions, and their replay."""

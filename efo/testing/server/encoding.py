@@ -1,0 +1,94 @@
+"""The two encodings of requests and answers: JSON 1.1, and the CBOR that AWS' Java SDKs speak to Kinesis.
+
+In CBOR a blob is a byte string, and a timestamp is tag 1 about *milliseconds*, where RFC 8949 wants seconds: that is
+how the Java SDKs write and read it. In JSON a blob is base64 and a timestamp a number of seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from efo.testing.errors import serialization
+from efo.testing.server.shapes import INPUTS
+from efo.testing.server.validation import check
+
+JSON: Final = "application/x-amz-json-1.1"
+CBOR: Final = "application/x-amz-cbor-1.1"
+
+_TIME_TAG: Final = 1
+_LEAST_MILLIS: Final = 1e11  # as seconds this would be the year 5138
+
+T = TypeVar("T")
+
+
+def content_type(headers: Mapping[str, str]) -> str:
+    """Return which of the two encodings a request is in. Raises SerializationException for any other."""
+    kind = headers.get("content-type", JSON).partition(";")[0].strip().lower()
+    if kind not in {JSON, CBOR}:
+        raise serialization(f"Content-Type {kind[:100]!r}: expected {JSON} or {CBOR}")
+    return kind
+
+
+def decode(body: bytes, kind: str, operation: str, type_: type[T]) -> T:
+    """Return a request's body as a value of `type_`, checked against the operation's shape.
+
+    Raises SerializationException (it cannot be decoded, or a type is wrong), ValidationException.
+    """
+    members = _from_cbor(body) if kind == CBOR else _from_json(body)
+    check(members, INPUTS[operation])
+    try:
+        return msgspec.convert(members, type_, builtin_types=(bytes,) if kind == CBOR else ())
+    except msgspec.ValidationError as error:  # base64 that is none, a blob as text in CBOR
+        raise serialization(str(error)) from None
+
+
+def encode(members: Any, kind: str) -> bytes:
+    """Return an answer's body."""
+    return _to_cbor(members) if kind == CBOR else msgspec.json.encode(members)
+
+
+def _from_json(body: bytes) -> object:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise serialization(f"The body is not JSON: {error}") from None
+
+
+def _from_cbor(body: bytes) -> object:
+    import cbor2  # noqa: PLC0415 - only who speaks CBOR needs it
+
+    try:
+        return cbor2.loads(body, semantic_decoders={_TIME_TAG: _seconds})
+    except (cbor2.CBORDecodeError, RecursionError) as error:
+        raise serialization(f"The body is not CBOR: {error}") from None
+
+
+def _seconds(value: object, _immutable: bool) -> object:  # noqa: FBT001 - cbor2 calls it
+    if isinstance(value, int | float) and abs(value) >= _LEAST_MILLIS:
+        return value / 1000
+    return value
+
+
+def _to_cbor(members: Any) -> bytes:
+    import cbor2  # noqa: PLC0415 - only who speaks CBOR needs it
+
+    plain = msgspec.to_builtins(members, builtin_types=(bytes,))
+    encoded: bytes = cbor2.dumps(_with_times(plain))
+    return encoded
+
+
+def _with_times(value: Any) -> Any:
+    """Return the same value, with each member that is a timestamp tagged as one."""
+    import cbor2  # noqa: PLC0415 - only who speaks CBOR needs it
+
+    if isinstance(value, list):
+        return [_with_times(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: cbor2.CBORTag(_TIME_TAG, round(member * 1000)) if name.endswith("Timestamp") else _with_times(member)
+        for name, member in value.items()
+    }

@@ -1,0 +1,1 @@
+"""What the fake remembers: streams, shards, records, consumers, subscriptions. No I/O."""

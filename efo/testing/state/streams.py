@@ -1,0 +1,186 @@
+"""One stream: its state and settings, which shard takes which key, putting records, splitting and merging."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from hashlib import md5
+from itertools import pairwise
+from operator import attrgetter
+from typing import Final
+
+from efo.model import MAX_HASH_KEY
+from efo.testing.errors import invalid_argument, not_found
+from efo.testing.state.encryption import Encryption
+from efo.testing.state.shards import ShardState, StoredRecord
+from efo.testing.state.tags import Tags
+
+MAX_PARTITION_KEY: Final = 256
+
+
+class StreamState:
+    """A stream and its shards. Times of calls are in milliseconds, all others in seconds since the epoch.
+
+    `mode`: PROVISIONED or ON_DEMAND. `metrics`: what EnableEnhancedMonitoring chose. `scalings`: when
+    UpdateShardCount was called. `trimmed_at`: when the retention was last looked at. `creating_until`,
+    `updating_until`: what its status says. `deleted_at`: once it is set, the stream is DELETING, and gone from then on.
+    """
+
+    def __init__(
+        self, name: str, arn: str, shard_count: int, now: float, *, retention_hours: float, max_record_bytes: int
+    ) -> None:
+        self.name = name
+        self.arn = arn
+        self.created_at = now
+        self.retention_hours = retention_hours
+        self.max_record_bytes = max_record_bytes
+        self.mode = "PROVISIONED"
+        self.encryption = Encryption()
+        self.tags = Tags()
+        self.metrics: set[str] = set()
+        self.scalings: list[float] = []
+        self.creating_until = now
+        self.updating_until = now
+        self.deleted_at: float | None = None
+        self.trimmed_at = now
+        self._next_number = 0
+        self.shards: dict[str, ShardState] = {}
+        bounds = [i * (MAX_HASH_KEY + 1) // shard_count for i in range(shard_count + 1)]
+        for start, following in pairwise(bounds):
+            self._add(start, following - 1, int(now * 1000))
+        self._index_open()
+
+    def _add(self, start: int, end: int, now_millis: int, parents: tuple[ShardState, ...] = ()) -> ShardState:
+        shard = ShardState(self._next_number, start, end, now_millis, parents, self.encryption)
+        self._next_number += 1
+        self.shards[shard.id] = shard
+        return shard
+
+    def _index_open(self) -> None:
+        self._open = sorted((s for s in self.shards.values() if s.is_open), key=attrgetter("start"))
+        self._starts = [shard.start for shard in self._open]
+
+    def status(self, now: float) -> str:
+        """Return CREATING, ACTIVE, UPDATING or DELETING (AWS: StreamStatus)."""
+        if self.deleted_at is not None:
+            return "DELETING"
+        if now < self.creating_until:
+            return "CREATING"
+        return "UPDATING" if now < self.updating_until else "ACTIVE"
+
+    @property
+    def open_shards(self) -> list[ShardState]:
+        """The shards that take records, by their hash keys."""
+        return self._open
+
+    def shard(self, shard_id: str) -> ShardState:
+        """Return a shard by its id. Raises ResourceNotFoundException."""
+        try:
+            return self.shards[shard_id]
+        except KeyError:
+            raise not_found(f"Shard {shard_id} in stream {self.name} does not exist") from None
+
+    def shard_of(self, hash_key: int) -> ShardState:
+        """Return the open shard that takes this hash key."""
+        return self._open[bisect_right(self._starts, hash_key) - 1]
+
+    def put(
+        self, partition_key: str, data: bytes, now_millis: int, explicit_hash_key: str | None = None
+    ) -> tuple[ShardState, StoredRecord]:
+        """Add one record (AWS: PutRecord). Raises InvalidArgumentException."""
+        shard = self.shard_for(partition_key, data, explicit_hash_key)
+        record = shard.append(partition_key, data, now_millis)
+        shard.notify()
+        return shard, record
+
+    def shard_for(self, partition_key: str, data: bytes, explicit_hash_key: str | None = None) -> ShardState:
+        """Return the open shard that this record goes to. Raises InvalidArgumentException."""
+        self.check_record(partition_key, data, explicit_hash_key)
+        return self.shard_of(int(explicit_hash_key) if explicit_hash_key is not None else hash_key_of(partition_key))
+
+    def put_many(self, records: Iterable[tuple[str, bytes]], now_millis: int) -> int:
+        """Add (partition key, data) pairs in order, and return how many.
+
+        They become visible together, once all are added. Raises InvalidArgumentException at the first bad one;
+        those before it stay.
+        """
+        touched: dict[ShardState, None] = {}  # in order, so that a virtual clock sees the same in every run
+        count = 0
+        try:
+            for partition_key, data in records:
+                self.check_record(partition_key, data)
+                shard = self.shard_of(hash_key_of(partition_key))
+                shard.append(partition_key, data, now_millis)
+                touched[shard] = None
+                count += 1
+        finally:
+            for shard in touched:
+                shard.notify()
+        return count
+
+    def check_record(self, partition_key: str, data: bytes, explicit_hash_key: str | None = None) -> None:
+        """Raise InvalidArgumentException for a record that AWS would refuse."""
+        if not 1 <= len(partition_key) <= MAX_PARTITION_KEY:
+            raise invalid_argument(f"PartitionKey of {len(partition_key)} characters: 1 to 256 are allowed")
+        size = len(data) + len(partition_key)
+        if size > self.max_record_bytes:
+            raise invalid_argument(f"A record of {size} bytes: at most {self.max_record_bytes} are allowed")
+        if explicit_hash_key is not None:
+            parse_hash_key(explicit_hash_key, "ExplicitHashKey")
+
+    def split(self, shard_id: str, at: int | None, now_millis: int) -> tuple[ShardState, ShardState]:
+        """Split a shard: the second child starts at hash key `at`, None for the middle (AWS: SplitShard).
+
+        Raises ResourceNotFoundException, and InvalidArgumentException where it cannot be split there.
+        """
+        parent = self._open_shard(shard_id)
+        middle = (parent.start + parent.end) // 2 + 1 if at is None else at
+        if not parent.start < middle <= parent.end:
+            raise invalid_argument(
+                f"NewStartingHashKey {middle} used in SplitShard on shard {shard_id} is invalid: it must be greater "
+                f"than {parent.start} and at most {parent.end}"
+            )
+        parent.close(now_millis)
+        lower = self._add(parent.start, middle - 1, now_millis, (parent,))
+        upper = self._add(middle, parent.end, now_millis, (parent,))
+        parent.children = (lower, upper)
+        self._index_open()
+        parent.notify()
+        return lower, upper
+
+    def merge(self, shard_id: str, adjacent_id: str, now_millis: int) -> ShardState:
+        """Merge two open shards whose hash keys touch (AWS: MergeShards).
+
+        Raises ResourceNotFoundException, and InvalidArgumentException where they cannot be merged.
+        """
+        parents = self._open_shard(shard_id), self._open_shard(adjacent_id)
+        lower, upper = sorted(parents, key=attrgetter("start"))
+        if lower.end + 1 != upper.start:
+            raise invalid_argument(f"Shards {shard_id} and {adjacent_id} are not adjacent: they cannot be merged")
+        for parent in parents:
+            parent.close(now_millis)
+        child = self._add(lower.start, upper.end, now_millis, parents)
+        for parent in parents:
+            parent.children = (child,)
+        self._index_open()
+        for parent in parents:
+            parent.notify()
+        return child
+
+    def _open_shard(self, shard_id: str) -> ShardState:
+        shard = self.shard(shard_id)
+        if not shard.is_open:
+            raise invalid_argument(f"Shard {shard_id} in stream {self.name} is closed: only open shards reshard")
+        return shard
+
+
+def hash_key_of(partition_key: str) -> int:
+    """Return the hash key of a partition key: the MD5 of its UTF-8, as a number (AWS: PutRecord)."""
+    return int.from_bytes(md5(partition_key.encode(), usedforsecurity=False).digest(), "big")
+
+
+def parse_hash_key(text: str, name: str) -> int:
+    """Return the hash key that `text` tells in decimal digits. Raises InvalidArgumentException."""
+    if not (text.isascii() and text.isdigit()) or int(text[:40]) > MAX_HASH_KEY:
+        raise invalid_argument(f"Invalid {name} {text!r}: expected decimal digits, at most {MAX_HASH_KEY}")
+    return int(text)

@@ -1,9 +1,0 @@
-"""All targets, by name."""
-
-from __future__ import annotations
-
-from typing import Final
-
-from fuzz import aggregates, connection, events, frames
-
-TARGETS: Final = {module.TARGET.name: module.TARGET for module in (frames, events, aggregates, connection)}

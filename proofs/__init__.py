@@ -1,0 +1,1 @@
+"""How we know that efo works: simulation, fuzzing, end-to-end runs, interoperability and benchmarks."""

@@ -1,0 +1,1 @@
+"""Measurements, each behind a make target of its own."""

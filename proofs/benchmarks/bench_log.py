@@ -1,0 +1,143 @@
+"""How much the embedded log takes and gives: `python proofs/benchmarks/bench_log.py [--records N] [--no-spark]`.
+
+Prints one JSON object. Figures of one machine are compared with each other only: the log against writing the same
+bytes plainly and durably, the Spark source against Spark's own Parquet reader on the same rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from efo.model import Record
+from efo_service.relay.log.arrow import record_batch
+from efo_service.relay.log.partition_writer import open_partition
+from efo_service.relay.log.segments import list_segments, read_segment
+from efo_service.relay.mapping import RecordMapping
+
+GROUPS = (1, 100, 1_000, 10_000)
+ROUNDS = 5
+FIRST = 49590338271490256608559692538361571095921575989136588898
+
+
+def make_records(count: int, start: int = 0) -> list[Record]:
+    """Decoded records of 200 bytes with keys of 16, as they come from a shard."""
+    data = os.urandom(200)
+    return [Record(str(FIRST + n), 1.7e9 + n / 1e4, data, f"key-{n % 10**6:012}") for n in range(start, start + count)]
+
+
+def timed(work: Callable[[], object]) -> tuple[float, float]:
+    """Return the seconds of the clock and of this process' CPU that some work takes."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
+def commits(root: Path, group: int) -> dict[str, float]:
+    """The whole commit: columns, checksum, fdatasync, rename, fsync; and its median against a plain durable write."""
+    writer = open_partition(root / "log", f"g{group}", "s", "shard", time.time)
+    count = max(20, min(200, 200_000 // group))
+    walls, cpus, sizes, plain = [], [], [], []
+    for index in range(-5, count):  # the first few only warm up
+        records = make_records(group, (index + 5) * group)
+        wall, cpu = timed(lambda records=records: writer.append(records))
+        size = list_segments(writer.directory)[-1].path.stat().st_size
+        if index >= 0:
+            walls.append(wall)
+            cpus.append(cpu)
+            sizes.append(size)
+            plain.append(timed(lambda size=size: plain_write(root / "plain", size))[0])
+    writer.close()
+    return {
+        "rows": group,
+        "milliseconds_p50": round(statistics.median(walls) * 1000, 2),
+        "times_a_plain_durable_write": round(statistics.median(walls) / statistics.median(plain), 2),
+        "rows_per_second": round(group * count / sum(walls)),
+        "rows_per_cpu_second": round(group * count / sum(cpus)),
+        "bytes_per_row": round(sum(sizes) / (group * count), 1),
+    }
+
+
+def plain_write(path: Path, size: int) -> None:
+    """Write as many bytes durably, and nothing else."""
+    content = bytes(size)
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fdatasync(file.fileno())
+
+
+def schema_cost() -> dict[str, float]:
+    """What it costs to keep Kafka's constant columns and not to make them up on reading."""
+    batch = record_batch(
+        make_records(10_000), RecordMapping("orders", "shardId-000000000000"), topic="orders", partition=0, base=0
+    )
+    constant = sum(batch.column(name).nbytes for name in ("topic", "partition", "offset", "timestampType"))
+    return {
+        "constant_columns_share": round(constant / batch.nbytes, 3),
+        "headers_share": round(batch.column("headers").nbytes / batch.nbytes, 3),
+    }
+
+
+def reading(root: Path, count: int) -> dict[str, float]:
+    """Reading with every byte checked, without Spark."""
+    directory = root / "log" / "orders" / "0"
+    wall, cpu = timed(lambda: [read_segment(segment, mapped=True) for segment in list_segments(directory)])
+    return {"rows_per_second": round(count / wall), "rows_per_cpu_second": round(count / cpu)}
+
+
+def spark(root: Path, count: int) -> dict[str, float]:
+    """The same rows to Spark's noop sink: from the log, and from Parquet by Spark's own reader."""
+    from efo_service.spark.session import spark_session  # noqa: PLC0415 - only if wanted
+
+    started = time.perf_counter()
+    with spark_session("efo benchmark") as session:
+        session.range(1).count()
+        start = time.perf_counter() - started
+        log = session.read.format("efo").options(subscribe="orders", includeHeaders="true").load(str(root / "log"))
+        log.write.parquet(str(root / "parquet"))
+        parquet = session.read.parquet(str(root / "parquet"))
+        rates: dict[str, list[float]] = {"log": [], "parquet": []}
+        for _ in range(ROUNDS):
+            for name, frame in (("log", log), ("parquet", parquet)):
+                wall, _ = timed(lambda frame=frame: frame.write.format("noop").mode("overwrite").save())
+                rates[name].append(count / wall)
+    best = {name: max(values) for name, values in rates.items()}
+    return {
+        "session_start_seconds": round(start, 1),
+        "log_rows_per_second": round(best["log"]),
+        "parquet_rows_per_second": round(best["parquet"]),
+        "log_to_parquet": round(best["log"] / best["parquet"], 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=1_000_000)
+    parser.add_argument("--no-spark", action="store_true")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="efo-bench-") as name:
+        root = Path(name)
+        result: dict[str, object] = {"cores": os.cpu_count(), "record_bytes": 200}
+        result["commit"] = [commits(root, group) for group in GROUPS]
+        result["schema"] = schema_cost()
+        writer = open_partition(root / "log", "orders", "orders", "shardId-000000000000", time.time)
+        for start in range(0, arguments.records, 10_000):
+            writer.append(make_records(min(10_000, arguments.records - start), start))
+        writer.close()
+        result["read"] = reading(root, arguments.records)
+        if not arguments.no_spark:
+            result["spark"] = spark(root, arguments.records)
+    json.dump(result, sys.stdout, indent=1)
+    print()
+
+
+if __name__ == "__main__":
+    main()

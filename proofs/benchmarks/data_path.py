@@ -1,0 +1,150 @@
+"""The client's data path alone, fed from memory: what each stage adds, per CPU-second of one core.
+
+The wire bytes are made beforehand: one subscription's events in DATA frames of 16 KiB. TLS is not in it; the stages
+with HTTP/2 have the memory streams' copies in them.
+"""
+
+import base64
+import math
+import os
+import time
+
+import h2.config
+import h2.connection
+import msgspec
+import trio
+import trio.testing
+
+from efo.consumer.deaggregation import Unpacker
+from efo.events import ignore
+from efo.kinesis.connection import Connection
+from efo.kinesis.subscribe_call import EventStream
+from efo.model import TRIM_HORIZON
+from efo.protocol.aggregation import AggregateMode, Entry, aggregate
+from efo.protocol.eventstream import Decoder, encode
+from efo.protocol.messages import parse
+
+EVENT_HEADERS = {
+    ":event-type": "SubscribeToShardEvent",
+    ":content-type": "application/x-amz-json-1.1",
+    ":message-type": "event",
+}
+READ = 64 * 1024
+WIRE = 48 * 1024 * 1024
+PER_AGGREGATE = 50
+REPEATS = 3
+REQUEST = [(":method", "POST"), (":scheme", "https"), (":authority", "peer"), (":path", "/")]
+
+
+def data_path(size):
+    """Measure all stages with user records of this many bytes; return a row for each, the best of three runs."""
+    plain = event([os.urandom(size) for _ in range(200_000 // size)])
+    packed = event([aggregate(entries(size)) for _ in range(4)])
+    rows = []
+    for stage, of_event, count in (
+        ("frames", plain, decode),
+        ("frames, events", plain, lambda frames: decode(frames, parsed=True)),
+        ("frames, events, aggregates", packed, lambda frames: decode(frames, parsed=True, unpacked=True)),
+        ("HTTP/2", plain, lambda frames: trio.run(over_http2, frames, False)),
+        ("HTTP/2, frames, events", plain, lambda frames: trio.run(over_http2, frames, True)),
+    ):
+        frames = [of_event] * (WIRE // len(of_event))
+        cpu = math.inf
+        for _ in range(REPEATS):
+            began = time.process_time()
+            records = count(frames)
+            cpu = min(cpu, time.process_time() - began)
+        wire = sum(map(len, frames))
+        rows.append(
+            {
+                "stage": stage,
+                "record_bytes": size,
+                "wire_mb_per_cpu_s": round(wire / cpu / 1e6),
+                "records_per_cpu_s": round(records / cpu) if records else None,
+            }
+        )
+    return rows
+
+
+def entries(size):
+    return (Entry(f"key-{n}", os.urandom(size)) for n in range(PER_AGGREGATE))
+
+
+def event(blobs):
+    records = [
+        {
+            "ApproximateArrivalTimestamp": 1.7e9 + n,
+            "Data": base64.b64encode(blob).decode(),
+            "PartitionKey": f"key-{n}",
+            "SequenceNumber": str(10**55 + n),
+            "EncryptionType": "NONE",
+        }
+        for n, blob in enumerate(blobs)
+    ]
+    body = {"Records": records, "MillisBehindLatest": 0, "ContinuationSequenceNumber": str(10**55 + len(records))}
+    return encode(EVENT_HEADERS, msgspec.json.encode(body))
+
+
+def decode(frames, *, parsed=False, unpacked=False):
+    """Decode the frames, in pieces as a stream gives them; return how many records there were."""
+    decoder = Decoder()
+    unpacker = Unpacker("shard", None, AggregateMode.KEEP, ignore)
+    count = 0
+    wire = memoryview(b"".join(frames))
+    for at in range(0, len(wire), READ):
+        decoder.receive_data(wire[at : at + READ])
+        for message in decoder.messages():
+            if parsed:
+                records = parse(message).records
+                count += len(unpacker.unpack(records, TRIM_HORIZON) if unpacked else records)
+    return count
+
+
+async def over_http2(frames, parsed):
+    """Take the frames over a Connection, whose peer is a stream of bytes made beforehand."""
+    ours, theirs = trio.testing.MemorySendStream(), trio.testing.MemoryReceiveStream()
+    connection = Connection(
+        trio.StapledStream(ours, theirs), address="peer", stream_window=2**30, connection_window=2**30
+    )
+    server = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
+    server.initiate_connection()
+    theirs.put_data(server.data_to_send())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(connection.run)
+        await connection.greeted()
+        answer = await connection.request(REQUEST, b"")
+        await trio.testing.wait_all_tasks_blocked()
+        server.receive_data(await ours.get_data())
+        server.send_headers(answer.stream_id, [(":status", "200")])
+        theirs.put_data(server.data_to_send())
+        nursery.start_soon(feed, theirs, b"".join(frames), answer.stream_id)
+        await answer.response()
+        count = await read(answer, sum(map(len, frames)), parsed)
+        nursery.cancel_scope.cancel()
+    return count
+
+
+async def feed(stream, data, stream_id):
+    """Send DATA frames, so much at a time as a socket gives at once."""
+    view = memoryview(data)
+    header = (16_384).to_bytes(3) + b"\0\0" + stream_id.to_bytes(4)
+    for at in range(0, len(view) // 16_384 * 16_384, 16 * 16_384):
+        pieces = range(at, min(at + 16 * 16_384, len(view) // 16_384 * 16_384), 16_384)
+        stream.put_data(b"".join(part for n in pieces for part in (header, view[n : n + 16_384])))
+        await trio.lowlevel.checkpoint()
+
+
+async def read(answer, total, parsed):
+    events = EventStream(answer)
+    if not parsed:
+        taken = 0
+        while taken < total // 16_384 * 16_384:
+            taken += len(await answer.receive())
+        return 0
+    count, whole = 0, 0
+    while True:
+        received = await events.receive()
+        count += len(received[0].records)
+        whole += received[1]
+        if whole + received[1] > total // 16_384 * 16_384:
+            return count

@@ -1,0 +1,169 @@
+"""Many shards of a fake, subscribed over HTTP/2 and watched: who was without a subscription, and what was read.
+
+Used by `bench_core.py` and, at a smaller scale, by `tests/efo/kinesis/test_renewal.py`.
+"""
+
+import collections
+import math
+import random
+from contextlib import asynccontextmanager
+
+import trio
+
+from efo.events import ConnectionClosed, ConnectionOpened, SubscribeAttempted, SubscriptionEnded
+from efo.kinesis.connection_pool import ConnectionPool
+from efo.kinesis.shard_subscription import ShardSubscription
+from efo.kinesis.subscribe_call import Caller
+from efo.kinesis.subscribe_limiter import SubscribeGate
+from efo.model import Position
+from efo.testing import FakeKinesis, FakeSettings
+from efo.testing.load.settings import Load
+
+STREAM = "orders"
+
+
+@asynccontextmanager
+async def open_subscribed(shards, budget, faults=None, load=None, **settings):
+    """A running fake with these settings, and all that subscribes to its shards; ends with the context.
+
+    `load`: what its stream serves without end, instead of what is put.
+    """
+    settings = FakeSettings(consumer_creating=0.0, **settings)
+    if load is not None:
+        load = Load(shards={STREAM: shards}, **load)
+    async with FakeKinesis(settings=settings, faults=faults, load=load) as fake, trio.open_nursery() as nursery:
+        if load is None:
+            fake.create_stream(STREAM, shards)
+        made = Subscribed(nursery, fake, shards, budget)
+        await nursery.start(made.pool.run)
+        await nursery.start(made.gate.run)
+        yield made
+        nursery.cancel_scope.cancel()
+
+
+class WatchedCaller(Caller):
+    """Keeps the last answer to a call for each shard."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.answers = {}
+
+    async def call(self, shard_id, position):
+        self.answers[shard_id] = await super().call(shard_id, position)
+        return self.answers[shard_id]
+
+
+class Watch:
+    """An observer that knows how long each shard was without an accepted subscription, once it had one."""
+
+    def __init__(self):
+        self.accepted = collections.Counter()
+        self.live = collections.Counter()
+        self.lost_at = {}
+        self.longest_gap = 0.0
+        self.connections = 0
+        self.ended = collections.Counter()
+        self.closed = []
+
+    def __call__(self, event):
+        match event:
+            case SubscribeAttempted(error_type=None, shard_id=shard_id):
+                self.accepted[shard_id] += 1
+                self.live[shard_id] += 1
+                gap = trio.current_time() - self.lost_at.pop(shard_id, math.inf)
+                self.longest_gap = max(self.longest_gap, gap)
+            case SubscriptionEnded(shard_id=shard_id, reason=reason):
+                self.ended[reason] += 1
+                self.live[shard_id] -= 1
+                if not self.live[shard_id]:
+                    self.lost_at[shard_id] = trio.current_time()
+            case ConnectionOpened():
+                self.connections += 1
+            case ConnectionClosed(error_code=error_code):
+                self.closed.append(error_code)
+
+
+class Reading:
+    """A reader of each shard: what it read, and how long after its put each record came. `pause`: after each record."""
+
+    def __init__(self, fake):
+        self.fake = fake
+        self.numbers = collections.defaultdict(list)
+        self.delays = []
+
+    def delays_after(self, time):
+        """The longest delay of what was read after this time, in seconds, to the millisecond of Kinesis' timestamps."""
+        return max((round(delay, 2) for at, delay in self.delays if at > time), default=None)
+
+    async def read(self, subscription, pause=0.0):
+        while True:
+            event = await subscription.receive()
+            for record in event.records:
+                self.numbers[subscription.shard_id].append(record.sequence_number)
+                self.delays.append((trio.current_time(), self.fake.clock() - record.approximate_arrival_timestamp))
+                if pause:
+                    await trio.sleep(pause)
+
+
+class Subscribed:
+    """A fake with a stream, and what it takes to subscribe to its shards."""
+
+    def __init__(self, nursery, fake, shards, budget):
+        self.nursery = nursery
+        self.fake = fake
+        self.shards = shards
+        self.watch = Watch()
+        self.reading = Reading(fake)
+        self.gate = SubscribeGate(budget)
+        kinesis = fake.kinesis(STREAM)
+        self.pool = ConnectionPool(kinesis.connect, address="fake", observer=self.watch)
+        arn = fake.register(STREAM, "reader").arn
+        self.caller = WatchedCaller(
+            self.pool, sign=kinesis.sign, authority=kinesis.authority, scheme="http", consumer_arn=lambda: arn
+        )
+
+    def make(self, seed, shard_id):
+        """A subscription that nobody reads yet."""
+        return ShardSubscription(
+            self.nursery,
+            shard_id,
+            Position.trim_horizon(),
+            caller=self.caller,
+            gate=self.gate,
+            diagnose=_undiagnosed,
+            rng=random.Random(seed),
+            observer=self.watch,
+        )
+
+    def subscribe(self, seed, shard_id, pause=0.0):
+        self.nursery.start_soon(self.reading.read, self.make(seed, shard_id), pause)
+
+    def subscribe_all(self):
+        for seed, shard_id in enumerate(self.fake.open_shards(STREAM)):
+            self.subscribe(seed, shard_id)
+
+    async def put_for(self, seconds, every):
+        """Put a record into each shard now and again."""
+        until = trio.current_time() + seconds
+        while trio.current_time() < until:
+            for n in range(self.shards):
+                self.put(n)
+            await trio.sleep(every)
+
+    def put(self, n, data=b"x" * 20):
+        """Put a record into the n-th shard of the stream, as it was created."""
+        self.fake.put(STREAM, "k", data, str(n * 2**128 // self.shards))
+
+    def unread(self):
+        """How many shards' records were not read once each and in order; and how many were read twice."""
+        wrong = repeated = 0
+        for shard_id, records in self.fake.records(STREAM).items():
+            read = self.reading.numbers[shard_id]
+            wrong += read != [record.sequence_number for record in records]
+            repeated += len(read) - len(set(read))
+        return wrong, repeated
+
+
+async def _undiagnosed(error):
+    await trio.lowlevel.checkpoint()
+    return error

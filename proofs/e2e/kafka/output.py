@@ -1,0 +1,80 @@
+"""A topic of a real broker as the output of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from efo_service.demo.children import Child, ChildFailedError
+from efo_service.demo.verify import Row
+from proofs.e2e.kafka.broker import CONNECTOR, Broker
+from proofs.e2e.kafka.topic import TopicReader, create_topic
+from proofs.e2e.run import STREAM
+
+PARTITIONS: Final = 4
+
+
+class KafkaOutput:
+    """See `Output`. While the broker is down for long, relays and Spark end by themselves: that is what they should."""
+
+    name = "topic"
+    pipeline = f'source = "kafka"\njars = "{CONNECTOR}"'
+    relay_failures = 50
+    spark_failures = 50
+
+    def __init__(self, directory: Path) -> None:
+        self._broker = Broker(directory / "broker")
+        self._broker.format()
+        self._topic = TopicReader(self._broker.address, STREAM, PARTITIONS)
+        self.servers = (BrokerChild(self._broker),)
+        self.relay = f"""\
+[relay]
+sink = "kafka"
+
+[relay.kafka]
+bootstrap_servers = "{self._broker.address}"
+partitions = {PARTITIONS}
+checkpoint_partitions = 2
+connect_seconds = 60"""
+
+    async def prepare(self) -> None:
+        """Make the topic, so that readers may come before the relay does."""
+        await trio.to_thread.run_sync(create_topic, self._broker.address, STREAM, PARTITIONS)
+
+    async def count(self) -> int:
+        """Return how many records there are so far."""
+        return await self._topic.count()
+
+    async def rows(self) -> list[Row]:
+        """Return all records, and leave the topic."""
+        rows = await trio.to_thread.run_sync(self._topic.rows)
+        await trio.to_thread.run_sync(self._topic.close)
+        return rows
+
+
+class BrokerChild(Child):
+    """The broker, as a victim that is killed and started again like efo's own processes."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__("broker", [], broker.directory, {})
+        self._broker = broker
+
+    async def start(self) -> None:
+        """Start it, and wait until it answers."""
+        await trio.to_thread.run_sync(self._broker.start)
+        await trio.to_thread.run_sync(self._broker.wait)
+
+    def check(self) -> None:
+        """Raise ChildFailedError if it is not running."""
+        if not self._broker.is_running:
+            raise ChildFailedError(f"the broker has ended:\n{self._broker.tail()}")
+
+    async def kill(self) -> None:
+        """Kill it (SIGKILL)."""
+        await trio.to_thread.run_sync(self._broker.kill)
+
+    async def end(self) -> None:
+        """Make sure that it is gone."""
+        await self.kill()

@@ -1,0 +1,124 @@
+"""The parser of KPL aggregates: Google's protobuf reads the same, or the record is passed on whole.
+
+An input is the bytes after the magic, bare or under a right MD5; or user records that are aggregated here and taken
+apart again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import md5
+from typing import Any, Final
+
+import aws_kinesis_agg.aggregator  # noqa: F401 - puts the folder on the path in which messages_pb2 looks for config_pb2
+from aws_kinesis_agg import messages_pb2
+
+from efo.model import MAX_HASH_KEY, HashKeyRange, Record
+from efo.protocol.aggregation import MAGIC, AggregateMode, Entry, Expansion, aggregate, expand, hash_key
+from proofs.fuzz.cursor import Cursor
+from proofs.fuzz.target import Target, hold
+
+_BARE, _SEALED, _ENTRIES = range(3)
+_RANGES: Final = (None, HashKeyRange("0", str(MAX_HASH_KEY)), HashKeyRange("0", str(MAX_HASH_KEY // 2)))
+_MODES: Final = tuple(AggregateMode)
+_DIGEST: Final = 16
+_MOST_ENTRIES: Final = 64
+
+
+def check(data: bytes) -> None:
+    """Expand what the input makes, and compare with Google's protobuf."""
+    cursor = Cursor(data)
+    kind, choice = cursor.byte() % 3, cursor.byte()
+    shard, mode = _RANGES[choice % 3], _MODES[choice // 3 % 3]
+    if kind == _BARE:
+        expansion = expand(record := _outer(MAGIC + cursor.rest()), shard, mode)
+        _check(record, expansion, shard, mode)
+    elif kind == _SEALED:
+        expansion = expand(record := _outer(_seal(cursor.rest())), shard, mode)
+        _check(record, expansion, shard, mode)
+    else:
+        entries = list(_entries(cursor))
+        record = _outer(aggregate(entries))
+        if entries:
+            told = [Entry(user.partition_key, user.data, user.explicit_hash_key) for user in expand(record).records]
+            hold(told == entries, "other records came out than went in")
+        _check(record, expand(record, shard, mode), shard, mode)
+
+
+def _check(record: Record, expansion: Expansion, shard: HashKeyRange | None, mode: AggregateMode) -> None:
+    if expansion.problem is not None:
+        hold(expansion.records == (record,) and not expansion.left_out, "damage that is not passed on whole")
+        return
+    message: Any = messages_pb2.AggregatedRecord.FromString(record.data[len(MAGIC) : -_DIGEST])
+    theirs = [_of(record, message, number) for number in range(len(message.records))]
+    if shard is not None and mode is not AggregateMode.KEEP:
+        own = [user for user in theirs if hash_key(user.partition_key, user.explicit_hash_key) in shard]
+        hold(expansion.left_out == len(theirs) - len(own) or mode is AggregateMode.DROP, "another number left out")
+        theirs = own if mode is AggregateMode.FILTER or len(own) == len(theirs) else []
+    hold(list(expansion.records) == theirs, f"read {expansion.records!r}, not {theirs!r}")
+
+
+def _of(outer: Record, message: Any, number: int) -> Record:
+    """Return a user record as Google's protobuf reads it."""
+    user = message.records[number]
+    explicit = user.HasField("explicit_hash_key_index")
+    return Record(
+        sequence_number=outer.sequence_number,
+        approximate_arrival_timestamp=outer.approximate_arrival_timestamp,
+        data=user.data,
+        partition_key=message.partition_key_table[user.partition_key_index],
+        encryption_type=outer.encryption_type,
+        sub_sequence_number=number,
+        explicit_hash_key=message.explicit_hash_key_table[user.explicit_hash_key_index] if explicit else None,
+        tags=tuple((tag.key, tag.value if tag.HasField("value") else None) for tag in user.tags),
+    )
+
+
+def _outer(data: bytes) -> Record:
+    return Record("42", 1700000000.5, data, "outer key", "KMS")
+
+
+def _seal(message: bytes) -> bytes:
+    return MAGIC + message + md5(message, usedforsecurity=False).digest()
+
+
+def _entries(cursor: Cursor) -> Iterator[Entry]:
+    for _ in range(_MOST_ENTRIES):
+        if not cursor.left:
+            return
+        kind = cursor.byte()
+        key = cursor.take(kind % 16).decode("latin-1") or "k"
+        explicit = str(cursor.number() << kind % 113) if kind & 0x80 else None
+        yield Entry(key, cursor.take(cursor.byte()), explicit)
+
+
+def seeds() -> Iterator[bytes]:
+    """Make aggregates as the KPL does: with and without hash keys, tags, and fields that nobody knows."""
+    entries = [Entry("a", b"one"), Entry("b", b"", "0"), Entry("a", b"three", str(MAX_HASH_KEY)), Entry("\u00fc", b"x")]
+    message: Any = messages_pb2.AggregatedRecord(partition_key_table=["k", "l"], explicit_hash_key_table=["7"])
+    message.records.add(partition_key_index=0, data=b"plain")
+    tagged = message.records.add(partition_key_index=1, data=b"tagged", explicit_hash_key_index=0)
+    tagged.tags.add(key="t", value="v")
+    tagged.tags.add(key="bare")
+    unknown = b"\x31" + bytes(8) + b"\x35" + bytes(4) + b"\x38\x96\x01" + b"\x42\x02hi"
+    for choice in range(0, 9, 2):
+        for data in (aggregate(entries), _seal(message.SerializeToString()), _seal(unknown)):
+            yield bytes([_BARE, choice]) + data[len(MAGIC) :]
+            yield bytes([_SEALED, choice]) + data[len(MAGIC) : -_DIGEST]
+    yield bytes([_ENTRIES, 1]) + b"\x81k\0\x09\x03one" + b"\x02kk\x03two" + b"\x01k\0"
+
+
+TARGET: Final = Target(
+    "aggregates",
+    "the parser of KPL aggregates",
+    check,
+    seeds,
+    words=(
+        b"\x0a\x01k",
+        b"\x12\x017",
+        b"\x1a\x06\x08\0\x1a\x02hi",
+        b"\x10\0",
+        b"\x22\x03\x0a\x01t",
+        b"\x08" + b"\xff" * 9,
+    ),
+)

@@ -1,0 +1,1 @@
+"""Interoperability: other clients on efo's fake, efo on other servers, efo beside KCL."""

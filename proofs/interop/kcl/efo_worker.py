@@ -1,0 +1,58 @@
+"""A worker of efo: says every record of its shards and when it came, as the one of KCL does, until SIGTERM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import trio
+
+import efo
+from proofs.interop.kcl.judgement import Heard, line_of
+
+
+async def main() -> None:
+    """Read what its leases say."""
+    environment = os.environ
+    application = environment["WITNESS_CONSUMER"]
+    settings = efo.ConsumerSettings(
+        application=application,
+        worker_id=environment["WITNESS_WORKER"],
+        failover_time=int(environment["WITNESS_FAILOVER_MILLIS"]) / 1000,
+        checkpoint_interval=1.0,
+    )
+    async with (
+        efo.open_kinesis(
+            environment["WITNESS_STREAM"],
+            endpoint_url=environment["WITNESS_ENDPOINT"],
+            ca_file=environment["WITNESS_CA"],
+        ) as kinesis,
+        efo.DynamoDbLeaseStore(application, endpoint_url=environment["WITNESS_DYNAMODB"]) as leases,
+        efo.open_consumer(kinesis, leases, settings) as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(_stop_when_told, consumer)
+        await consumer.run(_read)
+        nursery.cancel_scope.cancel()
+
+
+async def _read(shard: efo.ShardStream) -> None:
+    async for batch in shard:
+        for record in batch.records:
+            at = time.time_ns() // 1000
+            heard = Heard(at, batch.shard_id, record.sequence_number, record.partition_key, record.data)
+            sys.stdout.buffer.write(line_of(heard))
+        sys.stdout.buffer.flush()
+        shard.ack(batch)
+
+
+async def _stop_when_told(consumer: efo.Consumer) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        async for _ in signals:
+            consumer.stop()
+
+
+if __name__ == "__main__":
+    trio.run(main)

@@ -1,0 +1,136 @@
+"""`python -m proofs.simulation --seeds 200`: run the worlds of seeds, print a table and, last, one line of JSON.
+
+Exit status: 0 if no seed failed, 1 if one did. A failing seed tells what broke, the end of its story, and how to
+repeat it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from proofs.simulation.run import Outcome, run
+
+PROGRESS_INTERVAL = 5.0
+MOST_TOLD = 5
+"""So many failing seeds are told at length; the others by their first problem."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    options = _options(arguments)
+    if options.seed is not None:
+        return _repeat(options.seed, options.lines)
+    began = time.monotonic()
+    outcomes: list[Outcome] = []
+    failed: list[int] = []
+    told_at = began
+    for outcome in _run_all(range(options.first, options.first + options.seeds), options.jobs):
+        outcomes.append(outcome)
+        if outcome.problems:
+            failed.append(outcome.seed)
+            _tell(outcome, at_length=len(failed) <= MOST_TOLD)
+        if time.monotonic() - told_at > PROGRESS_INTERVAL:
+            told_at = time.monotonic()
+            print(f"{len(outcomes)} of {options.seeds} seeds, {len(failed)} failed", file=sys.stderr, flush=True)
+    summary = _summary(outcomes, time.monotonic() - began)
+    if not options.json:
+        _print_table(summary, outcomes, failed)
+    print(json.dumps(summary), flush=True)
+    return 1 if failed else 0
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m proofs.simulation",
+        description="Run whole consumers on a made-up Kinesis under virtual time; each seed is one world.",
+        epilog="example: make sim SEEDS=500; make sim ARGS='--seed 17' repeats one world and tells its story",
+    )
+    parser.add_argument("--seeds", type=int, default=200, help="how many seeds (default: 200)")
+    parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per core)")
+    parser.add_argument("--seed", type=int, help="run this seed alone, and tell its story")
+    parser.add_argument("--lines", type=int, default=60, help="how much of its story, from the end (default: 60)")
+    parser.add_argument("--json", action="store_true", help="print the line of JSON alone")
+    options = parser.parse_args(arguments)
+    for name in ("seeds", "jobs", "lines"):
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} {getattr(options, name)}: expected 1 or more")
+    return options
+
+
+def _run_all(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
+    if jobs == 1:
+        yield from map(run, seeds)
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no process stays behind
+    with ProcessPoolExecutor(min(jobs, len(seeds)), mp_context=get_context("spawn")) as processes:
+        try:
+            yield from processes.map(run, seeds, chunksize=5)
+        except BaseException:
+            processes.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _repeat(seed: int, lines: int) -> int:
+    outcome = run(seed, lines=lines, digest=True, always_tell=True)
+    print(outcome.story)
+    print(f"digest {outcome.digest}")
+    if outcome.problems:
+        _tell(outcome, at_length=False)
+    print(json.dumps(_summary([outcome], outcome.seconds)), flush=True)
+    return 1 if outcome.problems else 0
+
+
+def _tell(outcome: Outcome, *, at_length: bool) -> None:
+    """Tell what broke, the end of the story, and how to repeat it."""
+    print(f"\nseed {outcome.seed} failed:")
+    for problem in outcome.problems if at_length else outcome.problems[:1]:
+        print(f"  - {problem}")
+    if at_length:
+        print("the end of its story (virtual seconds):")
+        print(outcome.story)
+    print(f"repeat it: make sim ARGS='--seed {outcome.seed}'", flush=True)
+
+
+def _summary(outcomes: Sequence[Outcome], seconds: float) -> dict[str, float]:
+    tallies = [outcome.tally for outcome in outcomes]
+    return {
+        "seeds": len(outcomes),
+        "failures": sum(bool(outcome.problems) for outcome in outcomes),
+        "records": sum(outcome.records for outcome in outcomes),
+        "splits": sum(tally.splits for tally in tallies),
+        "merges": sum(tally.merges for tally in tallies),
+        "faults": sum(tally.faults for tally in tallies),
+        "crashes": sum(tally.crashes for tally in tallies),
+        "duplicates_unexplained": sum(outcome.unexplained for outcome in outcomes),
+        "virtual_hours": round(sum(tally.virtual_seconds for tally in tallies) / 3600, 1),
+        "seconds": round(seconds, 1),
+    }
+
+
+def _print_table(summary: dict[str, float], outcomes: Sequence[Outcome], failed: Sequence[int]) -> None:
+    cpu = sum(outcome.seconds for outcome in outcomes)
+    rows = summary | {
+        "duplicates explained": sum(outcome.duplicates - outcome.unexplained for outcome in outcomes),
+        "most bytes held of a stream": max(outcome.tally.peak_buffered for outcome in outcomes),
+        "CPU seconds": round(cpu, 1),
+        "seeds per CPU minute": round(60 * len(outcomes) / max(cpu, 1e-9)),
+    }
+    print()
+    for name, value in rows.items():
+        print(f"  {name:28} {value:>12,}")
+    if failed:
+        print(f"  failing seeds: {', '.join(map(str, sorted(failed)))}")
+    print(flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""The service: efo's consumer, relaying into a sink, with health and metrics beside it.
+
+    web, signals                               outermost: they answer until the last record is safe
+      sink, Kinesis, lease store, consumer           opened in this order, left in the reverse one
+        shards, each relayed into the sink     asked to finish by the first signal
+
+SIGTERM or SIGINT: not ready any more -> shards finish what they hold -> last commit, last checkpoint -> leases
+released -> connections closed -> web closed -> telemetry flushed (by who called us) -> return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol
+
+import structlog
+import trio
+
+from efo.consumer.consumer import ConsumerSettings, ConsumerStatus, Read, open_consumer
+from efo.events import Observer
+from efo.exception_groups import one_error
+from efo.kinesis.client import Kinesis
+from efo.leases.store import LeaseStore
+from efo.settings import CLEANUP_AFTER
+from efo.telemetry.observer import OtelObserver
+from efo_service.config.settings import KinesisSettings, Settings
+from efo_service.drain import Drain
+from efo_service.factories.kinesis import open_stream
+from efo_service.factories.lease_store import open_leases
+from efo_service.factories.sinks import SYSTEMS, open_sink
+from efo_service.relay.measured import MeasuredSink
+from efo_service.relay.relay import relay_shard
+from efo_service.relay.sink import Sink
+from efo_service.telemetry.logs import log_events, tee
+from efo_service.telemetry.sdk import Telemetry
+from efo_service.version import VERSION
+from efo_service.web.app import create_app
+from efo_service.web.health import Health
+from efo_service.web.server import serve
+from efo_service.web.status import Status
+
+_STALE_AFTER: Final = 3
+"""Fail-over times without a look at the leases after which the lease store counts as unreachable."""
+
+
+class Consumer(Protocol):
+    """efo.consumer.consumer.Consumer, as far as the service uses it."""
+
+    async def run(self, read: Read) -> None:
+        """Read shards until `stop`."""
+        ...
+
+    def stop(self) -> None:
+        """Ask it to finish."""
+        ...
+
+    def status(self) -> ConsumerStatus:
+        """Return a snapshot."""
+        ...
+
+
+OpenConsumer = Callable[[Kinesis, LeaseStore, ConsumerSettings, Observer], AbstractAsyncContextManager[Consumer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the service is made of; tests put others in."""
+
+    open_kinesis: Callable[[KinesisSettings], AbstractAsyncContextManager[Kinesis]]
+    open_leases: Callable[[Settings], AbstractAsyncContextManager[LeaseStore]]
+    open_sink: Callable[[Settings], AbstractAsyncContextManager[Sink]]
+    open_consumer: OpenConsumer
+
+
+async def run(
+    settings: Settings,
+    telemetry: Telemetry,
+    *,
+    parts: Parts | None = None,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run the service until SIGTERM or SIGINT; `task_status` gets the URL of health and metrics.
+
+    Raises EfoError for what the service cannot do without, DrainDeadlineError when stopping took too long.
+    """
+    log = structlog.get_logger()
+    health = Health(stale_after=_STALE_AFTER * settings.leases.failover_seconds)
+    status = Status(settings, health)
+    drain = Drain(settings.service.drain_seconds)
+    with one_error():
+        async with trio.open_nursery() as outer:
+            await outer.start(drain.watch, health.start_draining)
+            app = create_app(health, telemetry.registry, status)
+            url = await outer.start(serve, app, settings.service.host, settings.service.port)
+            log.info("started", version=VERSION, url=url, stream=settings.kinesis.stream, topic=settings.topic)
+            task_status.started(url)
+            with drain.scope:
+                await _relay(settings, telemetry, parts or PARTS, health, status, drain)
+            outer.cancel_scope.cancel()
+    drain.check()
+    log.info("stopped")
+
+
+async def _relay(
+    settings: Settings, telemetry: Telemetry, parts: Parts, health: Health, status: Status, drain: Drain
+) -> None:
+    async with (
+        parts.open_sink(settings) as sink,
+        parts.open_kinesis(settings.kinesis) as kinesis,
+        parts.open_leases(settings) as leases,
+    ):
+        observer = tee(health, log_events(settings.service.log_level), _metrics(settings, telemetry, kinesis))
+        async with parts.open_consumer(kinesis, leases, _consumer_settings(settings), observer) as consumer:
+            status.consumer = consumer
+            drain.finish_with(consumer.stop)
+            await consumer.run(_reader(settings, sink, telemetry))
+
+
+def _reader(settings: Settings, sink: Sink, telemetry: Telemetry) -> Read:
+    """Return what relays a shard into the sink, counted."""
+    relay = settings.relay
+    measured = MeasuredSink(
+        sink, system=SYSTEMS[relay.sink], topic=settings.topic, meter_provider=telemetry.meter_provider
+    )
+    return partial(
+        relay_shard,
+        sink=measured,
+        commit_records=relay.commit_records,
+        commit_bytes=relay.commit_bytes,
+        commit_seconds=relay.commit_seconds,
+    )
+
+
+def _metrics(settings: Settings, telemetry: Telemetry, kinesis: Kinesis) -> OtelObserver:
+    return OtelObserver(
+        stream=settings.kinesis.stream_name,
+        application=settings.consumer.application,
+        consumer=settings.consumer.consumer_name,
+        server_address=kinesis.authority,
+        meter_provider=telemetry.meter_provider,
+    )
+
+
+def _consumer_settings(settings: Settings) -> ConsumerSettings:
+    return ConsumerSettings(
+        application=settings.consumer.application,
+        consumer=settings.consumer.consumer_name,
+        worker_id=settings.leases.worker_id,
+        initial_position=settings.consumer.position,
+        subscribes_per_second=settings.consumer.subscribes_per_second,
+        checkpoint_interval=settings.consumer.checkpoint_seconds,
+        shard_sync_interval=settings.consumer.shard_sync_seconds,
+        stream_window=settings.consumer.stream_window,
+        give_up_after=settings.consumer.give_up_seconds,
+        park_faults=settings.consumer.park_faults,
+        shard_cooldown=settings.consumer.shard_cooldown_seconds,
+        aggregates=settings.consumer.aggregates,
+        failover_time=settings.leases.failover_seconds,
+        look_interval=settings.leases.look_seconds,
+        graceful_handoff=settings.leases.graceful_handoff,
+        handoff_timeout=settings.leases.handoff_seconds,
+        max_leases=settings.leases.max_leases,
+        balance_by_throughput=settings.leases.balance == "throughput",
+        lease_cleanup_after=CLEANUP_AFTER if settings.leases.cleanup else None,
+    )
+
+
+PARTS: Final = Parts(open_stream, open_leases, open_sink, open_consumer)
+"""The real ones."""

@@ -1,0 +1,30 @@
+"""`efo check-config`: what the settings come to."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from efo_service.commands.options import ConfigFile, Json
+from efo_service.config.loading import load
+from efo_service.config.rendering import defaults as all_defaults
+from efo_service.config.rendering import resolved, to_toml
+
+
+def check_config(
+    *,
+    config: ConfigFile = None,
+    defaults: Annotated[
+        bool, Parameter(negative="", help="Print config/efo.full.toml: all settings, explained.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Check the configuration, and print every setting with the value that it comes to."""
+    if defaults:
+        sys.stdout.write(all_defaults())
+        return
+    tables = resolved(load(config))
+    sys.stdout.write(json.dumps(tables, indent=2) + "\n" if as_json else to_toml(tables))

@@ -1,0 +1,159 @@
+"""`efo consumers`: the stream's fan-out consumers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypeVar
+
+import trio
+from cyclopts import Parameter
+
+from efo.errors import ResourceNotFoundError
+from efo.kinesis.client import Kinesis
+from efo.kinesis.registration import Registration
+from efo.model import FanOutConsumer
+from efo_service.commands.operating import Force, Yes, agreed, refuse_living, say, show, tell, time_of
+from efo_service.commands.options import ConfigFile, Json
+from efo_service.config.loading import load
+from efo_service.config.settings import Settings
+from efo_service.errors import UsageError
+from efo_service.factories.kinesis import open_stream
+from efo_service.factories.lease_store import open_leases
+from efo_service.operations.consumers import forgotten
+
+T = TypeVar("T")
+
+
+def list_(*, config: ConfigFile = None, as_json: Json = False) -> None:
+    """List the stream's fan-out consumers."""
+
+    async def work(settings: Settings, kinesis: Kinesis) -> tuple[str, list[FanOutConsumer]]:
+        return settings.consumer.consumer_name, await _all(kinesis)
+
+    own, consumers = _with_kinesis(config, work)
+    if as_json:
+        tell({"consumers": [_values(consumer) | {"own": consumer.name == own} for consumer in consumers]})
+        return
+    show(
+        f"{len(consumers)} fan-out consumers",
+        ("name", "status", "registered", "", "ARN"),
+        (
+            (
+                consumer.name,
+                consumer.status,
+                time_of(consumer.created_at),
+                "ours" * (consumer.name == own),
+                consumer.arn,
+            )
+            for consumer in consumers
+        ),
+    )
+
+
+def register(
+    name: Annotated[str | None, Parameter(help="Its name; else that of [consumer].")] = None,
+    *,
+    config: ConfigFile = None,
+    as_json: Json = False,
+) -> None:
+    """Register a fan-out consumer if there is none of its name, and wait until it is ACTIVE."""
+
+    async def work(settings: Settings, kinesis: Kinesis) -> FanOutConsumer:
+        return await Registration(kinesis.control, name or settings.consumer.consumer_name).ensure()
+
+    consumer = _with_kinesis(config, work)
+    if as_json:
+        tell(_values(consumer))
+    else:
+        say(f"{consumer.name} is {consumer.status}: {consumer.arn}")
+
+
+def deregister(
+    name: Annotated[str, Parameter(help="Its name.")],
+    *,
+    config: ConfigFile = None,
+    yes: Yes = False,
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Deregister a fan-out consumer: whoever reads by it is cut off."""
+
+    async def work(settings: Settings, kinesis: Kinesis) -> list[FanOutConsumer]:
+        stream = await kinesis.control.describe_stream()
+        try:
+            consumer = await kinesis.control.describe_consumer(stream.arn, name)
+        except ResourceNotFoundError as error:
+            raise UsageError(f"{stream.name} has no fan-out consumer {name!r}: see `efo consumers list`") from error
+        if name == settings.consumer.consumer_name and not force:
+            async with open_leases(settings) as store:
+                await refuse_living(await store.list(), settings, store)
+        return await _deregister(kinesis, [consumer], yes=yes)
+
+    _tell_done(_with_kinesis(config, work), as_json=as_json)
+
+
+def janitor(
+    *,
+    match: Annotated[str, Parameter(help='Names to clean away, as a shell pattern like "worker-*".')],
+    older_than: Annotated[float, Parameter(help="Days since they were registered, at least.")] = 7.0,
+    config: ConfigFile = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Deregister forgotten fan-out consumers, never our own."""
+
+    async def work(settings: Settings, kinesis: Kinesis) -> list[FanOutConsumer]:
+        found = forgotten(
+            await _all(kinesis),
+            match=match,
+            older_than=older_than,
+            now=kinesis.clock(),
+            own=settings.consumer.consumer_name,
+        )
+        return await _deregister(kinesis, found, yes=yes)
+
+    _tell_done(_with_kinesis(config, work), as_json=as_json)
+
+
+async def _all(kinesis: Kinesis) -> list[FanOutConsumer]:
+    stream = await kinesis.control.describe_stream()
+    return sorted(await kinesis.control.list_consumers(stream.arn), key=lambda consumer: consumer.name)
+
+
+async def _deregister(kinesis: Kinesis, consumers: list[FanOutConsumer], *, yes: bool) -> list[FanOutConsumer]:
+    if not consumers:
+        return []
+    await agreed(f"deregister {', '.join(consumer.name for consumer in consumers)}", yes=yes)
+    for consumer in consumers:
+        await kinesis.control.deregister_consumer(consumer.arn)
+    return consumers
+
+
+def _with_kinesis(config: ConfigFile, work: Callable[[Settings, Kinesis], Awaitable[T]]) -> T:
+    settings = load(config)
+
+    async def run() -> T:
+        async with open_stream(settings.kinesis) as kinesis:
+            return await work(settings, kinesis)
+
+    return trio.run(run)
+
+
+def _values(consumer: FanOutConsumer) -> dict[str, Any]:
+    age = time.time() - consumer.created_at
+    return {
+        "name": consumer.name,
+        "arn": consumer.arn,
+        "status": consumer.status,
+        "created_at": consumer.created_at,
+        "age_seconds": round(age),
+    }
+
+
+def _tell_done(consumers: list[FanOutConsumer], *, as_json: bool) -> None:
+    names = [consumer.name for consumer in consumers]
+    if as_json:
+        tell({"deregistered": names})
+    else:
+        say(f"{len(names)} fan-out consumers deregistered" + (f": {' '.join(names)}" if names else ""))

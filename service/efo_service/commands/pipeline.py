@@ -1,0 +1,94 @@
+"""`efo pipeline`: Spark over the log."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from importlib.util import find_spec
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from prometheus_client import start_http_server
+from rich.console import Console
+
+from efo_service.commands.options import ConfigFile, Json
+from efo_service.config.loading import load
+from efo_service.config.settings import Settings
+from efo_service.errors import UnavailableError
+from efo_service.factories.pipeline import pipeline_settings
+from efo_service.spark.pipeline.metrics import PipelineMetrics
+from efo_service.spark.pipeline.pipeline import run_pipeline
+from efo_service.spark.pipeline.progress import Progress
+from efo_service.telemetry.sdk import telemetry
+
+
+def pipeline(
+    *,
+    config: ConfigFile = None,
+    available_now: Annotated[
+        bool | None, Parameter(negative="", help="Read what is there now, then stop; else [pipeline] available_now.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Run the Spark pipeline: the log's records to Parquet, and counts per time window and key group."""
+    settings = load(config)
+    wanted = pipeline_settings(settings, available_now=available_now)
+    if find_spec("pyspark") is None:
+        raise UnavailableError("Spark is not installed beside efo: pip install 'efo[service,spark]'")
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    tell = _tell_json if as_json else _tell
+    with _measured(settings) as measure:
+
+        def on_progress(progress: Progress) -> None:
+            tell(progress)
+            measure(progress)
+
+        result = run_pipeline(wanted, on_progress=on_progress, stop=stop)
+    tell({"result": asdict(result)})
+
+
+@contextmanager
+def _measured(settings: Settings) -> Iterator[Callable[[Progress], None]]:
+    """Set up metrics while the pipeline runs: by OTLP where its endpoint is set, for Prometheus on a port of its own.
+
+    Yields what takes the progress reports. Raises UnavailableError if the port is taken.
+    """
+    with telemetry(settings.pipeline.reader) as measured, ExitStack() as stack:
+        if port := settings.pipeline.metrics_port:
+            try:
+                server, thread = start_http_server(port, settings.service.host, measured.registry)
+            except OSError as error:
+                raise UnavailableError(f"[pipeline] metrics_port {port}: {error.strerror}; choose another") from error
+            stack.callback(thread.join)
+            stack.callback(server.server_close)
+            stack.callback(server.shutdown)
+        yield PipelineMetrics(measured.meter_provider)
+
+
+def _tell_json(progress: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(progress) + "\n")
+    sys.stdout.flush()
+
+
+def _tell(progress: dict[str, Any]) -> None:
+    console = Console(highlight=False)
+    match progress:
+        case {"query": name, "batch_id": batch, "rows": rows, "rows_total": total, "seconds": seconds, "lag": lag}:
+            behind = f", {lag:,} to come" if lag else ""
+            console.print(f"{name}: batch {batch}, {rows:,} rows in {seconds:.1f} s, {total:,} in all{behind}")
+        case {"waiting_for": topic, "log": log}:
+            console.print(f"waiting for the topic {topic} in {log}")
+        case {"started_again": name, "because": because}:
+            console.print(f"{name} is started again: {because}")
+        case {"result": {"rows": rows, "stopped": stopped}}:
+            totals = ", ".join(f"{count:,} rows of {name}" for name, count in rows.items()) or "nothing new"
+            console.print(f"{'stopped' if stopped else 'done'}: {totals}")
+        case _:
+            console.print_json(data=progress)

@@ -1,0 +1,75 @@
+"""`efo run`: the service."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import structlog
+import trio
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from efo.errors import ConfigurationError, EfoError
+from efo_service import app
+from efo_service.commands.options import ConfigFile
+from efo_service.config.loading import load
+from efo_service.config.settings import Settings
+from efo_service.exit_codes import Exit, code_of
+from efo_service.factories.sinks import writes_to_stdout
+from efo_service.telemetry import logs
+from efo_service.telemetry.sdk import telemetry
+from efo_service.workers.process import efo_command
+from efo_service.workers.supervisor import SUPERVISED, Supervisor, drain_when_orphaned
+
+
+def run(
+    *,
+    config: ConfigFile = None,
+    workers: Annotated[
+        int, Parameter(validator=Number(gte=1), help="Run so many processes that share the shards, see docs/leases.md.")
+    ] = 1,
+) -> Exit:
+    """Relay a Kinesis stream into the log, until SIGTERM or Ctrl-C."""
+    settings = load(config)
+    logs.configure(settings.service.log_level, sys.stderr if writes_to_stdout(settings.relay) else sys.stdout)
+    with _told():
+        if workers > 1:
+            return _supervise(settings, config, workers)
+        if os.environ.get(SUPERVISED):
+            threading.Thread(target=drain_when_orphaned, daemon=True).start()
+        with telemetry(settings.leases.worker_id) as measured:
+            trio.run(partial(app.run, settings, measured))
+    return Exit.OK
+
+
+def _supervise(settings: Settings, config: Path | None, workers: int) -> Exit:
+    if settings.relay.sink == "jsonl":
+        raise ConfigurationError(
+            f'--workers {workers}: [relay] sink = "jsonl" writes one file by one process: run one worker, or use '
+            "another sink"
+        )
+    arguments = [] if config is None else ["--config", str(config)]
+    return trio.run(Supervisor(settings, efo_command("run", *arguments), workers).run)
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Log why the service failed. An error that efo raises on purpose explains itself; others need their traceback."""
+    try:
+        yield
+    except Exception as error:
+        structlog.get_logger().error(
+            "failed",
+            error_type=getattr(error, "error_type", type(error).__name__),
+            message=str(error),
+            exit_code=int(code_of(error)),
+            exc_info=not isinstance(error, EfoError),
+        )
+        raise

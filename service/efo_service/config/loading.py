@@ -1,0 +1,173 @@
+"""Loads the settings, and says where a wrong one stands and what to write instead."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import SettingsError
+
+from efo.errors import ConfigurationError
+from efo_service.config.credentials import is_credential
+from efo_service.config.section import PREFIX, Section, is_secret, section_of, variable
+from efo_service.config.settings import Settings
+
+_CREDENTIAL = re.compile(r"access_?key|secret|session_?token|password|credential", re.IGNORECASE)
+
+
+def load(path: Path | None) -> Settings:
+    """Return the settings of a TOML file and the environment; without a file, of the environment alone.
+
+    Raises ConfigurationError, which names every wrong setting with its place.
+    """
+    text = _read(path) if path else ""
+    _refuse_unknown_variables(os.environ)
+    try:
+        return Settings(**_parse(path, text))
+    except SettingsError as error:
+        raise ConfigurationError(f"environment: {error}: write {PREFIX}<SECTION>__<KEY> instead") from error
+    except ValidationError as error:
+        places = _Places(path, text, os.environ)
+        # The inputs of pydantic's error could hold a secret that was written in the wrong place.
+        raise ConfigurationError("\n".join(_complaints(error, places))) from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigurationError(f"{path}: cannot read the configuration: {reason}") from error
+
+
+def _parse(path: Path | None, text: str) -> dict[str, Any]:
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{path}: not TOML: {error}") from error
+    for name, value in tables.items():
+        if name in Settings.model_fields and not isinstance(value, dict):
+            raise ConfigurationError(f"{path}: {name} is a table: write [{name}] and its keys below")
+    _refuse_secrets(path, tables, Settings.model_fields)
+    return tables
+
+
+def _refuse_secrets(path: Path | None, tables: Mapping[str, Any], fields: Mapping[str, FieldInfo], *names: str) -> None:
+    """Refuse a secret that stands in the file: files are copied, mounted and committed."""
+    for name in tables.keys() & fields.keys():
+        if is_secret(fields[name]):
+            raise ConfigurationError(
+                f"{path}: [{'.'.join(names)}] {name} is a secret: remove it from the file, and set"
+                f" {variable(*names, name)} in the environment instead"
+            )
+        if not isinstance(tables[name], dict):
+            continue
+        if (section := section_of(fields[name])) is not None:
+            _refuse_secrets(path, tables[name], section.model_fields, *names, name)
+        else:
+            _refuse_credentials(path, tables[name], *names, name)
+
+
+def _refuse_credentials(path: Path | None, options: Mapping[str, Any], *names: str) -> None:
+    """Refuse credentials among the options of others, for the same reason."""
+    for option, value in options.items():
+        if is_credential(option, str(value)):
+            raise ConfigurationError(
+                f"{path}: [{'.'.join(names)}] {option} is a credential: remove it from the file, and set"
+                f""" {variable(*names)}='{{"{option}": "..."}}' in the environment, which is added to the file's"""
+            )
+
+
+def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
+    """Refuse `EFO_<SECTION>__<KEY>` of no known section: pydantic-settings would not see it at all."""
+    for name in sorted(environ):
+        section, separator, _ = name.removeprefix(PREFIX).lower().partition("__")
+        if name.startswith(PREFIX) and separator and section not in Settings.model_fields:
+            raise ConfigurationError(f"environment {name}: unknown section{_nearest(section, Settings.model_fields)}")
+
+
+class _Places:
+    """Tells where a setting was written."""
+
+    def __init__(self, path: Path | None, text: str, environ: Mapping[str, str]) -> None:
+        self._path = path
+        self._lines = text.splitlines()
+        self._environ = {name.upper() for name in environ}
+
+    def of(self, loc: Sequence[str]) -> str:
+        """Return the environment variable, or file, line and table of a setting; of no single one, just the file."""
+        if not loc:
+            return "environment" if self._path is None else str(self._path)
+        names, keys = _tables(loc)
+        if keys and (name := variable(*names, keys[0])) in self._environ:
+            return f"environment {name}"
+        table = f"[{'.'.join(names)}]" + (f" {keys[0]}" if keys else "")
+        if self._path is None:
+            return table
+        line = self._line(".".join([*names, *keys[:1]]))
+        return f"{self._path}:{line}: {table}" if line else f"{self._path}: {table}"
+
+    def _line(self, name: str) -> int | None:
+        table = ""
+        for number, line in enumerate(self._lines, 1):
+            if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
+                table = f"{header[1]}."
+                if header[1] == name:
+                    return number
+            elif (key := re.match(r"""\s*["']?([\w-]+)["']?\s*=""", line)) and table + key[1] == name:
+                return number
+        return None
+
+
+def _tables(loc: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Split the place of a setting into its tables and its key, with what pydantic puts behind that."""
+    names, section = [loc[0]], _section(Settings.model_fields, loc[0])
+    for name in loc[1:]:
+        inner = _section(section.model_fields if section else {}, name)
+        if inner is None:
+            break
+        names.append(name)
+        section = inner
+    return names, list(loc[len(names) :])
+
+
+def _section(fields: Mapping[str, FieldInfo], name: str) -> type[Section] | None:
+    return section_of(fields[name]) if name in fields else None
+
+
+def _complaints(error: ValidationError, places: _Places) -> Iterator[str]:
+    for detail in error.errors(include_url=False, include_input=False):
+        loc = [str(part) for part in detail["loc"]]
+        place = places.of(loc)
+        match detail["type"]:
+            case "extra_forbidden":
+                yield f"{place}: {_unknown(loc)}"
+            case "missing":
+                yield f'{place}: missing: write [kinesis] stream = "NAME or ARN", or set EFO_KINESIS__STREAM'
+            case _:
+                yield f"{place}: {detail['msg'].removeprefix('Value error, ')}"
+
+
+def _unknown(loc: Sequence[str]) -> str:
+    if _CREDENTIAL.search(loc[-1]):
+        return "credentials are not settings: remove them and use the AWS chain (environment, profile or role)"
+    if len(loc) == 1:
+        return f"unknown table{_nearest(loc[0], Settings.model_fields)}"
+    known: Mapping[str, FieldInfo] = Settings.model_fields
+    for name in _tables(loc)[0]:
+        section = _section(known, name)
+        known = section.model_fields if section else {}
+    return f"unknown key{_nearest(loc[-1], known)}"
+
+
+def _nearest(name: str, known: Mapping[str, object]) -> str:
+    """Return a suggestion to append: the nearest known name, or all of them."""
+    near = get_close_matches(name.lower(), known, n=1)
+    return f": did you mean {near[0]!r}?" if near else f": expected one of {', '.join(known)}"

@@ -1,0 +1,122 @@
+"""Compares what was sent with what the log and the Parquet files hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from efo.errors import EfoError
+from efo_service.demo.load import number_of, partition_key
+from efo_service.relay.log.catalog import read_catalog, topics
+from efo_service.relay.log.segments import list_segments, read_segment
+
+
+class Row(NamedTuple):
+    """A record where it was found. `order`: where it stands among all of its key."""
+
+    order: tuple[float, int, int]
+    key: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What a place holds of what was sent. `found` counts rows; what is no record of ours is `foreign`."""
+
+    found: int
+    lost: int
+    duplicated: int
+    foreign: int
+    order_violations: int
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """From a record's arrival in Kinesis until its commit to the log, in milliseconds."""
+
+    p50: float
+    p99: float
+
+
+def compare(rows: Iterable[Row], produced: int) -> Comparison:
+    """Compare rows with the records 0 to `produced` - 1."""
+    seen = bytearray(produced)
+    newest: dict[str, int] = {}
+    found = duplicated = foreign = violations = 0
+    for row in sorted(rows):
+        found += 1
+        number = number_of(row.data)
+        if number is None or number >= produced or row.key != partition_key(number):
+            foreign += 1
+            continue
+        if seen[number]:
+            duplicated += 1
+            continue
+        seen[number] = 1
+        violations += newest.get(row.key, -1) > number
+        newest[row.key] = max(newest.get(row.key, -1), number)
+    return Comparison(found, seen.count(0), duplicated, foreign, violations)
+
+
+def log_rows(root: Path, topic: str) -> tuple[list[Row], Latency]:
+    """Return the log's rows, ordered by when they could be seen, and how long after their arrival that was."""
+    rows: list[Row] = []
+    ages: list[float] = []
+    for partition in read_catalog(root, topic).partitions.values():
+        for segment in list_segments(root / topic / str(partition)):
+            batch, origin = read_segment(segment)
+            arrivals = pc.divide(pc.cast(batch.column("timestamp"), "int64"), 1e6).to_pylist()
+            ages += (origin.committed_at - arrival for arrival in arrivals)
+            columns = (batch.column(name).to_pylist() for name in ("offset", "key", "value"))
+            for offset, key, data in zip(*columns, strict=True):
+                rows.append(Row((origin.committed_at, partition, offset), key.decode(), data))
+    quantiles = pc.quantile(pa.array(ages), q=[0.5, 0.99]).to_pylist() if ages else [0.0, 0.0]
+    return rows, Latency(*(round(1000 * age, 1) for age in quantiles))
+
+
+def log_size(root: Path, topic: str) -> int:
+    """Return how many records the log holds, by the names of its segments."""
+    if topic not in topics(root):
+        return 0  # the service has not begun to write
+    partitions = read_catalog(root, topic).partitions.values()
+    return sum(s.end - s.base for p in partitions for s in list_segments(root / topic / str(p)))
+
+
+def parquet_rows(output: Path) -> list[Row]:
+    """Return the rows that Spark landed, ordered by partition and offset.
+
+    A shard's children get their partitions after it, so that is also the order of each key.
+    """
+    rows: list[Row] = []
+    for path in committed_files(output):
+        table = pq.read_table(path, columns=["partition", "offset", "key", "value"], partitioning=None)
+        columns = (table.column(name).to_pylist() for name in ("partition", "offset", "key", "value"))
+        for partition, offset, key, data in zip(*columns, strict=True):
+            rows.append(Row((0.0, partition, offset), key.decode(), data))
+    return rows
+
+
+def committed_files(output: Path) -> Iterator[Path]:
+    """Yield the files that Spark's file sink has committed: those that its own list names.
+
+    What a killed batch left half done stands beside them. (Spark: FileStreamSink's metadata log.)
+    """
+    log = output / "_spark_metadata"
+    batches = {int(path.stem): path for path in log.glob("[0-9]*") if not path.name.endswith(".tmp")}
+    compacted = max((number for number, path in batches.items() if path.suffix == ".compact"), default=-1)
+    for number in sorted(batches):
+        if number < compacted:
+            continue
+        version, *entries = batches[number].read_text().splitlines()
+        if version != "v1":
+            raise EfoError(f"{batches[number]} has the version {version!r}, v1 was expected: another Spark wrote it")
+        for entry in map(json.loads, entries):
+            if entry["action"] == "add":
+                yield Path(entry["path"].removeprefix("file:").replace("//", "/"))

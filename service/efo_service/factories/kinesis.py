@@ -1,0 +1,20 @@
+"""The Kinesis that the settings name."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+
+from efo.kinesis.aws import open_kinesis
+from efo.kinesis.client import Kinesis
+from efo_service.config.settings import KinesisSettings
+
+
+def open_stream(settings: KinesisSettings) -> AbstractAsyncContextManager[Kinesis]:
+    """Open the way to the stream of [kinesis]. Entering raises ConfigurationError."""
+    return open_kinesis(
+        settings.stream,
+        region=settings.region,
+        endpoint_url=settings.endpoint_url,
+        ca_file=str(settings.ca_file) if settings.ca_file else None,
+        profile=settings.profile,
+    )

@@ -1,0 +1,110 @@
+"""The lease store that the settings ask for."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Final
+
+import structlog
+import trio
+
+from efo.arn import parse_stream
+from efo.errors import LeaseStoreUnavailableError
+from efo.leases.store import LeaseStore
+from efo.leases.stores.sqlite.store import SqliteLeaseStore
+from efo_service.config.dynamodb import tags_of
+from efo_service.config.settings import Settings
+from efo_service.errors import UnavailableError
+
+_PAUSE: Final = 1.0
+"""Seconds between two tries to reach a server."""
+_TIMEOUT: Final = 5.0
+"""Seconds that a call to a server may take. Less where leases expire soon: a call that hangs must leave time for
+others, see `efo.leases.held_lease.RENEWALS`."""
+
+_DYNAMODB_TIMEOUT: Final = 2.0
+"""The same for DynamoDB, whose calls are made up to three times."""
+
+_Opening = AbstractAsyncContextManager[LeaseStore]
+
+
+@asynccontextmanager
+async def open_leases(settings: Settings) -> AsyncIterator[LeaseStore]:
+    """Open the store of [leases]; wait for its server, if it has one.
+
+    Raises LeaseError, ConfigurationError, and UnavailableError for a directory or a driver that is missing.
+    """
+    leases = settings.leases
+    async with AsyncExitStack() as stack:
+        match leases.store:
+            case "sqlite":
+                yield await stack.enter_async_context(_sqlite(settings))
+            case "dynamodb":
+                yield await _patiently(stack, lambda: _dynamodb(settings), leases.start_seconds)
+            case "postgres" | "redis":
+                yield await _patiently(stack, lambda: _server(settings), leases.start_seconds)
+
+
+def _sqlite(settings: Settings) -> _Opening:
+    path = settings.leases.path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UnavailableError(f"cannot make the directory of [leases] path {path}: {error.strerror}") from error
+    return SqliteLeaseStore(path, settings.consumer.application, settings.kinesis.stream_name)
+
+
+def _dynamodb(settings: Settings) -> _Opening:
+    from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore, NewTable  # noqa: PLC0415 - for those who use it
+
+    kinesis, chosen = settings.kinesis, settings.leases.dynamodb
+    new_table = NewTable(
+        tags=tags_of(chosen.tags),
+        deletion_protection=chosen.deletion_protection,
+        point_in_time_recovery=chosen.point_in_time_recovery,
+    )
+    return DynamoDbLeaseStore(
+        chosen.table or settings.consumer.application,
+        region=chosen.region or kinesis.region or parse_stream(kinesis.stream)[1],
+        endpoint_url=chosen.endpoint_url,
+        ca_file=str(chosen.ca_file) if chosen.ca_file else None,
+        profile=chosen.profile or kinesis.profile,
+        timeout=min(_DYNAMODB_TIMEOUT, settings.leases.failover_seconds / 5),
+        new_table=new_table if chosen.create_table else None,
+        stream_id=chosen.stream_id,
+        consistent_reads=chosen.consistent_reads,
+    )
+
+
+def _server(settings: Settings) -> _Opening:
+    leases = settings.leases
+    url = leases.url.get_secret_value() if leases.url else ""
+    application, stream = settings.consumer.application, settings.kinesis.stream_name
+    timeout = min(_TIMEOUT, leases.failover_seconds / 3)
+    try:
+        # Imported when it is asked for: each needs a driver, which need not be there.
+        if leases.store == "postgres":
+            from efo.leases.stores.postgres.store import PostgresLeaseStore  # noqa: PLC0415 - as above
+
+            return PostgresLeaseStore(url, application, stream, timeout=timeout)
+        from efo.leases.stores.redis import RedisLeaseStore  # noqa: PLC0415 - as above
+
+        return RedisLeaseStore(url, application, stream, timeout=timeout)
+    except ImportError as error:
+        raise UnavailableError(f'[leases] store = "{leases.store}": {error}') from error
+
+
+async def _patiently(stack: AsyncExitStack, make: Callable[[], _Opening], seconds: float) -> LeaseStore:
+    """Open a store of a server that may be starting just now. Raises LeaseStoreUnavailableError after `seconds`."""
+    deadline = trio.current_time() + seconds
+    while True:
+        try:
+            return await stack.enter_async_context(make())
+        except LeaseStoreUnavailableError as error:
+            if trio.current_time() + _PAUSE >= deadline:
+                raise LeaseStoreUnavailableError(
+                    f"{error}. It was tried for {seconds:g} s, see [leases] start_seconds"
+                ) from error
+            structlog.get_logger().warning("waiting_for_leases", message=str(error))
+        await trio.sleep(_PAUSE)

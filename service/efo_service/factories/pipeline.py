@@ -1,0 +1,43 @@
+"""From the settings to what the pipeline takes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from efo_service.config.settings import Settings
+from efo_service.spark.pipeline.decoding import Decoding
+from efo_service.spark.pipeline.kafka import jars, reader_options
+from efo_service.spark.pipeline.settings import PipelineSettings
+
+DAY: Final = 86_400
+
+
+def pipeline_settings(settings: Settings, *, available_now: bool | None = None) -> PipelineSettings:
+    """Return what [pipeline] asks for; `available_now` wins over its own. Raises ConfigurationError."""
+    spark, kafka = settings.pipeline, settings.relay.kafka
+    from_kafka = spark.source == "kafka"
+    once = 0 if not from_kafka or kafka.delivery == "exactly_once" else DAY
+    return PipelineSettings(
+        log=settings.relay.directory,
+        topic=settings.topic,
+        kafka=reader_options(kafka, settings.topic) if from_kafka else None,
+        jars=jars(spark.jars),
+        source_options=spark.source_options,
+        max_records=spark.max_records,
+        reader=spark.reader,
+        decoding=Decoding(spark.decode, spark.value_schema),
+        deduplicate_seconds=once if spark.deduplicate_seconds is None else spark.deduplicate_seconds,
+        output=spark.output,
+        sink_format=spark.sink_format,
+        sink_options=spark.sink_options,
+        table=spark.table,
+        checkpoint=spark.checkpoint,
+        available_now=spark.available_now if available_now is None else available_now,
+        trigger_seconds=spark.trigger_seconds,
+        window_seconds=spark.window_seconds,
+        watermark_seconds=spark.watermark_seconds,
+        key_groups=spark.key_groups,
+        master=spark.master,
+        quick_start=spark.quick_start,
+        spark_options=spark.spark_options,
+    )

@@ -1,0 +1,140 @@
+"""The sink that the settings ask for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict
+from functools import partial
+from typing import Final
+
+import structlog
+import trio
+
+from efo.arn import parse_stream
+from efo.exception_groups import one_error
+from efo.model import Checkpoint
+from efo_service.config.settings import RelaySettings, Settings
+from efo_service.errors import UnavailableError
+from efo_service.relay.dead_letter import DeadLetterSink
+from efo_service.relay.errors import SinkError
+from efo_service.relay.jsonlines import open_json_lines
+from efo_service.relay.log.compaction import Upkeep
+from efo_service.relay.log.compaction_plan import RetentionRules
+from efo_service.relay.log.sink import LOCK_PATIENCE, LogSink
+from efo_service.relay.mapping import Extractor, load_extractor
+from efo_service.relay.retrying import RetryingSink
+from efo_service.relay.sink import Sink
+
+SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka"}
+"""What metrics call each kind of sink (OpenTelemetry: messaging.system)."""
+
+
+@asynccontextmanager
+async def open_sink(settings: Settings) -> AsyncIterator[Sink]:
+    """Open the sink of [relay], with its dead letters. Raises ConfigurationError, SinkError."""
+    relay = settings.relay
+    extract = load_extractor(relay.trace_extractor) if relay.trace_extractor else None
+    if relay.sink == "kafka":
+        async with _open_kafka(settings, extract) as sink:
+            yield sink
+        return
+    async with _open(settings, extract) as sink:
+        if relay.dead_letters is None:
+            yield sink
+        else:
+            letters = _log(settings, relay.dead_letters, extract)
+            async with kept_up(relay, relay.dead_letters):
+                yield DeadLetterSink(sink, letters, _tell)
+
+
+@asynccontextmanager
+async def _open(settings: Settings, extract: Extractor | None) -> AsyncIterator[Sink]:
+    relay = settings.relay
+    match relay.sink:
+        case "log":
+            async with kept_up(relay, settings.topic):
+                yield _log(settings, settings.topic, extract)
+        case "jsonl":
+            path = None if writes_to_stdout(relay) else relay.jsonl_file
+            async with open_json_lines(path, encoding=relay.jsonl_encoding, extract=extract) as sink:
+                yield sink
+
+
+def _log(settings: Settings, topic: str, extract: Extractor | None) -> LogSink:
+    # A worker whose lease was taken holds the shard's partition until it notices, within the fail-over time.
+    patience = max(LOCK_PATIENCE, settings.leases.failover_seconds)
+    return LogSink(settings.relay.directory, topic, lock_patience=patience, extract=extract, tell=_tell_retry)
+
+
+@asynccontextmanager
+async def _open_kafka(settings: Settings, extract: Extractor | None) -> AsyncIterator[Sink]:
+    """Open Kafka, with its dead letters in a topic of its own; what may pass there is tried again."""
+    try:
+        from efo_service.relay.kafka import errors as kafka_errors  # noqa: PLC0415 - an extra: not always there
+        from efo_service.relay.kafka import sink as kafka  # noqa: PLC0415 - an extra: not always there
+    except ImportError as error:
+        raise UnavailableError(
+            "Kafka's client is not installed beside efo: pip install 'efo[service,kafka]'"
+        ) from error
+    options = settings.relay.kafka
+    opening = partial(
+        kafka.open_kafka,
+        options,
+        application=settings.consumer.application,
+        stream=settings.kinesis.stream_name,
+        region=settings.kinesis.region or parse_stream(settings.kinesis.stream)[1],
+        profile=settings.kinesis.profile,
+        extract=extract,
+    )
+    async with AsyncExitStack() as stack:
+        sink: Sink = await stack.enter_async_context(opening(topic=settings.topic))
+        if settings.relay.dead_letters is not None:
+            letters = await stack.enter_async_context(opening(topic=settings.relay.dead_letters, letters=True))
+            sink = DeadLetterSink(sink, letters, _tell)
+        releases = (kafka_errors.KafkaFencedError, kafka_errors.KafkaFatalError)
+        yield RetryingSink(sink, seconds=options.retry_seconds, releases=releases, tell=_tell_retry)
+
+
+@asynccontextmanager
+async def kept_up(relay: RelaySettings, topic: str) -> AsyncIterator[None]:
+    """Keep a topic of the log up in the meantime: roll small segments up, remove what has expired."""
+    hours = relay.retention_hours
+    rules = RetentionRules(None if hours is None else hours * 3600, relay.retention_bytes)
+    with one_error():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_keep_up, Upkeep(relay.directory, topic, rules), topic, relay.upkeep_seconds)
+            yield
+            nursery.cancel_scope.cancel()
+
+
+async def _keep_up(upkeep: Upkeep, topic: str, seconds: float) -> None:
+    """Make a pass now and then. What goes wrong is told, and tried again: the relay can do without."""
+    log = structlog.get_logger().bind(topic=topic)
+    while True:
+        await trio.sleep(seconds)
+        try:
+            report = await trio.to_thread.run_sync(upkeep.run, time.time(), trio.from_thread.check_cancelled)
+        except SinkError as error:
+            log.warning("upkeep_failed", error_type=error.error_type, message=str(error))
+        else:
+            if report is not None and report.did_something:
+                log.info("upkeep_done", **asdict(report))
+            if report is not None and report.held_back:
+                log.warning("retention_waits_for_readers", bytes=report.held_back)
+
+
+def writes_to_stdout(relay: RelaySettings) -> bool:
+    """Tell whether records go to stdout, so that nothing else may."""
+    return relay.sink == "jsonl" and str(relay.jsonl_file) == "-"
+
+
+def _tell(shard_id: str, record: Checkpoint, reason: str) -> None:
+    structlog.get_logger().warning("record_refused", shard_id=shard_id, record=str(record), reason=reason)
+
+
+def _tell_retry(shard_id: str, error: SinkError, seconds: float) -> None:
+    structlog.get_logger().warning(
+        "sink_retried", shard_id=shard_id, error_type=error.error_type, message=str(error), seconds=round(seconds, 3)
+    )

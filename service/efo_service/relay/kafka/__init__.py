@@ -1,0 +1,1 @@
+"""The Kafka sink: records and positions in one transaction."""

@@ -1,0 +1,100 @@
+"""From the settings to what Kafka's client library is configured with."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Any, Final
+
+from botocore.session import Session
+from confluent_kafka import KafkaError
+
+from efo_service.config.kafka import KafkaSettings
+from efo_service.relay.errors import SinkError
+from efo_service.relay.kafka.errors import KafkaRefusedError, translated
+from efo_service.relay.kafka.iam import IamTokens
+
+Config = dict[str, Any]
+"""librdkafka's configuration: its names and values."""
+
+_NOTED: Final = 100
+_HOPELESS: Final = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}  # noqa: SLF001 - its names
+_LOG: Final = logging.getLogger("efo.kafka")
+
+
+def client_config(settings: KafkaSettings, region: str | None = None, profile: str | None = None) -> Config:
+    """Return how to reach the cluster. `region`, `profile`: AWS's, for AWS_MSK_IAM. Raises KafkaRefusedError."""
+    return {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "client.id": "efo",
+        "security.protocol": settings.security_protocol,
+        # A broker that comes back is found again within a second, not within ten.
+        "reconnect.backoff.max.ms": 1000,
+        "topic.metadata.refresh.interval.ms": 60_000,
+        # Its log would go to stderr, in a format of its own. What matters comes as errors as well.
+        "logger": _LOG,
+        "log_level": 2,
+        **_tls(settings),
+        **_sasl(settings, region, profile),
+    }
+
+
+def _tls(settings: KafkaSettings) -> Config:
+    files = {
+        "ssl.ca.location": settings.ca_file,
+        "ssl.certificate.location": settings.certificate_file,
+        "ssl.key.location": settings.key_file,
+    }
+    config: Config = {name: str(path) for name, path in files.items() if path is not None}
+    if settings.key_password is not None:
+        config["ssl.key.password"] = settings.key_password.get_secret_value()
+    return config
+
+
+def _sasl(settings: KafkaSettings, region: str | None, profile: str | None) -> Config:
+    match settings.sasl_mechanism:
+        case None:
+            return {}
+        case "AWS_MSK_IAM":
+            region = settings.aws_region or region
+            if region is None:
+                raise KafkaRefusedError("AWS_MSK_IAM needs the cluster's region: set [relay.kafka] aws_region")
+            return {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": IamTokens(region, Session(profile=profile))}
+        case "OAUTHBEARER":
+            config: Config = {
+                "sasl.mechanism": "OAUTHBEARER",
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.token.endpoint.url": settings.oauth_token_url,
+                "sasl.oauthbearer.client.id": settings.oauth_client_id,
+            }
+            if settings.oauth_client_secret is not None:
+                config["sasl.oauthbearer.client.secret"] = settings.oauth_client_secret.get_secret_value()
+            if settings.oauth_scope is not None:
+                config["sasl.oauthbearer.scope"] = settings.oauth_scope
+            return config
+        case mechanism:
+            config = {"sasl.mechanism": mechanism, "sasl.username": settings.sasl_username}
+            if settings.sasl_password is not None:
+                config["sasl.password"] = settings.sasl_password.get_secret_value()
+            return config
+
+
+class Diagnosis:
+    """Keeps what a client says of its connections, an `error_cb`: calls only tell that they timed out."""
+
+    def __init__(self) -> None:
+        self._errors: deque[KafkaError] = deque(maxlen=_NOTED)
+
+    def __call__(self, error: KafkaError) -> None:
+        """Note an error."""
+        self._errors.append(error)
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the credentials were refused: they will not become right by waiting."""
+        return any(error.code() in _HOPELESS for error in self._errors)
+
+    def explain(self, error: SinkError, doing: str) -> SinkError:
+        """Return the reason behind a time-out, if one is known: a refusal above all."""
+        reasons = [translated(noted, doing) for noted in self._errors]
+        return next((reason for reason in reasons if isinstance(reason, KafkaRefusedError)), error)

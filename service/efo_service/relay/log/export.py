@@ -1,0 +1,69 @@
+"""The log's records as JSON lines, for people and for programs that know neither Arrow nor Spark.
+
+{"topic":"orders","partition":0,"offset":7,"key":"customer-7","value":"eyJpZCI6MX0=","timestamp":1700000000123,
+"headers":[["kinesis.stream","orders"],...]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from efo.errors import ConfigurationError
+from efo_service.relay.jsonlines import Encoding
+from efo_service.relay.log.catalog import read_catalog, topic_directory
+from efo_service.relay.log.segments import last_segment, read_parts
+
+
+class ExportedLine(msgspec.Struct, frozen=True):
+    """One line. Bytes are written in base64."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: str
+    value: str | bytes
+    timestamp: int
+    headers: list[tuple[str, str | None]]
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def export(
+    root: Path, topic: str, *, partition: int | None = None, start: int = 0, end: int | None = None, encoding: Encoding
+) -> Iterator[bytes]:
+    """Yield the lines of a topic or of one partition, those with offsets from `start` to before `end`.
+
+    Raises ConfigurationError, TopicNotFoundError, SegmentCorruptError, SinkError.
+    """
+    known = sorted(read_catalog(root, topic).partitions.values())
+    if partition is not None and partition not in known:
+        raise ConfigurationError(f"{topic} has no partition {partition}; it has: {', '.join(map(str, known))}")
+    for number in known if partition is None else [partition]:
+        directory = topic_directory(root, topic) / str(number)
+        last = last_segment(directory)
+        until = 0 if last is None else last.end
+        for _, batch in read_parts(directory, start, until if end is None else min(end, until), holes=True):
+            yield from _lines(batch, encoding)
+
+
+def _lines(batch: pa.RecordBatch, encoding: Encoding) -> Iterator[bytes]:
+    names = ("topic", "partition", "offset", "key", "value", "headers")
+    columns = [batch.column(name).to_pylist() for name in names]
+    milliseconds = pc.divide(batch.column("timestamp").cast(pa.int64()), 1000).to_pylist()
+    for topic, partition, offset, key, value, headers, timestamp in zip(*columns, milliseconds, strict=True):
+        shown = value
+        if encoding == "utf-8":
+            try:
+                shown = value.decode()
+            except UnicodeDecodeError as error:
+                raise ConfigurationError(
+                    f"the value at {topic}/{partition}/{offset} is not UTF-8 ({error.reason}): export it as base64"
+                ) from error
+        pairs = [(one["key"], None if one["value"] is None else one["value"].decode()) for one in headers]
+        yield _encode(ExportedLine(topic, partition, offset, key.decode(), shown, timestamp, pairs)) + b"\n"

@@ -1,0 +1,61 @@
+"""Makes the archive of Spark's loaded classes: `python -m efo_service.spark.archive`.
+
+It runs the pipeline once over a tiny log and lets Java write down which classes that took. For an image or an
+environment that is set up once and started often: a session then starts in a third of the time.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Final
+
+from efo.errors import EfoError
+from efo.model import Record
+from efo_service.relay.log.partition_writer import open_partition
+from efo_service.spark.java import find_java
+from efo_service.spark.pipeline.pipeline import run_in_session
+from efo_service.spark.pipeline.settings import PipelineSettings
+from efo_service.spark.session import FIRST_COMPILER, class_archive, spark_session
+
+_SAMPLE: Final = Record("1", 1.0, b"value", "key")
+
+
+def make_archive() -> Path:
+    """Make the archive for the Java that is found, if it is not there yet, and return where it is.
+
+    Raises JavaMissingError, SparkError.
+    """
+    archive = class_archive(find_java())
+    if archive.exists():
+        return archive
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    temporary = archive.with_suffix(".tmp")
+    temporary.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="efo-") as name:
+        root = Path(name)
+        writer = open_partition(root / "log", "sample", "sample", "shardId-000000000000", time.time)
+        writer.append([_SAMPLE])
+        writer.close()
+        settings = PipelineSettings(
+            log=root / "log",
+            topic="sample",
+            output=str(root / "out"),
+            checkpoint=str(root / "checkpoint"),
+            available_now=True,
+        )
+        options = f"{FIRST_COMPILER} -XX:ArchiveClassesAtExit={temporary} -Xlog:cds=off"
+        with spark_session("efo archive", java_options=options) as spark:
+            run_in_session(spark, settings, on_progress=lambda _: None, stop=threading.Event())
+    temporary.rename(archive)
+    return archive
+
+
+if __name__ == "__main__":
+    try:
+        sys.stdout.write(f"{make_archive()}\n")
+    except EfoError as error:
+        sys.exit(str(error))

@@ -1,0 +1,1 @@
+"""The Structured Streaming pipeline: decode, quarantine, de-duplicate, write and count."""

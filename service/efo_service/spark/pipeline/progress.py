@@ -1,0 +1,74 @@
+"""Spark's progress reports as ours: what the pipeline tells, counts and measures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from efo_service.spark.source.offsets import from_json, lag
+
+Progress = dict[str, Any]
+
+
+@dataclass
+class PipelineResult:
+    """What a run did, per query. `stopped`: it was told to stop, and did not just come to an end."""
+
+    batches: dict[str, int] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    late_rows: int = 0
+    stopped: bool = False
+
+
+class Watch:
+    """Turns Spark's progress reports into ours."""
+
+    def __init__(self, result: PipelineResult, on_progress: Callable[[Progress], None]) -> None:
+        self._result = result
+        self._on_progress = on_progress
+
+    def tell(self, report: dict[str, Any]) -> None:
+        """Tell of a micro-batch that has ended; a report of an idle query is passed over."""
+        if "addBatch" not in report["durationMs"]:
+            return
+        name, rows = report["name"], report["numInputRows"]
+        late = sum(state["numRowsDroppedByWatermark"] for state in report["stateOperators"])
+        result = self._result
+        result.batches[name] = result.batches.get(name, 0) + 1
+        result.rows[name] = result.rows.get(name, 0) + rows
+        result.late_rows += late
+        self._on_progress(
+            {
+                "query": name,
+                "batch_id": report["batchId"],
+                "rows": rows,
+                "rows_total": result.rows[name],
+                "late_rows": late,
+                "lag": _lag(report["sources"]),
+                "watermark": report.get("eventTime", {}).get("watermark"),
+                "seconds": report["durationMs"].get("triggerExecution", 0) / 1000,
+                "milliseconds": dict(report["durationMs"]),
+            }
+        )
+
+
+def _lag(sources: list[dict[str, Any]]) -> int | None:
+    """Return how many records a query has still before it, by its sources' latest offsets; None if they do not tell."""
+    lags = []
+    for source in sources:
+        end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+        if end is None or latest is None:
+            return None
+        lags.append(lag(from_json(end), from_json(latest)))
+    return sum(lags)
+
+
+def _offsets(value: object) -> Mapping[str, Mapping[str, int]] | None:
+    """Return offsets as both sources report them: JSON, or text of it."""
+    try:
+        value = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

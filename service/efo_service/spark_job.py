@@ -1,0 +1,63 @@
+"""The pipeline as a job for spark-submit, on a cluster or anywhere: the session is spark-submit's.
+
+    spark-submit --master yarn .../service/spark/job.py --config efo.toml --available-now
+
+efo and its requirements are installed where the driver and the executors run; the log, if that is read, is on a file
+system that all of them see. Progress is told as JSON lines on stdout; the last one is the result.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from efo.errors import EfoError
+from efo_service.config.loading import load
+from efo_service.exit_codes import report
+from efo_service.factories.pipeline import pipeline_settings
+from efo_service.spark.errors import spark_errors
+from efo_service.spark.pipeline.pipeline import run_in_session
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the job; return its exit code."""
+    parser = argparse.ArgumentParser(
+        prog="job.py",
+        description="efo's pipeline in the session that spark-submit starts.",
+        epilog="example: spark-submit --master yarn job.py --config efo.toml --available-now",
+    )
+    parser.add_argument("--config", type=Path, help="the TOML file; EFO_<SECTION>__<KEY> override it")
+    parser.add_argument("--available-now", action="store_true", default=None, help="read what is there now, then stop")
+    options = parser.parse_args(arguments)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        settings = pipeline_settings(load(options.config), available_now=options.available_now)
+        with spark_errors("the job"):
+            from pyspark.sql import SparkSession  # noqa: PLC0415 - after it is known to be there
+
+            spark = (
+                SparkSession.builder.appName("efo pipeline").config("spark.sql.session.timeZone", "UTC").getOrCreate()
+            )
+            result = run_in_session(spark, settings, on_progress=_tell, stop=stop)
+    except EfoError as error:
+        return report(error)
+    _tell({"result": asdict(result)})
+    return 0
+
+
+def _tell(progress: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(progress) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

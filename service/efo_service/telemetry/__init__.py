@@ -1,0 +1,1 @@
+"""The service's logs, and its OpenTelemetry SDK."""

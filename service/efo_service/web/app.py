@@ -1,0 +1,62 @@
+"""Health, metrics and status over HTTP.
+
+/livez    200 while the event loop turns, whatever AWS and the lease store do
+/readyz   200 while the consumer is registered, the leases can be read and nobody told us to stop; else 503
+/metrics  Prometheus' text or OpenMetrics, as the scraper asks
+/status   what this worker is doing, as JSON
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import trio
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+
+class ReportsProblems(Protocol):
+    """efo_service.web.health.Health, as far as it is asked."""
+
+    def problems(self) -> tuple[str, ...]:
+        """Return why it is not ready; nothing when it is."""
+        ...
+
+
+StatusSource = Callable[[], Mapping[str, Any]]
+"""Returns what /status tells, as values that JSON knows."""
+
+
+def create_app(health: ReportsProblems, registry: CollectorRegistry, status: StatusSource) -> Starlette:
+    """Return the ASGI app."""
+
+    async def livez(_request: Request) -> Response:
+        return JSONResponse({"status": "alive"})
+
+    async def readyz(_request: Request) -> Response:
+        problems = health.problems()
+        body = {"status": "not ready" if problems else "ready", "problems": problems}
+        return JSONResponse(body, status_code=503 if problems else 200)
+
+    async def metrics(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        # Thousands of series take some ten milliseconds: not in the event loop's time.
+        text = await trio.to_thread.run_sync(encode, registry)
+        return Response(text, headers={"content-type": content_type})
+
+    async def status_(_request: Request) -> Response:
+        return JSONResponse(dict(status()))
+
+    return Starlette(
+        routes=[
+            Route("/livez", livez),
+            Route("/readyz", readyz),
+            Route("/metrics", metrics),
+            Route("/status", status_),
+        ]
+    )

@@ -1,0 +1,50 @@
+"""What /status tells: who this worker is, and what it is reading."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from efo.consumer.consumer import ConsumerStatus
+from efo_service.config.settings import Settings
+from efo_service.version import VERSION
+from efo_service.web.health import Health
+
+
+class ReportsStatus(Protocol):
+    """A consumer, as far as this room needs it."""
+
+    def status(self) -> ConsumerStatus:
+        """Return a snapshot."""
+        ...
+
+
+class Status:
+    """The source of /status. `consumer` is None until it is open."""
+
+    def __init__(self, settings: Settings, health: Health) -> None:
+        self.consumer: ReportsStatus | None = None
+        self._health = health
+        self._identity = {
+            "version": VERSION,
+            "stream": settings.kinesis.stream_name,
+            "application": settings.consumer.application,
+            "consumer": settings.consumer.consumer_name,
+            "worker_id": settings.leases.worker_id,
+            "topic": settings.topic,
+        }
+
+    def __call__(self) -> dict[str, Any]:
+        """Return the status as values that JSON knows."""
+        state = {"draining": self._health.draining, "problems": list(self._health.problems())}
+        if self.consumer is None:
+            return {**self._identity, **state, "shard_counts": {}, "shards": []}
+        snapshot = self.consumer.status()
+        shards = [
+            {
+                "shard_id": shard.shard_id,
+                "checkpoint": str(shard.checkpoint),
+                "millis_behind_latest": shard.millis_behind_latest,
+            }
+            for shard in snapshot.shards
+        ]
+        return {**self._identity, **state, "shard_counts": snapshot.counts, "shards": shards}

@@ -1,0 +1,1 @@
+"""Several worker processes on one machine: efo run --workers N."""

@@ -1,0 +1,68 @@
+"""Every example of docs/consuming.md, run as it stands there, in virtual time."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from functools import partial
+
+import pytest
+import trio
+
+import efo
+from efo.testing import FakeKinesis
+from tests.paths import ROOT
+
+PAGE = ROOT / "docs" / "consuming.md"
+BLOCK = re.compile(r"(?:<!-- example(?P<poison>: poison)? -->\n)?```python\n(?P<code>.*?)```", re.DOTALL)
+EXAMPLES = [(match["code"], bool(match["poison"])) for match in BLOCK.finditer(PAGE.read_text())]
+RECORDS = [b"order %d" % n for n in range(100)]
+POISON = b"poison"
+
+
+def test_every_block_of_the_page_is_marked_as_an_example():
+    assert len(EXAMPLES) == PAGE.read_text().count("```python") == PAGE.read_text().count("<!-- example")
+
+
+@pytest.mark.parametrize(("code", "poison"), EXAMPLES, ids=[str(n) for n in range(len(EXAMPLES))])
+async def test_the_example_does_what_the_page_says(code, poison, autojump_clock, capsys):
+    billed, archived = [], []
+
+    async def bill(record: efo.Record) -> None:
+        await trio.lowlevel.checkpoint()
+        if record.data == POISON:
+            raise ValueError("no order")
+        billed.append(record.data)
+
+    async def archive(*what: object) -> None:
+        await trio.lowlevel.checkpoint()
+        archived.append(what)
+
+    async with FakeKinesis() as fake:
+        fake.create_stream("orders", shards=2)
+        fake.put_many("orders", [(f"customer-{n % 9}", data) for n, data in enumerate(RECORDS)])
+        if poison:
+            fake.put("orders", "customer-1", POISON)
+        names = {
+            "efo": efo,
+            "trio": trio,
+            "partial": partial,
+            "stream": fake.kinesis("orders"),
+            "leases": efo.MemoryLeaseStore(),
+            "bill": bill,
+            "archive": archive,
+        }
+        exec(f"async def example():\n{textwrap.indent(code, '    ')}", names)  # noqa: S102 - it is our own page
+        with trio.move_on_after(60):
+            await names["example"]()
+    remaining = [data for data in RECORDS if data not in billed]
+    if "HOLD" in code:
+        assert len(remaining) < 2 * 25  # less than what is gathered, of each of the two shards
+    else:
+        assert remaining == []
+    assert len(billed) == len(set(billed))
+    if "archive" in code:
+        ((shard_id, record, error),) = archived
+        assert (shard_id[:8], record.data, error) == ("shardId-", POISON, "ValueError('no order')")
+    if "print" in code:
+        assert "ValueError" in capsys.readouterr().out

@@ -1,0 +1,160 @@
+"""Shards that are stopped alone: parked, released, and taken again when their time has come (rule R11)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import trio
+
+import efo
+from efo import events
+from efo.consumer.consumer import ConsumerSettings, open_consumer
+from efo.consumer.shard_stream import ShardStream
+from efo.errors import AccessDeniedError, KmsError, LeaseStoreUnavailableError, StopShardError
+from efo.leases.stores.memory import MemoryLeaseStore
+from efo.model import Lease
+from efo.testing import FakeKinesis
+
+STREAM = "orders"
+
+
+def settings(**changes: object) -> ConsumerSettings:
+    return ConsumerSettings(**{"application": "app", "worker_id": "worker", **changes})
+
+
+class Reader:
+    """A reader that keeps what it got, and says when there is enough."""
+
+    def __init__(self) -> None:
+        self.by_shard: dict[str, list] = {}
+        self._changed = trio.Event()
+
+    async def __call__(self, shard: ShardStream) -> None:
+        async for batch in shard:
+            self.by_shard.setdefault(shard.shard_id, []).extend(batch.records)
+            shard.ack(batch)
+            self._changed.set()
+            self._changed = trio.Event()
+
+    async def reached(self, count: int) -> None:
+        while sum(map(len, self.by_shard.values())) < count:
+            await self._changed.wait()
+
+
+@pytest.mark.scenario("G63")
+async def test_a_shard_that_the_service_refuses_is_parked_and_the_others_go_on(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    store, read, seen = MemoryLeaseStore(), Reader(), list[events.Event]()
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM, shards=2)
+        denied, other = fake.open_shards(STREAM)
+        kinesis, is_denied = fake.kinesis(STREAM), True
+
+        async def sign(target: str, body: bytes) -> list[tuple[str, str]]:
+            await trio.lowlevel.checkpoint()
+            if is_denied and denied.encode() in body:
+                raise KmsError("KMSDisabledException", "the key is disabled")
+            return []
+
+        kinesis = replace(kinesis, sign=sign)
+        fake.put_many(STREAM, [(f"key-{n}", b"%d" % n) for n in range(20)])
+        parked = settings(park_faults=True, shard_cooldown=40)
+        async with (
+            open_consumer(kinesis, store, parked, seen.append) as consumer,
+            trio.open_nursery() as nursery,
+        ):
+            nursery.start_soon(consumer.run, read)
+            await trio.sleep(20)
+            assert {lease.key: lease.owner for lease in await store.list()} == {denied: None, other: "worker"}
+            assert consumer.status().parked == (denied,)
+            assert read.by_shard[other] == fake.records(STREAM)[other]
+            assert denied not in read.by_shard
+            is_denied = False
+            await read.reached(20)
+            consumer.stop()
+    (told,) = [event for event in seen if isinstance(event, events.ShardParked)]
+    assert told == events.ShardParked(denied, 40, "kms", "KMSDisabledException: the key is disabled")
+    assert next(event.error_type for event in seen if isinstance(event, events.ShardStopped)) == "kms"
+
+
+async def test_without_being_told_to_park_it_ends_the_run(autojump_clock: trio.testing.MockClock) -> None:
+    async def sign(target: str, body: bytes) -> list[tuple[str, str]]:
+        await trio.lowlevel.checkpoint()
+        raise AccessDeniedError("AccessDeniedException", "no kinesis:SubscribeToShard")
+
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM, shards=2)
+        with pytest.raises(AccessDeniedError, match="kinesis:SubscribeToShard"):
+            async with open_consumer(
+                replace(fake.kinesis(STREAM), sign=sign), MemoryLeaseStore(), settings()
+            ) as consumer:
+                await consumer.run(Reader())
+
+
+async def test_a_shard_whose_lease_cannot_be_released_is_not_kept_alive(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    class Stubborn(MemoryLeaseStore):
+        refusals = 1
+
+        async def release(self, lease: Lease) -> Lease:
+            if self.refusals:
+                self.refusals -= 1
+                raise LeaseStoreUnavailableError("down")
+            return await super().release(lease)
+
+    async def refuse(shard: ShardStream) -> None:
+        raise StopShardError("no", cooldown=1000)
+
+    store, read = Stubborn(), Reader()
+    async with FakeKinesis() as fake, trio.open_nursery() as nursery:
+        fake.create_stream(STREAM)
+        fake.put(STREAM, "k", b"1")
+        async with open_consumer(fake.kinesis(STREAM), store, settings(worker_id="a")) as a:
+            nursery.start_soon(a.run, refuse)
+            await trio.sleep(5)
+            async with open_consumer(fake.kinesis(STREAM), store, settings(worker_id="b")) as b:
+                nursery.start_soon(b.run, read)
+                await read.reached(1)  # it expired, though its owner is alive and well
+                assert [lease.owner for lease in await store.list()] == ["b"]
+                b.stop()
+                a.stop()
+
+
+async def test_consume_parks_faults_where_its_policy_stops_shards(autojump_clock: trio.testing.MockClock) -> None:
+    handled, seen = [], list[events.Event]()
+
+    async def handle(batch: efo.Batch) -> None:
+        await trio.lowlevel.checkpoint()
+        handled.extend(batch.records)
+
+    async with FakeKinesis() as fake, trio.open_nursery() as nursery:
+        fake.create_stream(STREAM, shards=2)
+        denied, other = fake.open_shards(STREAM)
+
+        async def sign(target: str, body: bytes) -> list[tuple[str, str]]:
+            await trio.lowlevel.checkpoint()
+            if denied.encode() in body:
+                raise KmsError("KMSDisabledException", "the key is disabled")
+            return []
+
+        fake.put_many(STREAM, [(f"key-{n}", b"%d" % n) for n in range(20)])
+        consumer = await nursery.start(
+            partial(
+                efo.consume,
+                replace(fake.kinesis(STREAM), sign=sign),
+                handle,
+                application="app",
+                leases=MemoryLeaseStore(),
+                failures=efo.FailurePolicy(then="stop_shard"),
+                observer=seen.append,
+            )
+        )
+        await trio.sleep(20)
+        assert handled == fake.records(STREAM)[other]
+        assert consumer.status().parked == (denied,)
+        consumer.stop()
+    assert [event.shard_id for event in seen if isinstance(event, events.ShardParked)] == [denied]

@@ -1,0 +1,159 @@
+"""Rows as KCL writes them: what each attribute is to a lease."""
+
+import pytest
+
+from efo.errors import ConfigurationError
+from efo.leases.stores.dynamodb.items import COUNTER, OWNER, RowCodec, attributes, update_of
+from efo.model import LATEST, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease
+
+KEY = "shardId-000000000001"
+STREAM = "123456789012:orders:1700000000"
+
+KCL_2 = {
+    "leaseKey": {"S": KEY},
+    "leaseOwner": {"S": "worker-1"},
+    "leaseCounter": {"N": "7"},
+    "ownerSwitchesSinceCheckpoint": {"N": "1"},
+    "checkpoint": {"S": "49590338271490256608559692538361571095921575989136588898"},
+    "checkpointSubSequenceNumber": {"N": "3"},
+    "parentShardId": {"SS": ["shardId-000000000000"]},
+    "startingHashKey": {"S": "0"},
+    "endingHashKey": {"S": "99"},
+}
+KCL_3 = KCL_2 | {
+    "entityType": {"S": "LEASE"},
+    "throughputKBps": {"N": "12.500000"},
+    "checkpointOwner": {"S": "worker-0"},
+    "pendingCheckpoint": {"S": "49590338271490256608559692538361571095921575989136588899"},
+    "pendingCheckpointSubSequenceNumber": {"N": "2"},
+    "pendingCheckpointState": {"B": b"state"},
+    "childShardIds": {"SS": ["b", "a"]},
+    "efoLatestAt": {"N": "1767225600.125"},
+}
+LEASE_2 = Lease(
+    KEY,
+    Checkpoint("49590338271490256608559692538361571095921575989136588898", 3),
+    owner="worker-1",
+    counter=7,
+    owner_switches=1,
+    parents=("shardId-000000000000",),
+    hash_key_range=HashKeyRange("0", "99"),
+)
+NEW = {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "0"}, "checkpoint": {"S": "TRIM_HORIZON"}}
+
+
+def test_a_row_of_kcl_2():
+    assert RowCodec().is_ours(KCL_2)
+    assert RowCodec().lease(KCL_2) == LEASE_2
+
+
+def test_a_row_of_kcl_3():
+    lease = RowCodec().lease(KCL_3)
+    assert RowCodec().is_ours(KCL_3)
+    assert (lease.holder, lease.owner, lease.throughput_kbps) == ("worker-0", "worker-1", 12.5)
+    assert lease.pending_checkpoint == Checkpoint("49590338271490256608559692538361571095921575989136588899", 2)
+    assert (lease.pending_checkpoint_state, lease.children, lease.latest_at) == (b"state", ("a", "b"), 1767225600.125)
+
+
+def test_what_a_new_row_need_not_have():
+    assert RowCodec().lease(NEW) == Lease("s", TRIM_HORIZON)
+
+
+def test_a_state_that_kcl_writes_as_a_number_says_nothing():
+    assert RowCodec().lease(NEW | {"pendingCheckpointState": {"N": "0"}}).pending_checkpoint_state is None
+
+
+@pytest.mark.parametrize(
+    "kind", ["LEADER", "STREAM", "CLIENT_VERSION_MIGRATION", "TABLE_MIGRATION", "WORKER_METRIC_STATS"]
+)
+def test_rows_of_other_kinds_are_not_ours(kind):
+    assert not RowCodec().is_ours({"leaseKey": {"S": kind}, "entityType": {"S": kind}})
+
+
+@pytest.mark.parametrize("row", [KCL_2, KCL_3, NEW], ids=["2", "3", "new"])
+def test_what_is_read_is_what_would_be_written(row):
+    codec = RowCodec()
+    item = codec.new_item(codec.lease(row))
+    assert codec.lease(item) == codec.lease(row)
+    assert item["entityType"] == {"S": "LEASE"}
+    assert item.keys() >= row.keys()
+
+
+def test_empty_values_have_no_attribute():
+    assert set(attributes(Lease("s", LATEST))) == {
+        "leaseCounter",
+        "ownerSwitchesSinceCheckpoint",
+        "checkpoint",
+        "checkpointSubSequenceNumber",
+    }
+
+
+def test_a_table_of_many_streams_has_the_streams_name_in_its_keys():
+    codec = RowCodec(STREAM)
+    item = codec.new_item(LEASE_2)
+    assert item["leaseKey"] == codec.key(KEY)["leaseKey"] == {"S": f"{STREAM}:{KEY}"}
+    assert (item["streamName"], item["shardId"]) == ({"S": STREAM}, {"S": KEY})
+    assert item["parentShardId"] == {"SS": ["shardId-000000000000"]}
+    assert codec.is_ours(item)
+    assert codec.lease(item) == LEASE_2
+    assert not RowCodec("123456789012:others:1700000000").is_ours(item)
+    assert not codec.is_ours(KCL_2)
+    with pytest.raises(ConfigurationError, match=f"it has leases of '{STREAM}'. Set stream_id"):
+        RowCodec().is_ours(item)
+
+
+def test_a_state_of_no_bytes_is_a_state():
+    lease = Lease("s", LATEST, pending_checkpoint=Checkpoint("7"), pending_checkpoint_state=b"")
+    assert RowCodec().lease(RowCodec().new_item(lease)) == lease
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"leaseCounter": {"S": "7"}},
+        {"leaseCounter": {"N": "7.5"}},
+        {"checkpoint": {"S": "elsewhere"}},
+        {"checkpoint": {"N": "7"}},
+        {"checkpoint": {"S": None}},
+        {"checkpointSubSequenceNumber": {"N": "x"}},
+        {"parentShardId": {"S": "shardId-000000000000"}},
+        {"throughputKBps": {"N": "much"}},
+        {"pendingCheckpoint": {"S": "-1"}},
+        {"leaseOwner": {"N": "1"}},
+    ],
+    ids=str,
+)
+def test_a_row_that_is_no_lease_says_so(wrong):
+    with pytest.raises((LookupError, TypeError, ValueError)):
+        RowCodec().lease(KCL_2 | wrong)
+
+
+@pytest.mark.parametrize("name", ["leaseKey", "leaseCounter", "checkpoint"])
+def test_what_a_row_must_have(name):
+    with pytest.raises(LookupError, match=name):
+        RowCodec().lease({key: value for key, value in KCL_2.items() if key != name})
+
+
+def test_a_key_of_another_stream_is_refused():
+    with pytest.raises(ValueError, match="does not begin"):
+        RowCodec(STREAM).lease(KCL_2)
+
+
+def test_an_update_writes_what_differs_and_nothing_else():
+    old = Lease("s", LATEST, owner="ann", counter=3, parents=("p",))
+    new = Lease("s", Checkpoint("9", 1), counter=4, parents=("p",))
+    expression = update_of(old, new, (COUNTER, OWNER, "checkpointOwner"))
+    assert expression.update == (
+        "SET leaseCounter = :leaseCounter, checkpoint = :checkpoint, "
+        "checkpointSubSequenceNumber = :checkpointSubSequenceNumber REMOVE leaseOwner"
+    )
+    assert expression.condition == (
+        "leaseCounter = :was_leaseCounter AND leaseOwner = :was_leaseOwner AND attribute_not_exists(checkpointOwner)"
+    )
+    assert expression.values == {
+        ":leaseCounter": {"N": "4"},
+        ":checkpoint": {"S": "9"},
+        ":checkpointSubSequenceNumber": {"N": "1"},
+        ":was_leaseCounter": {"N": "3"},
+        ":was_leaseOwner": {"S": "ann"},
+    }

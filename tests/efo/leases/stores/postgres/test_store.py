@@ -1,0 +1,306 @@
+"""PostgreSQL: what it refuses to open, and what it survives."""
+
+import importlib
+import socket
+import sys
+from contextlib import contextmanager
+from itertools import count
+
+import psycopg
+import pytest
+import trio
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from efo.errors import ConfigurationError, LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.leases.stores.postgres import schema as postgres_schema
+from efo.leases.stores.postgres.schema import VERSION
+from efo.leases.stores.postgres.store import PostgresLeaseStore
+from efo.model import LATEST, TRIM_HORIZON, Checkpoint, Lease
+from proofs.local_servers.postgres import PASSWORD, serve_postgres
+from tests.efo.leases.stores.all_stores import PATIENCE
+from tests.waiting import until
+
+NUMBERS = count(1)
+SOON = 0.5
+"""Seconds after which a call to a server that does not answer is given up."""
+
+CONNECTIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'efo' AND datname = current_database()"
+WAITING = CONNECTIONS + " AND wait_event_type = 'Lock'"
+
+
+@pytest.fixture
+def url(servers):
+    """A database of its own."""
+    server = servers.url(serve_postgres)
+    name = f"test{next(NUMBERS)}"
+    execute(server, f"CREATE DATABASE {name}")
+    return changed(server, dbname=name)
+
+
+def changed(url, **parameters):
+    return make_conninfo("", **{**conninfo_to_dict(url), **parameters})
+
+
+def open_store(url, application="app", stream="stream", timeout=PATIENCE):
+    return PostgresLeaseStore(url, application, stream, timeout=timeout)
+
+
+def execute(url, *statements):
+    with psycopg.connect(url, autocommit=True) as connection:
+        cursors = [connection.execute(statement) for statement in statements]
+        return cursors[-1].fetchall() if cursors[-1].description else None
+
+
+@contextmanager
+def locked(url):
+    """Hold every reader and writer of the table up, within."""
+    with psycopg.connect(url) as connection:
+        connection.execute("LOCK TABLE efo_lease IN ACCESS EXCLUSIVE MODE")
+        yield
+
+
+async def refused(url, kind, **options):
+    with pytest.raises(kind) as caught:
+        async with open_store(url, **options):
+            pytest.fail("it opened")
+    message = str(caught.value)
+    assert PASSWORD not in message
+    assert "lease store postgresql://127.0.0.1:" in message
+    return message
+
+
+async def test_leases_outlive_the_object(url):
+    async with open_store(url) as store:
+        await store.create(Lease("s", LATEST))
+    async with open_store(url) as store:
+        assert await store.list() == [Lease("s", LATEST)]
+
+
+async def test_applications_and_streams_share_a_table_without_meeting(url):
+    async with (
+        open_store(url) as store,
+        open_store(url, application="other") as application,
+        open_store(url, stream="other") as stream,
+    ):
+        assert await store.create(Lease("s", LATEST))
+        assert await application.create(Lease("s", TRIM_HORIZON))
+        await stream.delete("s")
+        with pytest.raises(LeaseLostError):
+            await stream.take(Lease("s", LATEST), "ann")
+        assert await store.list() == [Lease("s", LATEST)]
+        assert await application.list() == [Lease("s", TRIM_HORIZON)]
+        assert await stream.list() == []
+
+
+async def test_workers_that_come_at_once_make_one_table(url):
+    async def come(number):
+        async with open_store(url) as store:
+            await store.create(Lease(f"s{number}", LATEST))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(8):
+            nursery.start_soon(come, number)
+    assert execute(url, "SELECT count(*) FROM efo_lease") == [(8,)]
+    assert execute(url, "SELECT version FROM efo_lease_version") == [(VERSION,)]
+
+
+async def test_an_older_table_is_brought_to_this_version(url, monkeypatch):
+    async with open_store(url) as store:
+        await store.create(Lease("s", LATEST))
+    monkeypatch.setattr(
+        postgres_schema, "MIGRATIONS", (*postgres_schema.MIGRATIONS, "ALTER TABLE efo_lease ADD later text")
+    )
+    monkeypatch.setattr(postgres_schema, "VERSION", VERSION + 1)
+    async with open_store(url) as store:
+        assert await store.list() == [Lease("s", LATEST)]
+    assert execute(url, "SELECT version FROM efo_lease_version") == [(VERSION + 1,)]
+    assert execute(url, "SELECT later FROM efo_lease") == [(None,)]
+
+
+async def test_a_newer_version_is_refused(url):
+    async with open_store(url):
+        pass
+    execute(url, "UPDATE efo_lease_version SET version = version + 1")
+    assert f"version of its table is {VERSION + 1}" in await refused(url, LeaseStoreCorruptError)
+
+
+async def test_another_programs_table_is_refused_and_left_alone(url):
+    execute(url, "CREATE TABLE efo_lease (theirs text)")
+    assert "efo_lease" in await refused(url, LeaseStoreCorruptError)
+    assert execute(url, "SELECT to_regclass('efo_lease_version')") == [(None,)]
+    assert execute(url, "SELECT * FROM efo_lease") == []
+
+
+async def test_a_wrong_password_is_refused(url):
+    message = await refused(changed(url, password="hunter2"), LeaseStoreUnavailableError)
+    assert "password authentication failed" in message
+    assert "hunter2" not in message
+
+
+async def test_a_database_that_is_not_there_is_named(url):
+    assert '"nowhere" does not exist' in await refused(changed(url, dbname="nowhere"), LeaseStoreUnavailableError)
+
+
+async def test_a_server_that_is_not_there_is_unavailable(url):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    message = await refused(changed(url, port=port), LeaseStoreUnavailableError)
+    assert "refused" in message
+    assert str(port) in message
+
+
+async def test_a_server_that_says_nothing_is_unavailable(url):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        silent = changed(url, port=listener.getsockname()[1])
+        assert "no answer within" in await refused(silent, LeaseStoreUnavailableError, timeout=SOON)
+
+
+@pytest.mark.parametrize(
+    "url", ["hunter2 hunter2", "postgresql://efo:hunter2@[::1/efo", "mysql://efo:hunter2@host/efo"]
+)
+async def test_what_is_no_url_of_postgresql_is_refused_without_showing_it(url):
+    with pytest.raises(ConfigurationError, match="postgresql://USER:PASSWORD@HOST:PORT/DATABASE") as caught:
+        PostgresLeaseStore(url, "app", "stream")
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+def role(url, *statements):
+    """Return the URL of a new role, for which `statements` were made; {role} is its name."""
+    name = f"role{next(NUMBERS)}"
+    execute(url, f"CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}'")
+    if statements:
+        execute(url, *(statement.format(role=name) for statement in statements))
+    return changed(url, user=name)
+
+
+async def test_a_role_that_may_not_make_the_table_is_told(url):
+    execute(url, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    assert "permission denied for schema public" in await refused(role(url), LeaseStoreUnavailableError)
+
+
+async def test_rights_that_are_missing_are_named(url):
+    async with open_store(url):
+        pass
+    poor = role(url, "GRANT SELECT, INSERT ON efo_lease TO {role}", "GRANT SELECT ON efo_lease_version TO {role}")
+    message = await refused(poor, LeaseStoreUnavailableError)
+    assert "may not UPDATE, DELETE" in message
+    assert "GRANT SELECT, INSERT, UPDATE, DELETE ON efo_lease" in message
+
+
+async def test_a_role_without_any_right_to_the_table_is_told(url):
+    async with open_store(url):
+        pass
+    assert "permission denied for table efo_lease_version" in await refused(role(url), LeaseStoreUnavailableError)
+
+
+async def test_a_right_that_is_taken_away_makes_it_unavailable_until_it_is_given_back(url):
+    rights = "SELECT, INSERT, UPDATE, DELETE ON efo_lease"
+    async with open_store(url) as owner:
+        await owner.create(Lease("s", LATEST))
+        granted = role(url, f"GRANT {rights} TO {{role}}", "GRANT SELECT ON efo_lease_version TO {role}")
+        name = conninfo_to_dict(granted)["user"]
+        async with open_store(granted) as store:
+            execute(url, f"REVOKE UPDATE ON efo_lease FROM {name}")
+            with pytest.raises(LeaseStoreUnavailableError, match="permission denied for table efo_lease"):
+                await store.take(Lease("s", LATEST), "ann")
+            execute(url, f"GRANT UPDATE ON efo_lease TO {name}")
+            assert (await store.take(Lease("s", LATEST), "ann")).counter == 1
+
+
+async def test_a_server_that_only_reads_is_named(url):
+    async with open_store(url) as store:
+        await store.create(Lease("s", LATEST))
+    async with open_store(changed(url, options="-c default_transaction_read_only=on")) as store:
+        assert await store.list() == [Lease("s", LATEST)]
+        with pytest.raises(LeaseStoreUnavailableError, match="read-only"):
+            await store.take(Lease("s", LATEST), "ann")
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        ("UPDATE efo_lease SET checkpoint = 'banana'", "banana"),
+        ("UPDATE efo_lease SET parent_shard_ids = '{a, NULL}'", "parent_shard_ids"),
+        ("ALTER TABLE efo_lease ALTER lease_counter TYPE text", "lease_counter"),
+    ],
+)
+async def test_a_row_that_makes_no_sense_is_named(url, damage, said):
+    async with open_store(url) as store:
+        await store.create(Lease("s", LATEST))
+        execute(url, damage)
+        with pytest.raises(LeaseStoreCorruptError, match="stream 'stream', lease 's'") as caught:
+            await store.list()
+        assert said in str(caught.value)
+
+
+async def test_a_table_that_is_dropped_is_named(url):
+    async with open_store(url) as store:
+        execute(url, "DROP TABLE efo_lease")
+        with pytest.raises(LeaseStoreCorruptError, match='relation "efo_lease" does not exist'):
+            await store.list()
+
+
+async def test_a_connection_that_the_server_ended_is_made_anew_unseen(url):
+    async with open_store(url) as store:
+        await store.create(Lease("s", LATEST))
+        for lease in (Lease("s", LATEST), Lease("s", LATEST, owner="ann", counter=1)):
+            execute(url, CONNECTIONS.replace("pid", "pg_terminate_backend(pid)"))
+            await until(lambda: not execute(url, CONNECTIONS))
+            await store.take(lease, "ann")
+
+
+async def test_a_call_that_takes_too_long_is_given_up_and_leaves_nothing_behind(url):
+    async with open_store(url) as owner, open_store(url, timeout=SOON) as store:
+        await owner.create(Lease("s", LATEST))
+        with locked(url):
+            for _ in range(6):  # more often than there are connections
+                with pytest.raises(LeaseStoreUnavailableError, match=r"no answer within 0\.5 s|statement timeout"):
+                    await store.take(Lease("s", LATEST), "ann")
+            await idle(store)
+        assert (await owner.take(Lease("s", LATEST), "ann")).counter == 1
+
+
+async def idle(store):
+    """Wait until no thread works for the store any more: those that were given up end by themselves."""
+    await until(lambda: store._threads.borrowed_tokens == 0)
+
+
+async def test_a_cancelled_call_returns_at_once_and_takes_its_thread_with_it(url):
+    async with open_store(url) as store:
+        await store.create(Lease("s", LATEST, owner="ann", counter=1))
+        (lease,) = await store.list()
+        with locked(url):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(store.checkpoint, lease, Checkpoint("5"))
+                await until(lambda: execute(url, WAITING))
+                nursery.cancel_scope.cancel()
+            await idle(store)  # though the server is still at it
+        (after,) = await store.list()
+        assert after in {lease, Lease("s", Checkpoint("5"), owner="ann", counter=2)}
+        await store.renew(after)
+
+
+async def test_calls_share_a_few_connections(url):
+    async with PostgresLeaseStore(url, "app", "stream", timeout=PATIENCE, connections=2) as store:
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(store.create, Lease(f"s{number}", LATEST))
+        assert len(await store.list()) == 20
+        assert 1 <= len(execute(url, CONNECTIONS)) <= 2
+
+
+async def test_a_closed_store_says_so_and_has_no_connection(url):
+    store = open_store(url)
+    async with store:
+        await store.list()
+    with pytest.raises(LeaseStoreUnavailableError, match="not open"):
+        await store.list()
+    await until(lambda: not execute(url, CONNECTIONS))
+
+
+def test_a_missing_driver_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.delitem(sys.modules, "efo.leases.stores.postgres.store")
+    with pytest.raises(ImportError, match=r"pip install 'efo\[postgres\]'"):
+        importlib.import_module("efo.leases.stores.postgres.store")

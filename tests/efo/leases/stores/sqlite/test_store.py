@@ -1,0 +1,267 @@
+"""The file: what it refuses to open, and what it survives."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import pytest
+import trio
+
+from efo.errors import LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.leases.stores.sqlite import store as module
+from efo.leases.stores.sqlite.schema import APPLICATION_ID, VERSION
+from efo.leases.stores.sqlite.store import SqliteLeaseStore
+from efo.model import LATEST, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "leases.db"
+
+
+def open_store(path, application="app", stream="stream"):
+    return SqliteLeaseStore(path, application, stream)
+
+
+async def refused(path, kind):
+    with pytest.raises(kind) as caught:
+        async with open_store(path):
+            pytest.fail("it opened")
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def execute(path, *statements):
+    connection = sqlite3.connect(path, isolation_level=None)
+    try:
+        for statement in statements:
+            result = connection.execute(statement).fetchall()
+    finally:
+        connection.close()
+    return result
+
+
+async def test_leases_outlive_the_object(path):
+    async with open_store(path) as store:
+        await store.create(Lease("s", LATEST))
+    async with open_store(path) as store:
+        assert await store.list() == [Lease("s", LATEST)]
+
+
+async def test_applications_and_streams_share_a_file_without_meeting(path):
+    async with (
+        open_store(path) as store,
+        open_store(path, application="other") as application,
+        open_store(path, stream="other") as stream,
+    ):
+        assert await store.create(Lease("s", LATEST))
+        assert await application.create(Lease("s", TRIM_HORIZON))
+        await stream.delete("s")
+        with pytest.raises(LeaseLostError):
+            await stream.take(Lease("s", LATEST), "ann")
+        assert await store.list() == [Lease("s", LATEST)]
+        assert await application.list() == [Lease("s", TRIM_HORIZON)]
+        assert await stream.list() == []
+
+
+async def test_an_empty_file_is_taken_as_new(path):
+    path.touch()
+    async with open_store(path) as store:
+        assert await store.list() == []
+
+
+async def test_the_file_says_what_it_is_and_waits_for_the_disk(path):
+    async with open_store(path) as store:
+        assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert execute(path, "PRAGMA application_id") == [(APPLICATION_ID,)]
+    assert execute(path, "PRAGMA user_version") == [(VERSION,)]
+    assert execute(path, "PRAGMA journal_mode") == [("wal",)]
+
+
+async def test_another_programs_database_is_refused_and_left_alone(path):
+    execute(path, "CREATE TABLE theirs (x)")
+    before = path.read_bytes()
+    assert "another program" in await refused(path, LeaseStoreCorruptError)
+    assert path.read_bytes() == before
+
+
+async def test_a_newer_version_is_refused(path):
+    async with open_store(path):
+        pass
+    execute(path, f"PRAGMA user_version = {VERSION + 1}")
+    assert f"version is {VERSION + 1}" in await refused(path, LeaseStoreCorruptError)
+
+
+FIRST_VERSION = """
+    CREATE TABLE lease (
+        application TEXT NOT NULL, stream TEXT NOT NULL, lease_key TEXT NOT NULL, lease_owner TEXT,
+        lease_counter INTEGER NOT NULL, owner_switches_since_checkpoint INTEGER NOT NULL, checkpoint TEXT NOT NULL,
+        checkpoint_sub_sequence_number INTEGER NOT NULL, parent_shard_ids TEXT NOT NULL, child_shard_ids TEXT NOT NULL,
+        starting_hash_key TEXT, ending_hash_key TEXT, latest_at REAL, PRIMARY KEY (application, stream, lease_key)
+    ) WITHOUT ROWID
+"""
+
+
+def make_first_version(path):
+    execute(
+        path,
+        FIRST_VERSION,
+        "INSERT INTO lease VALUES ('app', 'stream', 's', 'ann', 4, 1, '77', 2, '[\"p\"]', '[]', '0', '9', 1.5)",
+        f"PRAGMA application_id = {APPLICATION_ID}",
+        "PRAGMA user_version = 1",
+    )
+
+
+async def test_a_file_of_the_first_version_is_brought_up_to_ours(path):
+    make_first_version(path)
+    async with open_store(path) as store, open_store(path) as second:
+        (lease,) = await store.list()
+        assert lease == Lease("s", Checkpoint("77", 2), "ann", 4, 1, ("p",), (), HashKeyRange("0", "9"), latest_at=1.5)
+        lease = await second.prepare_checkpoint(await second.request_handoff(lease, "bob"), Checkpoint("78"), b"x")
+        assert await store.get("s") == lease
+    assert execute(path, "PRAGMA user_version") == [(VERSION,)]
+
+
+async def test_a_file_that_cannot_be_brought_up_stays_as_it_was(path):
+    make_first_version(path)
+    execute(path, "ALTER TABLE lease ADD COLUMN throughput_kbps REAL")  # so that the last step fails
+    await refused(path, LeaseStoreUnavailableError)
+    assert execute(path, "PRAGMA user_version") == [(1,)]
+    assert "checkpoint_owner" not in {name for _, name, *_ in execute(path, "PRAGMA table_info(lease)")}
+
+
+async def test_text_is_refused(path):
+    path.write_text("not a database, " * 1000)
+    assert "no SQLite file" in await refused(path, LeaseStoreCorruptError)
+
+
+async def test_a_damaged_page_is_found_at_the_start(path):
+    async with open_store(path) as store:
+        for number in range(100):
+            await store.create(Lease(f"shardId-{number:012}", LATEST))
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size - 4096)
+        file.write(os.urandom(4096))
+    assert "damaged" in await refused(path, LeaseStoreCorruptError)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE lease SET checkpoint = 'banana'",
+        "UPDATE lease SET parent_shard_ids = '[\"a\"'",
+        "UPDATE lease SET child_shard_ids = '7'",
+    ],
+)
+async def test_a_row_that_makes_no_sense_is_named(path, damage):
+    async with open_store(path) as store:
+        await store.create(Lease("s", LATEST))
+        execute(path, damage)
+        with pytest.raises(LeaseStoreCorruptError, match="stream 'stream', lease 's'") as caught:
+            await store.list()
+        assert str(path) in str(caught.value)
+
+
+async def test_a_missing_directory_is_named(tmp_path):
+    assert "directory" in await refused(tmp_path / "nowhere" / "leases.db", LeaseStoreUnavailableError)
+
+
+async def test_a_directory_is_no_file(tmp_path):
+    await refused(tmp_path, LeaseStoreUnavailableError)
+
+
+async def test_a_locked_file_is_unavailable_and_then_available_again(path, monkeypatch):
+    monkeypatch.setattr(module, "BUSY_TIMEOUT", 0.0)
+    async with open_store(path) as store:
+        await store.create(Lease("s", LATEST))
+        locker = sqlite3.connect(path, isolation_level=None)
+        locker.execute("BEGIN IMMEDIATE")
+        with pytest.raises(LeaseStoreUnavailableError, match="locked"):
+            await store.take(Lease("s", LATEST), "ann")
+        assert await store.list() == [Lease("s", LATEST)]  # readers are not held up
+        locker.close()
+        assert (await store.take(Lease("s", LATEST), "ann")).counter == 1
+
+
+async def test_a_closed_store_says_so(path):
+    store = open_store(path)
+    async with store:
+        pass
+    with pytest.raises(LeaseStoreUnavailableError, match="not open"):
+        await store.list()
+
+
+async def test_a_write_abandoned_half_way_ends_whole_and_frees_the_connection(path):
+    """Cancel while the thread is inside its transaction: the caller goes, the transaction ends."""
+    inside, go_on = threading.Event(), threading.Event()
+
+    async with open_store(path) as store:
+        await store.create(Lease("s", LATEST, owner="ann", counter=1))
+        (lease,) = await store.list()
+
+        def pause():
+            inside.set()
+            go_on.wait()
+
+        store._connection.create_function("pause", 0, pause)
+        store._connection.execute("CREATE TEMP TRIGGER slow AFTER UPDATE ON main.lease BEGIN SELECT pause(); END")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.checkpoint, lease, Checkpoint("5"))
+            await trio.to_thread.run_sync(inside.wait)
+            nursery.cancel_scope.cancel()
+        assert store._connection.in_transaction  # the caller is gone, the thread is still at it
+        go_on.set()
+        (after,) = await store.list()  # waits for its turn on the connection
+        assert after == Lease("s", Checkpoint("5"), owner="ann", counter=2)
+        assert not store._connection.in_transaction
+        await store.renew(after)
+
+
+WORKER = """
+import sys, trio
+from pathlib import Path
+from efo.errors import LeaseLostError
+from efo.leases.stores.sqlite.store import SqliteLeaseStore
+from efo.model import LATEST, Lease
+
+async def main(path, worker):
+    print("ready", flush=True)
+    sys.stdin.readline()
+    async with SqliteLeaseStore(Path(path), "app", "stream") as store:
+        for number in range(20):
+            lease = Lease(f"s{number}", LATEST)
+            await store.create(lease)
+            try:
+                await store.take(lease, worker)
+            except LeaseLostError:
+                continue
+            print(lease.key, flush=True)
+
+trio.run(main, *sys.argv[1:])
+"""
+
+
+@pytest.mark.e2e
+def test_processes_race_from_an_absent_file_to_one_owner_per_lease(path):
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WORKER, str(path), f"w{number}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(3)
+    ]
+    for worker in workers:
+        assert worker.stdout.readline() == "ready\n"
+    for worker in workers:
+        worker.stdin.write("go\n")
+        worker.stdin.flush()
+    taken = {number: worker.communicate()[0].split() for number, worker in enumerate(workers)}
+    assert [worker.returncode for worker in workers] == [0, 0, 0]
+    assert sorted(key for keys in taken.values() for key in keys) == sorted(f"s{number}" for number in range(20))
+    rows = execute(path, "SELECT lease_key, lease_owner, lease_counter FROM lease")
+    assert set(rows) == {(key, f"w{number}", 1) for number, keys in taken.items() for key in keys}

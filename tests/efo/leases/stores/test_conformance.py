@@ -1,0 +1,422 @@
+"""What every lease store must do: all implementations pass this file."""
+
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import trio
+
+from efo.errors import LeaseLostError
+from efo.model import AT_TIMESTAMP, LATEST, MAX_HASH_KEY, SHARD_END, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease
+from tests.efo.leases.stores.all_stores import STORES
+
+
+@pytest.fixture(params=STORES)
+def pair(request, tmp_path, servers):
+    """Opens two ways to the same leases."""
+    kind = STORES[request.param]
+    return partial(kind.open, tmp_path, *([servers.url(kind.serve)] if kind.serve else []))
+
+
+@pytest.fixture
+async def stores(pair):
+    """Two ways to the same leases, as two workers have them."""
+    async with pair() as stores:
+        yield stores
+
+
+@pytest.fixture
+def store(stores):
+    return stores[0]
+
+
+FULL = Lease(
+    "shardId-000000000007",
+    Checkpoint("49590338271490256608559692538361571095921575989136588898", 3),
+    owner="ann",
+    counter=41,
+    owner_switches=2,
+    parents=("shardId-000000000002", "shardId-000000000003"),
+    children=("shardId-000000000009",),
+    hash_key_range=HashKeyRange("0", str(MAX_HASH_KEY)),
+    latest_at=1_767_225_600.125,
+    checkpoint_owner="bob",
+    pending_checkpoint=Checkpoint("49590338271490256608559692538361571095921575989136588899", 1),
+    pending_checkpoint_state=b"\x00\xffstate",
+    throughput_kbps=1234.5,
+)
+
+
+async def only(store):
+    (lease,) = await store.list()
+    return lease
+
+
+async def test_a_new_store_is_empty(store):
+    assert list(await store.list()) == []
+
+
+@pytest.mark.parametrize(
+    "lease",
+    [FULL, *(Lease("s", Checkpoint(name)) for name in ("TRIM_HORIZON", "LATEST", "AT_TIMESTAMP", "SHARD_END"))],
+)
+async def test_every_field_comes_back(store, lease):
+    await store.create(lease)
+    assert await only(store) == lease
+
+
+async def test_one_lease_is_got_by_its_key(stores):
+    one, other = stores
+    await one.create(FULL)
+    await one.create(Lease("s", LATEST))
+    assert await other.get(FULL.key) == FULL
+    assert await other.get("s") == Lease("s", LATEST)
+    assert await other.get("t") is None
+
+
+@pytest.mark.scenario("G19")
+async def test_create_twice_adds_once(stores):
+    one, other = stores
+    assert await one.create(Lease("s", LATEST)) is True
+    assert await other.create(Lease("s", TRIM_HORIZON)) is False
+    lease = Lease("s", LATEST)
+    assert await one.create(lease) is False
+    assert await only(other) == lease
+
+
+@pytest.mark.scenario("G23")
+async def test_take_then_renew_then_release_then_take(stores):
+    one, other = stores
+    await one.create(Lease("s", LATEST))
+    ann = await one.take(await only(one), "ann")
+    assert ann == Lease("s", LATEST, owner="ann", counter=1)
+    ann = await one.renew(ann)
+    assert ann.counter == 2
+    ann = await one.release(ann)
+    assert ann == await only(other) == Lease("s", LATEST, counter=3)
+    bob = await other.take(await only(other), "bob")
+    assert bob == await only(one) == Lease("s", LATEST, owner="bob", counter=4)
+
+
+async def test_a_change_of_owner_is_counted_until_the_next_checkpoint(store):
+    await store.create(Lease("s", LATEST, owner="ann", counter=5))
+    again = await store.take(await only(store), "ann")
+    assert again.owner_switches == 0
+    bob = await store.take(again, "bob")
+    assert (await only(store)).owner_switches == bob.owner_switches == 1
+    bob = await store.checkpoint(bob, Checkpoint("7", 1))
+    assert bob == await only(store) == Lease("s", Checkpoint("7", 1), owner="bob", counter=8)
+
+
+@pytest.mark.parametrize("kbps", [12.25, 1e-6, 0.0, 123456789.123457])
+async def test_what_a_shard_brings_is_saved_with_a_renewal_and_kept_by_the_next(store, kbps):
+    await store.create(Lease("s", LATEST, owner="ann"))
+    lease = await store.renew(await only(store), kbps)
+    assert lease == await only(store) == Lease("s", LATEST, owner="ann", counter=1, throughput_kbps=kbps)
+    lease = await store.renew(lease)
+    assert lease == await only(store) == Lease("s", LATEST, owner="ann", counter=2, throughput_kbps=kbps)
+
+
+@pytest.mark.scenario("G66")
+async def test_a_prepared_checkpoint_waits_for_the_next_one(stores):
+    one, other = stores
+    await one.create(Lease("s", Checkpoint("5"), owner="ann"))
+    lease = await one.prepare_checkpoint(await only(one), Checkpoint("7", 2), b"\x00half")
+    assert lease == Lease(
+        "s",
+        Checkpoint("5"),
+        owner="ann",
+        counter=1,
+        pending_checkpoint=Checkpoint("7", 2),
+        pending_checkpoint_state=b"\x00half",
+    )
+    assert await other.renew(await other.take(lease, "bob")) == await only(one)
+    assert (await only(one)).pending_checkpoint == Checkpoint("7", 2)  # for the next owner to know
+    lease = await other.prepare_checkpoint(await only(other), Checkpoint("8"))
+    assert (lease.pending_checkpoint, lease.pending_checkpoint_state) == (Checkpoint("8"), None)
+    lease = await other.checkpoint(lease, Checkpoint("8"))
+    assert lease == await only(one) == Lease("s", Checkpoint("8"), owner="bob", counter=5)
+
+
+async def write_renew(store, lease):
+    await store.renew(lease)
+
+
+async def write_release(store, lease):
+    await store.release(lease)
+
+
+async def write_checkpoint(store, lease):
+    await store.checkpoint(lease, SHARD_END)
+
+
+async def write_prepare(store, lease):
+    await store.prepare_checkpoint(lease, Checkpoint("9"), b"x")
+
+
+async def write_request(store, lease):
+    await store.request_handoff(lease, "cid")
+
+
+async def write_take(store, lease):
+    await store.take(lease, "bob")
+
+
+async def write_reset(store, lease):
+    await store.reset(lease, TRIM_HORIZON)
+
+
+async def write_children(store, lease):
+    await store.save_children(lease, ("c",))
+
+
+OWNERS_WRITES = [write_renew, write_release, write_checkpoint, write_prepare]
+
+
+@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_take, write_reset])
+@pytest.mark.scenario("G20", "G23")
+async def test_a_stale_counter_loses(stores, write):
+    one, other = stores
+    await one.create(Lease("s", LATEST))
+    stale = await one.take(await only(one), "ann")
+    current = await one.renew(stale)
+    with pytest.raises(LeaseLostError, match="lease s: "):
+        await write(other, stale)
+    assert await only(other) == current
+
+
+@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_request])
+async def test_another_owner_loses_even_with_the_right_counter(store, write):
+    await store.create(Lease("s", LATEST, owner="ann", counter=3))
+    with pytest.raises(LeaseLostError):
+        await write(store, Lease("s", LATEST, owner="bob", counter=3))
+    assert await only(store) == Lease("s", LATEST, owner="ann", counter=3)
+
+
+@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_request])
+@pytest.mark.scenario("G23")
+async def test_an_unowned_lease_can_only_be_taken(store, write):
+    await store.create(Lease("s", LATEST))
+    with pytest.raises(LeaseLostError, match="no owner"):
+        await write(store, Lease("s", LATEST))
+    assert await only(store) == Lease("s", LATEST)
+
+
+@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_take, write_request, write_reset, write_children])
+@pytest.mark.scenario("G28")
+async def test_a_deleted_lease_is_lost_and_not_resurrected(stores, write):
+    one, other = stores
+    await one.create(Lease("s", LATEST, owner="ann", counter=1))
+    ann = await only(one)
+    await other.delete("s")
+    await other.delete("s")
+    with pytest.raises(LeaseLostError):
+        await write(one, ann)
+    assert list(await one.list()) == []
+
+
+# --- the graceful hand-off ---
+
+
+@pytest.fixture
+async def asked(stores):
+    """ann holds the lease, bob has asked her for it; returned as each of them last saw it."""
+    one, other = stores
+    await one.create(Lease("s", LATEST))
+    anns = await one.take(await only(one), "ann")
+    return anns, await other.request_handoff(await only(other), "bob")
+
+
+async def test_a_request_names_the_next_owner_and_leaves_the_counter(stores, asked):
+    anns, bobs = asked
+    assert bobs == await only(stores[0]) == Lease("s", LATEST, owner="bob", counter=1, checkpoint_owner="ann")
+    assert bobs.holder == anns.holder == "ann"
+
+
+@pytest.mark.scenario("G22")
+async def test_the_holder_learns_of_the_request_by_the_next_write_and_goes_on_writing(stores, asked):
+    one, other = stores
+    anns, _ = asked
+    anns = await one.renew(anns, 3.5)  # she knows nothing of it yet
+    expected = Lease("s", LATEST, owner="bob", counter=2, checkpoint_owner="ann", throughput_kbps=3.5)
+    assert anns == await only(other) == expected
+    anns = await one.prepare_checkpoint(anns, Checkpoint("7"), b"x")
+    anns = await one.checkpoint(anns, Checkpoint("7"))
+    expected = Lease("s", Checkpoint("7"), owner="bob", counter=4, checkpoint_owner="ann", throughput_kbps=3.5)
+    assert anns == await only(other) == expected
+
+
+@pytest.mark.parametrize("knows", [False, True], ids=["unseen", "seen"])
+@pytest.mark.scenario("G31")
+async def test_the_holder_lets_go_and_the_next_owner_has_it(stores, asked, knows):
+    one, other = stores
+    anns, bobs = asked
+    anns = await one.release(bobs if knows else anns)
+    assert anns == await only(other) == Lease("s", LATEST, owner="bob", counter=2, owner_switches=1)
+    with pytest.raises(LeaseLostError):
+        await other.renew(bobs)  # as he saw it before: it is not yet his
+    bobs = await other.take(await only(other), "bob")
+    assert bobs == Lease("s", LATEST, owner="bob", counter=3, owner_switches=1)
+    with pytest.raises(LeaseLostError):
+        await one.checkpoint(replace(anns, owner="ann"), Checkpoint("9"))
+    assert await other.renew(bobs) == await only(one)
+
+
+async def test_the_next_owner_may_not_write_before_the_holder_has_let_go(stores, asked):
+    _, other = stores
+    _, bobs = asked
+    for write in OWNERS_WRITES:
+        with pytest.raises(LeaseLostError):
+            await write(other, replace(bobs, checkpoint_owner=None))
+    assert await only(other) == bobs
+
+
+async def test_a_forced_take_ends_the_hand_off(stores, asked):
+    one, other = stores
+    anns, bobs = asked
+    bobs = await other.take(bobs, "bob")
+    assert bobs == await only(one) == Lease("s", LATEST, owner="bob", counter=2)
+    with pytest.raises(LeaseLostError):
+        await one.checkpoint(anns, Checkpoint("9"))
+    cids = await one.take(bobs, "cid")
+    assert cids == await only(other) == Lease("s", LATEST, owner="cid", counter=3, owner_switches=1)
+
+
+async def test_a_second_request_replaces_the_first_if_it_has_seen_it(stores, asked):
+    one, other = stores
+    anns, bobs = asked
+    with pytest.raises(LeaseLostError):
+        await one.request_handoff(anns, "cid")  # asks as if there were no other request
+    assert await only(one) == bobs
+    cids = await one.request_handoff(bobs, "cid")
+    assert cids == await only(other) == Lease("s", LATEST, owner="cid", counter=1, checkpoint_owner="ann")
+    with pytest.raises(LeaseLostError):
+        await other.request_handoff(bobs, "bob")
+
+
+async def test_a_request_is_taken_back_by_one_for_the_holder(stores, asked):
+    one, other = stores
+    anns, bobs = asked
+    bobs = await other.request_handoff(bobs, "ann")
+    assert bobs == await only(one) == anns == Lease("s", LATEST, owner="ann", counter=1)
+    assert (await one.release(anns)).owner is None
+
+
+async def test_a_request_needs_no_current_counter(stores):
+    """The holder renews all the time: who asks must not have to hit upon the moment."""
+    one, other = stores
+    await one.create(Lease("s", LATEST, owner="ann", counter=1))
+    bobs = await only(other)
+    anns = await one.renew(bobs)
+    bobs = await other.request_handoff(bobs, "bob")
+    assert bobs == await only(one) == replace(anns, owner="bob", checkpoint_owner="ann")
+
+
+async def test_a_request_that_comes_too_late_changes_nothing(stores):
+    one, other = stores
+    await one.create(Lease("s", LATEST, owner="ann", counter=1))
+    old = await only(other)
+    after = await one.release(old)
+    with pytest.raises(LeaseLostError):
+        await other.request_handoff(old, "bob")
+    assert await only(other) == after
+    after = await one.take(after, "cid")
+    with pytest.raises(LeaseLostError):
+        await other.request_handoff(old, "bob")
+    assert await only(other) == after
+
+
+async def test_many_requests_have_one_winner(stores):
+    await stores[0].create(Lease("s", LATEST, owner="ann", counter=1))
+    lease = await only(stores[0])
+    won = []
+
+    async def ask(store, worker):
+        with suppress(LeaseLostError):
+            won.append(await store.request_handoff(lease, worker))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(6):
+            nursery.start_soon(ask, stores[number % 2], f"w{number}")
+    assert won == [await only(stores[1])]
+
+
+async def test_children_need_no_current_counter_and_give_none(stores):
+    """A worker that lost its lease may save what is a fact, but must not get the new owner's counter by it."""
+    one, other = stores
+    await one.create(Lease("s", LATEST))
+    ann = await one.take(await only(one), "ann")
+    bob = await other.take(await only(other), "bob")
+    ann = await one.save_children(ann, ("a", "b"))
+    assert (ann.counter, ann.owner, ann.children) == (1, "ann", ("a", "b"))
+    assert (await only(one)).children == ("a", "b")
+    with pytest.raises(LeaseLostError):
+        await one.checkpoint(ann, SHARD_END)
+    await other.renew(bob)  # bob knows nothing of the children; his write leaves them
+    assert (await only(one)).children == ("a", "b")
+
+
+async def test_a_reset_lease_is_free_and_begins_elsewhere(stores):
+    one, other = stores
+    await one.create(replace(FULL, checkpoint=SHARD_END))
+    row = await other.reset(await only(other), AT_TIMESTAMP, 1_767_225_600.25)
+    free = replace(FULL, owner=None, checkpoint_owner=None, pending_checkpoint=None, pending_checkpoint_state=None)
+    there = replace(free, checkpoint=AT_TIMESTAMP, latest_at=1_767_225_600.25, owner_switches=0, counter=42)
+    assert row == await only(one) == there
+    row = await one.reset(row, Checkpoint("7", 1))
+    assert (row.checkpoint, row.latest_at) == (Checkpoint("7", 1), None)
+    assert row == await only(other)
+
+
+async def test_leases_do_not_touch_each_other(store):
+    await store.create(Lease("a", LATEST))
+    await store.create(Lease("b", TRIM_HORIZON))
+    taken = await store.take(Lease("a", LATEST), "ann")
+    assert {lease.key: lease for lease in await store.list()} == {"a": taken, "b": Lease("b", TRIM_HORIZON)}
+    await store.delete("a")
+    assert await only(store) == Lease("b", TRIM_HORIZON)
+
+
+async def test_a_race_to_take_has_one_winner(stores):
+    keys = [f"s{number}" for number in range(10)]
+    for key in keys:
+        await stores[0].create(Lease(key, LATEST))
+    won = []
+
+    async def take(store, key, worker):
+        with suppress(LeaseLostError):
+            won.append(await store.take(Lease(key, LATEST), worker))
+
+    async with trio.open_nursery() as nursery:
+        for key in keys:
+            for number, store in enumerate((*stores, *stores)):
+                nursery.start_soon(take, store, key, f"w{number}")
+    assert sorted(lease.key for lease in won) == keys
+    assert sorted(won, key=lambda lease: lease.key) == sorted(await stores[1].list(), key=lambda lease: lease.key)
+
+
+async def test_a_race_to_create_has_one_winner(stores):
+    created = []
+
+    async def create(store, worker):
+        created.append(await store.create(Lease("s", LATEST, owner=worker)))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(6):
+            nursery.start_soon(create, stores[number % 2], f"w{number}")
+    assert sorted(created) == [False] * 5 + [True]
+
+
+@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_request, write_children])
+async def test_a_cancelled_write_takes_place_whole_or_not_at_all(stores, write):
+    one, other = stores
+    await one.create(Lease("s", LATEST, owner="ann", counter=1))
+    before = await only(one)
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await write(one, before)
+    assert scope.cancelled_caught
+    assert await only(other) == before
+    await write(other, before)  # nobody is left holding a lock
+    assert await only(one) != before

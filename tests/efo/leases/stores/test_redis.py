@@ -1,0 +1,374 @@
+"""Redis: what it refuses to open, and what it survives."""
+
+import importlib
+import socket
+import sys
+from itertools import count
+
+import pytest
+import redis
+import trio
+
+from efo.errors import ConfigurationError, LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.leases.stores.redis import VERSION, RedisLeaseStore
+from efo.model import LATEST, TRIM_HORIZON, Checkpoint, Lease
+from proofs.local_servers.redis import PASSWORD, serve_redis
+from tests.efo.leases.stores.all_stores import PATIENCE
+from tests.waiting import until
+
+NUMBERS = count(1)
+SOON = 0.5
+"""Seconds after which a call to a server that does not answer is given up."""
+
+
+@pytest.fixture
+def url(servers):
+    return servers.url(serve_redis)
+
+
+@pytest.fixture
+def client(url):
+    with redis.Redis.from_url(url) as client:
+        yield client
+
+
+@pytest.fixture
+def application():
+    """A name of its own."""
+    return f"test{next(NUMBERS)}"
+
+
+@pytest.fixture
+def key(application):
+    return f"efo:leases:{{{application}/stream}}"
+
+
+@pytest.fixture
+def open_store(url, application):
+    def open_store(url=url, application=application, stream="stream", timeout=PATIENCE):
+        return RedisLeaseStore(url, application, stream, timeout=timeout)
+
+    return open_store
+
+
+async def refused(store, kind):
+    with pytest.raises(kind) as caught:
+        async with store:
+            pytest.fail("it opened")
+    message = str(caught.value)
+    assert PASSWORD not in message
+    assert "lease store redis://127.0.0.1:" in message
+    return message
+
+
+async def test_leases_outlive_the_object(open_store):
+    async with open_store() as store:
+        await store.create(Lease("s", LATEST))
+    async with open_store() as store:
+        assert await store.list() == [Lease("s", LATEST)]
+
+
+async def test_applications_and_streams_share_a_database_without_meeting(open_store, application):
+    async with (
+        open_store() as store,
+        open_store(application=f"{application}-other") as other,
+        open_store(stream="other") as stream,
+    ):
+        assert await store.create(Lease("s", LATEST))
+        assert await other.create(Lease("s", TRIM_HORIZON))
+        await stream.delete("s")
+        with pytest.raises(LeaseLostError):
+            await stream.take(Lease("s", LATEST), "ann")
+        assert await store.list() == [Lease("s", LATEST)]
+        assert await other.list() == [Lease("s", TRIM_HORIZON)]
+        assert await stream.list() == []
+
+
+async def test_leases_do_not_expire(open_store, client, key):
+    async with open_store() as store:
+        await store.create(Lease("s", LATEST))
+    assert client.ttl(key) == -1
+
+
+@pytest.mark.parametrize("version", [VERSION + 1, "banana"])
+async def test_another_version_is_refused(open_store, client, key, version):
+    async with open_store() as store:
+        await store.create(Lease("s", LATEST))
+    client.hset(key, "#version", version)
+    assert f"version is {version}" in await refused(open_store(), LeaseStoreCorruptError)
+
+
+async def test_leases_that_somebody_else_wrote_are_refused(open_store, client, key):
+    client.hset(key, "s", "x")
+    assert "version is missing" in await refused(open_store(), LeaseStoreCorruptError)
+
+
+async def test_a_key_of_another_program_is_refused_and_left_alone(open_store, client, key):
+    client.set(key, "theirs")
+    assert "another program" in await refused(open_store(), LeaseStoreCorruptError)
+    assert client.get(key) == b"theirs"
+
+
+async def test_a_version_that_comes_while_running_is_seen(open_store, client, key):
+    async with open_store() as store:
+        await store.create(Lease("s", LATEST))
+        client.hset(key, "#version", VERSION + 1)
+        with pytest.raises(LeaseStoreCorruptError, match="newer"):
+            await store.list()
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (b'{"lease_key": "s"', "truncated"),
+        (b'{"lease_key": "s"}', "missing required field"),
+        (b"\xff\xfe", "malformed"),
+    ],
+)
+async def test_a_lease_that_makes_no_sense_is_named(open_store, client, key, value, said):
+    async with open_store() as store:
+        await store.create(Lease("s", LATEST))
+        client.hset(key, "s", value)
+        for call in (store.list(), store.get("s"), store.take(Lease("s", LATEST), "ann")):
+            with pytest.raises(LeaseStoreCorruptError, match="lease 's': ") as caught:
+                await call
+            assert key in str(caught.value)
+            assert said in str(caught.value)
+
+
+async def test_a_checkpoint_that_is_none_is_named(open_store, client, key):
+    async with open_store() as store:
+        await store.create(Lease("s", LATEST))
+        client.hset(key, "s", client.hget(key, "s").replace(b"LATEST", b"banana"))
+        with pytest.raises(LeaseStoreCorruptError, match="'banana' is not a checkpoint"):
+            await store.list()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda url: url.replace(PASSWORD, "hunter2"),
+        lambda url: url.replace(f":{PASSWORD}@", ""),
+        lambda url: url.replace("://:", "://nobody:"),
+    ],
+    ids=["wrong password", "no password", "unknown user"],
+)
+async def test_who_is_not_let_in_is_told(open_store, url, changed):
+    message = await refused(open_store(changed(url)), LeaseStoreUnavailableError)
+    assert "Check user and password" in message
+    assert "hunter2" not in message
+
+
+async def test_a_user_without_a_right_is_told_which(open_store, client, url, application):
+    user = f"user-{application}"
+    client.acl_setuser(user, enabled=True, passwords=[f"+{PASSWORD}"], keys=["*"], commands=["+hget", "+hgetall"])
+    try:
+        async with open_store(url.replace("://:", f"://{user}:")) as store:
+            with pytest.raises(LeaseStoreUnavailableError, match="no permissions"):
+                await store.create(Lease("s", LATEST))
+            client.acl_setuser(user, enabled=True, passwords=[f"+{PASSWORD}"], keys=["*"], commands=["+@all"])
+            assert await store.create(Lease("s", LATEST))
+    finally:
+        client.acl_deluser(user)
+
+
+async def test_the_rights_that_are_documented_are_enough(open_store, client, url, application):
+    user = f"user-{application}"
+    rights = ["+hget", "+hgetall", "+hdel", "+hset", "+hsetnx", "+evalsha", "+script|load"]
+    client.acl_setuser(user, enabled=True, passwords=[f"+{PASSWORD}"], keys=["efo:leases:*"], commands=rights)
+    client.script_flush()
+    try:
+        async with open_store(url.replace("://:", f"://{user}:")) as store:
+            assert await store.create(Lease("s", LATEST))
+            assert (await store.take(Lease("s", LATEST), "ann")).counter == 1
+            await store.delete("s")
+            assert await store.list() == []
+    finally:
+        client.acl_deluser(user)
+
+
+async def test_a_server_that_is_not_there_is_unavailable(open_store):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    message = await refused(open_store(f"redis://:{PASSWORD}@127.0.0.1:{port}/0"), LeaseStoreUnavailableError)
+    assert "refused" in message
+    assert str(port) in message
+
+
+async def test_a_server_that_says_nothing_is_unavailable_and_keeps_no_thread(open_store):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        silent = open_store(f"redis://:{PASSWORD}@127.0.0.1:{listener.getsockname()[1]}/0", timeout=SOON)
+        message = await refused(silent, LeaseStoreUnavailableError)
+        assert "no answer within" in message or "Timeout" in message
+        await until(lambda: silent._threads.borrowed_tokens == 0)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "hunter2 hunter2",
+        "redis://:hunter2@[::1/0",
+        "redis://:hunter2@h:99999/0",
+        "postgresql://efo:hunter2@host/efo",
+        "redis://:hunter2@h/0?ssl_ca_certs=x",
+        "redis://:hunter2@h/0?pasword=hunter2",
+        "redis://:hunter2@h/0?protocol=9",
+        "redis://:hunter2@h/0?maint_notifications_config=x",
+    ],
+)
+async def test_what_is_no_url_of_redis_is_refused_without_showing_it(url):
+    with pytest.raises(ConfigurationError, match="redis://:PASSWORD@HOST:PORT/DATABASE") as caught:
+        RedisLeaseStore(url, "app", "stream")
+    assert "hunter2" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
+async def test_options_of_the_url_that_redis_py_has_may_stand_there(open_store, url):
+    async with open_store(f"{url}?health_check_interval=5&decode_responses=yes") as store:
+        assert await store.create(Lease("s", LATEST))
+        assert await store.list() == [Lease("s", LATEST)]
+
+
+def test_options_of_tls_may_stand_in_a_url_with_tls():
+    RedisLeaseStore("rediss://h/0?ssl_ca_certs=x", "app", "stream")
+
+
+@pytest.fixture
+def other(servers):
+    """A server that a test may change."""
+    servers.url(serve_redis)  # skips where there is none
+    with serve_redis() as url, redis.Redis.from_url(url) as client:
+        yield url, client
+
+
+async def test_a_replica_is_refused(open_store, url, other):
+    replica, client = other
+    at = redis.connection.parse_url(url)
+    client.config_set("masterauth", PASSWORD)
+    client.replicaof(at["host"], at["port"])
+    assert "read-only replica" in await refused(open_store(replica), LeaseStoreUnavailableError)
+
+
+async def test_a_primary_that_becomes_a_replica_is_named(open_store, url, other):
+    replica, client = other
+    at = redis.connection.parse_url(url)
+    async with open_store(replica) as store:
+        await store.create(Lease("s", LATEST))
+        client.config_set("masterauth", PASSWORD)
+        client.replicaof(at["host"], at["port"])
+        with pytest.raises(LeaseStoreUnavailableError, match="read-only replica"):
+            await store.create(Lease("t", LATEST))
+        # It keeps its connections; the name may lead elsewhere by now, so the next call looks it up.
+        connections = store._client.connection_pool._available_connections
+        assert connections
+        assert not any(connection.is_connected for connection in connections)
+
+
+async def test_a_server_that_would_drop_leases_is_refused(open_store, other):
+    forgetful, client = other
+    client.config_set("maxmemory", "100mb")
+    client.config_set("maxmemory-policy", "allkeys-lru")
+    assert "maxmemory-policy allkeys-lru" in await refused(open_store(forgetful), LeaseStoreUnavailableError)
+    client.config_set("maxmemory-policy", "volatile-lru")
+    async with open_store(forgetful):
+        pass
+
+
+async def test_a_server_without_memory_is_unavailable_and_then_available_again(open_store, other):
+    full, client = other
+    async with open_store(full) as store:
+        await store.create(Lease("s", LATEST))
+        client.config_set("maxmemory", "1")
+        with pytest.raises(LeaseStoreUnavailableError, match="memory"):
+            await store.take(Lease("s", LATEST), "ann")
+        client.config_set("maxmemory", "0")
+        assert (await store.take(Lease("s", LATEST), "ann")).counter == 1
+
+
+async def test_a_member_of_a_cluster_serves_what_it_has_and_says_what_it_has_not(open_store, servers):
+    servers.url(serve_redis)
+    with serve_redis("--cluster-enabled", "yes") as url, redis.Redis.from_url(url) as client:
+        with pytest.raises(LeaseStoreUnavailableError, match=r"CLUSTERDOWN|not served"):
+            async with open_store(url) as store:
+                pytest.fail("it opened")
+        client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        await until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO", NEVER_DECODE=True))
+        async with open_store(url) as store:
+            await store.create(Lease("s", LATEST))
+            assert (await store.take(Lease("s", LATEST), "ann")).counter == 1
+
+
+async def test_connections_that_the_server_ended_are_made_anew_unseen(open_store, client):
+    async with open_store() as store:
+        await store.create(Lease("s", LATEST))
+        for lease in (Lease("s", LATEST), Lease("s", LATEST, owner="ann", counter=1)):
+            client.client_kill_filter(_type="normal", skipme=True)
+            await store.take(lease, "ann")
+
+
+async def test_scripts_that_the_server_forgot_are_sent_again(open_store, client):
+    async with open_store() as store:
+        await store.create(Lease("s", LATEST))
+        client.script_flush()
+        await store.create(Lease("t", LATEST))
+        client.script_flush()
+        assert (await store.take(Lease("s", LATEST), "ann")).counter == 1
+
+
+@pytest.fixture
+def held_up(client):
+    """Hold every write up until the test ends it."""
+    client.client_pause(int(PATIENCE * 1000), all=False)
+    yield client.client_unpause
+    client.client_unpause()
+
+
+async def test_a_call_that_takes_too_long_is_given_up_and_leaves_nothing_behind(open_store, request):
+    async with open_store() as owner, open_store(timeout=SOON) as store:
+        await owner.create(Lease("s", LATEST))
+        go_on = request.getfixturevalue("held_up")
+        for _ in range(6):  # more often than there are connections
+            with pytest.raises(LeaseStoreUnavailableError, match=r"no answer within 0\.5 s|Timeout"):
+                await store.take(Lease("s", LATEST), "ann")
+        await until(lambda: store._threads.borrowed_tokens == 0)
+        go_on()
+        lease = await owner.get("s")
+        assert lease in {Lease("s", LATEST), Lease("s", LATEST, owner="ann", counter=1)}
+        assert (await store.take(lease, "ann")).counter == lease.counter + 1
+
+
+async def test_a_cancelled_call_returns_at_once_and_takes_place_whole_or_not_at_all(open_store, client, request):
+    async with open_store() as store:
+        await store.create(Lease("s", LATEST, owner="ann", counter=1))
+        lease = await store.get("s")
+        go_on = request.getfixturevalue("held_up")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.checkpoint, lease, Checkpoint("5"))
+            await until(lambda: client.info("clients")["blocked_clients"] == 1)
+            nursery.cancel_scope.cancel()
+        assert store._threads.borrowed_tokens == 1  # the caller is gone, the thread is still at it
+        go_on()
+        await until(lambda: store._threads.borrowed_tokens == 0)
+        after = await store.get("s")
+        assert after == Lease("s", Checkpoint("5"), owner="ann", counter=2)
+        await store.renew(after)
+
+
+async def test_a_closed_store_says_so(open_store):
+    store = open_store()
+    async with store:
+        await store.list()
+    with pytest.raises(LeaseStoreUnavailableError, match="not open"):
+        await store.list()
+
+
+def test_a_missing_driver_is_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "redis", None)
+    monkeypatch.delitem(sys.modules, "efo.leases.stores.redis")
+    with pytest.raises(ImportError, match=r"pip install 'efo\[redis\]'"):
+        importlib.import_module("efo.leases.stores.redis")
+
+
+def test_the_client_repeats_no_write_by_itself(url):
+    connection = RedisLeaseStore(url, "app", "stream")._client.connection_pool.connection_kwargs
+    assert connection["retry"].get_retries() == 0

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+
+import pytest
+import trio
+
+from efo.protocol.aggregation import is_aggregate
+from efo.protocol.messages import parse
+from efo.testing.load.__main__ import main
+from tests.paths import ROOT
+
+COMMAND = [sys.executable, "-m", "efo.testing.load.__main__"]
+
+
+async def connect(served):
+    host, _, port = served["url"].rpartition("//")[2].partition(":")
+    tcp = await trio.open_tcp_stream(host, int(port))
+    if served["ca_file"] is None:
+        return tcp
+    context = ssl.create_default_context(cafile=served["ca_file"])
+    context.set_alpn_protocols(["h2"])
+    return trio.SSLStream(tcp, context, server_hostname=host, https_compatible=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "tls"), [(["--aggregated", "3", "--record-bytes", "20"], True), (["--no-tls"], False)]
+)
+async def test_it_serves_until_it_is_told_to_end(options, tls, http2_client):
+    command = [*COMMAND, "--stream", "s", "--shards", "2", "--consumer", "c", "--records-per-event", "7", *options]
+    process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
+    try:
+        served = json.loads(await read_line(process.stdout))
+        assert served["url"].startswith("https://" if tls else "http://")
+        stream = served["streams"]["s"]
+        assert len(stream["shards"]) == 2
+        async with await connect(served) as connection:
+            client = http2_client(connection)
+            call = await client.subscribed(stream["consumers"]["c"], stream["shards"][1])
+            event = parse(await call.next_message())
+            assert [is_aggregate(record) for record in event.records] == [tls] * 7
+            process.send_signal(signal.SIGTERM)
+            assert await process.wait() == 0
+    finally:
+        process.kill()
+        await process.stdout.aclose()
+
+
+async def read_line(stream):
+    line = b""
+    while not line.endswith(b"\n"):
+        line += await stream.receive_some()
+    return line
+
+
+def test_a_port_that_is_taken_is_told(capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["--port", str(port)]) == 69
+    assert capsys.readouterr().err == f"port {port} of 127.0.0.1: Address already in use\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--record-bytes", "0"], "record_bytes is 0: it must be greater than 0"),
+        (["--shards", "0"], "shards of load is 0: it must be greater than 0"),
+        (["--stream", "or/ders"], "or/ders"),
+        (["--consumer", "two words"], "two words"),
+    ],
+)
+def test_an_impossible_load_is_told(arguments, said, capsys):
+    assert main(arguments) == 64
+    told = capsys.readouterr()
+    assert told.err.count("\n") == 1
+    assert said in told.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["--port", "99999"], "99999 is no port"), (["--port", "-1"], "-1 is no port"), (["--prot", "1"], "--prot")],
+)
+def test_an_option_that_is_none_is_told(arguments, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 64
+    assert said in capsys.readouterr().err
+
+
+def test_the_documents_example_runs(capsys):
+    text = (ROOT / "docs/fake-load.md").read_text()
+    (example,) = re.findall("<!-- A test runs this very example. -->\n```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(example, "docs/fake-load.md", "exec"), {})  # noqa: S102 - our own document
+    told = capsys.readouterr().out
+    assert re.fullmatch(r"https://127\.0\.0\.1:\d+ \S+/ca\.pem arn:aws:kinesis:\S+/consumer/bench:\d+\n", told)

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import trio
+
+from efo.errors import ConfigurationError
+from efo.testing import FakeKinesis, FaultScript, When
+from efo.testing.faults.kinds import BitFlip, Reset
+from efo.testing.recording.capture import Capture
+
+FIRST = "shardId-000000000000"
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "capture.jsonl"
+
+
+async def read_all(fake, http2_client, shard=FIRST, position="TRIM_HORIZON", consumer="c"):
+    """Subscribe and read until the stream is over; return its bytes, how it ended, and when each piece came."""
+    arn = (await describe(fake, consumer)).arn
+    client = http2_client(await fake.kinesis("s").connect())
+    call = await client.subscribe(arn, shard, position)
+    call.take = lambda data: pieces.append((trio.current_time() - began, bytes(data)))
+    began, pieces = trio.current_time(), []
+    with trio.move_on_after(100):
+        while not call.ended:
+            await client.pump()
+    await client.stream.aclose()
+    await trio.testing.wait_all_tasks_blocked()
+    return pieces, call.ended, call.reset
+
+
+async def describe(fake, name):
+    control = fake.kinesis("s").control
+    stream = await control.describe_stream()
+    return await control.describe_consumer(stream.arn, name)
+
+
+async def record(path, http2_client, faults=()):
+    async with FakeKinesis(faults=FaultScript(faults)) as fake:
+        with fake.record(path):
+            fake.create_stream("s", 2)
+            fake.register("s", "c")
+            await trio.sleep(2)
+            fake.put_many("s", [(f"k{n}", b"%d" % n) for n in range(20)])
+            fake.split("s", FIRST)
+            fake.merge("s", "shardId-000000000002", "shardId-000000000003")
+            first = await read_all(fake, http2_client)
+            second = await read_all(fake, http2_client, "shardId-000000000004")
+    return [first, second]
+
+
+async def replayed(path, http2_client, speed=1.0):
+    async with FakeKinesis() as fake:
+        assert fake.replay(path, speed=speed) == ("s",)
+        fake.register("s", "c")
+        await trio.sleep(2)
+        first = await read_all(fake, http2_client)
+        second = await read_all(fake, http2_client, "shardId-000000000004")
+        return [first, second], await fake.kinesis("s").control.list_shards()
+
+
+async def test_a_replay_sends_the_same_bytes_at_the_same_times(path, http2_client, autojump_clock):
+    recorded = await record(path, http2_client)
+    again, shards = await replayed(path, http2_client)
+    assert again == recorded
+    (pieces, ended, _), (idle, open_end, _) = recorded
+    assert ended
+    assert not open_end
+    assert len(pieces) >= 2
+    assert idle[-1][0] == pytest.approx(95, abs=5)
+    assert [shard.parents for shard in shards] == [
+        (),
+        (),
+        (FIRST,),
+        (FIRST,),
+        ("shardId-000000000002", "shardId-000000000003"),
+    ]
+
+
+async def test_a_replay_can_be_fast(path, http2_client, autojump_clock):
+    recorded = await record(path, http2_client)
+    again, _ = await replayed(path, http2_client, math.inf)
+    sent, same = (b"".join(data for _, data in calls[1][0]) for calls in (recorded, again))
+    assert same.startswith(sent)  # and what was sent when nobody read any more
+    assert again[1][0][-1][0] == 0
+
+
+@pytest.mark.parametrize("fault", [Reset("ENHANCE_YOUR_CALM"), BitFlip("crc", 9)], ids=repr)
+async def test_faults_are_recorded_and_replayed(fault, path, http2_client, autojump_clock):
+    recorded = await record(path, http2_client, [(fault, When(shard="shardId-000000000004", nth=2))])
+    again, _ = await replayed(path, http2_client)
+    assert again == recorded
+    if isinstance(fault, Reset):
+        assert recorded[1][2] == 11
+
+
+async def test_after_the_last_captured_call_nothing_comes(path, http2_client, autojump_clock):
+    await record(path, http2_client)
+    async with FakeKinesis() as fake:
+        fake.replay(path)
+        fake.register("s", "c")
+        await trio.sleep(2)
+        await read_all(fake, http2_client)
+        pieces, ended, _ = await read_all(fake, http2_client)
+    assert b"initial-response" in pieces[0][1]
+    assert (len(pieces), ended) == (1, False)
+
+
+async def test_the_file_says_who_asked_and_how_it_ended(path, http2_client, autojump_clock):
+    await record(path, http2_client)
+    calls = Capture.read(path).calls
+    assert [lines[0].subscribe.shard for lines in calls.values()] == [FIRST, "shardId-000000000004"]
+    assert [(lines[-1].end, lines[-1].closed) for lines in calls.values()] == [(True, False), (False, True)]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "must begin with"),
+        (b'{"stream":"s"}\n', "must begin with"),
+        (b'{"capture":2}\n', "must begin with"),
+        (b'{"capture":1}\nno json\n', "line 2"),
+        (b'{"capture":1}\n{"call":1,"at":0,"fault":{"kind":"earthquake"}}\n', "line 2.*earthquake"),
+        (b'{"capture":1}\n{"stream":"s","shards":[]}\n', "stream s cannot be made"),
+        (
+            b'{"capture":1}\n{"stream":"s","shards":[{"id":"shardId-000000000009","start":"0","end":"1","parents":["x"]}]}',
+            "stream s cannot be made",
+        ),
+        (
+            b'{"capture":1}\n{"stream":"s","shards":[{"id":"shardId-000000000000","start":"7","end":"9","parents":[]}]}',
+            "not those of a stream",
+        ),
+    ],
+)
+async def test_what_is_no_capture_is_refused(content, said, path, autojump_clock):
+    path.write_bytes(content)
+    async with FakeKinesis() as fake:
+        with pytest.raises(ConfigurationError, match=said):
+            fake.replay(path)
+
+
+async def test_files_that_cannot_be_opened_are_told(tmp_path, autojump_clock):
+    async with FakeKinesis() as fake:
+        with pytest.raises(ConfigurationError, match="No such file"):
+            fake.replay(tmp_path / "missing")
+        with pytest.raises(ConfigurationError, match="cannot be written"), fake.record(tmp_path):
+            pass

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from efo.model import MAX_HASH_KEY
+from efo.testing.errors import FakeError
+from efo.testing.state.scaling import scale
+from efo.testing.state.streams import StreamState
+
+NOW = 1_767_225_600.0
+
+
+def make(shards):
+    return StreamState("s", "arn", shards, NOW, retention_hours=24, max_record_bytes=1000)
+
+
+def check(stream, target):
+    """The open shards are `target` of equal size, and each shard's keys are those of its children."""
+    shards = stream.open_shards
+    assert [shard.start for shard in shards] == [n * (MAX_HASH_KEY + 1) // target for n in range(target)]
+    assert all(a.end + 1 == b.start for a, b in pairwise(shards))
+    assert shards[-1].end == MAX_HASH_KEY
+    for shard in stream.shards.values():
+        assert bool(shard.children) != shard.is_open
+        for parent in shard.parents:
+            assert shard in stream.shard(parent).children
+            assert stream.shard(parent).ending_number < shard.starting_number
+
+
+@given(st.integers(1, 12), st.lists(st.floats(0.5, 2), max_size=4))
+def test_the_shards_are_of_equal_size_and_their_lineage_is_whole(start, factors):
+    stream = make(start)
+    count = start
+    for factor in factors:
+        count = min(2 * count, max((count + 1) // 2, round(count * factor)))
+        scale(stream, count, NOW)
+        check(stream, count)
+
+
+def test_doubling_is_a_split_of_each_shard_and_halving_a_merge_of_each_pair():
+    stream = make(2)
+    scale(stream, 4, NOW)
+    assert [shard.parents for shard in stream.open_shards] == [
+        ("shardId-000000000000",), ("shardId-000000000000",), ("shardId-000000000001",), ("shardId-000000000001",)
+    ]  # fmt: skip
+    scale(stream, 2, NOW)
+    assert [len(shard.parents) for shard in stream.open_shards] == [2, 2]
+    assert len(stream.shards) == 8
+
+
+@pytest.mark.parametrize(("shards", "target"), [(2, 5), (5, 2), (1, 3), (100, 49)])
+def test_more_than_double_and_less_than_half_are_refused(shards, target):
+    stream = make(shards)
+    with pytest.raises(FakeError, match="InvalidArgumentException"):
+        scale(stream, target, NOW)
+    assert len(stream.shards) == shards
+
+
+def test_ten_times_a_day():
+    stream = make(2)
+    for number in range(10):
+        scale(stream, 3 - number % 2, NOW + number)
+    with pytest.raises(FakeError, match="LimitExceededException"):
+        scale(stream, 2, NOW + 24 * 3600 - 1)
+    scale(stream, 2, NOW + 24 * 3600)
+
+
+def test_the_operation(api):
+    answer = api("UpdateShardCount", StreamName="s", TargetShardCount=3, ScalingType="UNIFORM_SCALING")
+    assert (answer["StreamName"], answer["CurrentShardCount"], answer["TargetShardCount"]) == ("s", 2, 3)
+    assert len(api("ListShards", StreamName="s", ShardFilter={"Type": "AT_LATEST"})["Shards"]) == 3
+    wrong = {"StreamName": "s", "TargetShardCount": 9, "ScalingType": "UNIFORM_SCALING"}
+    assert api.refused("UpdateShardCount", **wrong) == "InvalidArgumentException"
+
+
+async def test_a_fake_can_be_scaled(fake):
+    fake.put("s", "k", b"")
+    assert len(fake.scale("s", 4)) == 4
+    assert fake.open_shards("s") == [f"shardId-{number:012d}" for number in (2, 3, 4, 5)]

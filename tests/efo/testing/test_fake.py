@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import pytest
+import trio
+
+from efo import errors
+from efo.model import Record
+from efo.testing import FakeKinesis, FakeSettings
+from efo.testing.errors import FakeError
+
+FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
+
+
+async def test_what_is_put_can_be_compared_with_what_came_out(fake, autojump_clock):
+    shard_id, number = fake.put("s", "key", b"data", explicit_hash_key="0")
+    assert shard_id == FIRST
+    assert fake.put_many("s", [("a", b"1"), ("b", b"2")]) == 2
+    records = fake.records("s")
+    assert records[FIRST][0] == Record(number, fake.settings.epoch, b"data", "key", "NONE")
+    assert sum(map(len, records.values())) == 3
+
+
+async def test_resharding(fake):
+    lower, upper = fake.split("s", FIRST)
+    assert fake.open_shards("s") == [lower, upper, SECOND]
+    child = fake.merge("s", upper, SECOND)
+    assert fake.open_shards("s") == [lower, child]
+    with pytest.raises(FakeError, match="InvalidArgumentException"):
+        fake.merge("s", lower, FIRST)
+
+
+async def test_time_goes_with_trios_clock(fake, autojump_clock):
+    assert fake.clock() == fake.settings.epoch
+    await trio.sleep(3600)
+    assert fake.clock() == fake.settings.epoch + 3600
+
+
+async def test_another_clock_can_be_given(autojump_clock):
+    async with FakeKinesis(clock=lambda: 12.5) as fake:
+        fake.create_stream("s")
+        fake.put("s", "k", b"")
+        assert fake.kinesis("s").clock() == 12.5
+        assert fake.records("s")[FIRST][0].approximate_arrival_timestamp == 12.5
+
+
+async def test_the_control_plane_is_that_of_the_library(autojump_clock):
+    async with FakeKinesis(settings=FakeSettings(retention_hours=48)) as fake:
+        arn = fake.create_stream("s", 2)
+        control = fake.kinesis("s").control
+        described = await control.describe_stream()
+        assert (described.name, described.arn, described.status, described.retention_hours) == ("s", arn, "ACTIVE", 48)
+        children = fake.split("s", FIRST)
+        shards = {shard.shard_id: shard for shard in await control.list_shards()}
+        assert list(shards) == [FIRST, SECOND, *children]
+        assert [shards[child].parents for child in children] == [(FIRST,), (FIRST,)]
+        assert not shards[FIRST].is_open
+        assert (await control.register_consumer(arn, "c")).status == "CREATING"
+        await trio.sleep(1)
+        consumer = await control.describe_consumer(arn, "c")
+        assert consumer.status == "ACTIVE"
+        await control.deregister_consumer(consumer.arn)
+        assert (await control.describe_consumer(arn, "c")).status == "DELETING"
+
+
+async def test_the_control_plane_raises_the_librarys_errors(fake):
+    arn = fake.register("s", "c").arn.partition("/consumer")[0]
+    with pytest.raises(errors.ResourceInUseError):
+        await fake.kinesis("s").control.register_consumer(arn, "c")
+    with pytest.raises(errors.ResourceNotFoundError) as caught:
+        await fake.kinesis("none").control.describe_stream()
+    assert caught.value.status == 400
+    with pytest.raises(errors.ResourceNotFoundError):
+        await fake.kinesis("s").control.describe_consumer(arn, "other")
+
+
+async def test_connections_are_cut_when_the_fake_ends(http2_client, autojump_clock):
+    async with FakeKinesis() as fake:
+        fake.create_stream("s")
+        kinesis = fake.kinesis("s")
+        client = http2_client(await kinesis.connect())
+        assert (await (await client.call("ListStreams", {})).json())["StreamNames"] == ["s"]
+    with pytest.raises((EOFError, trio.BrokenResourceError)):
+        await client.pump()
+    with pytest.raises(errors.TransportError, match="not running"):
+        await kinesis.connect()
+
+
+async def test_an_exception_of_the_test_comes_out_as_it_is():
+    async def fail():
+        async with FakeKinesis() as fake:
+            fake.create_stream("s")
+            await fake.kinesis("s").connect()
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError):
+        await fail()
+
+
+async def test_cancellation_goes_through(autojump_clock):
+    with trio.move_on_after(1) as scope:
+        async with FakeKinesis() as fake, fake.serve(tls=False):
+            await trio.sleep_forever()
+    assert scope.cancelled_caught

@@ -1,0 +1,216 @@
+"""`efo leases`, `efo shards` and `efo consumers` as an operator meets them: a SQLite file and a Kinesis on a port."""
+
+import json
+import os
+
+import pytest
+import trio
+
+from efo.leases.stores.sqlite.store import SqliteLeaseStore
+from efo.model import SHARD_END, TRIM_HORIZON, Checkpoint, Lease
+from efo.testing import FakeKinesisThread
+from efo_service.cli import call
+from efo_service.exit_codes import Exit
+
+FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
+
+
+@pytest.fixture(scope="module")
+def kinesis():
+    with FakeKinesisThread() as fake:
+        fake.create_stream("orders", shards=2)
+        yield fake
+
+
+@pytest.fixture(autouse=True)
+def environment(kinesis, tmp_path, monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("EFO_", "AWS_"))]:
+        monkeypatch.delenv(name)
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "example",
+        "AWS_SECRET_ACCESS_KEY": "example",
+        "AWS_REGION": "us-east-1",
+        "EFO_KINESIS__STREAM": "orders",
+        "EFO_KINESIS__ENDPOINT_URL": kinesis.url,
+        "EFO_KINESIS__CA_FILE": kinesis.ca_file,
+        "EFO_LEASES__PATH": str(tmp_path / "leases.sqlite"),
+        "EFO_LEASES__FAILOVER_SECONDS": "0.1",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def with_store(tmp_path):
+    """Do something with the application's leases."""
+
+    def run(work):
+        async def opened():
+            async with SqliteLeaseStore(tmp_path / "leases.sqlite", "efo", os.environ["EFO_KINESIS__STREAM"]) as store:
+                return await work(store)
+
+        return trio.run(opened)
+
+    return run
+
+
+@pytest.fixture
+def leases(with_store):
+    """Two leases, the first of a worker that is dead; return what reads them."""
+
+    async def create(store):
+        await store.create(Lease(FIRST, Checkpoint("5"), owner="dead", counter=3))
+        await store.create(Lease(SECOND, TRIM_HORIZON))
+
+    with_store(create)
+
+    async def read(store):
+        return {lease.key: lease for lease in await store.list()}
+
+    return lambda: with_store(read)
+
+
+@pytest.fixture
+def efo(capsys):
+    """Call a command; return its exit code, the JSON of its last line, and what it said on stderr."""
+
+    def run(*arguments):
+        code = call([*arguments, "--json"])
+        output = capsys.readouterr()
+        return code, json.loads(output.out.splitlines()[-1]) if output.out else None, output.err
+
+    return run
+
+
+def test_leases_are_listed_and_shown(leases, efo, capsys):
+    code, told, _ = efo("leases", "list")
+    assert (code, [lease["lease_key"] for lease in told["leases"]]) == (Exit.OK, [FIRST, SECOND])
+    code, told, _ = efo("leases", "show", FIRST)
+    assert (code, told["checkpoint"], told["lease_owner"]) == (Exit.OK, "5", "dead")
+    assert call(["leases", "list"]) == Exit.OK
+    shown = capsys.readouterr().out
+    assert "2 leases" in shown
+    assert "TRIM_HORIZON" in shown
+    assert call(["leases", "show", SECOND]) == Exit.OK
+    assert "checkpoint" in capsys.readouterr().out
+
+
+def test_a_dead_workers_lease_is_released_reset_and_deleted(leases, efo):
+    assert efo("leases", "release", FIRST, "--yes")[:2] == (Exit.OK, {"released": [FIRST]})
+    assert leases()[FIRST].owner is None
+    code, reset, said = efo("leases", "reset", FIRST, "--to", "77", "--yes")
+    assert (code, reset) == (Exit.OK, {"reset": [FIRST]})
+    assert 'sink = "log" knows itself how far each shard is' in said
+    assert leases()[FIRST].checkpoint == Checkpoint("77")
+    assert efo("leases", "reset", "--all", "--to", "latest", "--yes")[0] == Exit.OK
+    assert {lease.checkpoint.sequence_number for lease in leases().values()} == {"LATEST"}
+    assert all(lease.latest_at is not None for lease in leases().values())
+    assert efo("leases", "delete", SECOND, "--yes")[:2] == (Exit.OK, {"deleted": [SECOND]})
+    assert set(leases()) == {FIRST}
+
+
+def test_a_reset_of_all_shards_reads_those_again_that_were_finished_and_forgotten(leases, efo):
+    assert efo("leases", "delete", SECOND, "--yes")[0] == Exit.OK
+    assert efo("leases", "reset", "--all", "--to", "trim_horizon", "--yes")[:2] == (Exit.OK, {"reset": [FIRST, SECOND]})
+    assert {key: lease.checkpoint for key, lease in leases().items()} == {FIRST: TRIM_HORIZON, SECOND: TRIM_HORIZON}
+
+
+def test_without_a_yes_nothing_is_changed(leases, efo):
+    before = leases()
+    code, told, said = efo("leases", "delete", "--all")
+    assert (code, told) == (Exit.USAGE, None)
+    assert "--yes" in said
+    assert leases() == before
+
+
+def test_a_living_workers_lease_is_left_alone(leases, with_store, efo, monkeypatch):
+    """The worker renews in each look: its counter moves whenever the leases are listed."""
+    listed = SqliteLeaseStore.list
+
+    async def list_and_renew(store):
+        rows = await listed(store)
+        for row in rows:
+            if row.owner:
+                await store.renew(row)
+        return rows
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SqliteLeaseStore, "list", list_and_renew)
+        code, _, said = efo("leases", "reset", "--all", "--to", "trim_horizon", "--yes")
+    assert code == Exit.USAGE
+    assert "dead" in said
+    assert "--force" in said
+    assert leases()[FIRST].checkpoint == Checkpoint("5")
+
+
+def test_leases_go_into_a_file_and_back(leases, efo, capsys, tmp_path):
+    path = tmp_path / "leases.json"
+    assert call(["leases", "export", "--output", str(path)]) == Exit.OK
+    assert call(["leases", "export", "--output", str(path)]) == Exit.USAGE
+    assert "give it a new file" in capsys.readouterr().err
+    assert efo("leases", "delete", "--all", "--yes", "--force")[0] == Exit.OK
+    code, told, _ = efo("leases", "import", str(path), "--yes")
+    assert (code, told) == (Exit.OK, {"created": 2, "changed": 0, "same": 0})
+    assert efo("leases", "reset", SECOND, "--to", "9", "--yes")[0] == Exit.OK
+    code, _, said = efo("leases", "import", str(path), "--yes")
+    assert code == Exit.USAGE
+    assert SECOND in said
+    assert efo("leases", "import", str(path), "--yes", "--overwrite")[1] == {"created": 0, "changed": 1, "same": 1}
+    assert leases()[SECOND].checkpoint == TRIM_HORIZON
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["leases", "show", "shardId-9"], Exit.USAGE, "efo leases list"),
+        (["leases", "delete", "--yes"], Exit.USAGE, "--all"),
+        (["leases", "reset", FIRST, "--to", "tomorrow", "--yes"], Exit.USAGE, "--to tomorrow"),
+        (["leases", "reset", "--all", "--to", "7", "--yes"], Exit.USAGE, "one shard"),
+        (["leases", "reset", "--all", "--to", "2999-01-01T00:00:00Z", "--yes"], Exit.USAGE, "future"),
+        (["leases", "import", "missing.json"], Exit.USAGE, "missing.json"),
+        (["leases", "import", __file__], Exit.CONFIGURATION, "efo leases export"),
+        (["consumers", "deregister", "nobody", "--yes"], Exit.USAGE, "efo consumers list"),
+    ],
+)
+def test_what_cannot_be_done_is_told(leases, efo, arguments, code, said):
+    before = leases()
+    told = efo(*arguments)
+    assert (told[0], leases()) == (code, before)
+    assert said in " ".join(told[2].split())
+    assert "Traceback" not in told[2]
+
+
+def test_the_family_tree(kinesis, with_store, efo, capsys, monkeypatch):
+    monkeypatch.setenv("EFO_KINESIS__STREAM", "tree")
+    kinesis.create_stream("tree", shards=1)
+    children = kinesis.split("tree", FIRST)
+    kinesis.put("tree", "k", b"1")
+
+    async def create(store):
+        await store.create(Lease(FIRST, SHARD_END))
+        await store.create(Lease(children[0], TRIM_HORIZON, owner="ann", parents=(FIRST,)))
+
+    with_store(create)
+    code, told, _ = efo("shards")
+    assert code == Exit.OK
+    shards = {shard["shard_id"]: shard for shard in told["shards"]}
+    assert [shards[key]["state"] for key in (FIRST, *children)] == ["finished", "consuming", "no_lease"]
+    assert [shards[key]["depth"] for key in (FIRST, *children)] == [0, 1, 1]
+    assert shards[children[0]]["owner"] == "ann"
+    assert shards[children[0]]["millis_behind_latest"] is not None
+    assert shards[FIRST]["millis_behind_latest"] is None
+    assert call(["shards", "--no-lag"]) == Exit.OK
+    assert f"  {children[0]}" in capsys.readouterr().out
+
+
+def test_consumers_are_registered_listed_and_deregistered(kinesis, efo, capsys):
+    code, told, _ = efo("consumers", "register", "billing")
+    assert (code, told["status"]) == (Exit.OK, "ACTIVE")
+    assert efo("consumers", "register")[1]["name"] == "efo"
+    code, told, _ = efo("consumers", "list")
+    assert (code, {one["name"]: one["own"] for one in told["consumers"]}) == (Exit.OK, {"billing": False, "efo": True})
+    assert call(["consumers", "list"]) == Exit.OK
+    assert "billing" in capsys.readouterr().out
+    assert efo("consumers", "janitor", "--match", "*", "--older-than", "1", "--yes")[1] == {"deregistered": []}
+    assert efo("consumers", "janitor", "--match", "*", "--older-than", "0")[0] == Exit.USAGE
+    assert efo("consumers", "janitor", "--match", "*", "--older-than", "0", "--yes")[1] == {"deregistered": ["billing"]}
+    assert efo("consumers", "deregister", "efo", "--yes")[1] == {"deregistered": ["efo"]}

@@ -1,0 +1,151 @@
+"""The table [leases], and a server that is not there when the service starts."""
+
+import json
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.leases.stores.memory import MemoryLeaseStore
+from efo.leases.stores.postgres.store import PostgresLeaseStore
+from efo.leases.stores.redis import RedisLeaseStore
+from efo.leases.stores.sqlite.store import SqliteLeaseStore
+from efo_service.config.loading import load
+from efo_service.config.rendering import resolved, to_toml
+from efo_service.errors import UnavailableError
+from efo_service.factories import lease_store as module
+from efo_service.factories.lease_store import open_leases
+
+URLS = {"postgres": "postgresql://efo:hunter2@db/efo", "redis": "rediss://:hunter2@cache:6380/3"}
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch):
+    monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
+
+
+@pytest.fixture
+def configured(monkeypatch):
+    """Return the settings of environment variables [leases] KEY=VALUE."""
+
+    def configured(**settings):
+        for name, value in settings.items():
+            monkeypatch.setenv(f"EFO_LEASES__{name.upper()}", str(value))
+        return load(None)
+
+    return configured
+
+
+@pytest.mark.parametrize("store", URLS)
+def test_a_server_needs_its_url(configured, store):
+    with pytest.raises(ConfigurationError, match=rf'store = "{store}" needs the URL of a server: set EFO_LEASES__URL='):
+        configured(store=store)
+
+
+@pytest.mark.parametrize(("store", "other"), [("postgres", "redis"), ("redis", "postgres")])
+def test_the_url_of_another_server_is_refused_without_showing_it(configured, store, other):
+    with pytest.raises(ConfigurationError, match="needs the URL of a server") as caught:
+        configured(store=store, url=URLS[other])
+    assert "hunter2" not in str(caught.value)
+
+
+def test_the_url_is_a_secret(configured, tmp_path):
+    settings = configured(store="postgres", url=URLS["postgres"])
+    tables = resolved(settings)
+    assert "hunter2" not in json.dumps(tables) + to_toml(tables) + repr(settings)
+    file = tmp_path / "efo.toml"
+    file.write_text(f'[leases]\nurl = "{URLS["postgres"]}"')
+    with pytest.raises(ConfigurationError, match="set EFO_LEASES__URL in the environment instead") as caught:
+        load(file)
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_the_default_is_a_file_whose_directory_is_made(configured, tmp_path):
+    path = tmp_path / "a" / "b" / "leases.sqlite"
+    async with open_leases(configured(path=path)) as store:
+        assert isinstance(store, SqliteLeaseStore)
+    assert path.exists()
+
+
+async def test_a_directory_that_cannot_be_made_is_named(configured, tmp_path):
+    (tmp_path / "a").touch()
+    with pytest.raises(UnavailableError, match="cannot make the directory"):
+        async with open_leases(configured(path=tmp_path / "a" / "b" / "leases.sqlite")):
+            pytest.fail("it opened")
+
+
+@pytest.mark.parametrize(
+    ("store", "kind", "failover", "timeout"),
+    [("postgres", PostgresLeaseStore, 60, 5), ("redis", RedisLeaseStore, 3, 1), ("redis", RedisLeaseStore, 60, 5)],
+)
+def test_a_server_is_asked_by_its_store_and_in_time_for_the_renewals(configured, store, kind, failover, timeout):
+    made = module._server(configured(store=store, url=URLS[store], failover_seconds=failover))
+    assert isinstance(made, kind)
+    assert made._timeout == timeout
+
+
+@pytest.mark.parametrize(("store", "driver"), [("postgres", "psycopg"), ("redis", "redis")])
+def test_a_missing_driver_is_told(configured, store, driver, monkeypatch):
+    monkeypatch.setitem(sys.modules, driver, None)
+    monkeypatch.delitem(
+        sys.modules,
+        {"postgres": "efo.leases.stores.postgres.store", "redis": "efo.leases.stores.redis"}[store],
+        raising=False,
+    )
+    with pytest.raises(UnavailableError, match=rf'store = "{store}": .* pip install'):
+        module._server(configured(store=store, url=URLS[store]))
+
+
+class Server:
+    """A server that answers at a time; before, it says why not."""
+
+    def __init__(self, up_at, error=LeaseStoreUnavailableError):
+        self.up_at = up_at
+        self.error = error
+        self.left_at = None
+
+    @asynccontextmanager
+    async def open(self):
+        if trio.current_time() < self.up_at:
+            raise self.error("lease store there: refused")
+        yield MemoryLeaseStore()
+        self.left_at = trio.current_time()
+
+
+async def opened(server, seconds):
+    started = trio.current_time()
+    async with AsyncExitStack() as stack:
+        assert isinstance(await module._patiently(stack, server.open, seconds), MemoryLeaseStore)
+        waited = trio.current_time() - started
+        await trio.sleep(1)
+    assert server.left_at == started + waited + 1
+    return waited
+
+
+async def test_a_server_that_is_there_is_not_waited_for(autojump_clock):
+    assert await opened(Server(0), seconds=30) == 0
+
+
+async def test_a_server_that_comes_later_is_waited_for_and_told(autojump_clock):
+    with capture_logs() as logs:
+        waited = await opened(Server(trio.current_time() + 7.5), seconds=30)
+    assert 7.5 <= waited <= 8.5
+    assert {(line["event"], line["log_level"]) for line in logs} == {("waiting_for_leases", "warning")}
+    assert "refused" in logs[0]["message"]
+
+
+async def test_a_server_that_does_not_come_is_given_up_after_the_stated_time(autojump_clock):
+    started = trio.current_time()
+    with pytest.raises(LeaseStoreUnavailableError, match=r"tried for 30 s, see \[leases\] start_seconds"):
+        await opened(Server(float("inf")), seconds=30)
+    assert 29 <= trio.current_time() - started <= 30
+
+
+async def test_what_an_operator_must_mend_is_not_waited_for(autojump_clock):
+    started = trio.current_time()
+    with pytest.raises(LeaseStoreCorruptError):
+        await opened(Server(float("inf"), LeaseStoreCorruptError), seconds=30)
+    assert trio.current_time() == started

@@ -1,0 +1,114 @@
+"""The table [leases.dynamodb], and what becomes of it."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+
+import efo.leases.stores.dynamodb.store
+from efo.errors import ConfigurationError
+from efo.leases.stores.dynamodb.store import NewTable
+from efo_service.config.dynamodb import tags_of
+from efo_service.config.loading import load
+from efo_service.factories.lease_store import open_leases
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What stores were asked for: table and options."""
+    asked = []
+
+    @asynccontextmanager
+    async def store(table, **options):
+        asked.append((table, options))
+        yield "the store"
+
+    monkeypatch.setattr(efo.leases.stores.dynamodb.store, "DynamoDbLeaseStore", store)
+    return asked
+
+
+def configured(tmp_path, text, *, stream="arn:aws:kinesis:eu-west-1:123456789012:stream/orders"):
+    file = tmp_path / "efo.toml"
+    file.write_text(
+        f'[kinesis]\nstream = "{stream}"\nprofile = "reader"\n[consumer]\napplication = "billing"\n'
+        f'[leases]\nstore = "dynamodb"\n{text}'
+    )
+    return load(file)
+
+
+async def test_by_default_the_table_is_named_as_kcl_names_it_and_beside_the_stream(asked, tmp_path):
+    async with open_leases(configured(tmp_path, "failover_seconds = 5")) as store:
+        assert store == "the store"
+    ((table, options),) = asked
+    assert table == "billing"
+    assert options == {
+        "region": "eu-west-1",
+        "endpoint_url": None,
+        "ca_file": None,
+        "profile": "reader",
+        "timeout": 1.0,  # three tries must not take the fail-over time
+        "new_table": NewTable(),
+        "stream_id": None,
+        "consistent_reads": False,
+    }
+
+
+async def test_every_setting_reaches_the_store(asked, tmp_path):
+    (tmp_path / "ca.pem").touch()
+    text = f"""
+        [leases.dynamodb]
+        table = "leases"
+        region = "us-east-1"
+        endpoint_url = "https://127.0.0.1:8000"
+        ca_file = "{tmp_path}/ca.pem"
+        profile = "keeper"
+        stream_id = "123456789012:orders:1700000000"
+        consistent_reads = true
+        tags = "team=orders, stage=test"
+        deletion_protection = true
+        point_in_time_recovery = true
+    """
+    async with open_leases(configured(tmp_path, text)):
+        pass
+    ((table, options),) = asked
+    assert table == "leases"
+    tags = {"team": "orders", "stage": "test"}
+    assert options == {
+        "region": "us-east-1",
+        "endpoint_url": "https://127.0.0.1:8000",
+        "ca_file": f"{tmp_path}/ca.pem",
+        "profile": "keeper",
+        "timeout": 2.0,
+        "new_table": NewTable(tags=tags, deletion_protection=True, point_in_time_recovery=True),
+        "stream_id": "123456789012:orders:1700000000",
+        "consistent_reads": True,
+    }
+
+
+async def test_a_table_need_not_be_made(asked, tmp_path):
+    async with open_leases(configured(tmp_path, "[leases.dynamodb]\ncreate_table = false", stream="orders")):
+        pass
+    ((_, options),) = asked
+    assert (options["new_table"], options["region"]) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('tags = "team"', "NAME=VALUE"),
+        ('table = "a table"', "table"),
+        ('stream_id = "orders"', "stream_id"),
+        ('endpoint_url = "dynamodb"', "endpoint_url: not an endpoint"),
+        ('endpoint_url = "http://h:99999"', "endpoint_url: not an endpoint"),
+        ('ca_file = "/nowhere/ca.pem"', "ca_file"),
+        ("throughput = 1", "throughput"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_place(tmp_path, text, says):
+    with pytest.raises(ConfigurationError, match="dynamodb") as caught:
+        configured(tmp_path, f"[leases.dynamodb]\n{text}")
+    assert says in str(caught.value)
+
+
+def test_tags():
+    assert tags_of("") == {}
+    assert tags_of(" a = b ,c=d=e,") == {"a": "b", "c": "d=e"}

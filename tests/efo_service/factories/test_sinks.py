@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import trio
+from pydantic import ValidationError
+from structlog.testing import capture_logs
+
+from efo.errors import ConfigurationError
+from efo.model import Batch, Record
+from efo_service.config.settings import Settings
+from efo_service.factories.sinks import SYSTEMS, open_sink, writes_to_stdout
+from efo_service.relay.log.segments import list_segments
+from efo_service.relay.log.sink import LogSink
+from tests.efo_service.relay.all_sinks import read_log
+
+STREAM, SHARD = "orders", "shardId-000000000000"
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+BATCH = Batch(
+    SHARD, (Record("1", 1.0, b"a", "k", tags=(("traceparent", TRACE),)), Record("2", 1.0, b"\xff", "k")), "3", 0, 0
+)
+
+
+def settings(path, **relay) -> Settings:
+    return Settings(
+        kinesis={"stream": STREAM},
+        relay={
+            "directory": path / "log",
+            "jsonl_file": path / "lines",
+            "trace_extractor": "efo_service.relay.mapping:from_tags",
+            **relay,
+        },
+    )
+
+
+async def put(chosen: Settings) -> None:
+    async with open_sink(chosen) as sink, sink.open(STREAM, SHARD) as shard:
+        shard.write(BATCH)
+        await shard.commit()
+
+
+async def test_the_log_is_the_default(tmp_path) -> None:
+    await put(settings(tmp_path))
+    first, second = read_log(tmp_path, SHARD, STREAM)
+    assert (first.value, second.value) == (b"a", b"\xff")
+    assert ("traceparent", TRACE.encode()) in first.headers
+
+
+async def test_json_lines_with_letters_in_the_log(tmp_path) -> None:
+    await put(settings(tmp_path, sink="jsonl", jsonl_encoding="utf-8", dead_letters="refused"))
+    (line,) = map(json.loads, (tmp_path / "lines").read_text().splitlines())
+    assert line["value"] == "a"
+    assert ["traceparent", TRACE] in line["headers"]
+    (letter,) = read_log(tmp_path, SHARD, "refused")
+    assert letter.value == b"\xff"
+
+
+async def test_an_extractor_that_is_not_there_is_said_before_anything_is_opened(tmp_path) -> None:
+    with pytest.raises(ConfigurationError, match="trace_extractor"):
+        async with open_sink(settings(tmp_path, trace_extractor="nothing:at_all")):
+            pass
+
+
+def numbered(number: int) -> Batch:
+    return Batch(SHARD, (Record(str(number), 1.0, b"v", "k"),), None, 0, 0)
+
+
+async def commit(sink, *numbers: int) -> None:
+    async with sink.open(STREAM, SHARD) as shard:
+        for number in numbers:
+            shard.write(numbered(number))
+            await shard.commit()
+
+
+async def test_the_log_is_kept_up_while_it_is_open(tmp_path) -> None:
+    async with open_sink(settings(tmp_path, retention_bytes=1, upkeep_seconds=0.01)) as sink:
+        await commit(sink, 1, 2, 3)
+        while len(list_segments(tmp_path / "log" / STREAM / "0")) > 1:  # noqa: ASYNC110 - it happens on the disk
+            await trio.sleep(0.01)
+        await commit(sink, 4)
+    assert read_log(tmp_path, SHARD, STREAM)[-1].headers[2] == ("kinesis.sequence", b"4")
+
+
+async def test_an_upkeep_that_fails_is_told_and_the_relay_goes_on(tmp_path) -> None:
+    with capture_logs() as told:
+        async with open_sink(settings(tmp_path, retention_bytes=1, upkeep_seconds=0.01)) as sink:
+            await commit(sink, 1)
+            (segment,) = list_segments(tmp_path / "log" / STREAM / "0")
+            sound = segment.path.read_bytes()
+            segment.path.write_bytes(b"damaged")
+            segment.path.with_name(segment.path.name.replace("0-", "1-", 1).replace("-00", "-02", 1)).write_bytes(sound)
+            while not told:  # noqa: ASYNC110 - the same
+                await trio.sleep(0.01)
+    assert (told[0]["event"], told[0]["error_type"]) == ("upkeep_failed", "segment_corrupt")
+
+
+def test_letters_have_a_topic_of_their_own(tmp_path) -> None:
+    with pytest.raises(ValidationError, match="choose another name"):
+        settings(tmp_path, dead_letters=STREAM)
+
+
+def test_stdout_is_for_records_alone(tmp_path) -> None:
+    assert writes_to_stdout(settings(tmp_path, sink="jsonl", jsonl_file="-").relay)
+    assert not writes_to_stdout(settings(tmp_path, sink="jsonl").relay)
+    assert not writes_to_stdout(settings(tmp_path).relay)
+
+
+def test_every_sink_has_a_name_in_metrics() -> None:
+    kinds = Settings.model_fields["relay"].annotation.model_fields["sink"].annotation.__args__
+    assert set(kinds) <= set(SYSTEMS)
+
+
+@pytest.mark.parametrize(("failover", "patience"), [(10.0, 30.0), (120.0, 120.0)])
+async def test_a_shard_waits_for_a_worker_that_does_not_know_yet_that_it_lost_it(tmp_path, failover, patience) -> None:
+    chosen = Settings(
+        kinesis={"stream": STREAM}, relay={"directory": tmp_path / "log"}, leases={"failover_seconds": failover}
+    )
+    async with open_sink(chosen) as sink:
+        assert isinstance(sink, LogSink)
+        assert sink.lock_patience == patience

@@ -1,0 +1,24 @@
+"""Which fan-out consumers look forgotten."""
+
+from efo.model import FanOutConsumer
+from efo_service.operations.consumers import DAY, forgotten
+
+NOW = 1_800_000_000
+
+
+def consumer(name, days, status="ACTIVE"):
+    return FanOutConsumer(
+        name, f"arn:aws:kinesis:us-east-1:1:stream/s/consumer/{name}:{NOW - round(days * DAY)}", status
+    )
+
+
+def test_by_name_and_age_and_never_our_own():
+    consumers = [
+        consumer("worker-1", 8),
+        consumer("worker-2", 6.9),
+        consumer("worker-3", 8, "DELETING"),
+        consumer("worker-own", 99),
+        consumer("billing", 99),
+    ]
+    found = forgotten(consumers, match="worker-*", older_than=7, now=NOW, own="worker-own")
+    assert [one.name for one in found] == ["worker-1"]

@@ -1,0 +1,72 @@
+"""The family tree, by cases."""
+
+from efo.model import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease, Position, Shard
+from efo_service.operations.lineage import Node, family, position_of
+
+
+def shard(key, *parents, closed=False):
+    return Shard(key, HashKeyRange("0", "9"), "1", "2" if closed else None, *parents)
+
+
+def outline(nodes):
+    return [(node.depth, node.shard_id, node.state) for node in nodes]
+
+
+def test_children_stand_below_their_parents_and_a_merge_below_its_first():
+    shards = [shard("0", closed=True), shard("1", closed=True), shard("2", "0"), shard("3", "0", closed=True)]
+    shards += [shard("4", "3", "1")]
+    assert outline(family(shards, {})) == [
+        (0, "0", "no_lease"),
+        (1, "2", "no_lease"),
+        (1, "3", "no_lease"),
+        (2, "4", "no_lease"),
+        (0, "1", "no_lease"),
+    ]
+
+
+def test_each_state():
+    leases = [
+        Lease("0", SHARD_END),
+        Lease("1", Checkpoint("5"), owner="ann"),
+        Lease("2", TRIM_HORIZON, parents=("0",)),
+        Lease("3", TRIM_HORIZON, parents=("1",)),
+        Lease("4", LATEST, owner="bob", checkpoint_owner="ann"),
+        Lease("9", SHARD_END),
+    ]
+    shards = [shard("0", closed=True), shard("1", closed=True), shard("2", "0"), shard("3", "1"), shard("4")]
+    nodes = {node.shard_id: node for node in family([*shards, shard("5")], {lease.key: lease for lease in leases})}
+    states = {key: node.state for key, node in nodes.items()}
+    assert states == {
+        "0": "finished",
+        "1": "consuming",
+        "2": "ready",
+        "3": "waiting_parent",
+        "4": "handing_over",
+        "5": "no_lease",
+        "9": "finished",
+    }
+    assert (nodes["4"].owner, nodes["1"].owner, nodes["5"].owner) == ("ann", "ann", None)
+    assert (nodes["1"].is_open, nodes["4"].is_open) == (False, True)
+    assert (nodes["9"].is_listed, nodes["9"].is_open) == (False, False)
+
+
+def test_a_shard_whose_parent_is_gone_is_a_root():
+    assert outline(family([shard("5", "gone")], {})) == [(0, "5", "no_lease")]
+
+
+def test_from_where_to_ask_how_far_behind():
+    def node(checkpoint, state="consuming", *, is_listed=True, starts_at=None):
+        return Node("s", 0, state, is_open=True, is_listed=is_listed, checkpoint=checkpoint, starts_at=starts_at)
+
+    assert position_of(node(TRIM_HORIZON)) == Position.trim_horizon()
+    assert position_of(node(Checkpoint("7", 3))) == Position.after("7")
+    assert position_of(node(LATEST)) == Position.latest()
+    assert position_of(node(LATEST, starts_at=5.0)) == Position.at_timestamp(5.0)
+    assert position_of(node(AT_TIMESTAMP, starts_at=5.0)) == Position.at_timestamp(5.0)
+    for nothing in (
+        node(None, "no_lease"),
+        node(SHARD_END, "finished"),
+        node(Checkpoint("7"), is_listed=False),
+        node(AT_TIMESTAMP),
+    ):
+        assert position_of(nothing) is None

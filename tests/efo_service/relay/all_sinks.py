@@ -1,0 +1,112 @@
+"""Every sink, as the relay opens it. One that adds itself to SINKS has to pass test_conformance.py."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from efo_service.config.kafka import KafkaSettings
+from efo_service.relay.dead_letter import DeadLetterSink
+from efo_service.relay.jsonlines import open_json_lines
+from efo_service.relay.kafka.sink import open_kafka
+from efo_service.relay.log.segments import list_segments, read_segment
+from efo_service.relay.log.sink import LogSink
+from efo_service.relay.mapping import Header, Message
+from efo_service.relay.retrying import RetryingSink
+from efo_service.relay.sink import Sink
+from proofs.local_servers.kafka import read_topic, serve_kafka
+from proofs.local_servers.running import Serve
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of sink.
+
+    `open`: the sink, called with a directory that nobody else has and, if it needs a server, with that server's URL.
+    Called twice with the same, it is two workers at the same place.
+    `read`: all that it keeps of a shard, in order; called with the same, and the shard's id. Not a coroutine.
+    `owns_position`: it keeps the shards' positions, so that nothing comes twice.
+    `fences`: a second writer of a shard stops the first, or is kept out by it.
+    """
+
+    open: Callable[..., AbstractAsyncContextManager[Sink]]
+    read: Callable[..., list[Message]]
+    owns_position: bool
+    fences: bool
+    serve: Serve | None = None
+
+
+@asynccontextmanager
+async def log(path: Path):
+    yield LogSink(path / "log", "topic", lock_patience=0)
+
+
+def read_log(path: Path, shard_id: str, topic: str = "topic") -> list[Message]:
+    messages = []
+    for directory in (path / "log" / topic).glob("[0-9]*"):
+        for segment in list_segments(directory):
+            batch, origin = read_segment(segment)
+            if origin.shard_id == shard_id:
+                messages += [_message(row) for row in batch.to_pylist()]
+    return messages
+
+
+def _message(row) -> Message:
+    headers: list[Header] = [(header["key"], header["value"]) for header in row["headers"]]
+    return Message(row["key"], row["value"], round(row["timestamp"].timestamp() * 1000), headers)
+
+
+def json_lines(path: Path):
+    return open_json_lines(path / "lines.jsonl")
+
+
+def read_lines(path: Path, shard_id: str) -> list[Message]:
+    messages = []
+    for line in map(json.loads, (path / "lines.jsonl").read_text().splitlines()):
+        headers = [(name, None if value is None else value.encode()) for name, value in line["headers"]]
+        if ("kinesis.shard", shard_id.encode()) in headers:
+            value = base64.b64decode(line["value"])
+            messages.append(Message(line["key"].encode(), value, line["timestamp"], headers))
+    return messages
+
+
+@asynccontextmanager
+async def with_dead_letters(path: Path):
+    letters = LogSink(path / "log", "refused", lock_patience=0)
+    yield DeadLetterSink(LogSink(path / "log", "topic", lock_patience=0), letters, lambda *_: None)
+
+
+@asynccontextmanager
+async def retrying(path: Path):
+    inner = LogSink(path / "log", "topic", lock_patience=0)
+    yield RetryingSink(inner, seconds=0, releases=(), tell=lambda *_: None)
+
+
+def kafka(path: Path, servers: str, **settings):
+    names = {"application": path.name, "stream": "orders", "topic": path.name}
+    return open_kafka(KafkaSettings(bootstrap_servers=servers, partitions=1, **settings), **names)
+
+
+def read_kafka(path: Path, servers: str, shard_id: str) -> list[Message]:
+    messages = (
+        Message(found.key(), found.value(), found.timestamp()[1], found.headers())
+        for found in read_topic(servers, path.name)
+    )
+    return [message for message in messages if ("kinesis.shard", shard_id.encode()) in message.headers]
+
+
+SINKS = {
+    "log": Kind(log, read_log, owns_position=True, fences=True),
+    "json lines": Kind(json_lines, read_lines, owns_position=False, fences=True),
+    "kafka": Kind(kafka, read_kafka, owns_position=True, fences=True, serve=serve_kafka),
+    "kafka, at least once": Kind(
+        partial(kafka, delivery="at_least_once"), read_kafka, owns_position=False, fences=False, serve=serve_kafka
+    ),
+    "retrying": Kind(retrying, read_log, owns_position=True, fences=True),
+    "dead letters": Kind(with_dead_letters, read_log, owns_position=True, fences=True),
+}

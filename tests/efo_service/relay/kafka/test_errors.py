@@ -1,0 +1,63 @@
+"""From the client library's errors to ours: which one may pass, which ends the shard, which ends the service."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from efo_service.config.kafka import KafkaSettings
+from efo_service.exit_codes import Exit, code_of
+from efo_service.relay.kafka.errors import (
+    KafkaAbortedError,
+    KafkaFatalError,
+    KafkaFencedError,
+    KafkaRefusedError,
+    KafkaUnavailableError,
+    kafka_errors,
+    not_made,
+)
+from efo_service.relay.kafka.sink import open_kafka
+
+CASES = {
+    "fenced": (KafkaError(KafkaError._FENCED, fatal=True), KafkaFencedError),
+    "an old epoch": (KafkaError(KafkaError.INVALID_PRODUCER_EPOCH), KafkaFencedError),
+    "password": (KafkaError(KafkaError._AUTHENTICATION), KafkaRefusedError),
+    "certificate": (KafkaError(KafkaError._SSL), KafkaRefusedError),
+    "topic's permission": (KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), KafkaRefusedError),
+    "transactional id's": (KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), KafkaRefusedError),
+    "fatal": (KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, fatal=True), KafkaFatalError),
+    "fatal, said again": (KafkaError(KafkaError._FATAL), KafkaFatalError),
+    "abortable": (KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, txn_requires_abort=True), KafkaAbortedError),
+    "time-out": (KafkaError(KafkaError._TIMED_OUT, retriable=True), KafkaUnavailableError),
+    "no broker": (KafkaError(KafkaError._ALL_BROKERS_DOWN), KafkaUnavailableError),
+}
+
+
+@pytest.mark.parametrize(("error", "kind"), CASES.values(), ids=CASES)
+def test_each_becomes_one_of_ours_with_what_was_being_done(error, kind):
+    with pytest.raises(kind, match="Kafka: cannot do this: ") as caught, kafka_errors("do this"):
+        raise KafkaException(error)
+    assert type(caught.value) is kind
+    assert caught.value.retryable == (kind in {KafkaAbortedError, KafkaUnavailableError})
+    assert code_of(caught.value) == (Exit.CONFIGURATION if kind is KafkaRefusedError else Exit.UNAVAILABLE)
+
+
+def test_a_missing_permission_is_named():
+    refused = KafkaException(KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    with pytest.raises(KafkaRefusedError, match="Describe and Write on the transactional ids"), kafka_errors("open it"):
+        raise refused
+
+
+async def test_a_file_of_authorities_that_is_none_is_a_wrong_setting(tmp_path):
+    (tmp_path / "ca.pem").write_text("no certificate")
+    settings = KafkaSettings(security_protocol="ssl", ca_file=tmp_path / "ca.pem", connect_seconds=1)
+    with pytest.raises(KafkaRefusedError, match=r"ssl\.ca\.location failed.*Check ca_file") as caught:
+        async with open_kafka(settings, application="a", stream="orders", topic="t"):
+            pytest.fail("it opened")
+    assert code_of(caught.value) == Exit.CONFIGURATION
+
+
+def test_a_client_that_cannot_be_made_for_another_reason_may_pass():
+    error = not_made(KafkaError(KafkaError._CRIT_SYS_RESOURCE))
+    assert type(error) is KafkaUnavailableError
+    assert "cannot make a client" in str(error)

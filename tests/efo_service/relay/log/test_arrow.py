@@ -1,0 +1,87 @@
+import datetime as dt
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from efo.model import Record
+from efo_service.relay.log.arrow import record_batch
+from efo_service.relay.log.segments import SCHEMA
+from efo_service.relay.mapping import RecordMapping, TraceContext
+
+digits = st.integers(0, 2**128 - 1).map(str)
+text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
+records = st.builds(
+    Record,
+    sequence_number=digits,
+    approximate_arrival_timestamp=st.integers(0, 4_000_000_000_000).map(lambda milliseconds: milliseconds / 1000),
+    data=st.binary(max_size=50),
+    partition_key=text,
+    sub_sequence_number=st.integers(0, 1000),
+    explicit_hash_key=st.none() | digits,
+    encryption_type=st.sampled_from([None, "NONE", "KMS"]),
+    tags=st.just(()) | st.lists(st.tuples(text, st.none() | text), max_size=3).map(tuple),
+)
+
+
+def traced(record: Record) -> TraceContext | None:
+    """Some records carry a context, some a broken one, some none: by their data."""
+    match len(record.data) % 4:
+        case 0:
+            return None
+        case 1:
+            return TraceContext("not a context")
+        case 2:
+            return TraceContext(f"00-{len(record.data) + 1:032x}-{7:016x}-01")
+        case _:
+            return TraceContext(f"00-{len(record.data) + 1:032x}-{7:016x}-01", "vendor=1")
+
+
+@given(st.lists(records, min_size=1, max_size=20), st.integers(0, 2**40), st.sampled_from([None, traced]))
+def test_groups_are_mapped_as_records_are_one_by_one(group: list[Record], base: int, extract) -> None:
+    mapping = RecordMapping("s", "shard", extract)
+    batch = record_batch(group, mapping, topic="t", partition=3, base=base)
+
+    batch.validate(full=True)
+    assert batch.schema.equals(SCHEMA)
+    epoch = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    assert batch.to_pylist() == [
+        {
+            "key": message.key,
+            "value": message.value,
+            "topic": "t",
+            "partition": 3,
+            "offset": base + index,
+            "timestamp": epoch + dt.timedelta(milliseconds=message.timestamp),
+            "timestampType": 0,
+            "headers": [{"key": key, "value": value} for key, value in message.headers],
+        }
+        for index, message in enumerate(map(mapping.message, group))
+    ]
+
+
+@pytest.mark.parametrize("known", [(), (0, 1, 2), (1,), (0, 2)])
+def test_the_hash_key_is_a_header_only_where_it_is_known(make_records, known) -> None:
+    group = [
+        msgspec.structs.replace(record, explicit_hash_key="12" if index in known else None)
+        for index, record in enumerate(make_records(3))
+    ]
+    batch = record_batch(group, RecordMapping("s", "shard"), topic="t", partition=0, base=0)
+    assert [len(headers) for headers in batch.column("headers").to_pylist()] == [
+        5 if index in known else 4 for index in range(3)
+    ]
+
+
+def test_the_schema_is_that_of_sparks_kafka_source() -> None:
+    assert {field.name: str(field.type) for field in SCHEMA} == {
+        "key": "binary",
+        "value": "binary",
+        "topic": "string",
+        "partition": "int32",
+        "offset": "int64",
+        "timestamp": "timestamp[us, tz=UTC]",
+        "timestampType": "int32",
+        "headers": "list<element: struct<key: string, value: binary>>",
+    }
+    assert all(field.nullable for field in SCHEMA)

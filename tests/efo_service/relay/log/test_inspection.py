@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from efo.errors import ConfigurationError
+from efo_service.relay.errors import SegmentGoneError, TopicNotFoundError
+from efo_service.relay.log import inspection
+from efo_service.relay.log import segments as relay_segments
+from efo_service.relay.log.compaction import roll_up
+from efo_service.relay.log.export import export
+from efo_service.relay.log.inspection import ReaderState, inspect_topic, verify_topic
+from efo_service.relay.log.partition_writer import open_partition
+from efo_service.relay.log.reader_offsets import commit_reader
+from efo_service.relay.log.segments import Segment, list_segments, read_origin, read_segment
+
+
+@pytest.fixture
+def root(tmp_path, make_records):
+    """Two shards: "one" with three segments of two records, "two" with one of four."""
+    root = tmp_path / "log"
+    for shard, sizes in (("one", (2, 2, 2)), ("two", (4,))):
+        clock = iter((1.5, 2.5, 3.5))
+        writer = open_partition(root, "t", "s", shard, lambda clock=clock: next(clock))
+        start = 0
+        for size in sizes:
+            writer.append(make_records(size, start))
+            start += size
+        writer.close()
+    return root
+
+
+def segments(root, partition: int = 0) -> list[Segment]:
+    return list_segments(root / "t" / str(partition))
+
+
+# --- inspect -------------------------------------------------------------------------------------------
+
+
+def test_what_there_is(root, make_records) -> None:
+    commit_reader(root, "t", "r", {0: 4}, 9.5)
+    state = inspect_topic(root, "t")
+    one, two = state.partitions
+    assert (state.topic, state.stream) == ("t", "s")
+    assert (one.partition, one.shard_id, one.segments, one.replaced) == (0, "one", 3, 0)
+    assert (one.start, one.end, one.epoch) == (0, 6, 1)
+    assert (one.oldest_commit, one.newest_commit) == (1.5, 3.5)
+    assert one.position == make_records(1, 5)[0].sequence_number
+    assert one.size == sum(segment.path.stat().st_size for segment in segments(root))
+    assert (two.shard_id, two.end) == ("two", 4)
+    assert state.readers == (ReaderState("r", 2 + 4, 9.5),)
+
+
+def test_a_partition_without_records_and_parts_of_a_roll_up(root) -> None:
+    open_partition(root, "t", "s", "three", lambda: 0.0).close()
+    roll_up(segments(root)[:2])
+    one, _, three = inspect_topic(root, "t").partitions
+    assert (one.segments, one.replaced) == (2, 2)
+    assert (three.segments, three.end, three.position, three.newest_commit) == (0, 0, None, None)
+
+
+# --- verify --------------------------------------------------------------------------------------------
+
+
+def problem(root) -> str:
+    (only,) = verify_topic(root, "t").problems
+    return only
+
+
+def test_a_sound_log(root) -> None:
+    seen = []
+    found = verify_topic(root, "t", lambda found: seen.append(found.records))
+    assert (found.segments, found.records, found.problems) == (4, 10, [])
+    assert found.size == sum(segment.path.stat().st_size for at in (0, 1) for segment in segments(root, at))
+    assert seen == [2, 4, 6, 10]
+    roll_up(segments(root)[:2])
+    assert verify_topic(root, "t").problems == []
+
+
+def test_damage_is_told_and_the_rest_is_read(root) -> None:
+    path = segments(root)[1].path
+    path.write_bytes(path.read_bytes()[:-1])
+    found = verify_topic(root, "t")
+    assert found.records == 8
+    assert len(found.problems) == 1
+    assert f"{path} is damaged" in found.problems[0]
+
+
+def test_a_hole_is_told(root) -> None:
+    segments(root)[1].path.unlink()
+    assert "offsets 2 to 3 are missing" in problem(root)
+
+
+def test_two_claims_of_the_same_offsets_are_told(root) -> None:
+    first, *_ = segments(root)
+    shutil.copy(first.path, Segment(1, 3, first.crc, first.directory).path)
+    assert any("claim the same offsets" in one for one in verify_topic(root, "t").problems)
+
+
+def test_another_shards_segment_is_told(root) -> None:
+    stray = segments(root, 1)[0].path
+    for segment in segments(root):
+        segment.path.unlink()
+    shutil.move(stray, root / "t" / "0" / stray.name)
+    assert "holds records of s/two" in problem(root)
+
+
+def test_records_that_are_there_twice_are_told(root, make_records) -> None:
+    writer = open_partition(root, "t", "s", "one", lambda: 0.0)
+    writer.append(make_records(2, 5))
+    writer.close()
+    assert "twice or out of order" in problem(root)
+
+
+def test_a_file_of_another_name_is_told(root) -> None:
+    (root / "t" / "0" / "copy.arrow").touch()
+    assert "is not named" in problem(root)
+
+
+def rolls_up_at(monkeypatch, root, segment: Segment) -> None:
+    """Roll partition 0 up just before this segment of it is read, and let its parts go at once."""
+
+    def read(wanted, **how):
+        if wanted == segment and segment.path.exists():
+            parts = segments(root)[:2]
+            roll_up(parts)
+            for part in parts:
+                part.path.unlink()
+        return read_segment(wanted, **how)
+
+    monkeypatch.setattr(relay_segments, "read_segment", read)
+    monkeypatch.setattr(inspection, "read_segment", read)
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_log_that_is_rolled_up_meanwhile_is_sound(root, monkeypatch, at) -> None:
+    rolls_up_at(monkeypatch, root, segments(root)[at])
+    found = verify_topic(root, "t")
+    assert (found.problems, found.records) == ([], 6 + 4)
+    assert len(segments(root)) == 2
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_log_that_is_rolled_up_meanwhile_is_exported_whole(root, monkeypatch, at) -> None:
+    rolls_up_at(monkeypatch, root, segments(root)[at])
+    lines = [json.loads(line) for line in export(root, "t", partition=0, encoding="base64")]
+    assert [line["offset"] for line in lines] == list(range(6))
+    assert len(segments(root)) == 2
+
+
+def test_what_is_listed_and_never_found_is_told(root, monkeypatch) -> None:
+    def gone(segment, **_how):
+        raise SegmentGoneError(f"{segment.path} is not there any more")
+
+    monkeypatch.setattr(inspection, "read_segment", gone)
+    first, second = verify_topic(root, "t").problems
+    assert "t/0: what is listed after the offset 0 cannot be found" in first
+    assert "t/1: what is listed after the offset 0" in second
+
+
+def test_a_look_goes_on_where_the_oldest_segment_has_just_expired(root, monkeypatch) -> None:
+    def read(segment):
+        if segment.base == 0 and segment.path.exists() and segment.directory.name == "0":
+            segment.path.unlink()
+        return read_origin(segment)
+
+    monkeypatch.setattr(inspection, "read_origin", read)
+    assert inspect_topic(root, "t").partitions[0].start == 2
+
+
+def test_a_topic_that_is_not_there(root) -> None:
+    for look in (inspect_topic, verify_topic):
+        with pytest.raises(TopicNotFoundError, match="it has: t"):
+            look(root, "other")
+
+
+# --- export --------------------------------------------------------------------------------------------
+
+
+def offsets(root, **which) -> list[tuple[int, int]]:
+    lines = map(json.loads, export(root, "t", encoding="base64", **which))
+    return [(line["partition"], line["offset"]) for line in lines]
+
+
+def test_a_line_has_all_that_a_record_has(root, make_records) -> None:
+    first = next(export(root, "t", partition=1, encoding="utf-8"))
+    record = make_records(1)[0]
+    assert json.loads(first) == {
+        "topic": "t",
+        "partition": 1,
+        "offset": 0,
+        "key": "key-0",
+        "value": "value-0",
+        "timestamp": 1_700_000_000_000,
+        "headers": [
+            ["kinesis.stream", "s"],
+            ["kinesis.shard", "two"],
+            ["kinesis.sequence", record.sequence_number],
+            ["kinesis.sub_sequence", "0"],
+        ],
+    }
+
+
+def test_a_range_is_exported(root) -> None:
+    assert offsets(root) == [(0, n) for n in range(6)] + [(1, n) for n in range(4)]
+    assert offsets(root, partition=0, start=1, end=5) == [(0, 1), (0, 2), (0, 3), (0, 4)]
+    assert offsets(root, start=3) == [(0, 3), (0, 4), (0, 5), (1, 3)]
+
+
+def test_a_partition_that_is_not_there(root) -> None:
+    with pytest.raises(ConfigurationError, match="no partition 7; it has: 0, 1"):
+        offsets(root, partition=7)
+
+
+def test_a_value_that_is_not_utf_8_is_named(root, make_records) -> None:
+    writer = open_partition(root, "u", "s", "one", lambda: 0.0)
+    writer.append([type(record)(record.sequence_number, 1.0, b"\xff", "k") for record in make_records(1)])
+    writer.close()
+    with pytest.raises(ConfigurationError, match=r"u/0/0 is not UTF-8 .* as base64"):
+        list(export(root, "u", encoding="utf-8"))

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+
+from efo.model import Batch, checkpoint_of
+from efo_service.relay.dead_letter import DeadLetterSink
+from efo_service.relay.errors import RecordRefusedError, SinkError
+from efo_service.relay.jsonlines import open_json_lines
+from efo_service.relay.log.sink import LogSink
+from tests.efo_service.relay.all_sinks import read_log
+
+STREAM, SHARD = "orders", "shardId-000000000000"
+
+
+class Picky:
+    """The log, but it refuses every record whose value has a 3 in it; its commits fail while `broken`."""
+
+    def __init__(self, sink: LogSink) -> None:
+        self._sink = sink
+        self.broken = False
+
+    @asynccontextmanager
+    async def open(self, stream: str, shard_id: str):
+        async with self._sink.open(stream, shard_id) as shard:
+            shard.refusal = lambda record: "it has a 3" if b"3" in record.data else None
+            commit = shard.commit
+
+            async def fail_or_commit() -> None:
+                if self.broken:
+                    raise SinkError("broken")
+                await commit()
+
+            shard.commit = fail_or_commit
+            yield shard
+
+
+# The log's way in has slots for nothing, and so takes what Picky puts on it.
+@pytest.fixture
+def sinks(tmp_path):
+    told = []
+    main = Picky(LogSink(tmp_path / "log", "topic"))
+    letters = LogSink(tmp_path / "log", "refused")
+    return main, DeadLetterSink(main, letters, lambda *letter: told.append(letter)), told
+
+
+def values(tmp_path, topic: str) -> list[bytes]:
+    return [message.value for message in read_log(tmp_path, SHARD, topic)]
+
+
+async def test_what_is_refused_goes_to_the_letters_with_its_reason(sinks, tmp_path, make_batch) -> None:
+    _, sink, told = sinks
+    async with sink.open(STREAM, SHARD) as shard:
+        shard.write(make_batch(5))
+        shard.write(make_batch(1, 5))
+        assert shard.pending_records == 6
+        await shard.commit()
+        assert shard.pending_records == 0
+    assert values(tmp_path, "topic") == [b"value-%d" % n for n in (0, 1, 2, 4, 5)]
+    assert values(tmp_path, "refused") == [b"value-3"]
+    (letter,) = read_log(tmp_path, SHARD, "refused")
+    assert letter.headers[-1] == ("kinesis.tag.efo.refusal", b"it has a 3")
+    assert told == [(SHARD, checkpoint_of(make_batch(1, 3).records[0]), "it has a 3")]
+
+
+async def test_a_group_of_refused_records_alone(sinks, tmp_path, make_batch) -> None:
+    _, sink, _ = sinks
+    async with sink.open(STREAM, SHARD) as shard:
+        shard.write(make_batch(1, 3))
+        await shard.commit()
+        shard.write(make_batch(1, 4))
+        await shard.commit()
+    assert (values(tmp_path, "topic"), values(tmp_path, "refused")) == ([b"value-4"], [b"value-3"])
+
+
+async def test_a_crash_between_the_two_commits_loses_and_repeats_nothing(sinks, tmp_path, make_batch) -> None:
+    main, sink, _ = sinks
+    async with sink.open(STREAM, SHARD) as shard:
+        shard.write(make_batch(5))
+        main.broken = True
+        with pytest.raises(SinkError, match="broken"):
+            await shard.commit()
+    assert (values(tmp_path, "topic"), values(tmp_path, "refused")) == ([], [b"value-3"])
+    main.broken = False
+    async with sink.open(STREAM, SHARD) as shard:
+        assert shard.position is None
+        shard.write(make_batch(14))
+        await shard.commit()
+    assert values(tmp_path, "topic") == [b"value-%d" % n for n in range(14) if n not in (3, 13)]
+    assert values(tmp_path, "refused") == [b"value-3", b"value-13"]
+
+
+async def test_what_neither_takes_stops_the_shard(tmp_path, make_records) -> None:
+    bad = msgspec.structs.replace(make_records(1)[0], data=b"\xff")
+    async with (
+        open_json_lines(tmp_path / "a", encoding="utf-8") as main,
+        open_json_lines(tmp_path / "b", encoding="utf-8") as letters,
+    ):
+        sink = DeadLetterSink(main, letters, lambda *_: None)
+        async with sink.open(STREAM, SHARD) as shard:
+            assert "not UTF-8" in shard.refusal(bad)
+            shard.write(Batch(SHARD, (bad,), None, 0, 0))
+            with pytest.raises(RecordRefusedError):
+                await shard.commit()
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == b""

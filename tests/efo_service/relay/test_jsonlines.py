@@ -1,0 +1,121 @@
+import json
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from efo.model import Batch
+from efo_service.relay.errors import RecordRefusedError, SinkFullError, SinkLockedError
+from efo_service.relay.jsonlines import open_json_lines
+
+STREAM, SHARD = "orders", "shardId-000000000000"
+
+
+def numbers(path) -> list[str]:
+    return [json.loads(line)["headers"][2][1][-3:] for line in path.read_bytes().splitlines()]
+
+
+async def put(path, *batches: Batch, **options) -> None:
+    async with open_json_lines(path, **options) as sink, sink.open(STREAM, SHARD) as shard:
+        for batch in batches:
+            shard.write(batch)
+            await shard.commit()
+
+
+async def test_a_line_is_what_the_documentation_says(tmp_path, make_batch) -> None:
+    await put(tmp_path / "a" / "lines", make_batch(1))
+    assert (tmp_path / "a" / "lines").read_text() == (
+        '{"key":"key-0","value":"dmFsdWUtMA==","timestamp":1700000000000,"headers":[["kinesis.stream","orders"],'
+        '["kinesis.shard","shardId-000000000000"],'
+        '["kinesis.sequence","49590338271490256608559692538361571095921575989136588898"],'
+        '["kinesis.sub_sequence","0"]]}\n'
+    )
+
+
+async def test_values_in_utf_8_can_be_read(tmp_path, make_batch) -> None:
+    await put(tmp_path / "lines", make_batch(1), encoding="utf-8")
+    assert json.loads((tmp_path / "lines").read_text())["value"] == "value-0"
+
+
+async def test_bytes_that_are_not_utf_8_are_refused_with_their_batch(tmp_path, make_records) -> None:
+    good, bad = make_records(2)
+    bad = msgspec.structs.replace(bad, data=b"caf\xe9")
+    async with open_json_lines(tmp_path / "lines", encoding="utf-8") as sink, sink.open(STREAM, SHARD) as shard:
+        assert shard.refusal(good) is None
+        with pytest.raises(RecordRefusedError, match=r"899 cannot go .* not UTF-8: .* at byte 3.* dead_letters"):
+            shard.write(Batch(SHARD, (good, bad), None, 0, 0))
+        assert shard.pending_records == 0
+        shard.write(Batch(SHARD, (good,), None, 0, 0))
+        await shard.commit()
+    assert numbers(tmp_path / "lines") == ["898"]
+
+
+@pytest.mark.parametrize("torn", [b'{"key":"k', b"x", b"y" * 200_000])
+async def test_a_line_left_half_done_is_cut_off(tmp_path, make_batch, torn) -> None:
+    path = tmp_path / "lines"
+    await put(path, make_batch(2))
+    whole = path.read_bytes()
+    path.write_bytes(whole + torn)
+    await put(path, make_batch(1, 2))
+    assert path.read_bytes().startswith(whole)
+    assert numbers(path) == ["898", "899", "900"]
+
+
+async def test_a_file_that_is_one_half_line_is_emptied(tmp_path, make_batch) -> None:
+    (tmp_path / "lines").write_bytes(b"z" * 70_000)
+    await put(tmp_path / "lines", make_batch(1))
+    assert numbers(tmp_path / "lines") == ["898"]
+
+
+async def test_a_file_has_one_writer(tmp_path) -> None:
+    async with open_json_lines(tmp_path / "lines"):
+        with pytest.raises(SinkLockedError, match="a file of its own") as caught:
+            async with open_json_lines(tmp_path / "lines"):
+                pass
+    assert caught.value.retryable
+
+
+async def test_a_full_disk_is_said_and_leaves_whole_lines(tmp_path, make_batch, monkeypatch) -> None:
+    path, write = tmp_path / "lines", os.write
+
+    def fills_up(descriptor: int, content) -> int:
+        if len(content) < 200:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, content[: len(content) // 2])
+
+    async with open_json_lines(path) as sink:
+        async with sink.open(STREAM, SHARD) as shard:
+            shard.write(make_batch(2))
+            await shard.commit()
+            whole = path.read_bytes()
+            shard.write(make_batch(2, 2))
+            with monkeypatch.context() as patched:
+                patched.setattr(os, "write", fills_up)
+                with pytest.raises(SinkFullError, match="no room"):
+                    await shard.commit()
+        assert path.read_bytes() == whole
+        async with sink.open(STREAM, SHARD) as shard:
+            shard.write(make_batch(2, 2))
+            await shard.commit()
+    assert numbers(path) == ["898", "899", "900", "901"]
+
+
+STDOUT = """
+import trio
+from efo.model import Batch, Record
+from efo_service.relay.jsonlines import open_json_lines
+
+async def main():
+    async with open_json_lines(None) as sink, sink.open("orders", "shard") as shard:
+        shard.write(Batch("shard", (Record("7", 1.0, b"v", "k"),), None, 0, 0))
+        await shard.commit()
+
+trio.run(main)
+"""
+
+
+def test_lines_go_to_stdout() -> None:
+    answer = subprocess.run([sys.executable, "-c", STDOUT], capture_output=True, text=True, check=True)
+    assert json.loads(answer.stdout)["key"] == "k"

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from efo.model import TRIM_HORIZON, Batch, Record
+from efo_service.relay.errors import SinkFullError
+from efo_service.relay.measured import NAME, MeasuredSink
+
+BATCH = Batch("s-0", (Record("1", 1.0, b"a", "k"), Record("2", 1.0, b"b", "k")), "3", 0, 0)
+
+
+class FakeSink:
+    """A sink with one shard, that keeps nothing."""
+
+    position = TRIM_HORIZON
+    pending_bytes = 4
+
+    def __init__(self) -> None:
+        self.pending_records = 0
+        self.full = False
+
+    @asynccontextmanager
+    async def open(self, stream, shard_id):
+        yield self
+
+    def write(self, batch):
+        self.pending_records += len(batch.records)
+
+    async def commit(self):
+        self.pending_records = 0
+        if self.full:
+            raise SinkFullError("no room")
+        self.write(BATCH)  # the next group fills while this one is committed
+
+
+@pytest.fixture
+def reader():
+    return InMemoryMetricReader()
+
+
+@pytest.fixture
+def sink(reader):
+    provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
+    fake = FakeSink()
+    yield fake, MeasuredSink(fake, system="efo_log", topic="orders", meter_provider=provider)
+    provider.shutdown()
+
+
+def counted(reader):
+    data = reader.get_metrics_data()
+    (metric,) = data.resource_metrics[0].scope_metrics[0].metrics
+    assert metric.name == NAME
+    return {point.attributes.get("error.type"): point.value for point in metric.data.data_points}
+
+
+async def test_each_commit_counts_what_it_took(sink, reader):
+    _, measured = sink
+    async with measured.open("orders", "s-0") as shard:
+        shard.write(BATCH)
+        assert (shard.position, shard.pending_records, shard.pending_bytes) == (TRIM_HORIZON, 2, 4)
+        await shard.commit()
+        await shard.commit()
+    assert counted(reader) == {None: 4}
+
+
+async def test_a_failed_commit_is_counted_apart(sink, reader):
+    fake, measured = sink
+    fake.full = True
+    async with measured.open("orders", "s-0") as shard:
+        shard.write(BATCH)
+        with pytest.raises(SinkFullError):
+            await shard.commit()
+    assert counted(reader) == {"sink_full": 2}

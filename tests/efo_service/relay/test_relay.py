@@ -1,0 +1,265 @@
+"""relay_shard against a shard and a sink that do nothing but what they are told, in virtual time."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Self
+
+import pytest
+import trio
+
+from efo.model import Batch, Checkpoint, checkpoint_of
+from efo_service.relay.errors import SinkError
+from efo_service.relay.log.segments import list_segments, read_segment
+from efo_service.relay.log.sink import LogSink
+from efo_service.relay.relay import relay_shard
+
+SHARD = "shardId-000000000000"
+
+
+class Stopwatch:
+    """Seconds of virtual time since it was made, which is when its test began."""
+
+    def __init__(self) -> None:
+        self.start = trio.current_time()
+
+    @property
+    def seconds(self) -> float:
+        return round(trio.current_time() - self.start, 3)
+
+
+class FakeShard(Stopwatch):
+    """Gives batches at given times (seconds from the start), then ends; notes acks and their times."""
+
+    stream = "orders"
+    shard_id = SHARD
+
+    def __init__(self, *timed: tuple[float, Batch], stay: bool = False, failure: Exception | None = None) -> None:
+        super().__init__()
+        self._timed = iter(timed)
+        self._stay = stay
+        self._failure = failure
+        self.acked: list[tuple[float, int]] = []
+        self.given: list[tuple[float, int]] = []
+        self.sought: list[Checkpoint] = []
+
+    def seek(self, checkpoint: Checkpoint) -> None:
+        self.sought.append(checkpoint)
+
+    # Not a generator: one that is left halfway would be cleaned up at a time of the collector's choosing.
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Batch:
+        for at, batch in self._timed:
+            await trio.sleep_until(self.start + at)
+            self.given.append((self.seconds, batch.number))
+            return batch
+        if self._stay:
+            await trio.sleep_forever()
+        if self._failure is not None:
+            raise self._failure
+        raise StopAsyncIteration
+
+    def ack(self, batch: Batch) -> None:
+        self.acked.append((self.seconds, batch.number))
+
+
+class FakeSink(Stopwatch):
+    """Takes `seconds` for a commit; notes the numbers of the batches of each, and when it was done."""
+
+    def __init__(self, *, seconds: float = 0.002, position: Checkpoint | None = None, fail_at: int = -1) -> None:
+        super().__init__()
+        self.position = position
+        self.commits: list[tuple[float, list[int]]] = []
+        self.closed = False
+        self._open_group: list[Batch] = []
+        self._takes = seconds
+        self._fail_at = fail_at
+        self._committing = False
+
+    @asynccontextmanager
+    async def open(self, stream: str, shard_id: str) -> AsyncIterator["FakeSink"]:
+        assert (stream, shard_id) == ("orders", SHARD)
+        yield self
+        self.closed = True
+
+    @property
+    def pending_records(self) -> int:
+        return sum(len(batch.records) for batch in self._open_group)
+
+    @property
+    def pending_bytes(self) -> int:
+        return sum(len(r.data) + len(r.partition_key) for batch in self._open_group for r in batch.records)
+
+    def write(self, batch: Batch) -> None:
+        assert batch.records
+        self._open_group.append(batch)
+
+    async def commit(self) -> None:
+        assert not self._committing, "one commit at a time"
+        group, self._open_group = self._open_group, []
+        self._committing = True
+        await trio.sleep(self._takes)
+        self._committing = False
+        if len(self.commits) == self._fail_at:
+            raise SinkError("the disk is on fire")
+        self.commits.append((self.seconds, [batch.number for batch in group]))
+
+
+async def test_a_group_is_committed_when_it_is_old_enough(make_batch, autojump_clock) -> None:
+    shard = FakeShard(
+        (1.00, make_batch(5, 0, number=0)),
+        (1.03, make_batch(5, 5, number=1)),
+        (1.04, make_batch(5, 10, number=2)),
+        (2.00, make_batch(5, 15, number=3)),
+        (3.00, make_batch(0, 20, number=4)),
+    )
+    sink = FakeSink()
+    await relay_shard(shard, sink, commit_seconds=0.05)
+    assert sink.commits == [(1.052, [0, 1, 2]), (2.052, [3])]
+    assert shard.acked == [(1.052, 2), (2.052, 3), (3.0, 4)]
+    assert sink.closed
+
+
+@pytest.mark.parametrize("limits", [{"commit_records": 10}, {"commit_bytes": 10 * len("value-0key-0")}])
+async def test_a_full_group_is_committed_at_once(make_batch, limits, autojump_clock) -> None:
+    shard = FakeShard(*((0.01 * n, make_batch(4, 4 * n, number=n)) for n in range(4)))
+    sink = FakeSink()
+    await relay_shard(shard, sink, commit_seconds=9, **limits)
+    assert sink.commits == [(0.022, [0, 1, 2]), (0.032, [3])]
+
+
+async def test_the_age_counts_from_the_groups_first_record_even_while_another_is_committed(
+    make_batch, autojump_clock
+) -> None:
+    shard = FakeShard(*((at, make_batch(1, n, number=n)) for n, at in enumerate((0.0, 0.1, 0.15))), stay=True)
+    sink = FakeSink(seconds=0.2)
+    with trio.move_on_after(5):
+        await relay_shard(shard, sink, commit_seconds=0.05)
+    assert sink.commits == [(0.25, [0]), (0.45, [1, 2])]
+
+
+async def test_while_one_group_is_committed_the_next_fills_and_then_reading_waits(make_batch, autojump_clock) -> None:
+    shard = FakeShard(*((0.0, make_batch(1, n, number=n)) for n in range(6)))
+    sink = FakeSink(seconds=1)
+    await relay_shard(shard, sink, commit_records=2, commit_seconds=9)
+    assert sink.commits == [(1, [0, 1]), (2, [2, 3]), (3, [4, 5])]
+    assert shard.given == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 4), (1, 5)]
+    assert shard.acked == [(1, 1), (2, 3), (3, 5)]
+
+
+async def test_an_empty_batch_with_nothing_before_it_is_acked_at_once(make_batch, autojump_clock) -> None:
+    shard = FakeShard((1.0, make_batch(0, 0, number=0)), (2.0, make_batch(0, 0, number=1)))
+    sink = FakeSink()
+    await relay_shard(shard, sink)
+    assert shard.acked == [(1.0, 0), (2.0, 1)]
+    assert sink.commits == []
+
+
+async def test_an_empty_batch_waits_for_the_records_before_it(make_batch, autojump_clock) -> None:
+    shard = FakeShard(
+        (0.0, make_batch(1, 0, number=0)),
+        (0.01, make_batch(0, 1, number=1)),  # its group is open
+        (0.5, make_batch(0, 1, number=2)),  # its group is being committed
+        (2.0, make_batch(1, 1, number=3)),
+        (2.01, make_batch(0, 2, number=4)),
+    )
+    sink = FakeSink(seconds=1)
+    await relay_shard(shard, sink, commit_seconds=0.05)
+    assert sink.commits == [(1.05, [0]), (3.01, [3])]
+    assert shard.acked == [(1.05, 2), (3.01, 4)]
+
+
+async def test_what_is_left_at_the_end_is_committed_without_waiting(make_batch, autojump_clock) -> None:
+    shard = FakeShard((0.0, make_batch(1, 0, number=0)))
+    sink = FakeSink()
+    await relay_shard(shard, sink, commit_seconds=9)
+    assert sink.commits == [(0.002, [0])]
+    assert shard.acked == [(0.002, 0)]
+
+
+@pytest.mark.parametrize("position", [None, Checkpoint("17", 3)])
+async def test_the_sinks_position_wins(position, autojump_clock) -> None:
+    shard = FakeShard()
+    await relay_shard(shard, FakeSink(position=position))
+    assert shard.sought == ([position] if position else [])
+
+
+async def test_a_failed_commit_acks_nothing_and_is_raised_by_itself(make_batch, autojump_clock) -> None:
+    shard = FakeShard(*((0.1 * n, make_batch(1, n, number=n)) for n in range(9)), stay=True)
+    with pytest.raises(SinkError, match="on fire"):
+        await relay_shard(shard, FakeSink(fail_at=1))
+    assert [number for _, number in shard.acked] == [0]
+
+
+async def test_a_shard_that_fails_is_raised_by_itself(make_batch, autojump_clock) -> None:
+    shard = FakeShard((0.0, make_batch(1)), failure=ConnectionError("gone"))
+    with pytest.raises(ConnectionError, match="gone"):
+        await relay_shard(shard, FakeSink(seconds=1))
+    assert shard.acked == []
+
+
+async def test_two_failures_at_once_are_both_told(make_batch, autojump_clock) -> None:
+    shard = FakeShard((0.0, make_batch(1, number=0)), (1.0, make_batch(1, 1, number=1)), failure=ConnectionError())
+
+    class FailsWhenCancelled(FakeSink):
+        async def commit(self) -> None:
+            try:
+                await super().commit()
+            finally:
+                raise SinkError("while being cancelled")
+
+    with pytest.raises(SinkError, match="while being cancelled") as caught:
+        await relay_shard(shard, FailsWhenCancelled(seconds=9), commit_seconds=0)
+    assert "ConnectionError" in caught.value.__notes__[0]
+
+
+async def test_cancelled_it_acks_nothing_that_was_not_committed(make_batch, autojump_clock) -> None:
+    shard = FakeShard((0.0, make_batch(1, 0, number=0)), (1.0, make_batch(1, 1, number=1)), stay=True)
+    sink = FakeSink(seconds=0.5)
+    with trio.move_on_after(1.3) as scope:
+        await relay_shard(shard, sink)
+    assert scope.cancelled_caught
+    assert shard.acked == [(0.55, 0)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_any_history_is_committed_whole_in_order_and_acked_in_order(
+    make_batch, seed, tmp_path, autojump_clock
+) -> None:
+    """Into the real log: bursts, empty batches, cancellations; what is acked is durable, nothing is twice."""
+    dice = random.Random(seed)
+    start, acked = 0, -1
+    for _ in range(6):
+        begin, timed, at, upto = start, [], 0.0, {}
+        for number in range(dice.randrange(12)):
+            at += dice.choice([0, 0, 0.01, 0.2])
+            batch = make_batch(dice.choice([0, 1, 3, 20]), begin, number=number)
+            begin += len(batch.records)
+            upto[number] = begin
+            timed.append((at, batch))
+        shard = FakeShard(*timed)
+        sink = LogSink(tmp_path, "t", clock=lambda: 0.0)
+        with trio.move_on_after(dice.choice([0.1, 0.3, 99])):
+            await relay_shard(shard, sink, commit_records=dice.choice([1, 10, 1000]), commit_seconds=0.05)
+        async with sink.open("orders", SHARD) as recovered:
+            start = recovered.end_offset
+            if start:
+                assert recovered.position == checkpoint_of(make_batch(1, start - 1).records[0])
+        numbers = [number for _, number in shard.acked]
+        assert numbers == sorted(numbers)
+        acked = max(acked, *(upto[number] for number in numbers), -1)
+        assert acked <= start
+    segments = list_segments(tmp_path / "t" / "0")
+    values = [value for segment in segments for value in read_segment(segment)[0].column("value").to_pylist()]
+    assert values == [record.data for record in make_batch(start).records]
+
+
+async def test_the_log_is_a_sink_for_a_whole_shard(make_batch, tmp_path, autojump_clock) -> None:
+    sink = LogSink(tmp_path, "t")
+    first = FakeShard(*((0.01 * n, make_batch(10, 10 * n, number=n)) for n in range(5)))
+    await relay_shard(first, sink)
+    second = FakeShard()
+    await relay_shard(second, sink)
+    assert second.sought == [checkpoint_of(make_batch(50).records[-1])]

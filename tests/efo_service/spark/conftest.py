@@ -1,0 +1,86 @@
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from efo.model import Record
+from efo_service.relay.log.catalog import read_catalog
+from efo_service.relay.log.partition_writer import open_partition
+from efo_service.relay.log.segments import list_segments, read_segment
+from efo_service.spark.pipeline.pipeline import MORE_STARTS, NO_WORKER
+from efo_service.spark.session import spark_session
+from proofs.e2e.kafka.broker import AVRO_MODULE
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator:
+    """The one session of the whole run: a start costs seconds."""
+    jars = [] if AVRO_MODULE is None else [AVRO_MODULE]
+    with spark_session("efo tests", quick=True, jars=jars) as session:
+        yield session
+
+
+def patiently(work: Callable[[], Any]) -> Any:
+    """Do what takes Python workers of Spark; again, if one was too slow to start: the machine is busy then."""
+    for _ in range(MORE_STARTS):
+        try:
+            return work()
+        except Exception as error:
+            if NO_WORKER not in str(error):
+                raise
+    return work()
+
+
+class Log:
+    """A log that grows as told. A record says by itself which it is: its value is "<shard>/<number>"."""
+
+    def __init__(self, root: Path, topic: str = "orders") -> None:
+        self.root = root
+        self.topic = topic
+        self._counts: dict[int, int] = {}
+
+    def grow(self, shard: int, count: int, *, at: float = 1_700_000_000, step: float = 0.001) -> None:
+        """Commit one segment of `count` records, the first of which arrived `at`, each `step` s later."""
+        start = self._counts.get(shard, 0)
+        self._counts[shard] = start + count
+        self._append(
+            shard,
+            [
+                Record(str(10**20 + number), at + index * step, b"%d/%d" % (shard, number), f"key-{number % 10}")
+                for index, number in enumerate(range(start, start + count))
+            ],
+        )
+
+    def put(self, shard: int, values: list[bytes], *, at: float = 1_700_000_000, tags=()) -> None:
+        """Commit one segment of records with these values, whatever they are."""
+        start = self._counts.get(shard, 0)
+        self._counts[shard] = start + len(values)
+        self._append(shard, [Record(str(10**20 + start + n), at, v, "key", tags=tags) for n, v in enumerate(values)])
+
+    def repeat(self, shard: int, count: int) -> None:
+        """Commit the shard's last records again, as a relay does that is at least once."""
+        directory = self.root / self.topic / str(read_catalog(self.root, self.topic).partitions[f"shardId-{shard:012}"])
+        rows = [row for segment in list_segments(directory) for row in read_segment(segment)[0].to_pylist()]
+        again = []
+        for row in rows[-count:]:
+            headers = {header["key"]: header["value"].decode() for header in row["headers"]}
+            key, at = row["key"].decode(), row["timestamp"].timestamp()
+            again.append(Record(headers["kinesis.sequence"], at, row["value"], key))
+        self._append(shard, again)
+
+    def _append(self, shard: int, records: list[Record]) -> None:
+        writer = open_partition(self.root, self.topic, self.topic, f"shardId-{shard:012}", time.time)
+        writer.append(records)
+        writer.close()
+
+    @property
+    def values(self) -> list[str]:
+        """What all records say, sorted."""
+        return sorted(f"{shard}/{number}" for shard, count in self._counts.items() for number in range(count))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Log:
+    return Log(tmp_path / "log")

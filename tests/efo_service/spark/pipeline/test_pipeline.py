@@ -1,0 +1,324 @@
+import collections
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import zlib
+
+import pytest
+
+from efo.errors import ConfigurationError
+from efo_service.relay.errors import TopicNotFoundError
+from efo_service.relay.log.reader_offsets import read_readers
+from efo_service.relay.log.segments import list_segments
+from efo_service.spark.errors import JavaMissingError, SparkError
+from efo_service.spark.pipeline.decoding import Decoding
+from efo_service.spark.pipeline.pipeline import MORE_STARTS, _Running, run_in_session, run_pipeline
+from efo_service.spark.pipeline.settings import PipelineSettings
+
+START = 1_700_000_040  # the start of a minute
+
+
+@pytest.fixture
+def settings(log, tmp_path):
+    def make(**changes) -> PipelineSettings:
+        places = {"output": str(tmp_path / "out"), "checkpoint": str(tmp_path / "state")}
+        common = {"log": log.root, "topic": log.topic, **places}
+        return PipelineSettings(**{**common, "available_now": True, **changes})
+
+    return make
+
+
+@pytest.fixture
+def run(spark, settings):
+    def run(*, stop: threading.Event | None = None, **changes):
+        told: list[dict] = []
+        stop = stop or threading.Event()
+        result = run_in_session(spark, settings(**changes), on_progress=told.append, stop=stop)
+        assert json.loads(json.dumps(told)) == told
+        return result, told
+
+    return run
+
+
+@pytest.fixture
+def landed(spark, tmp_path):
+    return lambda: sorted(
+        bytes(row.value).decode() for row in spark.read.parquet(str(tmp_path / "out" / "records")).collect()
+    )
+
+
+@pytest.mark.spark
+def test_records_land_once_with_their_kinesis_place(spark, log, run, landed, tmp_path) -> None:
+    log.grow(0, 1000, at=START)
+    log.grow(1, 1000, at=START + 3600)
+    result, told = run(max_records=1500)
+    assert landed() == log.values
+    assert result.rows["records"] == result.rows["windows"] == 2000
+    assert not result.stopped
+    batches = [(report["batch_id"], report["rows"]) for report in told if report.get("query") == "records"]
+    assert batches == [(0, 1500), (1, 500)]
+    row = spark.read.parquet(str(tmp_path / "out" / "records")).where("cast(value as string) = '1/17'").first()
+    assert (row.shard_id, row.sequence_number, row.sub_sequence_number) == (
+        "shardId-000000000001",
+        str(10**20 + 17),
+        0,
+    )
+    assert (row.topic, row.partition, row.offset, bytes(row.key)) == ("orders", 1, 17, b"key-7")
+    directories = {path.parent.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*.parquet")}
+    assert {str(path) for path in directories if "hour" in str(path)} == {
+        "records/date=2023-11-14/hour=22",
+        "records/date=2023-11-14/hour=23",
+    }
+
+
+@pytest.mark.spark
+def test_windows_count_every_record_of_the_minutes_that_are_over(spark, log, run, tmp_path) -> None:
+    log.grow(0, 3000, at=START, step=0.1)  # five minutes
+    run(key_groups=4, watermark_seconds=60)
+    log.grow(0, 1, at=START + 600)
+    run(key_groups=4, watermark_seconds=60)
+
+    expected: dict = collections.defaultdict(lambda: [0, 0])
+    for number in range(3000):
+        entry = expected[int(number * 0.1) // 60, zlib.crc32(b"key-%d" % (number % 10)) % 4]
+        entry[0] += 1
+        entry[1] += len(b"0/%d" % number)
+    frame = spark.read.parquet(str(tmp_path / "out" / "windows"))
+    rows = frame.selectExpr(
+        "cast(unix_timestamp(window_start) as int) start", "key_group", "records", "bytes",
+        "first_arrival >= window_start and last_arrival < window_end and first_arrival <= last_arrival inside",
+    ).collect()  # fmt: skip
+    assert {((row.start - START) // 60, row.key_group): [row.records, row.bytes] for row in rows} == expected
+    assert len(rows) == len(expected)
+    assert all(row.inside for row in rows)
+
+
+SCHEMA = "id bigint, name string"
+
+
+@pytest.mark.spark
+def test_json_is_decoded_and_bad_rows_are_put_in_quarantine(spark, log, run, tmp_path) -> None:
+    log.grow(0, 3, at=START)
+    log.put(0, [b'{"id": 1, "name": "one"}', b'{"id": "two"}', b'{"id": 3}'])
+    result, _ = run(decoding=Decoding("json", SCHEMA))
+    rows = spark.read.parquet(str(tmp_path / "out" / "records")).orderBy("offset").collect()
+    assert [(row.offset, row.data.id, row.data.name, row.shard_id) for row in rows] == [
+        (3, 1, "one", "shardId-000000000000"),
+        (5, 3, None, "shardId-000000000000"),
+    ]
+    bad = spark.read.parquet(str(tmp_path / "out" / "quarantine")).orderBy("offset").collect()
+    assert [(row.offset, row.reason) for row in bad] == [(at, "not JSON of the schema") for at in (0, 1, 2, 4)]
+    assert bytes(bad[3].value) == b'{"id": "two"}'
+    assert bad[0].headers[0].key == "kinesis.stream"
+    assert result.rows["quarantine"] == 6
+
+
+@pytest.mark.spark
+def test_what_an_at_least_once_relay_put_twice_lands_once(log, run, landed, spark, tmp_path) -> None:
+    log.grow(0, 20, at=START)
+    log.repeat(0, 5)
+    run(deduplicate_seconds=3600)
+    log.repeat(0, 8)
+    log.grow(0, 1, at=START + 600)
+    run(deduplicate_seconds=3600)
+    assert landed() == log.values
+    assert spark.read.parquet(str(tmp_path / "out" / "windows")).selectExpr("sum(records) n").first().n == 20
+
+
+@pytest.mark.spark
+def test_tags_that_come_twice_are_no_trouble(log, run, landed) -> None:
+    log.put(0, [b"tagged"], tags=(("colour", "red"), ("colour", "blue")))
+    run()
+    assert landed() == ["tagged"]
+
+
+@pytest.mark.spark
+def test_any_sink_of_spark_with_its_options(log, run, tmp_path) -> None:
+    log.grow(0, 3, at=START)
+    run(sink_format="json", sink_options={"compression": "gzip"})
+    assert list((tmp_path / "out" / "records").rglob("*.json.gz"))
+
+
+@pytest.mark.spark
+def test_tables_instead_of_files(spark, log, run, tmp_path) -> None:
+    log.grow(0, 3, at=START)
+    try:
+        run(table="orders")
+        assert spark.table("orders_records").count() == 3
+    finally:
+        for name in ("orders_records", "orders_windows"):
+            spark.sql(f"drop table if exists {name}")
+
+
+class FailedQuery:
+    """A query that has failed, with what Spark said."""
+
+    isActive = False  # noqa: N815 - PySpark's name
+    name = "records"
+    runId = "run"  # noqa: N815 - PySpark's name
+
+    def __init__(self, said: str) -> None:
+        self._said = said
+
+    def exception(self) -> Exception:
+        return Exception(self._said)
+
+    def stop(self) -> None: ...
+
+
+def test_a_query_without_a_worker_is_started_again_but_not_for_ever(settings, monkeypatch) -> None:
+    started, told = [], []
+
+    def start(_frame, name, _settings):
+        started.append(name)
+        return FailedQuery("[...] Python worker failed to connect back.")
+
+    monkeypatch.setattr("efo_service.spark.pipeline.pipeline.start", start)
+    running = _Running({"records": None}, settings(), told.append, threading.Event())
+    running.start()
+    while running.are_active:
+        with contextlib.suppress(SparkError):
+            running.check()
+    with pytest.raises(SparkError, match="failed to connect back"):
+        running.raise_failure()
+    assert started == ["records"] * (1 + MORE_STARTS)
+    assert told == [{"started_again": "records", "because": "Python worker failed to connect back"}] * MORE_STARTS
+
+
+def test_any_other_failure_ends_the_run(settings, monkeypatch) -> None:
+    monkeypatch.setattr("efo_service.spark.pipeline.pipeline.start", lambda *_: FailedQuery("the disk is full"))
+    running = _Running({"records": None}, settings(), lambda _: None, threading.Event())
+    running.start()
+    assert not running.are_active
+    with pytest.raises(SparkError, match="the disk is full"):
+        running.check()
+
+
+@pytest.mark.spark
+def test_the_lag_is_told_and_the_log_knows_the_reader(log, run) -> None:
+    log.grow(0, 100, at=START)
+    _, told = run(max_records=40, reader="pipe")
+    assert [report["lag"] for report in told if report.get("query") == "records"] == [60, 20, 0]
+    assert [reader.name for reader in read_readers(log.root, log.topic)] == ["pipe-records", "pipe-windows"]
+
+
+@pytest.mark.spark
+def test_records_that_come_too_late_for_their_window_are_told(log, run, landed) -> None:
+    log.grow(0, 1, at=START + 1000)
+    run()
+    log.grow(1, 3, at=START)
+    result, told = run()
+    assert result.late_rows > 0
+    assert sum(report.get("late_rows", 0) for report in told) == result.late_rows
+    assert landed() == log.values
+
+
+@pytest.mark.spark
+def test_a_second_run_takes_only_what_is_new(log, run, landed) -> None:
+    log.grow(0, 10)
+    run()
+    assert run()[0].rows.get("records", 0) == 0
+    log.grow(0, 5)
+    log.grow(1, 5)
+    assert run()[0].rows["records"] == 10
+    assert landed() == log.values
+
+
+@pytest.mark.spark
+def test_a_running_pipeline_waits_for_its_topic_follows_it_and_stops_when_told(spark, log, settings, landed) -> None:
+    stop, told = threading.Event(), []
+
+    def on_progress(report: dict) -> None:
+        told.append(report)
+        if "waiting_for" in report:
+            log.grow(0, 10)
+        elif report.get("query") == "records" and report["rows_total"] == 10 and report["rows"]:
+            log.grow(1, 10)
+        elif report.get("query") == "records" and report["rows_total"] == 20:
+            stop.set()
+
+    result = run_in_session(
+        spark, settings(available_now=False, trigger_seconds=0.1), on_progress=on_progress, stop=stop
+    )
+    assert result.stopped
+    assert told[0] == {"waiting_for": log.topic, "log": str(log.root)}
+    assert landed() == log.values
+    assert not spark.streams.active
+
+
+@pytest.mark.spark
+def test_a_run_that_is_told_to_stop_before_there_is_a_topic(run) -> None:
+    stop = threading.Event()
+    stop.set()
+    assert run(available_now=False, stop=stop)[0].stopped
+
+
+@pytest.mark.spark
+def test_a_query_that_fails_ends_the_run_with_what_failed(spark, log, run) -> None:
+    log.grow(0, 10)
+    (segment,) = list_segments(log.root / log.topic / "0")
+    segment.path.write_bytes(b"")
+    with pytest.raises(SparkError, match=f"{segment.path.name} is damaged") as caught:
+        run()
+    assert "\n" not in str(caught.value)
+    assert not spark.streams.active
+
+
+def test_a_topic_that_is_not_there_now(settings) -> None:
+    with pytest.raises(TopicNotFoundError, match="it has: none"):
+        run_pipeline(settings())
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from efo_service.spark.pipeline.pipeline import run_pipeline
+from efo_service.spark.pipeline.settings import PipelineSettings
+log, output, state = sys.argv[1:]
+settings = PipelineSettings(
+    log=Path(log), topic="orders", output=output, checkpoint=state, max_records=500, available_now=True
+)
+run_pipeline(settings, on_progress=lambda report: print(report.get("query"), report.get("rows"), flush=True))
+"""
+
+
+@pytest.mark.spark
+def test_killed_midway_it_goes_on_without_loss_or_repetition(log, run, landed, tmp_path) -> None:
+    """SIGKILL for Python and Java at once, in the midst of a row of micro-batches."""
+    log.grow(0, 4000, at=START, step=0.1)
+    log.grow(1, 4000, at=START, step=0.1)
+    child = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(log.root), str(tmp_path / "out"), str(tmp_path / "state")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    with child:
+        for _ in range(3):
+            assert child.stdout.readline()
+        os.killpg(child.pid, signal.SIGKILL)
+    assert 0 < len(landed()) < 8000
+    log.grow(0, 100, at=START + 500)
+    run()
+    assert landed() == log.values
+
+
+def test_without_java_nothing_is_started(log, settings, monkeypatch) -> None:
+    log.grow(0, 1)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(JavaMissingError, match="Install it"):
+        run_pipeline(settings())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"trigger_seconds": 0}, {"window_seconds": -1}, {"key_groups": 0}, {"stop_seconds": 0}, {"watermark_seconds": -1}],
+)
+def test_settings_that_make_no_sense(settings, changes) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(changes))):
+        settings(**changes)

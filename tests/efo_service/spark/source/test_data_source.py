@@ -1,0 +1,272 @@
+import contextlib
+import threading
+import time
+
+import pytest
+
+from efo_service.relay.log.compaction import Upkeep
+from efo_service.relay.log.compaction_plan import FAN_IN, RetentionRules
+from efo_service.relay.log.reader_offsets import read_readers
+from efo_service.relay.log.segments import list_segments
+from tests.efo_service.spark.conftest import patiently
+
+pytestmark = pytest.mark.spark
+
+# Spark: "Structured Streaming + Kafka Integration Guide", the table of the source's columns.
+KAFKA = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    "headers array<struct<key:string,value:binary>>"
+)
+
+
+@pytest.fixture
+def read(spark, log):
+    def read(**options: str):
+        reader = spark.read.format("efo").options(subscribe=log.topic, **options)
+        rows = patiently(lambda: reader.load(str(log.root)).select("value").collect())
+        return sorted(bytes(row.value).decode() for row in rows)
+
+    return read
+
+
+@pytest.fixture
+def drain(spark, log, tmp_path):
+    """One AvailableNow run of a query to Parquet; returns what it has landed so far and its progress."""
+
+    def drain(**options: str):
+        progress = []
+
+        def run() -> None:
+            frame = spark.readStream.format("efo").options(subscribe=log.topic, **options).load(str(log.root))
+            query = (
+                frame.selectExpr("cast(value as string) value", "partition", "offset")
+                .writeStream.format("parquet")
+                .option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .trigger(availableNow=True)
+                .start(str(tmp_path / "out"))
+            )
+            try:
+                query.awaitTermination()
+            finally:
+                progress.extend(query.recentProgress)
+
+        patiently(run)
+        landed = spark.read.parquet(str(tmp_path / "out")).select("value").collect()
+        return sorted(row.value for row in landed), progress
+
+    return drain
+
+
+def test_the_schema_is_that_of_the_kafka_source(spark, log) -> None:
+    log.grow(0, 1)
+    reader = spark.read.format("efo").option("subscribe", log.topic)
+    with_headers = reader.option("includeHeaders", "true").load(str(log.root))
+    kafka = spark.createDataFrame([], KAFKA).schema
+    assert with_headers.schema == kafka
+    assert reader.option("includeHeaders", "false").load(str(log.root)).schema.fields == kafka.fields[:-1]
+
+
+def test_a_record_arrives_with_everything(spark, log) -> None:
+    log.grow(3, 1, at=1_700_000_000.125)
+    reader = spark.read.format("efo").options(subscribe=log.topic, includeHeaders="true")
+    (row,) = (
+        reader.load(str(log.root))
+        .selectExpr("*", "date_format(timestamp, 'yyyy-MM-dd HH:mm:ss.SSSSSS') as text")
+        .collect()
+    )
+    assert (bytes(row.key), bytes(row.value)) == (b"key-0", b"3/0")
+    assert (row.topic, row.partition, row.offset, row.timestampType) == ("orders", 0, 0, 0)
+    assert row.text == "2023-11-14 22:13:20.125000"
+    assert [(header.key, bytes(header.value)) for header in row.headers] == [
+        ("kinesis.stream", b"orders"),
+        ("kinesis.shard", b"shardId-000000000003"),
+        ("kinesis.sequence", b"100000000000000000000"),
+        ("kinesis.sub_sequence", b"0"),
+    ]
+
+
+def test_a_batch_reads_all_or_a_part(log, read) -> None:
+    for _ in range(3):
+        log.grow(0, 10)
+        log.grow(1, 10)
+    assert read() == log.values
+    part = read(startingOffsets='{"orders": {"0": 15, "1": -2}}', endingOffsets='{"orders": {"0": -1, "1": 2}}')
+    assert part == sorted([*(f"0/{number}" for number in range(15, 30)), "1/0", "1/1"])
+
+
+def test_a_large_batch_is_cut_into_tasks_and_none_is_lost(spark, log, read) -> None:
+    for shard in range(3):
+        log.grow(shard, 9_000)
+    assert read(minPartitions="3") == log.values
+    reader = spark.read.format("efo").options(subscribe=log.topic, minPartitions="3")
+    assert reader.load(str(log.root)).rdd.getNumPartitions() == 3
+
+
+def test_an_empty_topic_is_empty(log, read) -> None:
+    log.grow(0, 1)
+    for segment in list_segments(log.root / log.topic / "0"):
+        segment.path.unlink()
+    assert read() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"subscribe": "nothing"}, "has no topic 'nothing'; it has: orders"),
+        ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
+        ({"maxOffsetsPerTrigger": "3"}, "is for readStream"),
+        ({"startingOffsets": '{"orders": {"7": 0}}'}, "no partition 7 of orders"),
+        ({"endingOffsets": '{"orders": {"0": 99}}'}, "offsets 5 to 98 are missing"),
+    ],
+)
+def test_what_is_wrong_is_said(spark, log, options, said) -> None:
+    log.grow(0, 5)
+    with pytest.raises(Exception, match=said):
+        spark.read.format("efo").options(**{"subscribe": log.topic, **options}).load(str(log.root)).count()
+
+
+def test_a_damaged_segment_fails_the_query_by_its_name(log, read) -> None:
+    log.grow(0, 5)
+    (segment,) = list_segments(log.root / log.topic / "0")
+    content = bytearray(segment.path.read_bytes())
+    content[len(content) // 2] ^= 1
+    segment.path.write_bytes(content)
+    with pytest.raises(Exception, match=f"{segment.path.name} is damaged"):
+        read()
+
+
+def test_a_growing_log_is_landed_once_with_partitions_that_come_later(log, drain) -> None:
+    log.grow(0, 100)
+    assert drain(startingOffsets="earliest")[0] == log.values
+    log.grow(0, 50)
+    log.grow(1, 30)
+    assert drain(startingOffsets="earliest")[0] == log.values
+    landed, progress = drain(startingOffsets="earliest")
+    assert landed == log.values
+    assert sum(report.numInputRows for report in progress) == 0
+
+
+def test_a_limited_run_takes_several_batches_and_reads_all(log, drain) -> None:
+    log.grow(0, 70)
+    log.grow(1, 30)
+    landed, progress = drain(startingOffsets="earliest", maxOffsetsPerTrigger="40")
+    assert landed == log.values
+    assert [report.numInputRows for report in progress if report.numInputRows] == [40, 40, 20]
+
+
+def test_a_new_query_starts_at_latest_and_new_partitions_at_their_start(log, drain) -> None:
+    log.grow(0, 10)
+    assert drain()[0] == []
+    log.grow(0, 2)
+    log.grow(1, 2)
+    assert drain()[0] == ["0/10", "0/11", "1/0", "1/1"]
+
+
+def test_a_query_stopped_midway_goes_on_without_loss_or_repetition(spark, log, drain, tmp_path) -> None:
+    """It fails in the middle of a micro-batch, after its offsets were planned and some of it was written."""
+    log.grow(0, 10_000)
+    log.grow(1, 10_000)
+    frame = spark.readStream.format("efo").options(subscribe=log.topic, startingOffsets="earliest")
+    query = (
+        frame.option("maxOffsetsPerTrigger", "6000")
+        .load(str(log.root))
+        .selectExpr("if(offset = 7000, raise_error('killed here'), cast(value as string)) value", "partition", "offset")
+        .writeStream.format("parquet")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start(str(tmp_path / "out"))
+    )
+    with contextlib.suppress(Exception):
+        query.awaitTermination()
+    assert "killed here" in str(query.exception())
+    assert 0 < spark.read.parquet(str(tmp_path / "out")).count() < 20_000
+    log.grow(0, 10)
+    assert drain(startingOffsets="earliest", maxOffsetsPerTrigger="6000")[0] == log.values
+
+
+def test_a_named_query_tells_the_log_what_it_is_done_with(log, drain) -> None:
+    log.grow(0, 70)
+    log.grow(1, 30)
+    assert drain(startingOffsets="earliest")[0] == log.values
+    assert read_readers(log.root, log.topic) == []
+    log.grow(0, 100)
+    drain(reader="billing", maxOffsetsPerTrigger="40")
+    (reader,) = read_readers(log.root, log.topic)
+    # Of the batches of 40, 40 and 20 records the last one is not told yet: a lower bound.
+    assert (reader.name, dict(reader.offsets)) == ("billing", {0: 150, 1: 30})
+
+
+def test_retention_under_a_query_is_data_loss_unless_it_may_be(log, drain) -> None:
+    log.grow(0, 10)
+    drain(startingOffsets="earliest")
+    for _ in range(3):
+        log.grow(0, 10)
+    gone = list_segments(log.root / log.topic / "0")[1]
+    gone.path.unlink()
+    with pytest.raises(Exception, match="offsets 10 to 19 are missing"):
+        drain()
+    assert drain(failOnDataLoss="false")[0] == sorted(f"0/{n}" for n in [*range(10), *range(20, 40)])
+
+
+def test_a_query_reads_on_through_roll_ups_and_retention(log, drain) -> None:
+    for count in range(3):
+        for _ in range(FAN_IN):
+            log.grow(0, 2)
+        assert drain(startingOffsets="earliest", reader="r")[0] == log.values, count
+        Upkeep(log.root, log.topic, RetentionRules(seconds=1.0)).run(time.time() + 3600)
+    log.grow(0, 2)  # whose batch tells that the one before is done
+    assert drain(startingOffsets="earliest", reader="r")[0] == log.values
+    Upkeep(log.root, log.topic, RetentionRules(seconds=1.0)).run(time.time() + 3600)
+    assert list_segments(log.root / log.topic / "0")[0].base > 0
+
+
+def test_topics_by_pattern_and_partitions_by_assignment(spark, log) -> None:
+    log.grow(0, 3)
+    log.grow(1, 4)
+    other = type(log)(log.root, "orders-eu")
+    other.grow(0, 5)
+
+    def count(**options: str) -> int:
+        return patiently(lambda: spark.read.format("efo").options(**options).load(str(log.root)).count())
+
+    assert count(subscribePattern="orders-.*") == 5
+    assert count(subscribePattern="orders.*") == 12
+    assert count(subscribe="orders,orders-eu") == 12
+    assert count(assign='{"orders": [1], "orders-eu": [0]}') == 9
+    with pytest.raises(Exception, match="no partition 9 of orders"):
+        count(assign='{"orders": [9]}')
+
+
+def test_a_log_that_was_replaced_fails_the_query(log, drain) -> None:
+    log.grow(0, 10)
+    drain(startingOffsets="earliest")
+    for segment in list_segments(log.root / log.topic / "0"):
+        segment.path.unlink()
+    with pytest.raises(Exception, match="ends at 0, and this query has read to 10"):
+        drain(startingOffsets="earliest")
+
+
+def test_a_continuous_query_follows_the_log(spark, log, tmp_path) -> None:
+    log.grow(0, 10)
+    seen: list[str] = []
+    more = threading.Semaphore(0)
+
+    def take(frame, _batch_id) -> None:
+        seen.extend(row.value for row in frame.selectExpr("cast(value as string) value").collect())
+        more.release()
+
+    reader = spark.readStream.format("efo").options(subscribe=log.topic, startingOffsets="earliest")
+    query = (
+        reader.load(str(log.root))
+        .writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(processingTime="0 seconds")
+        .start()
+    )
+    try:
+        assert more.acquire(timeout=60)
+        log.grow(0, 5)
+        log.grow(1, 5)
+        while sorted(seen) != log.values:
+            assert more.acquire(timeout=60)
+    finally:
+        query.stop()

@@ -1,0 +1,49 @@
+import logging
+
+import pytest
+
+from efo_service.relay.errors import SegmentCorruptError, SegmentMissingError
+from efo_service.relay.log.segments import list_segments
+from efo_service.spark.source.offsets import Range
+from efo_service.spark.source.reading import BATCH_ROWS, read_range
+
+
+def offsets(log, start: int, end: int, *, holes: bool = False) -> list[list[int]]:
+    batches = read_range(log.root, Range(log.topic, 0, start, end), holes=holes)
+    return [batch.column("offset").to_pylist() for batch in batches]
+
+
+def test_small_segments_come_together(log) -> None:
+    for _ in range(20):
+        log.grow(0, 3)
+    assert offsets(log, 0, 60) == [list(range(60))]
+    assert offsets(log, 4, 8) == [[4, 5, 6, 7]]
+
+
+def test_large_ones_are_cut(log) -> None:
+    for _ in range(3):
+        log.grow(0, BATCH_ROWS - 1000)
+    log.grow(0, BATCH_ROWS * 2)
+    batches = offsets(log, 10, (BATCH_ROWS - 1000) * 3 + BATCH_ROWS * 2)
+    assert [row for batch in batches for row in batch] == list(range(10, BATCH_ROWS * 5 - 3000))
+    assert max(map(len, batches)) <= BATCH_ROWS
+
+
+def test_what_is_missing_is_an_error_or_a_warning(log, caplog) -> None:
+    for _ in range(3):
+        log.grow(0, 10)
+    middle = list_segments(log.root / log.topic / "0")[1]
+    middle.path.unlink()
+    with pytest.raises(SegmentMissingError, match="10 to 19"):
+        offsets(log, 5, 25)
+    with caplog.at_level(logging.WARNING):
+        assert offsets(log, 5, 25, holes=True) == [[5, 6, 7, 8, 9, 20, 21, 22, 23, 24]]
+    assert "10 of the records 5 to 25 are missing" in caplog.text
+
+
+def test_a_damaged_segment_is_an_error_even_where_holes_are_allowed(log) -> None:
+    log.grow(0, 10)
+    (segment,) = list_segments(log.root / log.topic / "0")
+    segment.path.write_bytes(segment.path.read_bytes() + b"!")
+    with pytest.raises(SegmentCorruptError):
+        offsets(log, 0, 10, holes=True)

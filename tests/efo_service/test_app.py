@@ -1,0 +1,293 @@
+"""The service with its parts faked: the order of things, readiness, signals, metrics."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
+
+import httpx2
+import pytest
+import trio
+from prometheus_client.parser import text_string_to_metric_families
+
+from efo.consumer.consumer import ConsumerSettings, ConsumerStatus, ShardStatus
+from efo.errors import AccessDeniedError
+from efo.events import ConsumerReady, EventReceived, LeasesCounted, ShardStarted
+from efo.kinesis.client import Kinesis
+from efo.leases.stores.memory import MemoryLeaseStore
+from efo.model import TRIM_HORIZON, Batch, Checkpoint, Record
+from efo.protocol.aggregation import AggregateMode
+from efo_service.app import Parts, run
+from efo_service.config.settings import Settings
+from efo_service.errors import DrainDeadlineError, UnavailableError
+from efo_service.telemetry.sdk import telemetry
+
+SHARD = "shardId-000000000000"
+BATCH = Batch(SHARD, (Record("1", 1.0, b"a", "k"), Record("2", 1.0, b"b", "k")), "3", 1500, 0)
+
+
+class FakeShard:
+    """A shard with one batch, that then has no more until the consumer drains."""
+
+    stream = "orders"
+    shard_id = SHARD
+
+    def __init__(self, draining: trio.Event) -> None:
+        self.acked = trio.Event()
+        self._draining = draining
+
+    def seek(self, checkpoint: Checkpoint) -> None:
+        raise AssertionError("the fake sink keeps no position")
+
+    async def __aiter__(self) -> AsyncIterator[Batch]:
+        yield BATCH
+        await self._draining.wait()
+
+    def ack(self, batch: Batch) -> None:
+        assert batch is BATCH
+        self.acked.set()
+
+
+class FakeShardSink:
+    position = None
+
+    def __init__(self) -> None:
+        self.pending_records = 0
+        self.pending_bytes = 0
+
+    def write(self, batch: Batch) -> None:
+        self.pending_records += len(batch.records)
+
+    async def commit(self) -> None:
+        self.pending_records = 0
+        await trio.lowlevel.checkpoint()
+
+
+class World:
+    """All the fakes, and what happened to them in order."""
+
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.finishing = trio.Event()
+        self.may_finish = trio.Event()
+        self.observer = None
+        self.settings: ConsumerSettings | None = None
+        self.shard = FakeShard(self.finishing)
+
+    @property
+    def parts(self) -> Parts:
+        return Parts(self.open_kinesis, self.open_leases, lambda _settings: nullcontext(self), self.open_consumer)
+
+    @asynccontextmanager
+    async def part(self, name, value):
+        self.events.append(f"{name} opened")
+        try:
+            yield value
+        finally:
+            self.events.append(f"{name} closed")
+
+    def open_kinesis(self, settings):
+        async def nothing(*_: object) -> None: ...
+
+        kinesis = Kinesis(settings.stream, None, nothing, nothing, "kinesis.test", "https", lambda: 0.0)
+        return self.part("kinesis", kinesis)
+
+    def open_leases(self, _settings):
+        return self.part("leases", MemoryLeaseStore())
+
+    def open_consumer(self, _kinesis, _leases, settings, observer):
+        self.observer, self.settings = observer, settings
+        return self.part("consumer", self)
+
+    def open(self, stream, shard_id):
+        return self.part("sink", FakeShardSink())
+
+    # as a consumer
+
+    async def run(self, read) -> None:
+        self.observer(ConsumerReady("efo", "arn", registered=False))
+        self.observer(LeasesCounted({"held": 1}, 1))
+        self.observer(ShardStarted(SHARD, TRIM_HORIZON))
+        self.observer(EventReceived(SHARD, 2, 500, 1500, None))
+        await read(self.shard)
+        await self.may_finish.wait()
+        self.events.append("finished")
+
+    def stop(self) -> None:
+        self.finishing.set()
+
+    def status(self) -> ConsumerStatus:
+        shard = ShardStatus(SHARD, Checkpoint("2"), 1500)
+        return ConsumerStatus(True, self.finishing.is_set(), (shard,), {"consuming": 1})
+
+
+LEASES = {
+    "graceful_handoff": False,
+    "handoff_seconds": 9,
+    "max_leases": 5,
+    "balance": "throughput",
+    "cleanup": False,
+}
+"""Everything else that may be said about leases, and none of it by default."""
+
+
+def make_settings(**service) -> Settings:
+    return Settings(
+        kinesis={"stream": "orders"},
+        leases={"worker_id": "w-1"},
+        service={"port": 0, "log_level": "error", **service},
+    )
+
+
+@pytest.fixture
+def measured():
+    with telemetry("w-1", environ={}) as measured:
+        yield measured
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+@asynccontextmanager
+async def running(world, measured, settings=None):
+    """Run the service; gives a client for its web side, and waits for its end."""
+    async with trio.open_nursery() as nursery:
+
+        async def service(task_status) -> None:
+            await run(settings or make_settings(), measured, parts=world.parts, task_status=task_status)
+            world.events.append("returned")
+
+        url = await nursery.start(service)
+        async with httpx2.AsyncClient(base_url=url, trust_env=False) as client:
+            await world.shard.acked.wait()
+            yield client
+
+
+async def test_a_signal_drains_in_order(world, measured):
+    async with running(world, measured) as client:
+        assert (await client.get("/readyz")).status_code == 200
+        signal.raise_signal(signal.SIGTERM)
+        await world.finishing.wait()
+        # While it drains it still answers, and says that it is not ready.
+        assert (await client.get("/livez")).status_code == 200
+        assert (await client.get("/readyz")).json()["problems"] == ["draining"]
+        assert "finished" not in world.events
+        world.may_finish.set()
+    assert world.events == [
+        "kinesis opened",
+        "leases opened",
+        "consumer opened",
+        "sink opened",
+        "sink closed",
+        "finished",
+        "consumer closed",
+        "leases closed",
+        "kinesis closed",
+        "returned",
+    ]
+
+
+async def test_the_deadline_cuts_the_drain_short_and_still_closes_everything(world, measured):
+    with pytest.RaisesGroup(DrainDeadlineError):
+        async with running(world, measured, make_settings(drain_seconds=0.01)):
+            signal.raise_signal(signal.SIGINT)
+    assert world.events[-3:] == ["consumer closed", "leases closed", "kinesis closed"]
+    assert "finished" not in world.events
+
+
+async def test_status_and_metrics(world, measured):
+    async with running(world, measured) as client:
+        status = (await client.get("/status")).json()
+        families = {f.name for f in text_string_to_metric_families((await client.get("/metrics")).text)}
+        sent = measured.registry.get_sample_value(
+            "messaging_client_sent_messages_total",
+            {
+                "messaging_system": "efo_log",
+                "messaging_destination_name": "orders",
+                "messaging_operation_name": "send",
+            },
+        )
+        world.may_finish.set()
+        signal.raise_signal(signal.SIGTERM)
+    assert status["shards"] == [{"shard_id": SHARD, "checkpoint": "2", "millis_behind_latest": 1500}]
+    assert (status["worker_id"], status["topic"], status["shard_counts"]) == ("w-1", "orders", {"consuming": 1})
+    assert (status["draining"], status["problems"]) == (False, [])
+    assert sent == 2
+    assert {"efo_consumer_lag_seconds", "efo_subscription_io_bytes", "efo_checkpoint_age_seconds"} <= families
+    assert {"efo_lease_count", "efo_worker_count", "process_cpu_seconds", "target_info"} <= families
+
+
+CONSUMER = {
+    "shard_sync_seconds": 31,
+    "stream_window": 70_000,
+    "give_up_seconds": 32,
+    "park_faults": True,
+    "shard_cooldown_seconds": 33,
+    "aggregates": "keep",
+}
+
+
+async def test_settings_reach_the_consumer(world, measured):
+    settings = Settings(
+        kinesis={"stream": "orders"},
+        consumer={"application": "app", "initial_position": "latest", "checkpoint_seconds": 2, **CONSUMER},
+        leases={"worker_id": "w-1", "failover_seconds": 7, "look_seconds": 3, **LEASES},
+        service={"port": 0},
+    )
+    async with running(world, measured, settings):
+        world.may_finish.set()
+        signal.raise_signal(signal.SIGTERM)
+    assert world.settings == ConsumerSettings(
+        application="app",
+        consumer="app",
+        worker_id="w-1",
+        initial_position=settings.consumer.position,
+        checkpoint_interval=2,
+        shard_sync_interval=31,
+        stream_window=70_000,
+        give_up_after=32,
+        park_faults=True,
+        shard_cooldown=33,
+        aggregates=AggregateMode.KEEP,
+        failover_time=7,
+        look_interval=3,
+        graceful_handoff=False,
+        handoff_timeout=9,
+        max_leases=5,
+        balance_by_throughput=True,
+        lease_cleanup_after=None,
+    )
+
+
+async def test_what_the_start_raises_is_one_error(world, measured):
+    @asynccontextmanager
+    async def refuse(*_):
+        raise AccessDeniedError("AccessDeniedException", "kinesis:RegisterStreamConsumer")
+        yield
+
+    parts = replace(world.parts, open_consumer=refuse)
+    with pytest.raises(AccessDeniedError, match="RegisterStreamConsumer"):
+        await run(make_settings(), measured, parts=parts)
+    assert world.events[-2:] == ["leases closed", "kinesis closed"]
+
+
+async def test_a_signal_before_the_consumer_is_open_ends_it_cleanly(world, measured):
+    @asynccontextmanager
+    async def hang(*_):
+        signal.raise_signal(signal.SIGTERM)
+        await trio.sleep_forever()
+        yield
+
+    await run(make_settings(), measured, parts=replace(world.parts, open_consumer=hang))
+    assert world.events[-2:] == ["leases closed", "kinesis closed"]
+
+
+async def test_a_port_in_use_stops_it_before_anything_is_opened(world, measured):
+    with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(UnavailableError, match="cannot listen"):
+        await run(make_settings(port=other.getsockname()[1]), measured, parts=world.parts)
+    assert world.events == []

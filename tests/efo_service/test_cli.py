@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+import trio
+
+from efo_service.cli import call
+from efo_service.exit_codes import Exit
+from efo_service.web.app import create_app
+from efo_service.web.health import Health
+from efo_service.web.server import serve
+from tests.paths import ROOT
+
+
+def efo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "efo_service.cli", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+COMMANDS = ["run", "pipeline", "demo", "fake", "shards", "check-config", "healthcheck", "version"]
+GROUPS = {
+    "log": ["inspect", "verify", "export"],
+    "leases": ["list", "show", "release", "reset", "delete", "export", "import"],
+    "consumers": ["list", "register", "deregister", "janitor"],
+}
+GROUPED = [f"{group} {command}" for group, commands in GROUPS.items() for command in commands]
+
+
+def test_help_lists_every_command(capsys):
+    assert call(["--help"]) == Exit.OK
+    shown = capsys.readouterr().out
+    assert [command for command in (*COMMANDS, *GROUPS) if f" {command} " not in shown] == []
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, *GROUPED])
+def test_every_command_has_help_with_an_example(command, capsys):
+    assert call([*command.split(), "--help"]) == Exit.OK
+    assert f"Example: efo {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["run", "--confg", "x"], Exit.USAGE, "--confg"),
+        (["rnu"], Exit.USAGE, "rnu"),
+        (["check-config", "--config", "no-such-file.toml"], Exit.CONFIGURATION, "no-such-file.toml"),
+        (["run", "--config", "no-such-file.toml"], Exit.CONFIGURATION, "no-such-file.toml"),
+        (["healthcheck"], Exit.CONFIGURATION, "EFO_KINESIS__STREAM"),
+    ],
+)
+def test_a_process_says_what_is_wrong_and_exits_with_its_code(arguments, code, said):
+    done = efo(*arguments)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_check_config_prints_what_the_settings_come_to(capsys, monkeypatch):
+    monkeypatch.setenv("EFO_SERVICE__PORT", "9090")
+    assert call(["check-config", "--config", str(ROOT / "config/efo.toml")]) == Exit.OK
+    shown = capsys.readouterr().out
+    assert "port = 9090" in shown
+    assert 'stream = "orders"' in shown
+    assert call(["check-config", "--config", str(ROOT / "config/efo.toml"), "--json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out)["service"]["port"] == 9090
+
+
+def test_check_config_writes_the_full_file(capsys):
+    assert call(["check-config", "--defaults"]) == Exit.OK
+    assert capsys.readouterr().out == (ROOT / "config/efo.full.toml").read_text()
+
+
+def test_the_file_may_be_named_by_the_environment(capsys, monkeypatch):
+    monkeypatch.setenv("EFO_CONFIG", str(ROOT / "config/efo.toml"))
+    assert call(["check-config"]) == Exit.OK
+    assert 'stream = "orders"' in capsys.readouterr().out
+
+
+def test_version(capsys):
+    assert call(["version", "--json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out)["efo"]
+
+
+@pytest.fixture
+async def health(nursery, monkeypatch):
+    """Serve the web side of a service that is not ready; return its Health."""
+    health = Health(stale_after=30, clock=lambda: 0.0)
+    url = await nursery.start(serve, create_app(health, None, dict), "127.0.0.1", 0)
+    monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
+    monkeypatch.setenv("EFO_SERVICE__PORT", url.rpartition(":")[2])
+    return health
+
+
+async def test_healthcheck_of_one_that_lives(health, capsys):
+    assert await trio.to_thread.run_sync(call, ["healthcheck"]) == Exit.OK
+    assert capsys.readouterr().out == "alive\n"
+
+
+async def test_healthcheck_of_one_that_is_not_ready(health, capsys):
+    assert await trio.to_thread.run_sync(call, ["healthcheck", "--ready"]) == Exit.UNAVAILABLE
+    shown = capsys.readouterr()
+    assert shown.out == "not ready\n"
+    assert "the leases were not read yet" in shown.err
+
+
+def test_healthcheck_of_one_that_is_not_there(unused_port, capsys, monkeypatch):
+    monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
+    monkeypatch.setenv("EFO_SERVICE__PORT", str(unused_port))
+    assert call(["healthcheck"]) == Exit.UNAVAILABLE
+    assert f"no answer from http://127.0.0.1:{unused_port}/livez" in capsys.readouterr().err
+
+
+ANSWERS = [b"<h1>It works!</h1>", b"\xff\xfe", b"[]", b"{}", b'{"status": "UP"}', b'{"status": "ready", "problems": 1}']
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("options", [[], ["--json"]])
+async def test_healthcheck_of_something_else(answer, options, nursery, monkeypatch, capsys):
+    async def serve_something_else(stream):
+        async with stream:
+            await stream.receive_some()
+            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer)
+
+    [listener] = await nursery.start(partial(trio.serve_tcp, serve_something_else, 0, host="127.0.0.1"))
+    port = listener.socket.getsockname()[1]
+    monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
+    monkeypatch.setenv("EFO_SERVICE__PORT", str(port))
+    assert await trio.to_thread.run_sync(call, ["healthcheck", *options]) == Exit.UNAVAILABLE
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert f"what answers at http://127.0.0.1:{port} is not efo" in shown.err
+
+
+@pytest.mark.parametrize("missing", ["trustme", "cbor2"])
+@pytest.mark.parametrize("command", ["fake", "demo"])
+def test_what_the_fake_needs_is_named_if_it_is_missing(command, missing, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, missing, None)
+    assert call([command]) == Exit.UNAVAILABLE
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert missing in shown.err
+    assert "pip install 'efo[service,testing]'" in shown.err
+
+
+def test_the_command_without_what_it_needs_names_that():
+    program = "import sys; sys.modules['cyclopts'] = None; from efo_service.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == Exit.UNAVAILABLE
+    assert "pip install 'efo[service]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.fixture
+def unused_port():
+    """Return a port that is bound and not listened on: nobody else can take it, and it refuses connections."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from efo.errors import ConfigurationError, LeaseStoreUnavailableError, ThrottledError
+from efo_service.errors import DrainDeadlineError, UnavailableError
+from efo_service.exit_codes import Exit, code_of, report
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigurationError("x"), Exit.CONFIGURATION),
+        (DrainDeadlineError("x"), Exit.DRAIN_DEADLINE),
+        (UnavailableError("x"), Exit.UNAVAILABLE),
+        (LeaseStoreUnavailableError("x"), Exit.UNAVAILABLE),
+        (ThrottledError("LimitExceededException", "x"), Exit.UNAVAILABLE),
+        (KeyboardInterrupt(), Exit.INTERRUPTED),
+        (ValueError("x"), Exit.INTERNAL),
+        (ExceptionGroup("", [ConfigurationError("x")]), Exit.CONFIGURATION),
+        (ExceptionGroup("", [UnavailableError("x"), ExceptionGroup("", [ValueError("x")])]), Exit.INTERNAL),
+    ],
+)
+def test_each_error_has_its_code(error, code):
+    assert code_of(error) is code
+
+
+def test_an_expected_error_is_one_message_without_a_traceback(capsys):
+    assert report(ExceptionGroup("", [UnavailableError("port [8080] is taken")])) == Exit.UNAVAILABLE
+    assert capsys.readouterr().err == "efo: port [8080] is taken\n"
+
+
+def test_the_same_message_is_told_once(capsys):
+    report(ExceptionGroup("", [UnavailableError("no port"), UnavailableError("no port")]))
+    assert capsys.readouterr().err == "efo: no port\n"
+
+
+def test_a_defect_shows_its_traceback(capsys):
+    with pytest.raises(ValueError, match="surprise") as caught:
+        int("surprise")
+    assert report(caught.value) == Exit.INTERNAL
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert "ValueError: invalid literal" in shown
+    assert "defect" in shown

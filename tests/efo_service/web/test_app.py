@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import httpx2
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.parser import text_string_to_metric_families
+
+from efo.events import ConsumerReady, LeasesCounted
+from efo_service.web.app import create_app
+from efo_service.web.health import Health
+
+
+@pytest.fixture
+def health():
+    return Health(stale_after=30, clock=lambda: 0.0)
+
+
+@pytest.fixture
+async def client(health):
+    registry = CollectorRegistry()
+    Gauge("shards", "Shards.", registry=registry).set(4)
+    app = create_app(health, registry, lambda: {"worker_id": "w-1"})
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://efo") as client:
+        yield client
+
+
+async def test_livez_asks_nobody(client):
+    assert (await client.get("/livez")).status_code == 200
+
+
+async def test_readyz_says_what_is_missing(client, health):
+    answer = await client.get("/readyz")
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "not ready", "problems": list(health.problems())}
+
+
+async def test_readyz_follows_health(client, health):
+    health(ConsumerReady("fan", "arn", registered=True))
+    health(LeasesCounted({}, 1))
+    answer = await client.get("/readyz")
+    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "problems": []})
+    health.start_draining()
+    assert (await client.get("/readyz")).json()["problems"] == ["draining"]
+
+
+async def test_metrics_in_the_format_that_the_scraper_asks_for(client):
+    plain = await client.get("/metrics")
+    assert plain.headers["content-type"].startswith("text/plain")
+    assert [family.name for family in text_string_to_metric_families(plain.text)] == ["shards"]
+    openmetrics = await client.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
+    assert openmetrics.headers["content-type"].startswith("application/openmetrics-text")
+    assert openmetrics.text.endswith("# EOF\n")
+
+
+async def test_status(client):
+    assert (await client.get("/status")).json() == {"worker_id": "w-1"}
+
+
+async def test_nothing_else_is_served(client):
+    assert (await client.get("/")).status_code == 404
+    assert (await client.post("/status")).status_code == 405

@@ -1,0 +1,210 @@
+"""The supervisor with real processes. Its workers are small stand-ins, but for tests/e2e/test_workers.py."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from efo.errors import ConfigurationError
+from efo_service.commands.run import _supervise
+from efo_service.config.loading import load
+from efo_service.exit_codes import Exit
+from efo_service.web.probe import ask
+from efo_service.workers.supervisor import Supervisor
+from tests.waiting import PATIENCE, until
+
+pytestmark = pytest.mark.e2e
+
+WORKER = """
+import http.server, json, os, signal, sys, threading
+
+class Ready(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+
+asked = []
+def stop(*_):
+    asked.append(1)
+    if len(asked) == {signals}:
+        os._exit({code})
+signal.signal(signal.SIGTERM, stop)
+if {code_at_start} is not None:
+    os._exit({code_at_start})
+def orphaned():
+    os.read(0, 1)
+    os._exit(0)
+threading.Thread(target=orphaned, daemon=True).start()
+server = http.server.HTTPServer(("127.0.0.1", int(os.environ["EFO_SERVICE__PORT"])), Ready)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+while True:
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def settings(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("EFO_")]:
+        monkeypatch.delenv(name)
+    environment = {"KINESIS__STREAM": "orders", "LEASES__WORKER_ID": "w", "SERVICE__PORT": "0"}
+    for name, value in environment.items():
+        monkeypatch.setenv(f"EFO_{name}", value)
+    return load(None)
+
+
+def worker(*, signals=1, code=0, code_at_start=None):
+    script = WORKER.format(signals=signals, code=code, code_at_start=code_at_start)
+    return [sys.executable, "-S", "-E", "-c", script]
+
+
+class Running:
+    """A supervisor at work."""
+
+    def __init__(self, supervisor):
+        self.supervisor = supervisor
+        self.code = None
+        self.port = 0
+        self.ended = trio.Event()
+
+    async def run(self, task_status):
+        self.code = await self.supervisor.run(task_status=task_status)
+        self.ended.set()
+
+    async def start(self, nursery):
+        url = await nursery.start(self.run)
+        self.port = int(url.rpartition(":")[2])
+
+    async def get(self, path):
+        status, body = await trio.to_thread.run_sync(ask, "127.0.0.1", self.port, path)
+        return status, json.loads(body)
+
+    async def until_ready(self):
+        await until(lambda: not self.supervisor.problems())
+
+    async def end(self):
+        await self.ended.wait()
+        return self.code
+
+
+@pytest.fixture
+async def start(settings, nursery):
+    async def start(command, count=2):
+        running = Running(Supervisor(settings, command, count))
+        await running.start(nursery)
+        return running
+
+    with trio.fail_after(PATIENCE):
+        yield start
+
+
+async def test_workers_have_names_and_ports_of_their_own_and_a_signal_stops_all(start):
+    running = await start(worker())
+    await running.until_ready()
+    assert (await running.get("/readyz"))[0] == 200
+    status = (await running.get("/status"))[1]
+    assert [worker["worker_id"] for worker in status["workers"]] == ["w-1", "w-2"]
+    assert len({worker["port"] for worker in status["workers"]} | {running.port}) == 3
+    assert len({worker["pid"] for worker in status["workers"]}) == 2
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await running.end() is Exit.OK
+
+
+async def test_one_that_is_killed_is_started_again(start):
+    with capture_logs() as logs:
+        running = await start(worker())
+        await running.until_ready()
+        killed, other = [worker.process.pid for worker in running.supervisor.workers]
+        os.kill(killed, signal.SIGKILL)
+        await until(lambda: running.supervisor.workers[0].process.pid != killed)
+        await running.until_ready()
+        assert running.supervisor.workers[1].process.pid == other
+        os.kill(os.getpid(), signal.SIGINT)
+        assert await running.end() is Exit.OK  # what counts is how each ended last
+    (ended,) = [line for line in logs if line["event"] == "worker_ended"]
+    assert (ended["worker"], ended["exit_code"], ended["restart_seconds"]) == ("w-1", -9, 1.0)
+    assert running.supervisor._registry.get_sample_value("efo_worker_restarts_total", {"worker": "w-1"}) == 1
+
+
+@pytest.mark.parametrize("code", [Exit.UNAVAILABLE, Exit.CONFIGURATION])
+async def test_one_that_fails_before_any_was_ready_ends_all(start, code):
+    running = await start(worker(code_at_start=int(code)))
+    assert await running.end() is code
+
+
+async def test_a_second_signal_is_passed_on_and_the_worst_exit_code_counts(start):
+    running = await start(worker(signals=2, code=int(Exit.DRAIN_DEADLINE)))
+    await running.until_ready()
+    os.kill(os.getpid(), signal.SIGTERM)
+    await until(running.supervisor._stopping.is_set)
+    status, body = await running.get("/readyz")
+    assert (status, body["problems"][0]) == (503, "draining")
+    assert all(worker.is_running for worker in running.supervisor.workers)
+    while running.code is None:  # two that come at once may be taken as one
+        os.kill(os.getpid(), signal.SIGTERM)
+        with trio.move_on_after(0.5):
+            await running.ended.wait()
+    assert running.code is Exit.DRAIN_DEADLINE
+
+
+async def test_one_that_does_not_stop_is_killed(start, monkeypatch):
+    monkeypatch.setattr("efo_service.workers.supervisor._GRACE_SECONDS", -24.5)  # half a second after the signal
+    running = await start(worker(signals=1000))
+    await running.until_ready()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await running.end() is Exit.INTERNAL
+
+
+def test_lines_are_written_by_one_process_alone(settings, monkeypatch):
+    monkeypatch.setenv("EFO_RELAY__SINK", "jsonl")
+    with pytest.raises(ConfigurationError, match='sink = "jsonl" writes one file by one process'):
+        _supervise(load(None), None, 2)
+
+
+SUPERVISE = """
+import json, sys, trio
+from efo_service.config.loading import load
+from efo_service.workers.supervisor import Supervisor
+
+async def main():
+    supervisor = Supervisor(load(None), json.loads(sys.argv[1]), 2)
+    async def tell():
+        while not supervisor._has_been_ready:
+            await trio.sleep(0.05)
+        sys.stderr.write(json.dumps([worker.process.pid for worker in supervisor.workers]) + "\\n")
+        sys.stderr.flush()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tell)
+        await supervisor.run()
+
+trio.run(main)
+"""
+
+
+async def test_workers_end_when_their_supervisor_is_killed(settings):
+    with trio.fail_after(PATIENCE):
+        process = await trio.lowlevel.open_process(
+            [sys.executable, "-c", SUPERVISE, json.dumps(worker())], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        told = b""
+        while not told.endswith(b"\n"):
+            told += await process.stderr.receive_some()
+        process.kill()
+        await process.wait()
+        for pid in json.loads(told):
+            await until(lambda pid=pid: not is_alive(pid))
+
+
+def is_alive(pid):
+    """Tell whether a process runs; one that has ended and that nobody waits for any more does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

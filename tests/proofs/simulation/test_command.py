@@ -1,0 +1,75 @@
+"""`python -m proofs.simulation`: its line of JSON, its exit status, and what it says of a seed that fails."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from proofs.simulation import __main__ as command
+from proofs.simulation.run import Outcome, run
+from proofs.simulation.world import Tally
+from tests.paths import ROOT
+
+KEYS = [
+    "seeds", "failures", "records", "splits", "merges", "faults", "crashes", "duplicates_unexplained", "virtual_hours",
+    "seconds",
+]  # fmt: skip
+
+
+def test_the_last_line_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--seeds", "2", "--first", "1", "--jobs", "1"]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert list(told) == KEYS
+    assert told["seeds"] == 2
+    assert told["failures"] == told["duplicates_unexplained"] == 0
+    assert told["records"] == run(1).records + run(2).records
+
+
+def test_a_failing_seed_tells_its_story_and_how_to_repeat_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(seed: int) -> Outcome:
+        problems = ("the sky fell",) if seed == 1 else ()
+        return Outcome(seed, problems, 1, 0, 0, Tally(), 0.1, story="the end")
+
+    monkeypatch.setattr(command, "run", broken)
+    assert command.main(["--seeds", "3", "--jobs", "1"]) == 1
+    out = capsys.readouterr().out
+    assert "seed 1 failed:\n  - the sky fell" in out
+    assert "the end\nrepeat it: make sim ARGS='--seed 1'" in out
+    assert json.loads(out.splitlines()[-1])["failures"] == 1
+
+
+def test_one_seed_tells_its_whole_story(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--seed", "2", "--lines", "5"]) == 0
+    *story, digest, told = capsys.readouterr().out.splitlines()
+    assert len(story) == 5
+    assert digest == f"digest {run(2, digest=True).digest}"
+    assert json.loads(told)["seeds"] == 1
+
+
+def test_a_world_that_raises_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fall(_world: object) -> None:
+        raise RuntimeError("the sky fell")
+
+    monkeypatch.setattr("proofs.simulation.world.World.run", fall)
+    (problem,) = run(2).problems
+    assert "RuntimeError: the sky fell" in problem
+
+
+@pytest.mark.parametrize("option", ["--seeds", "--jobs", "--lines"])
+def test_a_number_below_one_is_refused(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main([option, "0"])
+    assert f"{option} 0: expected 1 or more" in capsys.readouterr().err
+
+
+def test_the_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["--help"])
+    assert "make sim SEEDS=500" in capsys.readouterr().out
+
+
+def test_the_makefile_calls_it() -> None:
+    assert "-m proofs.simulation --seeds $(SEEDS) $(ARGS)" in (ROOT / "Makefile").read_text()

@@ -1,0 +1,36 @@
+"""What a consumer holds is seen, and what it leaves behind."""
+
+from __future__ import annotations
+
+import trio
+import trio.testing
+
+from efo.consumer.consumer import ConsumerSettings, open_consumer
+from efo.consumer.shard_stream import ShardStream
+from efo.leases.stores.memory import MemoryLeaseStore
+from efo.testing import FakeKinesis
+from proofs.simulation.gauges import gauge, leftovers
+
+STREAM = "orders"
+
+
+async def test_a_reader_that_waits_leaves_bytes_on_its_stream(autojump_clock: trio.testing.MockClock) -> None:
+    async def read(shard: ShardStream) -> None:
+        async for _batch in shard:
+            await trio.sleep_forever()
+
+    settings = ConsumerSettings(application="app", worker_id="w", stream_window=16_384)
+    async with FakeKinesis() as fake, trio.open_nursery() as nursery:
+        fake.create_stream(STREAM)
+        async with open_consumer(fake.kinesis(STREAM), MemoryLeaseStore(), settings) as consumer:
+            nursery.start_soon(consumer.run, read)
+            await trio.sleep(2)
+            for n in range(100):
+                fake.put(STREAM, "k", b"%d" % n + b"x" * 10_000)
+                await trio.sleep(0.01)
+            held = gauge(consumer)
+            assert 0 < held.buffered <= 16_384
+            assert (held.streams, held.most_streams) == (1, 6)
+            assert set(leftovers(consumer)) >= {"leases held", "shards read", "shards begun", "connections"}
+            nursery.cancel_scope.cancel()
+    assert leftovers(consumer) == {}

@@ -1,0 +1,17 @@
+"""Two hundred worlds: the ones that `make sim` runs without options."""
+
+from __future__ import annotations
+
+import pytest
+
+from proofs.simulation.run import run
+
+SEEDS = 200
+CHUNK = 5
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_no_promise_is_broken(first: int) -> None:
+    for seed in range(first, first + CHUNK):
+        outcome = run(seed)
+        assert not outcome.problems, f"seed {seed}: {outcome.problems}\n{outcome.story}"

@@ -1,0 +1,43 @@
+"""`make conformance`: its table, and its last line."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.paths import ROOT
+from tools.conformance import Results
+
+
+def run(*arguments):
+    command = [sys.executable, "-m", "tools.conformance", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=300)
+
+
+@pytest.mark.e2e
+def test_the_last_line_counts_and_the_table_names_each_test():
+    done = run("--store", "memory")
+    assert done.returncode == 0, done.stderr
+    *table, last = done.stdout.splitlines()
+    counts = json.loads(last)
+    assert counts["skipped"] == 0
+    memory = counts["stores"].pop("memory")
+    assert counts["stores"] == {}
+    assert memory["failed"] == memory["skipped"] == 0
+    assert memory["passed"] == sum("passed" in line for line in table) > 20
+    assert any("a race to take has one winner" in line for line in table)
+
+
+def test_a_server_that_is_not_installed_is_counted_as_skipped():
+    results = Results([])
+    for store, outcome in (("memory", "passed"), ("redis", "skipped")):
+        results._places[store] = ("a test", store)
+        results.outcomes["a test", store] = outcome
+    assert results.counts() == {
+        "stores": {
+            "memory": {"passed": 1, "failed": 0, "skipped": 0},
+            "redis": {"passed": 0, "failed": 0, "skipped": 1},
+        },
+        "skipped": 1,
+    }
