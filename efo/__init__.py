@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from efo.consumer.consume import consume
     from efo.consumer.consumer import Consumer, ConsumerStatus, open_consumer
     from efo.consumer.failure_handler import HOLD, DeadLetter
-    from efo.consumer.handler import Handling
+    from efo.consumer.handler import Handler
     from efo.consumer.shard_stream import ShardStream
-    from efo.errors import EfoError, ShardNotReadError, StopShardError
+    from efo.errors import EfoError, IsolateShardError, ShardNotReadError
     from efo.kinesis.aws import open_kinesis
     from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
     from efo.leases.stores.memory import MemoryLeaseStore
@@ -42,7 +42,7 @@ _HOMES = {
     "EfoError": "efo.errors",
     "FailurePolicy": "efo.protocol.failure",
     "HOLD": "efo.consumer.failure_handler",
-    "Handling": "efo.consumer.handler",
+    "Handler": "efo.consumer.handler",
     "Lease": "efo.model",
     "MemoryLeaseStore": "efo.leases.stores.memory",
     "OtelObserver": "efo.telemetry.observer",
@@ -53,7 +53,7 @@ _HOMES = {
     "ShardNotReadError": "efo.errors",
     "ShardStream": "efo.consumer.shard_stream",
     "SqliteLeaseStore": "efo.leases.stores.sqlite.store",
-    "StopShardError": "efo.errors",
+    "IsolateShardError": "efo.errors",
     "consume": "efo.consumer.consume",
     "open_consumer": "efo.consumer.consumer",
     "open_kinesis": "efo.kinesis.aws",
@@ -71,7 +71,8 @@ __all__ = (
     "DynamoDbLeaseStore",
     "EfoError",
     "FailurePolicy",
-    "Handling",
+    "Handler",
+    "IsolateShardError",
     "Lease",
     "MemoryLeaseStore",
     "OtelObserver",
@@ -82,7 +83,6 @@ __all__ = (
     "ShardNotReadError",
     "ShardStream",
     "SqliteLeaseStore",
-    "StopShardError",
     "consume",
     "open_consumer",
     "open_kinesis",

@@ -195,7 +195,7 @@ class NotVisibleError(EfoError):
 # --- reading a shard -----------------------------------------------------------------------------------
 
 
-class StopShardError(EfoError):
+class IsolateShardError(EfoError):
     """A reader wants its shard stopped and the others to go on: its lease is released (rule R11).
 
     `cooldown`: seconds before this worker may take the shard again; None: `ConsumerSettings.shard_cooldown`.

@@ -73,7 +73,7 @@ class EventReceived:
 
 
 @dataclass(frozen=True, slots=True)
-class ReaderAwaited:
+class DeliveryBlocked:
     """An event that had arrived waited `duration` seconds for its reader: that is back-pressure (rule R9).
 
     Told once it was taken, and only where it waited for long enough to matter.
@@ -153,7 +153,7 @@ class AggregateDamaged:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordsLeftOut:
+class RecordsFiltered:
     """Records of a KPL aggregate were left out: their hash keys are another shard's (see AggregateMode)."""
 
     shard_id: str
@@ -194,7 +194,7 @@ class ShardSyncFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class HashRangeUncovered:
+class HashRangeHoleFound:
     """No lease covers these hash keys, both ends included, and that for some time: the shards are listed at once."""
 
     start: int
@@ -211,7 +211,7 @@ class ShardStopped:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardParked:
+class ShardIsolated:
     """A shard has stopped by a fault of its own, and its lease is released: the others go on (rule R11).
 
     This worker may take it again after `cooldown` seconds.
@@ -238,7 +238,7 @@ class ShardResumed:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardSought:
+class ShardRepositioned:
     """The reading of a shard goes on from elsewhere: after a checkpoint, or at a position."""
 
     shard_id: str
@@ -253,7 +253,7 @@ class ShardsCounted:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseOperated:
+class LeaseStoreCalled:
     """One operation on the lease store. `duration` in seconds, `error_type` None on success."""
 
     operation: LeaseOperation
@@ -315,26 +315,26 @@ Event = (
     | SubscribeAttempted
     | SubscriptionEnded
     | EventReceived
-    | ReaderAwaited
+    | DeliveryBlocked
     | BatchDelivered
     | RecordsProcessed
     | HandlerFailed
     | RecordSkipped
     | RecordDeadLettered
     | AggregateDamaged
-    | RecordsLeftOut
+    | RecordsFiltered
     | ShardStarted
     | ShardFinished
     | ShardGone
     | ShardSyncFailed
-    | HashRangeUncovered
+    | HashRangeHoleFound
     | ShardStopped
-    | ShardParked
+    | ShardIsolated
     | ShardPaused
     | ShardResumed
-    | ShardSought
+    | ShardRepositioned
     | ShardsCounted
-    | LeaseOperated
+    | LeaseStoreCalled
     | LeaseLost
     | LeasesCounted
     | CheckpointSaved

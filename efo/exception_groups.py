@@ -14,7 +14,7 @@ E = TypeVar("E", bound=BaseException)
 
 
 @contextmanager
-def one_error() -> Iterator[None]:
+def collapse_groups() -> Iterator[None]:
     """Raise the one exception that a group of exceptions is about.
 
     That several tasks were at work is nobody's concern outside. Of several failures the first EfoError is raised, or
@@ -27,7 +27,7 @@ def one_error() -> Iterator[None]:
         failures, rest = group.split(Exception)
         if failures is None or (rest is not None and rest.split(trio.Cancelled)[1] is not None):
             raise
-        errors = list(leaves(failures))
+        errors = list(leaf_exceptions(failures))
         # A lost lease is the least of troubles: what else went wrong must not hide behind it.
         graver = [leaf for leaf in errors if not isinstance(leaf, LeaseLostError)] or errors
         error = next((leaf for leaf in graver if isinstance(leaf, EfoError)), graver[0])
@@ -37,10 +37,10 @@ def one_error() -> Iterator[None]:
         raise error from error.__cause__
 
 
-def leaves(group: BaseExceptionGroup[E]) -> Iterator[E]:
+def leaf_exceptions(group: BaseExceptionGroup[E]) -> Iterator[E]:
     """Yield the exceptions of a group and of the groups in it."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
-            yield from leaves(error)
+            yield from leaf_exceptions(error)
         else:
             yield error

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from efo.errors import ConfigurationError
-from efo.kinesis.connection import STREAM_WINDOW
 from efo.model import AT_TIMESTAMP, LATEST, TRIM_HORIZON, Checkpoint, Lease, Position, PositionType
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.subscription import Timing
 
+STREAM_WINDOW: Final = 1024 * 1024
+"""Bytes that the service may send on one stream before its reader takes them (the AWS SDKs' default)."""
 CLEANUP_AFTER: Final = 600.0
 """Seconds after which the lease of a finished shard is deleted."""
 
@@ -42,14 +43,14 @@ class ConsumerSettings:
     without a sign of its worker a lease may be taken (rule R10). `graceful_handoff`: a lease that is to move to another
     worker is asked for, so that its reader finishes and checkpoints what it holds; if he has not let go within
     `handoff_timeout` and the fail-over time, it is taken by force. `max_leases`: this worker owns no more.
-    `look_interval`: how often the table of leases is looked at, which is when a lease that was released or handed over
+    `lease_scan_interval`: how often the table of leases is read, which is when a lease that was released or handed over
     is found; if not given a twentieth of the fail-over time, less often where workers are many. Where looks cost
     (DynamoDB) it may be longer; a crashed worker's leases are then taken up to so much after the fail-over time.
     `balance_by_throughput`: the workers share out what the shards bring, and not their number. `shard_sync_interval`:
     how often ListShards is asked for shards that nobody told us of. `lease_cleanup_after`: the lease of a finished
     shard that nothing depends on any more is deleted so long after this worker first saw it so, which must be more than
     twice as long as listings may be late; None: never.
-    `stream_window`: how much may arrive for one shard before its reader takes it (rule R9). `give_up_after`: a
+    `stream_window`: how much may arrive for one shard before its reader takes it (rule R9). `unsubscribe_idle_after`: a
     subscription that its reader wants nothing of for so long is given up, and resumed when he does (rule R9).
     `park_faults`: what the service refuses for good for one shard (KMS, access denied) stops that shard alone, instead
     of everything (rule R11). `shard_cooldown`: how long this worker then leaves it alone.
@@ -68,12 +69,12 @@ class ConsumerSettings:
     graceful_handoff: bool = True
     handoff_timeout: float = 30.0
     max_leases: int | None = None
-    look_interval: float | None = None
+    lease_scan_interval: float | None = None
     balance_by_throughput: bool = False
     shard_sync_interval: float = 60.0
     lease_cleanup_after: float | None = CLEANUP_AFTER
     stream_window: int = STREAM_WINDOW
-    give_up_after: float = 60.0
+    unsubscribe_idle_after: float = 60.0
     park_faults: bool = False
     shard_cooldown: float = 60.0
     aggregates: AggregateMode = AggregateMode.FILTER
@@ -93,11 +94,13 @@ class ConsumerSettings:
                 f"handoff_timeout={self.handoff_timeout!r}, max_leases={self.max_leases!r}: "
                 "expected seconds, not below 0, and None or a number above 0"
             )
-        if self.look_interval is not None and self.look_interval <= 0:
-            raise ConfigurationError(f"look_interval={self.look_interval!r}: expected seconds above 0, or None")
-        if not (self.give_up_after > 0 and self.shard_cooldown >= 0):
+        if self.lease_scan_interval is not None and self.lease_scan_interval <= 0:
             raise ConfigurationError(
-                f"give_up_after={self.give_up_after!r}, shard_cooldown={self.shard_cooldown!r}: "
+                f"lease_scan_interval={self.lease_scan_interval!r}: expected seconds above 0, or None"
+            )
+        if not (self.unsubscribe_idle_after > 0 and self.shard_cooldown >= 0):
+            raise ConfigurationError(
+                f"unsubscribe_idle_after={self.unsubscribe_idle_after!r}, shard_cooldown={self.shard_cooldown!r}: "
                 "expected seconds, above 0 and not below 0"
             )
 

@@ -7,7 +7,7 @@ import ssl
 from efo.errors import ConfigurationError
 
 
-def trusting(ca_file: str) -> ssl.SSLContext:
+def client_tls_context(ca_file: str) -> ssl.SSLContext:
     """Return a client's TLS context that trusts these authorities. Raises ConfigurationError."""
     try:
         return ssl.create_default_context(cafile=ca_file)

@@ -9,8 +9,8 @@ from pathlib import Path
 import trio
 
 from efo.consumer.consumer import Consumer, open_consumer
-from efo.consumer.failure_handler import DeadLetterSink, Failures
-from efo.consumer.handler import Flush, Handle, HandleRecord, Handling
+from efo.consumer.failure_handler import DeadLetterSink, OnError
+from efo.consumer.handler import BatchHandler, Flush, Handler, RecordHandler
 from efo.events import Observer, ignore
 from efo.kinesis.aws import open_kinesis
 from efo.kinesis.client import Kinesis
@@ -23,11 +23,11 @@ from efo.settings import ConsumerSettings, Shards, StartAt
 
 async def consume(
     stream: str | Kinesis,
-    handle: Handle | None = None,
+    handle: BatchHandler | None = None,
     *,
     application: str,
-    handle_record: HandleRecord | None = None,
-    failures: Failures | None = None,
+    handle_record: RecordHandler | None = None,
+    failures: OnError | None = None,
     dead_letter: DeadLetterSink | None = None,
     flush: Flush | None = None,
     key_concurrency: int = 1,
@@ -42,7 +42,7 @@ async def consume(
     observer: Observer = ignore,
     task_status: trio.TaskStatus[Consumer] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Read a stream by enhanced fan-out and hand each batch to `handle`, until cancelled.
+    """ShardReader a stream by enhanced fan-out and hand each batch to `handle`, until cancelled.
 
     `handle` is called with one batch after the other of each shard, and for several shards at once. A batch has at
     least one record. `handle_record` instead of it is called with one record after the other. Progress is saved every
@@ -51,7 +51,7 @@ async def consume(
     A handler that raises ends it all, after what was handled is saved: nothing is skipped silently (rule R11), and
     nothing is tried again that its author did not say may be. `failures` states another policy; with "stop_shard" a
     shard that the service refuses for good (KMS, access denied) stops alone as well. `dead_letter`, `flush` and
-    `key_concurrency` are explained at `Handling`.
+    `key_concurrency` are explained at `Handler`.
 
     `stream`: name or ARN, or what `open_kinesis` gave. `application`: names the group of workers, and the fan-out
     consumer, which is registered if there is none. `initial_position`: where shards start that were never read;
@@ -68,7 +68,7 @@ async def consume(
         shards=shards,
         park_faults=isinstance(failures, FailurePolicy) and failures.then == "stop_shard",
     )
-    handling = Handling(
+    handling = Handler(
         handle,
         handle_record=handle_record,
         failures=failures,

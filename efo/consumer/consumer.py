@@ -20,26 +20,26 @@ from math import inf
 
 import trio
 
-from efo.consumer.deaggregation import Unpacker
+from efo.consumer.deaggregation import Deaggregator
 from efo.consumer.shard_stream import ShardStream
-from efo.consumer.shard_sync import Discovery
-from efo.consumer.shard_task import LAST_SAVE_TIMEOUT, Read, Reading
-from efo.errors import EfoError, LeaseError, LeaseLostError, ServiceError, ShardNotReadError, StopShardError
-from efo.events import Observer, ShardFinished, ShardParked, ShardsCounted, ShardStarted, ShardStopped, ignore
-from efo.exception_groups import one_error
+from efo.consumer.shard_sync import ShardSync
+from efo.consumer.shard_task import LAST_SAVE_TIMEOUT, ShardReader, ShardTask
+from efo.errors import EfoError, IsolateShardError, LeaseError, LeaseLostError, ServiceError, ShardNotReadError
+from efo.events import Observer, ShardFinished, ShardIsolated, ShardsCounted, ShardStarted, ShardStopped, ignore
+from efo.exception_groups import collapse_groups
 from efo.kinesis.client import Kinesis
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.registration import Registration
 from efo.kinesis.shard_subscription import ShardSubscription
-from efo.kinesis.subscribe_call import Caller
-from efo.kinesis.subscribe_limiter import SubscribeGate
+from efo.kinesis.subscribe_call import SubscribeCaller
+from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.leases.keeper import HeldLease, LeaseKeeper
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease, Position
 from efo.protocol.lineage import startable
 from efo.settings import ConsumerSettings
 
-__all__ = ["Consumer", "ConsumerSettings", "ConsumerStatus", "Read", "ShardStatus", "open_consumer"]
+__all__ = ["Consumer", "ConsumerSettings", "ConsumerStatus", "ShardReader", "ShardStatus", "open_consumer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +84,9 @@ async def open_consumer(
     pool = ConnectionPool(
         kinesis.connect, address=kinesis.authority, stream_window=settings.stream_window, observer=observer
     )
-    gate = SubscribeGate(settings.subscribes_per_second)
+    gate = SubscribeLimiter(settings.subscribes_per_second)
     consumer = Consumer(kinesis, store, settings, registration, pool, gate, observer, rng or random.Random())  # noqa: S311
-    with one_error():
+    with collapse_groups():
         async with trio.open_nursery() as connections:
             await connections.start(pool.run)
             await connections.start(gate.run)
@@ -107,7 +107,7 @@ class Consumer:
         settings: ConsumerSettings,
         registration: Registration,
         pool: ConnectionPool,
-        gate: SubscribeGate,
+        gate: SubscribeLimiter,
         observer: Observer,
         rng: random.Random,
     ) -> None:
@@ -118,7 +118,7 @@ class Consumer:
             graceful_handoff=settings.graceful_handoff,
             handoff_timeout=settings.handoff_timeout,
             max_leases=settings.max_leases,
-            scan_interval=settings.look_interval,
+            scan_interval=settings.lease_scan_interval,
             by_throughput=settings.balance_by_throughput,
             observer=observer,
             on_change=self._wake,
@@ -129,7 +129,7 @@ class Consumer:
         self._settings = settings
         self._registration = registration
         self._gate = gate
-        self._caller = Caller(
+        self._caller = SubscribeCaller(
             pool,
             sign=kinesis.sign,
             authority=kinesis.authority,
@@ -138,22 +138,22 @@ class Consumer:
         )
         self._observer = observer
         self._rng = rng
-        self._discovery = Discovery(kinesis, store, settings, self.keeper, observer)
+        self._discovery = ShardSync(kinesis, store, settings, self.keeper, observer)
         self._started: set[str] = set()
         self._running: dict[str, ShardStream] = {}
         self._parked_until: dict[str, float] = {}
         self._stopping = False
         self._changed = trio.Event()
 
-    async def run(self, read: Read) -> None:
-        """Read shards, each in a task of its own that calls `read`, until `stop`.
+    async def run(self, read: ShardReader) -> None:
+        """ShardReader shards, each in a task of its own that calls `read`, until `stop`.
 
         Nothing is skipped silently (rule R11), and what was acked is checkpointed first. A `read` that raises
-        StopShardError stops its shard alone; any other exception of it ends it all. So does what the service refuses
+        IsolateShardError stops its shard alone; any other exception of it ends it all. So does what the service refuses
         for good (KMS, access denied), unless `ConsumerSettings.park_faults`. Raises what `read` raises, and EfoError
         for what trying again cannot cure.
         """
-        with one_error():
+        with collapse_groups():
             async with trio.open_nursery() as background:
                 await background.start(self._discovery.run)
                 async with trio.open_nursery() as shards:
@@ -170,7 +170,7 @@ class Consumer:
     def stop(self) -> None:
         """Drain: shards stop at their next batch, finish what they hold, checkpoint and release; then `run` returns."""
         self._stopping = True
-        self.keeper.stop_taking()
+        self.keeper.stop_acquiring()
         for shard in self._running.values():
             shard.stop()
         self._wake()
@@ -244,15 +244,15 @@ class Consumer:
 
     # --- one shard ---------------------------------------------------------------------------------------
 
-    async def _read_shard(self, held: HeldLease, read: Read) -> None:
+    async def _read_shard(self, held: HeldLease, read: ShardReader) -> None:
         """Read one shard to its end, or until the consumer drains, the lease is lost or the shard fails (rule R11)."""
         shard_id = held.lease.key
         failure: Exception | None = None
         finished = False
         try:
             opened = partial(self._open, held)
-            reading = Reading(held, opened, self._settings, self.keeper, self._store, self._observer)
-            finished = await reading.run(read)
+            task = ShardTask(held, opened, self._settings, self.keeper, self._store, self._observer)
+            finished = await task.run(read)
         except LeaseLostError:
             pass  # its new owner goes on from the last checkpoint
         except Exception as error:
@@ -274,9 +274,9 @@ class Consumer:
     def _cooldown(self, error: Exception) -> float | None:
         """Return for how many seconds to leave a shard alone that failed so; None: everything is to stop."""
         match error:
-            case StopShardError(cooldown=None):
+            case IsolateShardError(cooldown=None):
                 return self._settings.shard_cooldown
-            case StopShardError(cooldown=cooldown):
+            case IsolateShardError(cooldown=cooldown):
                 return cooldown
             case ServiceError() if self._settings.park_faults:
                 return self._settings.shard_cooldown
@@ -288,9 +288,9 @@ class Consumer:
         shard_id = held.lease.key
         self._parked_until[shard_id] = trio.current_time() + cooldown
         await self._give_back(held)
-        self._observer(ShardParked(shard_id, cooldown, _error_type(error) or "", _detail(error)))
+        self._observer(ShardIsolated(shard_id, cooldown, _error_type(error) or "", _detail(error)))
 
-    async def _give_back(self, held: HeldLease, _read: Read | None = None) -> None:
+    async def _give_back(self, held: HeldLease, _read: ShardReader | None = None) -> None:
         """Release a lease; where the store does not let us, keep it alive no longer, so that it expires."""
         with trio.move_on_after(LAST_SAVE_TIMEOUT, shield=True), suppress(LeaseError):
             await held.release()
@@ -311,7 +311,9 @@ class Consumer:
             subscribe=lambda position: self._subscription(attempts, lease.key, position),
             initial=self._initial_of(lease),
             pin=self._discovery.pinned,
-            unpacker=Unpacker(lease.key, self._discovery.range_of(lease), self._settings.aggregates, self._observer),
+            deaggregator=Deaggregator(
+                lease.key, self._discovery.range_of(lease), self._settings.aggregates, self._observer
+            ),
             clock=self._kinesis.clock,
             observer=self._observer,
         )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from efo.events import AggregateDamaged, Observer, RecordsLeftOut
+from efo.events import AggregateDamaged, Observer, RecordsFiltered
 from efo.model import Checkpoint, HashKeyRange, Record, checkpoint_of
 from efo.protocol.aggregation import AggregateMode, expand, is_aggregate
 
 
-class Unpacker:
+class Deaggregator:
     """Unpacks one shard's records and reports what it leaves out."""
 
     def __init__(
@@ -18,7 +18,7 @@ class Unpacker:
         self._aggregates = aggregates
         self._observer = observer
 
-    def unpack(self, records: tuple[Record, ...], after: Checkpoint) -> tuple[Record, ...]:
+    def deaggregate(self, records: tuple[Record, ...], after: Checkpoint) -> tuple[Record, ...]:
         """Return the user records after this checkpoint (rule R5); a sentinel cuts nothing off."""
         if any(map(is_aggregate, records)):
             records = tuple(user for record in records for user in self._expand(record))
@@ -31,5 +31,5 @@ class Unpacker:
         if expansion.problem is not None:
             self._observer(AggregateDamaged(self._shard_id, record.sequence_number, expansion.problem))
         if expansion.left_out:
-            self._observer(RecordsLeftOut(self._shard_id, record.sequence_number, expansion.left_out))
+            self._observer(RecordsFiltered(self._shard_id, record.sequence_number, expansion.left_out))
         return expansion.records

@@ -1,4 +1,4 @@
-"""Calls a handler until a piece of a shard is settled: handled, held, skipped, or in the dead-letter sink.
+"""Calls a handler until a batch_slice of a shard is settled: handled, held, skipped, or in the dead-letter sink.
 
 `protocol.failure` decides what a failure leads to, this does it (rule R11).
 """
@@ -13,20 +13,20 @@ from typing import Final
 import trio
 
 from efo.consumer.shard_stream import ShardStream
-from efo.errors import ConfigurationError, StopShardError
+from efo.errors import ConfigurationError, IsolateShardError
 from efo.events import FailedCall, HandlerFailed, Observer, RecordDeadLettered, RecordSkipped
 from efo.model import Record
-from efo.protocol.batch_slice import Piece
+from efo.protocol.batch_slice import BatchSlice
 from efo.protocol.failure import Action, Decision, FailurePolicy, decide
 
 
-class Answer(Enum):
+class HandlerResult(Enum):
     """What a handler may return besides nothing, see `HOLD`."""
 
     HOLD = auto()
 
 
-HOLD: Final = Answer.HOLD
+HOLD: Final = HandlerResult.HOLD
 """Returned by a handler: "taken, but not safe yet". The checkpoint stays where it is until a later batch or record of
 the shard is done; then this one is too."""
 
@@ -45,10 +45,10 @@ class DeadLetter:
     attempts: int
 
 
-Call = Callable[[Piece], Awaitable[Answer | None]]
+Call = Callable[[BatchSlice], Awaitable[HandlerResult | None]]
 DeadLetterSink = Callable[[DeadLetter], Awaitable[None]]
 """Keeps a dead letter. When it returns, the record counts as done."""
-Failures = FailurePolicy | Callable[[Exception], FailurePolicy]
+OnError = FailurePolicy | Callable[[Exception], FailurePolicy]
 """One policy for all failures, or what tells it by the exception."""
 
 
@@ -60,27 +60,27 @@ class _Failed:
 
 
 class _Abandoned(Enum):
-    """The piece is not wanted any more: a seek or a drain came between two attempts."""
+    """The batch_slice is not wanted any more: a seek or a drain came between two attempts."""
 
     ABANDONED = auto()
 
 
-class Settler:
+class FailureHandler:
     """Settles pieces of one shard, several at once if need be. `ack` takes those that are done."""
 
     def __init__(
         self,
         shard: ShardStream,
         call: Call,
-        ack: Callable[[Piece], None],
+        ack: Callable[[BatchSlice], None],
         *,
-        failures: Failures,
+        failures: OnError,
         dead_letter: DeadLetterSink | None,
         random: Callable[[], float],
         observer: Observer,
     ) -> None:
-        self.held: Piece | None = None
-        """The last piece that the handler holds."""
+        self.held: BatchSlice | None = None
+        """The last batch_slice that the handler holds."""
         self._shard = shard
         self._call = call
         self._ack = ack
@@ -89,19 +89,19 @@ class Settler:
         self._random = random
         self._observer = observer
 
-    async def settle(self, piece: Piece, *, is_half: bool = False) -> None:
-        """Settle a piece, or give it up unacked when it is not wanted any more.
+    async def process(self, batch_slice: BatchSlice, *, is_half: bool = False) -> None:
+        """Settle a batch_slice, or give it up unacked when it is not wanted any more.
 
-        Raises StopShardError, and what the handler raised, as the policy says.
+        Raises IsolateShardError, and what the handler raised, as the policy says.
         """
-        match await self._persist(piece, self._call, is_half=is_half):
+        match await self._persist(batch_slice, self._call, is_half=is_half):
             case None:
-                self._ack(piece)
+                self._ack(batch_slice)
                 self.held = None
-            case Answer.HOLD:
-                self.held = piece
+            case HandlerResult.HOLD:
+                self.held = batch_slice
             case _Failed() as failed:
-                await self._give_in(piece, failed)
+                await self._give_in(batch_slice, failed)
             case _Abandoned.ABANDONED:
                 pass
             case other:
@@ -110,11 +110,11 @@ class Settler:
                 )
 
     async def flush(self, flush: Callable[[str], Awaitable[None]]) -> None:
-        """Have what the handler holds made safe, then ack it. Raises as `settle` does, but skips nothing."""
+        """Have what the handler holds made safe, then ack it. Raises as `process` does, but skips nothing."""
         if self.held is None:
             return
 
-        async def call(_piece: Piece) -> None:
+        async def call(_piece: BatchSlice) -> None:
             await flush(self._shard.shard_id)
 
         failed = await self._persist(self.held, call, as_one=True)
@@ -125,52 +125,64 @@ class Settler:
             self.held = None
 
     async def _persist(
-        self, piece: Piece, call: Call, *, name: FailedCall = "handler", is_half: bool = False, as_one: bool = False
-    ) -> Answer | _Failed | _Abandoned | None:
+        self,
+        batch_slice: BatchSlice,
+        call: Call,
+        *,
+        name: FailedCall = "handler",
+        is_half: bool = False,
+        as_one: bool = False,
+    ) -> HandlerResult | _Failed | _Abandoned | None:
         """Call, and try again as long as the policy says.
 
-        `as_one`: the piece is neither split nor skipped; where the policy says so the shard is stopped.
+        `as_one`: the batch_slice is neither split nor skipped; where the policy says so the shard is stopped.
         """
         failures, failed_at = 0, 0.0
         while True:
             called_at = trio.current_time()
             try:
-                return await call(piece)
-            except StopShardError:
+                return await call(batch_slice)
+            except IsolateShardError:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever a handler raises is its failure
                 now = trio.current_time()
                 failures += 1
                 failed_at = failed_at if failures > 1 else now
-                decision = self._decide(error, failures, now - failed_at, piece, is_half=is_half, as_one=as_one)
-                self._report(piece, failures, now - called_at, error, decision, name)
+                decision = self._decide(error, failures, now - failed_at, batch_slice, is_half=is_half, as_one=as_one)
+                self._report(batch_slice, failures, now - called_at, error, decision, name)
                 if decision.action != "retry":
                     return _Failed(error, decision.action, failures)
-            if not await self._shard.wait(piece.batch, decision.delay):
+            if not await self._shard.wait(batch_slice.batch, decision.delay):
                 return _Abandoned.ABANDONED
 
     def _decide(
-        self, error: Exception, failures: int, elapsed: float, piece: Piece, *, is_half: bool, as_one: bool
+        self, error: Exception, failures: int, elapsed: float, batch_slice: BatchSlice, *, is_half: bool, as_one: bool
     ) -> Decision:
         policy = self._failures(error) if callable(self._failures) else self._failures
         decision = decide(
             policy,
             failures=failures,
             elapsed=elapsed,
-            records=1 if as_one else len(piece),
+            records=1 if as_one else len(batch_slice),
             is_half=is_half,
             random=self._random,
         )
         return Decision("stop_shard") if as_one and decision.action in ("skip", "dead_letter") else decision
 
     def _report(
-        self, piece: Piece, attempt: int, duration: float, error: Exception, decision: Decision, name: FailedCall
+        self,
+        batch_slice: BatchSlice,
+        attempt: int,
+        duration: float,
+        error: Exception,
+        decision: Decision,
+        name: FailedCall,
     ) -> None:
         self._observer(
             HandlerFailed(
                 self._shard.shard_id,
-                piece.first.sequence_number,
-                len(piece),
+                batch_slice.first.sequence_number,
+                len(batch_slice),
                 attempt,
                 duration,
                 _error_type(error),
@@ -180,54 +192,54 @@ class Settler:
             )
         )
 
-    async def _give_in(self, piece: Piece, failed: _Failed) -> None:
+    async def _give_in(self, batch_slice: BatchSlice, failed: _Failed) -> None:
         """Do what the policy says when trying again is over."""
-        told = (self._shard.shard_id, piece.first.sequence_number, piece.first.sub_sequence_number)
+        told = (self._shard.shard_id, batch_slice.first.sequence_number, batch_slice.first.sub_sequence_number)
         match failed.action:
             case "split":
-                for half in piece.halves():
-                    if self._shard.is_wanted(piece.batch):
-                        await self.settle(half, is_half=True)
+                for half in batch_slice.halves():
+                    if self._shard.is_wanted(batch_slice.batch):
+                        await self.process(half, is_half=True)
             case "skip":
                 self._observer(RecordSkipped(*told, _error_type(failed.error)))
-                self._set_aside(piece)
+                self._set_aside(batch_slice)
             case "dead_letter":
-                if await self._bury(piece, failed):
+                if await self._bury(batch_slice, failed):
                     self._observer(RecordDeadLettered(*told, _error_type(failed.error)))
-                    self._set_aside(piece)
+                    self._set_aside(batch_slice)
             case _:
-                raise self._stop(piece, failed)
+                raise self._stop(batch_slice, failed)
 
-    def _set_aside(self, piece: Piece) -> None:
+    def _set_aside(self, batch_slice: BatchSlice) -> None:
         """Count a record as done that the handler has not taken: behind what it holds it waits with that."""
         if self.held is None:
-            self._ack(piece)
+            self._ack(batch_slice)
         else:
-            self.held = piece
+            self.held = batch_slice
 
-    async def _bury(self, piece: Piece, failed: _Failed) -> bool:
+    async def _bury(self, batch_slice: BatchSlice, failed: _Failed) -> bool:
         """Give a record to the dead-letter sink; return whether it is there. It is never lost: else the shard stops."""
         if self._dead_letter is None:
             raise ConfigurationError('a policy says then="dead_letter", but there is no dead_letter sink: give one')
         sink = self._dead_letter
-        letter = DeadLetter(self._shard.stream, self._shard.shard_id, piece.first, failed.error, failed.attempts)
+        letter = DeadLetter(self._shard.stream, self._shard.shard_id, batch_slice.first, failed.error, failed.attempts)
 
-        async def call(_piece: Piece) -> None:
+        async def call(_piece: BatchSlice) -> None:
             await sink(letter)
 
-        outcome = await self._persist(piece, call, name="dead_letter", as_one=True)
+        outcome = await self._persist(batch_slice, call, name="dead_letter", as_one=True)
         if isinstance(outcome, _Failed):
-            raise self._stop(piece, outcome)
+            raise self._stop(batch_slice, outcome)
         return outcome is None
 
-    def _stop(self, piece: Piece, failed: _Failed) -> Exception:
+    def _stop(self, batch_slice: BatchSlice, failed: _Failed) -> Exception:
         """Return what to raise when the shard, or everything, is to stop."""
         if failed.action == "stop":
             return failed.error
         policy = self._failures(failed.error) if callable(self._failures) else self._failures
-        error = StopShardError(
+        error = IsolateShardError(
             f"{self._shard.shard_id}: handling failed with {_error_type(failed.error)} at sequence number "
-            f"{piece.first.sequence_number}, attempt {failed.attempts}",
+            f"{batch_slice.first.sequence_number}, attempt {failed.attempts}",
             cooldown=policy.cooldown,
         )
         error.__cause__ = failed.error

@@ -8,19 +8,19 @@ from typing import Final
 
 import trio
 
-from efo.consumer.failure_handler import Answer, DeadLetterSink, Failures, Settler
+from efo.consumer.failure_handler import DeadLetterSink, FailureHandler, HandlerResult, OnError
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import ConfigurationError
 from efo.events import Observer, ignore
-from efo.exception_groups import one_error
+from efo.exception_groups import collapse_groups
 from efo.model import Batch, Record
-from efo.protocol.batch_slice import Piece
+from efo.protocol.batch_slice import BatchSlice
 from efo.protocol.failure import FailurePolicy
-from efo.protocol.per_key_order import Lanes
+from efo.protocol.per_key_order import PerKeyOrder
 
-Handle = Callable[[Batch], Awaitable[Answer | None]]
+BatchHandler = Callable[[Batch], Awaitable[HandlerResult | None]]
 """Does what is to be done with a batch of user records. When it returns, the batch is acked, unless it says HOLD."""
-HandleRecord = Callable[[Record], Awaitable[Answer | None]]
+RecordHandler = Callable[[Record], Awaitable[HandlerResult | None]]
 """The same for one record."""
 Flush = Callable[[str], Awaitable[None]]
 """Makes safe what the handler holds of this shard (see `HOLD`)."""
@@ -32,8 +32,8 @@ have that they are of. Then it is not read further, so that a slow key does not 
 (rule R9)."""
 
 
-class Handling:
-    """Reads a shard with a handler: `await consumer.run(Handling(handle))`.
+class Handler:
+    """Reads a shard with a handler: `await consumer.run(Handler(handle))`.
 
     Either `handle`, called with one batch after the other, or `handle_record`, with one record after the other. What
     they did is acked when they return. `failures`: what happens when they raise (rule R11); the default stops
@@ -50,10 +50,10 @@ class Handling:
 
     def __init__(
         self,
-        handle: Handle | None = None,
+        handle: BatchHandler | None = None,
         *,
-        handle_record: HandleRecord | None = None,
-        failures: Failures | None = None,
+        handle_record: RecordHandler | None = None,
+        failures: OnError | None = None,
         dead_letter: DeadLetterSink | None = None,
         flush: Flush | None = None,
         key_concurrency: int = 1,
@@ -77,61 +77,67 @@ class Handling:
         self._rng = rng or random.Random()  # noqa: S311 - jitter is no secret
 
     async def __call__(self, shard: ShardStream) -> None:
-        """Read a shard until its iteration ends. Raises what the policy does not cure."""
+        """ShardReader a shard until its iteration ends. Raises what the policy does not cure."""
         if self._key_concurrency > 1:
             await self._read_by_key(shard)
         else:
             await self._read_in_order(shard)
 
     async def _read_in_order(self, shard: ShardStream) -> None:
-        settler = self._settler(shard, lambda piece: shard.ack_through(piece.batch, piece.indexes[-1]))
+        failure_handler = self._failure_handler(
+            shard, lambda batch_slice: shard.ack_through(batch_slice.batch, batch_slice.indexes[-1])
+        )
         async for batch in shard:
-            for piece in self._pieces(Piece.whole(batch)):
+            for batch_slice in self._slices(BatchSlice.whole(batch)):
                 if not shard.is_wanted(batch):
                     break
-                await settler.settle(piece)
+                await failure_handler.process(batch_slice)
         if self._flush is not None:
-            await settler.flush(self._flush)
+            await failure_handler.flush(self._flush)
 
     async def _read_by_key(self, shard: ShardStream) -> None:
-        settler = self._settler(shard, lambda piece: shard.ack_records(piece.batch, piece.indexes))
-        lanes, room, running = Lanes(), trio.lowlevel.ParkingLot(), 0
+        failure_handler = self._failure_handler(
+            shard, lambda batch_slice: shard.ack_records(batch_slice.batch, batch_slice.indexes)
+        )
+        pending, room, running = PerKeyOrder(), trio.lowlevel.ParkingLot(), 0
 
-        async def work(run: Piece | None) -> None:
+        async def work(run: BatchSlice | None) -> None:
             nonlocal running
             while run is not None:
-                for piece in self._pieces(run):
+                for batch_slice in self._slices(run):
                     if not shard.is_wanted(run.batch):
                         break
-                    await settler.settle(piece)
-                    if settler.held is not None:
+                    await failure_handler.process(batch_slice)
+                    if failure_handler.held is not None:
                         raise ConfigurationError("a handler returned HOLD: that needs key_concurrency=1")
-                lanes.done(run)
+                pending.done(run)
                 room.unpark_all()
-                run = lanes.take()
+                run = pending.take()
             running -= 1
             room.unpark_all()
 
-        with one_error():
+        with collapse_groups():
             async with trio.open_nursery() as nursery:
                 async for batch in shard:
-                    lanes.add(batch)
-                    while running < self._key_concurrency and (run := lanes.take()):
+                    pending.add(batch)
+                    while running < self._key_concurrency and (run := pending.take()):
                         running += 1
                         nursery.start_soon(work, run)
-                    while running == self._key_concurrency or lanes.records >= BACKLOG or lanes.size >= BACKLOG_BYTES:
+                    while (
+                        running == self._key_concurrency or pending.records >= BACKLOG or pending.size >= BACKLOG_BYTES
+                    ):
                         await room.park()
 
-    def _pieces(self, piece: Piece) -> Iterator[Piece]:
+    def _slices(self, batch_slice: BatchSlice) -> Iterator[BatchSlice]:
         """Return what the handler is called with, one after the other."""
         if self._handle_record is None:
-            yield piece
+            yield batch_slice
         else:
-            for index in piece.indexes:
-                yield Piece(piece.batch, (index,))
+            for index in batch_slice.indexes:
+                yield BatchSlice(batch_slice.batch, (index,))
 
-    def _settler(self, shard: ShardStream, ack: Callable[[Piece], None]) -> Settler:
-        return Settler(
+    def _failure_handler(self, shard: ShardStream, ack: Callable[[BatchSlice], None]) -> FailureHandler:
+        return FailureHandler(
             shard,
             self._call,
             ack,
@@ -141,8 +147,8 @@ class Handling:
             observer=self._observer,
         )
 
-    async def _call(self, piece: Piece) -> Answer | None:
+    async def _call(self, batch_slice: BatchSlice) -> HandlerResult | None:
         if self._handle_record is not None:
-            return await self._handle_record(piece.first)
+            return await self._handle_record(batch_slice.first)
         assert self._handle is not None  # noqa: S101 - it is one or the other
-        return await self._handle(piece.as_batch())
+        return await self._handle(batch_slice.as_batch())

@@ -10,7 +10,7 @@ from typing import Final, Self
 
 import trio
 
-from efo.consumer.deaggregation import Unpacker
+from efo.consumer.deaggregation import Deaggregator
 from efo.errors import ConfigurationError, ShardGoneError, ShardNotReadError
 from efo.events import (
     BatchDelivered,
@@ -19,10 +19,10 @@ from efo.events import (
     RecordsProcessed,
     ShardGone,
     ShardPaused,
+    ShardRepositioned,
     ShardResumed,
-    ShardSought,
 )
-from efo.kinesis.shard_subscription import End, ShardSubscription
+from efo.kinesis.shard_subscription import ShardEnd, ShardSubscription
 from efo.model import TRIM_HORIZON, Batch, Checkpoint, ChildShard, Position, PositionType, Record
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.progress import Progress
@@ -60,7 +60,7 @@ class ShardStream:
         subscribe: Callable[[Position], ShardSubscription],
         initial: Position,
         pin: Callable[[Position], Position],
-        unpacker: Unpacker,
+        deaggregator: Deaggregator,
         clock: Callable[[], float],
         observer: Observer,
     ) -> None:
@@ -74,7 +74,7 @@ class ShardStream:
         self._position = start_position(checkpoint, initial)
         self._subscribe = subscribe
         self._pin = pin
-        self._unpacker = unpacker
+        self._deaggregator = deaggregator
         self._clock = clock
         self._observer = observer
         self._subscription: ShardSubscription | None = None
@@ -131,7 +131,7 @@ class ShardStream:
         self._first_number = self._number
         self._unacked.clear()
         self._batch, self._is_at_end = None, False
-        self._observer(ShardSought(self.shard_id, to))
+        self._observer(ShardRepositioned(self.shard_id, to))
         self._interrupt()
 
     def pause(self) -> None:
@@ -149,7 +149,7 @@ class ShardStream:
             self._observer(ShardResumed(self.shard_id))
 
     def stop(self) -> None:
-        """End the iteration; a batch that is being handled is not disturbed."""
+        """ShardEnd the iteration; a batch that is being handled is not disturbed."""
         self._stopping = True
         self._interrupt()
 
@@ -208,7 +208,7 @@ class ShardStream:
         self._has_ended = True
         raise StopAsyncIteration
 
-    async def give_up_when_idle(self, after: float) -> None:
+    async def unsubscribe_when_idle(self, after: float) -> None:
         """Give the subscription up whenever the reader wanted nothing of it for `after` seconds (rule R9).
 
         It is subscribed to again when the reader wants a batch, from where it was. For a task of its own.
@@ -229,20 +229,20 @@ class ShardStream:
         except ShardGoneError:
             # Nothing of it can be read any more, and it tells no children: they are found by ListShards.
             self._observer(ShardGone(self.shard_id, self.progress.checkpoint or self.checkpoint))
-            event = End(())
+            event = ShardEnd(())
         finally:
             self._idle_since = trio.current_time()
         if subscription is self._subscription:  # a seek may come just when an event is on its way to us
             self._take(event)
 
-    def _take(self, event: SubscribeToShardEvent | End) -> None:
-        if isinstance(event, End):
+    def _take(self, event: SubscribeToShardEvent | ShardEnd) -> None:
+        if isinstance(event, ShardEnd):
             self.children = event.children
             return
         self._is_at_end = event.continuation_sequence_number is None
         self.millis_behind_latest = event.millis_behind_latest
         self.bytes_received += sum(map(len, map(_DATA, event.records)))
-        records = self._unpacker.unpack(event.records, self.checkpoint)
+        records = self._deaggregator.deaggregate(event.records, self.checkpoint)
         continuation = event.continuation_sequence_number
         batch = Batch(self.shard_id, records, continuation, event.millis_behind_latest, self._number)
         self._number += 1

@@ -14,7 +14,7 @@ from typing import Final
 import trio
 
 from efo.errors import LeaseStoreUnavailableError, ServiceError, TransportError
-from efo.events import HashRangeUncovered, Observer, ShardSyncFailed
+from efo.events import HashRangeHoleFound, Observer, ShardSyncFailed
 from efo.kinesis.client import Kinesis
 from efo.leases.held_lease import reported
 from efo.leases.keeper import LeaseKeeper
@@ -32,7 +32,7 @@ MARGIN: Final = 5.0
 which a reading begins is read too, for it may have a record of that time."""
 
 
-class Discovery:
+class ShardSync:
     """The shards of one stream. `initial`: where shards begin that were never read; known once `run` has started."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Discovery:
             unfinished = [lease for lease in self._keeper.leases.values() if not lease.is_finished]
             ranges = [keys for lease in unfinished if (keys := self.range_of(lease))]
             if len(ranges) == len(unfinished) and (hole := self._audit.observe(ranges)):
-                self._observer(HashRangeUncovered(hole.start, hole.end))
+                self._observer(HashRangeHoleFound(hole.start, hole.end))
                 return
 
     async def _look_in_time(self) -> None:

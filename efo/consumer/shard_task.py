@@ -17,14 +17,14 @@ import trio
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import EfoError, LeaseError
 from efo.events import CheckpointSaved, Observer
-from efo.exception_groups import one_error
+from efo.exception_groups import collapse_groups
 from efo.leases.keeper import HeldLease, LeaseKeeper
 from efo.leases.store import LeaseStore
 from efo.model import SHARD_END
 from efo.protocol.lineage import child_leases
 from efo.settings import ConsumerSettings
 
-Read = Callable[[ShardStream], Awaitable[None]]
+ShardReader = Callable[[ShardStream], Awaitable[None]]
 """Reads one shard until its iteration ends, and acks what it has done."""
 
 STORE_RETRY_INTERVAL: Final = 0.5
@@ -33,7 +33,7 @@ LAST_SAVE_TIMEOUT: Final = 2.0
 """Seconds for the last write about a shard when all else has failed or was cancelled."""
 
 
-class Reading:
+class ShardTask:
     """Reads the shard of `held`. `open_shard` makes its stream, whose attempts run in the nursery given."""
 
     def __init__(
@@ -52,14 +52,14 @@ class Reading:
         self._store = store
         self._observer = observer
 
-    async def run(self, read: Read) -> bool:
-        """Read until the end of the iteration; return whether that is the shard's end.
+    async def run(self, read: ShardReader) -> bool:
+        """ShardReader until the end of the iteration; return whether that is the shard's end.
 
         Without an exception the shard is then checkpointed, and finished or released. What was acked is saved in any
         case. Returns False as well when the lease was lost. Raises what `read` raises.
         """
         finished = False
-        with one_error():
+        with collapse_groups():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._stop_when_lost, nursery.cancel_scope)
                 shard: ShardStream | None = None
@@ -68,7 +68,7 @@ class Reading:
                         shard = self._open_shard(attempts)
                         nursery.start_soon(self._stop_when_wanted, shard)
                         nursery.start_soon(self._save_progress, shard)
-                        nursery.start_soon(shard.give_up_when_idle, self._settings.give_up_after)
+                        nursery.start_soon(shard.unsubscribe_when_idle, self._settings.unsubscribe_idle_after)
                         await read(shard)
                         attempts.cancel_scope.cancel()
                     await _insist(partial(self._save, shard))

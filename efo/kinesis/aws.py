@@ -25,7 +25,7 @@ from efo.errors import ConfigurationError, EfoError, NotHttp2Error, TlsError, Tr
 from efo.kinesis.client import Kinesis
 from efo.model import FanOutConsumer, HashKeyRange, Position, Shard, StreamDescription
 from efo.protocol.service_errors import service_error
-from efo.tls import trusting
+from efo.tls import client_tls_context
 
 _NO_CREDENTIALS: Final = (
     botocore.exceptions.NoCredentialsError,
@@ -63,7 +63,7 @@ async def open_kinesis(
         session = aiobotocore.session.AioSession(profile=profile)
         bundle = ca_file or session.get_config_variable("ca_bundle")
         if bundle is not None:
-            trusting(bundle)  # botocore would raise bare errors of ssl
+            client_tls_context(bundle)  # botocore would raise bare errors of ssl
         # The session's own, too: by it, credentials that are fetched are fetched on trio and not on asyncio.
         session.set_default_client_config(_config())
         client_context = session.create_client(
@@ -262,7 +262,7 @@ class Connector:
         self._port = port
         self._tls: ssl.SSLContext | None = None
         if ca_file is not None:
-            self._tls = trusting(ca_file)
+            self._tls = client_tls_context(ca_file)
             self._tls.set_alpn_protocols(["h2"])
 
     @property

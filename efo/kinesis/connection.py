@@ -29,18 +29,17 @@ import trio
 from h2.errors import ErrorCodes
 
 from efo.errors import GoAwayError, NotHttp2Error, StreamResetError, TransportError
-from efo.exception_groups import leaves
+from efo.exception_groups import leaf_exceptions
 from efo.kinesis.response_stream import ResponseStream
 from efo.protocol.goaway import GoAway, GoAwayFilter
+from efo.settings import STREAM_WINDOW
 
-STREAM_WINDOW: Final = 1024 * 1024
-"""Bytes that the service may send on one stream before its reader takes them (the AWS SDKs' default)."""
 CONNECTION_WINDOW: Final = 32 * 1024 * 1024
 """Bytes on the way on one connection; opened on receipt, so it only has to cover the round trip."""
 PING_INTERVAL: Final = 20.0
 PING_DEADLINE: Final = 10.0
 _READ_SIZE: Final = 256 * 1024
-MOST_UNSENT: Final = 128 * 1024
+MAX_UNSENT: Final = 128 * 1024
 """Bytes of ours that the peer has not taken: with more than that, nothing of what it sends is read and answered."""
 
 _STATUS: Final = re.compile("[1-9][0-9]{2}")
@@ -136,7 +135,7 @@ class Connection:
                         self._close(self._draining or broken)
                         raise
         except* TransportError as group:
-            error = next(leaves(group))
+            error = next(leaf_exceptions(group))
         finally:
             self._close(self._draining or error)
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
@@ -159,11 +158,11 @@ class Connection:
         try:
             await self._send_body(answer, body)
         except BaseException:
-            self.give_up(answer)
+            self.abandon(answer)
             raise
         return answer
 
-    def give_up(self, stream: ResponseStream) -> None:
+    def abandon(self, stream: ResponseStream) -> None:
         """Forget a stream; reset it if it is not over. What still arrives for it only opens the connection's window."""
         if self._streams.pop(stream.stream_id, None) is None or self.closed_by:
             return
@@ -244,7 +243,7 @@ class Connection:
 
     async def _read(self) -> None:
         while True:
-            while len(self._outgoing) > MOST_UNSENT:
+            while len(self._outgoing) > MAX_UNSENT:
                 await self._sent.wait()
             try:
                 data = await self._stream.receive_some(_READ_SIZE)

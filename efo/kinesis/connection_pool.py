@@ -9,8 +9,9 @@ import trio
 from efo.errors import EfoError, NotHttp2Error, TlsError, TransportError
 from efo.events import ConnectionClosed, ConnectionOpened, Observer, StreamReset, ignore
 from efo.kinesis.client import Connect
-from efo.kinesis.connection import STREAM_WINDOW, Connection, Headers
+from efo.kinesis.connection import Connection, Headers
 from efo.kinesis.response_stream import ResponseStream
+from efo.settings import STREAM_WINDOW
 
 CONNECT_TIMEOUT: Final = 10.0
 """Seconds for the whole of name look-up, TCP, TLS and the peer's SETTINGS."""

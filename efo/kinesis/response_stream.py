@@ -4,19 +4,33 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import trio
 
 from efo.errors import TransportError
 
-if TYPE_CHECKING:
-    from efo.kinesis.connection import Connection
-
 _TAKE_SIZE: Final = 64 * 1024
 """Bytes that a reader takes at most at once: so much it holds beyond its window."""
 _SMALL: Final = 1024
 """Pieces shorter than this are joined as they come: a byte by itself takes fifty times as much memory."""
+
+
+class StreamOwner(Protocol):
+    """The connection, as far as one of its streams needs it."""
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether the peer has sent GOAWAY."""
+        ...
+
+    def abandon(self, stream: ResponseStream) -> None:
+        """Forget a stream, and reset it if it is not over."""
+        ...
+
+    def open_window(self, stream: ResponseStream, size: int) -> None:
+        """Let the peer send so many more bytes on this stream."""
+        ...
 
 
 class ResponseStream:
@@ -25,7 +39,7 @@ class ResponseStream:
     `status` and `headers` are known once `response` has returned.
     """
 
-    def __init__(self, connection: Connection, stream_id: int, window: int) -> None:
+    def __init__(self, connection: StreamOwner, stream_id: int, window: int) -> None:
         self.stream_id = stream_id
         self.status = 0
         self.headers: dict[str, str] = {}
@@ -48,7 +62,7 @@ class ResponseStream:
 
     def close(self) -> None:
         """Give the stream up: it is reset if it is still open."""
-        self._connection.give_up(self)
+        self._connection.abandon(self)
 
     @property
     def is_over(self) -> bool:

@@ -28,16 +28,16 @@ from efo.errors import (
     ThrottledError,
 )
 from efo.events import (
+    DeliveryBlocked,
     EndReason,
     EventReceived,
     Observer,
-    ReaderAwaited,
     SubscribeAttempted,
     SubscriptionEnded,
     ignore,
 )
-from efo.kinesis.subscribe_call import Caller, EventStream
-from efo.kinesis.subscribe_limiter import SubscribeGate
+from efo.kinesis.subscribe_call import EventStream, SubscribeCaller
+from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.model import ChildShard, Position
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.subscription import (
@@ -61,7 +61,7 @@ WORTH_TELLING: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class ShardEnd:
     """The shard was read to its end; these are its children."""
 
     children: tuple[ChildShard, ...]
@@ -80,7 +80,7 @@ Diagnose = Callable[[ResourceNotFoundError], Awaitable[EfoError]]
 
 
 class ShardSubscription:
-    """One shard, subscribed from a position on. `receive` gives one event after the other, and the End at last.
+    """One shard, subscribed from a position on. `receive` gives one event after the other, and the ShardEnd at last.
 
     Its attempts run in `nursery`, which the owner cancels when it wants no more. `rng` gives the jitter.
     """
@@ -91,8 +91,8 @@ class ShardSubscription:
         shard_id: str,
         position: Position,
         *,
-        caller: Caller,
-        gate: SubscribeGate,
+        caller: SubscribeCaller,
+        gate: SubscribeLimiter,
         diagnose: Diagnose,
         rng: random.Random,
         timing: Timing | None = None,
@@ -116,7 +116,7 @@ class ShardSubscription:
         """Where the next call would start."""
         return self._machine.position
 
-    async def receive(self) -> SubscribeToShardEvent | End:
+    async def receive(self) -> SubscribeToShardEvent | ShardEnd:
         """Wait for the next event. Raises the EfoError that trying again cannot cure."""
         self._machine.waiting(trio.current_time())
         while not self._ready:
@@ -130,7 +130,7 @@ class ShardSubscription:
                 self._report(event, wire_bytes)
                 return event
             case Finish(children=children):
-                return End(children)
+                return ShardEnd(children)
             case Fail(error=error):
                 raise error
 
@@ -222,7 +222,7 @@ class ShardSubscription:
             arrived_at = trio.current_time()
             await self._send.send(Received(attempt, event, wire_bytes, opened_at))
             if (waited := trio.current_time() - arrived_at) >= WORTH_TELLING:
-                self._observer(ReaderAwaited(self.shard_id, waited))
+                self._observer(DeliveryBlocked(self.shard_id, waited))
             received = await events.receive()
 
     def _attempted(self, waited: float, called_at: float, error: EfoError | None) -> None:

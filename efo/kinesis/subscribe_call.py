@@ -25,7 +25,7 @@ _REFUSAL_SIZE: Final = 64 * 1024
 _CONTENT_TYPE: Final = "application/x-amz-json-1.1"
 
 
-class Caller:
+class SubscribeCaller:
     """Makes calls of SubscribeToShard to one endpoint, for one fan-out consumer.
 
     `consumer_arn` is asked at each call: it changes when the consumer is registered again (rule R13).

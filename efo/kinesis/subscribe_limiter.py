@@ -9,7 +9,7 @@ import trio
 from efo.protocol.pacing import Pacer
 
 
-class SubscribeGate:
+class SubscribeLimiter:
     """Admits one subscribe after the other, for all shards of one consumer. `run` must be running.
 
     `budget`: subscribes per second (rule R6).

@@ -9,7 +9,7 @@ from typing import Final
 import trio
 
 from efo.errors import EfoError, LeaseLostError, LeaseStoreUnavailableError
-from efo.events import LeaseLost, LeaseOperated, LeaseOperation, Observer
+from efo.events import LeaseLost, LeaseOperation, LeaseStoreCalled, Observer
 from efo.leases import transitions
 from efo.leases.store import LeaseStore
 from efo.model import SHARD_END, Checkpoint, Lease
@@ -17,7 +17,7 @@ from efo.protocol.throughput import Throughput
 
 RENEWALS: Final = 3
 """Renewals in one fail-over time, as in KCL: two may fail."""
-TRUSTED: Final = 0.95
+TRUSTED_SHARE: Final = 0.95
 """The share of the fail-over time for which we trust a lease. The rest is for its reader to stop, before another
 worker may take it."""
 
@@ -158,7 +158,7 @@ class HeldLease:
 
     def _confirm(self, started: float) -> None:
         """Trust the lease anew, from the start of the write: the others count from later, when they see it."""
-        self._trusted_until = started + TRUSTED * self._failover_time
+        self._trusted_until = started + TRUSTED_SHARE * self._failover_time
         self._renew_at = started + self._failover_time / RENEWALS
         self._is_store_down = False
 
@@ -213,4 +213,4 @@ def reported(observer: Observer, operation: LeaseOperation, shard_id: str) -> It
         error_type = "cancelled" if isinstance(error, trio.Cancelled) else type(error).__name__
         raise
     finally:
-        observer(LeaseOperated(operation, shard_id, trio.current_time() - started, error_type))
+        observer(LeaseStoreCalled(operation, shard_id, trio.current_time() - started, error_type))

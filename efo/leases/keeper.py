@@ -13,12 +13,12 @@ import trio
 
 from efo.errors import ConfigurationError, LeaseError, LeaseLostError, LeaseStoreUnavailableError
 from efo.events import LeaseOperation, LeasesCounted, Observer, ignore
-from efo.exception_groups import one_error
+from efo.exception_groups import collapse_groups
 from efo.leases.handoffs import Handoffs
 from efo.leases.held_lease import HeldLease, reported
 from efo.leases.store import LeaseStore
 from efo.model import Lease
-from efo.protocol.assignment import Plan, assign, look_interval
+from efo.protocol.assignment import Plan, assign, default_scan_interval
 from efo.protocol.expiry import Expiry
 from efo.protocol.throughput import SMOOTHING
 
@@ -30,10 +30,10 @@ RELEASE_RETRY: Final = 0.5
 """Seconds between two tries of it, at most, however seldom the table is looked at."""
 
 
-AT_ONCE: Final = 10
+MAX_CONCURRENT_MOVES: Final = 10
 """Leases that are taken or asked for at the same time. If another worker was quicker to take one of them our table is
 old, and the rest waits for a new one."""
-HASTE: Final = 0.01
+OUTDATED_RESCAN_SHARE: Final = 0.01
 """The part of the fail-over time after which a table that proved to be old is looked at again."""
 
 
@@ -42,7 +42,7 @@ class LeaseKeeper:
 
     `worker_id`: unique among the workers of the application. `failover_time`: seconds without a sign of life
     after which the others take a worker's leases. `scan_interval`: seconds between two looks at the table,
-    by default as `efo.protocol.assignment.look_interval` says; about as long does a released lease wait for its next
+    by default as `default_scan_interval` says; about as long does a released lease wait for its next
     owner. `graceful_handoff`: a lease that another worker holds is asked for, and taken by force only when he
     has not let go of it for `handoff_timeout` seconds and the fail-over time; otherwise it is stolen, and what its
     reader had not yet checkpointed is read again. `max_leases`: own no more than this. `by_throughput`: share out what
@@ -108,7 +108,7 @@ class LeaseKeeper:
         """Look at the table at once: leases were created, or a shard came to its end."""
         self._woken.set()
 
-    def stop_taking(self) -> None:
+    def stop_acquiring(self) -> None:
         """Take no more leases and wait for none; those in our hands are kept. For a worker that is about to leave."""
         self._is_taking = False
         self.wake()
@@ -120,7 +120,7 @@ class LeaseKeeper:
         LeaseStoreCorruptError.
         """
         try:
-            with one_error():
+            with collapse_groups():
                 async with trio.open_nursery() as nursery:
                     task_status.started()
                     await self._scan_forever(nursery)
@@ -141,7 +141,7 @@ class LeaseKeeper:
         now = trio.current_time()
         if self._is_outdated:
             self._is_outdated = False
-            return now + HASTE * self._failover_time
+            return now + OUTDATED_RESCAN_SHARE * self._failover_time
         others = [key for key, lease in self._leases.items() if key not in self._held and lease.holder is not None]
         expiry = self._expiry.next_expiry(others)
         after = now + self._interval()
@@ -150,7 +150,7 @@ class LeaseKeeper:
     def _interval(self) -> float:
         if self._scan_interval is not None:
             return self._scan_interval
-        return look_interval(self._failover_time, self._workers)
+        return default_scan_interval(self._failover_time, self._workers)
 
     async def _scan(self, nursery: trio.Nursery) -> None:
         """Look at the table and take what is ours to take."""
@@ -181,11 +181,11 @@ class LeaseKeeper:
             *(partial(self._handoffs.ask, lease) for lease in wished if self._graceful_handoff),
             *(partial(self._handoffs.pass_on, lease) for lease in due.wanted),
         ]
-        for start in range(0, len(moves), AT_ONCE):
+        for start in range(0, len(moves), MAX_CONCURRENT_MOVES):
             failures: list[LeaseStoreUnavailableError] = []
-            with one_error():
+            with collapse_groups():
                 async with trio.open_nursery() as some:
-                    for move in moves[start : start + AT_ONCE]:
+                    for move in moves[start : start + MAX_CONCURRENT_MOVES]:
                         some.start_soon(_tried, move, failures)
             if failures:
                 raise failures[0]

@@ -12,7 +12,7 @@ import msgspec
 from efo.model import Checkpoint, HashKeyRange, Lease
 
 
-class Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LeaseRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The values of one lease. `msgspec.convert` and the decoders check the types of what was stored."""
 
     lease_key: str
@@ -77,5 +77,5 @@ class Columns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
-NAMES = Columns.__struct_fields__
+COLUMN_NAMES = LeaseRow.__struct_fields__
 """The columns' names, in their order."""

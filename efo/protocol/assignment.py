@@ -1,7 +1,7 @@
 """Who takes which lease: fair shares without a leader, each worker deciding for itself (rule R10).
 
-`assign` decides from the table what this worker takes now, and `look_interval` how often it looks. The decision is
-only a wish: every take is conditional in the store, so that of two workers with the same wish one gets it.
+`assign` decides from the table what this worker takes now. `default_scan_interval` says how often it reads the table.
+The decision is only a wish: every take is conditional in the store, so that of two workers with the same wish one wins.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Plan:
     steal: tuple[Lease, ...] = ()
 
 
-def look_interval(failover_time: float, workers: int) -> float:
+def default_scan_interval(failover_time: float, workers: int) -> float:
     """Return the seconds between two looks at the table: about so long does a released lease wait.
 
     A twentieth of the fail-over time for up to five workers; the more there are, the less often each of them has to

@@ -10,7 +10,7 @@ from efo.model import Batch, Record
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class BatchSlice:
     """Some records of a batch, at least one. `indexes`: where they are in it, ascending."""
 
     batch: Batch
@@ -18,7 +18,7 @@ class Piece:
 
     @classmethod
     def whole(cls, batch: Batch) -> Self:
-        """Return the batch in one piece."""
+        """Return the batch in one batch_slice."""
         return cls(batch, range(len(batch.records)))
 
     def __len__(self) -> int:
@@ -41,7 +41,7 @@ class Piece:
             return self.batch
         return replace(self.batch, records=tuple(self.batch.records[index] for index in self.indexes))
 
-    def halves(self) -> tuple[Piece, Piece]:
+    def halves(self) -> tuple[BatchSlice, BatchSlice]:
         """Return its first and its second half."""
         middle = len(self.indexes) // 2
-        return Piece(self.batch, self.indexes[:middle]), Piece(self.batch, self.indexes[middle:])
+        return BatchSlice(self.batch, self.indexes[:middle]), BatchSlice(self.batch, self.indexes[middle:])

@@ -20,17 +20,17 @@ from efo.events import (
     CheckpointSaved,
     ConnectionClosed,
     ConnectionOpened,
+    DeliveryBlocked,
     Event,
     EventReceived,
     HandlerFailed,
     LeaseLost,
-    LeaseOperated,
     LeasesCounted,
-    ReaderAwaited,
+    LeaseStoreCalled,
     RecordsProcessed,
     ShardFinished,
+    ShardRepositioned,
     ShardsCounted,
-    ShardSought,
     ShardStarted,
     ShardStopped,
     StreamReset,
@@ -110,7 +110,7 @@ class OtelObserver:
             SubscribeAttempted: self._attempted,
             SubscriptionEnded: self._ended,
             EventReceived: self._received,
-            ReaderAwaited: self._awaited,
+            DeliveryBlocked: self._awaited,
             BatchDelivered: self._delivered,
             AggregateDamaged: self._aggregate_damaged,
             ConnectionOpened: self._connection_opened,
@@ -119,12 +119,12 @@ class OtelObserver:
             RecordsProcessed: self._processed,
             HandlerFailed: self._handler_failed,
             ShardStarted: self._started,
-            ShardSought: self._sought,
+            ShardRepositioned: self._sought,
             CheckpointSaved: self._checkpointed,
             ShardStopped: self._left,
             ShardFinished: self._left,
             ShardsCounted: self._shards_counted,
-            LeaseOperated: self._lease_operated,
+            LeaseStoreCalled: self._lease_operated,
             LeaseLost: self._lease_lost,
             LeasesCounted: self._leases_counted,
         }
@@ -173,7 +173,7 @@ class OtelObserver:
 
     # --- records and shards ----------------------------------------------------------------------------
 
-    def _awaited(self, event: ReaderAwaited) -> None:
+    def _awaited(self, event: DeliveryBlocked) -> None:
         shard = self._shard(event.shard_id)
         self._shards[event.shard_id] = replace(shard, backpressure=shard.backpressure + event.duration)
 
@@ -201,7 +201,7 @@ class OtelObserver:
         shard = self._shard(event.shard_id)
         self._shards[event.shard_id] = replace(shard, checkpoint_at=self._clock(), lag=None, inflight=0, left_at=None)
 
-    def _sought(self, event: ShardSought) -> None:
+    def _sought(self, event: ShardRepositioned) -> None:
         """Forget what is in flight: acks of batches of before a seek count no longer."""
         if shard := self._shards.get(event.shard_id):
             self._shards[event.shard_id] = replace(shard, inflight=0)
@@ -221,7 +221,7 @@ class OtelObserver:
 
     # --- leases ----------------------------------------------------------------------------------------
 
-    def _lease_operated(self, event: LeaseOperated) -> None:
+    def _lease_operated(self, event: LeaseStoreCalled) -> None:
         attributes = {"efo.lease.operation": event.operation} | _error(event.error_type)
         self._add(instruments.LEASE_OPERATIONS, 1, attributes)
         self._record(instruments.LEASE_OPERATION_DURATION, event.duration, attributes)

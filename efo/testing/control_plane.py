@@ -20,7 +20,7 @@ from efo.testing.state.positions import starting_index
 T = TypeVar("T")
 
 
-class FakeControl:
+class FakeControlPlane:
     """A `efo.kinesis.control_plane.ControlPlane` about one stream of a fake."""
 
     def __init__(self, core: Core, stream: str, faults: Faults) -> None:

@@ -14,7 +14,7 @@ import trio
 from efo.errors import TransportError
 from efo.kinesis.client import Kinesis
 from efo.model import FanOutConsumer, Record
-from efo.testing.control_plane import FakeControl
+from efo.testing.control_plane import FakeControlPlane
 from efo.testing.faults.injection import Faults
 from efo.testing.faults.script import FaultScript
 from efo.testing.load.http2 import serve_load_connection
@@ -212,7 +212,7 @@ class FakeKinesis:
         """Return what efo needs to read a stream: connections in memory, the control plane answered directly."""
         return Kinesis(
             stream=stream,
-            control=FakeControl(self._core, stream, self._faults),
+            control=FakeControlPlane(self._core, stream, self._faults),
             connect=self._connect,
             sign=_sign_nothing,
             authority=f"kinesis.{self.settings.region}.fake",

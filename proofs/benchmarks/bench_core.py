@@ -11,7 +11,7 @@ import time
 import trio
 import trio.testing
 
-from efo.kinesis.connection import STREAM_WINDOW
+from efo.settings import STREAM_WINDOW
 from proofs.benchmarks.data_path import data_path
 from proofs.benchmarks.subscribed import open_subscribed
 

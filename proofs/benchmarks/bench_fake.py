@@ -151,7 +151,7 @@ def verify(server: Server, seconds: float) -> Verifier:
 
 
 def keep_windows(server: Server, seconds: float) -> dict[str, int]:
-    """Read through narrow windows, and count what came beyond them."""
+    """ShardReader through narrow windows, and count what came beyond them."""
     with server.client(**NARROW) as client:
         client.run(seconds)
         counts = client.counts

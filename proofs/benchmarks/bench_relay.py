@@ -119,7 +119,7 @@ async def _relay(settings: Settings, shard: DecodedShard) -> None:
 
 def into_log(root: Path) -> Callable[[int], Settings]:
     return lambda number: Settings(
-        kinesis={"stream": "orders"}, relay={"directory": root / f"log-{number}", "upkeep_seconds": 3600}
+        kinesis={"stream": "orders"}, relay={"directory": root / f"log-{number}", "maintenance_seconds": 3600}
     )
 
 

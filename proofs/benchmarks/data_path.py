@@ -15,7 +15,7 @@ import msgspec
 import trio
 import trio.testing
 
-from efo.consumer.deaggregation import Unpacker
+from efo.consumer.deaggregation import Deaggregator
 from efo.events import ignore
 from efo.kinesis.connection import Connection
 from efo.kinesis.subscribe_call import EventStream
@@ -88,7 +88,7 @@ def event(blobs):
 def decode(frames, *, parsed=False, unpacked=False):
     """Decode the frames, in pieces as a stream gives them; return how many records there were."""
     decoder = Decoder()
-    unpacker = Unpacker("shard", None, AggregateMode.KEEP, ignore)
+    deaggregator = Deaggregator("shard", None, AggregateMode.KEEP, ignore)
     count = 0
     wire = memoryview(b"".join(frames))
     for at in range(0, len(wire), READ):
@@ -96,7 +96,7 @@ def decode(frames, *, parsed=False, unpacked=False):
         for message in decoder.messages():
             if parsed:
                 records = parse(message).records
-                count += len(unpacker.unpack(records, TRIM_HORIZON) if unpacked else records)
+                count += len(deaggregator.deaggregate(records, TRIM_HORIZON) if unpacked else records)
     return count
 
 

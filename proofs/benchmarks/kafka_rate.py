@@ -21,8 +21,8 @@ from pathlib import Path
 import trio
 
 from efo.model import Batch, Record
-from efo_service.config.kafka import KafkaSettings
 from efo_service.relay.kafka.client import client_config
+from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.producer import Target, TransactionalWriter, producer_config
 from efo_service.relay.kafka.sink import open_kafka
 from efo_service.relay.kafka.topics import Topic
@@ -52,7 +52,7 @@ def batches(shard: str, records: int, size: int) -> list[Batch]:
 async def kafka_rate(servers: str, *, records: int, size: int, shards: int = 2, delivery: str = "exactly_once") -> dict:
     """Put `records` in all, from several shards at once; return the figures."""
     each = {f"shard-{number}": batches(f"shard-{number}", records // shards, size) for number in range(shards)}
-    settings = KafkaSettings(bootstrap_servers=servers, delivery=delivery, partitions=8)
+    settings = KafkaOptions(bootstrap_servers=servers, delivery=delivery, partitions=8)
     name = f"bench-{size}-{delivery}-{time.monotonic_ns()}"
     async with open_kafka(settings, application=name, stream="bench", topic=name) as sink:
 
@@ -101,7 +101,7 @@ def client_rate(servers: str, *, records: int, size: int, partitions: int = 4) -
     """Put `records` by one shard's transactional writer; return the figures. The mock makes topics of 4 partitions."""
     shard = "shardId-000000000000"
     target = Target.of(Topic("records", partitions, 1_000_000), RecordMapping("bench", shard), "key")
-    settings = KafkaSettings(bootstrap_servers=servers)
+    settings = KafkaOptions(bootstrap_servers=servers)
     config = producer_config(client_config(settings), largest=1_000_000, compression=settings.compression, seconds=30.0)
     writer = TransactionalWriter(config, target, NoPositions(), "bench", 30.0)
     groups = [batch.records for batch in batches(shard, records, size)]

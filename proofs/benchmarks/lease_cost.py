@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--leases", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--look", type=float, help="seconds between two looks at the table, see look_interval")
+    parser.add_argument("--look", type=float, help="seconds between two looks at the table, see scan_interval")
     options = parser.parse_args()
     with serve_dynamodb_local() as url, credentials():
         measured = trio.run(measure, url, options.workers, options.leases, options.seconds, options.look)

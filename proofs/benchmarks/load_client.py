@@ -95,7 +95,7 @@ class LoadClient:
         self._socket.sendall(http2.data_to_send())
 
     def run(self, seconds: float) -> float:
-        """Read for so long; return how long it was."""
+        """ShardReader for so long; return how long it was."""
         began = time.perf_counter()
         while time.perf_counter() < began + seconds:
             got = self._socket.recv_into(self._buffer[self._kept :])

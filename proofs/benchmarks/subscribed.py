@@ -13,8 +13,8 @@ import trio
 from efo.events import ConnectionClosed, ConnectionOpened, SubscribeAttempted, SubscriptionEnded
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.shard_subscription import ShardSubscription
-from efo.kinesis.subscribe_call import Caller
-from efo.kinesis.subscribe_limiter import SubscribeGate
+from efo.kinesis.subscribe_call import SubscribeCaller
+from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.model import Position
 from efo.testing import FakeKinesis, FakeSettings
 from efo.testing.load.settings import Load
@@ -41,7 +41,7 @@ async def open_subscribed(shards, budget, faults=None, load=None, **settings):
         nursery.cancel_scope.cancel()
 
 
-class WatchedCaller(Caller):
+class WatchedCaller(SubscribeCaller):
     """Keeps the last answer to a call for each shard."""
 
     def __init__(self, *arguments, **options):
@@ -114,7 +114,7 @@ class Subscribed:
         self.shards = shards
         self.watch = Watch()
         self.reading = Reading(fake)
-        self.gate = SubscribeGate(budget)
+        self.gate = SubscribeLimiter(budget)
         kinesis = fake.kinesis(STREAM)
         self.pool = ConnectionPool(kinesis.connect, address="fake", observer=self.watch)
         arn = fake.register(STREAM, "reader").arn

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import trio
 
 from efo.errors import EfoError
-from efo.exception_groups import one_error
+from efo.exception_groups import collapse_groups
 from efo_service.demo.children import Child, ChildFailedError
 
 LOOK_SECONDS = 0.1
@@ -65,7 +65,7 @@ class Killer:
 
     async def run(self, victims: list[Victim]) -> None:
         """Kill each victim as often as it says; different victims independently of each other."""
-        with one_error():
+        with collapse_groups():
             async with trio.open_nursery() as nursery:
                 for victim in victims:
                     nursery.start_soon(self._hunt, victim, random.Random(self._dice.random()))  # noqa: S311 - the same

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import trio
 
-from efo.exception_groups import one_error
+from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesis, FakeSettings
 from efo_service.demo.children import Child, ended
 from efo_service.demo.load import Load
@@ -107,7 +107,7 @@ async def _carry_out(
         await output.prepare()
         for child in (*relays, spark):
             await child.start()
-        with one_error():
+        with collapse_groups():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(load.run)
                 await Killer(options.seed, tell).run(victims)

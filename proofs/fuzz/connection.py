@@ -46,7 +46,7 @@ def check(data: bytes) -> None:
 
 
 def script_of(data: bytes) -> Script:
-    """Read an input as a script: of three bytes about the peer, and then its steps."""
+    """ShardReader an input as a script: of three bytes about the peer, and then its steps."""
     cursor = Cursor(data)
     choices, cuts = cursor.byte(), cursor.byte()
     steps = tuple(_steps(cursor))

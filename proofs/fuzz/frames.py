@@ -129,7 +129,7 @@ def _check_encoded(message: Message, frame: bytes) -> None:
 
 
 def model_headers(data: bytes) -> dict[str, HeaderValue] | None:
-    """Read headers as plainly as can be; None if they do not parse."""
+    """ShardReader headers as plainly as can be; None if they do not parse."""
     cursor = Cursor(data)
     headers: dict[str, HeaderValue] = {}
     try:

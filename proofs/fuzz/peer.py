@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from efo.errors import TransportError
-from efo.kinesis.connection import MOST_UNSENT, PING_DEADLINE, PING_INTERVAL, Connection
+from efo.kinesis.connection import MAX_UNSENT, PING_DEADLINE, PING_INTERVAL, Connection
 from efo.kinesis.response_stream import ResponseStream
 from proofs.fuzz.cursor import cut
 from proofs.fuzz.target import hold
@@ -208,7 +208,7 @@ class _Trial:
     def _check_bounds(self) -> None:
         for answer in self._answers.values():
             hold(answer.buffered <= STREAM_WINDOW, "a stream holds more than its window")
-        hold(self.connection.unsent <= MOST_UNSENT + _READING, "answers that nobody takes are held without bound")
+        hold(self.connection.unsent <= MAX_UNSENT + _READING, "answers that nobody takes are held without bound")
         hold(self._sent.size <= _MOST_ANSWERED + 2 * self._arrived, "more is sent than was asked for")
         if self.connection.closed_by is None:
             check_window(self.connection, CONNECTION_WINDOW)
@@ -220,7 +220,7 @@ class _Trial:
             return
         hold(sent.startswith(got), "the sibling got what it was not sent")
         if self.connection.closed_by is None and SIBLING in self._answers:
-            stuck = self.connection.unsent > MOST_UNSENT  # we read no further, and the peer is told so by TCP
+            stuck = self.connection.unsent > MAX_UNSENT  # we read no further, and the peer is told so by TCP
             hold(got == sent or stuck, f"the sibling got {len(got)} of {len(sent)} bytes beside a sound connection")
 
     async def end(self) -> None:

@@ -46,7 +46,7 @@ class Plan:
     checkpoint_interval: float
     shard_sync_interval: float
     stream_window: int
-    give_up_after: float
+    unsubscribe_idle_after: float
     subscribes_per_second: float
     graceful_handoff: bool
     handoff_timeout: float
@@ -148,7 +148,7 @@ def plan(seed: int) -> Plan:
         checkpoint_interval=random.choice((1.0, 5.0, 5.0)),
         shard_sync_interval=random.choice((10.0, 30.0, 60.0)),
         stream_window=random.choice((16_384, 65_536, 1_048_576)),
-        give_up_after=random.choice((10.0, 60.0)),
+        unsubscribe_idle_after=random.choice((10.0, 60.0)),
         subscribes_per_second=random.choice((2.0, 20.0, 20.0)),
         graceful_handoff=random.random() < 0.75,
         handoff_timeout=random.choice((2.0, 30.0)),

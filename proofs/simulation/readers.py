@@ -8,11 +8,11 @@ from zlib import crc32
 
 import trio
 
-from efo.consumer.failure_handler import HOLD, Answer, DeadLetter
-from efo.consumer.handler import Handling
+from efo.consumer.failure_handler import HOLD, DeadLetter, HandlerResult
+from efo.consumer.handler import Handler
 from efo.consumer.shard_stream import ShardStream
-from efo.consumer.shard_task import Read
-from efo.errors import StopShardError
+from efo.consumer.shard_task import ShardReader
+from efo.errors import IsolateShardError
 from efo.events import Observer
 from efo.model import Batch, Checkpoint, Record
 from efo_service.relay.errors import SinkClosedError
@@ -64,7 +64,7 @@ class Failures:
                 raise HandlerError("made up")
 
 
-class Handler:
+class WorldHandler:
     """Handles for one life of a worker: waits, fails or not, takes effect, waits again; then it is acked."""
 
     def __init__(self, plan: Plan, worker: str, tell: Tell, failures: Failures, rng: Random) -> None:
@@ -74,7 +74,7 @@ class Handler:
         self._failures = failures
         self._rng = rng
 
-    async def take(self, shard_id: str, records: tuple[Record, ...], held: list[Record]) -> Answer | None:
+    async def take(self, shard_id: str, records: tuple[Record, ...], held: list[Record]) -> HandlerResult | None:
         """Handle these records of a shard: hold them, or make them safe, and with them what is held."""
         await self.pause()
         self._failures.meet(records)
@@ -102,9 +102,9 @@ class Handler:
 
 def reader(
     plan: Plan, worker: str, tell: Tell, failures: Failures, sink: MemorySink, observer: Observer, rng: Random
-) -> Read:
+) -> ShardReader:
     """Return what reads shards in one life of a worker."""
-    handler = Handler(plan, worker, tell, failures, rng)
+    handler = WorldHandler(plan, worker, tell, failures, rng)
     match plan.reader:
         case "plain":
             return _Plain(worker, tell, handler, rng)
@@ -120,9 +120,9 @@ def marks(records: Iterable[Record]) -> tuple[Mark, ...]:
 
 
 class _ByHandler:
-    """A `Handling`, one for each shard: a handler of records is not told which shard they are of."""
+    """A `Handler`, one for each shard: a handler of records is not told which shard they are of."""
 
-    def __init__(self, plan: Plan, handler: Handler, observer: Observer, rng: Random, *, by_record: bool) -> None:
+    def __init__(self, plan: Plan, handler: WorldHandler, observer: Observer, rng: Random, *, by_record: bool) -> None:
         self._plan = plan
         self._handler = handler
         self._observer = observer
@@ -135,16 +135,16 @@ class _ByHandler:
         def held() -> list[Record]:
             return together if self._plan.holds else []  # several keys at once have nothing in common
 
-        async def handle(batch: Batch) -> Answer | None:
+        async def handle(batch: Batch) -> HandlerResult | None:
             return await self._handler.take(batch.shard_id, batch.records, held())
 
-        async def handle_record(record: Record) -> Answer | None:
+        async def handle_record(record: Record) -> HandlerResult | None:
             return await self._handler.take(shard.shard_id, (record,), held())
 
         async def flush(shard_id: str) -> None:
             await self._handler.flush(shard_id, together)
 
-        handling = Handling(
+        handling = Handler(
             None if self._by_record else handle,
             handle_record=handle_record if self._by_record else None,
             failures=self._plan.policy,
@@ -163,7 +163,7 @@ class _ByHandler:
 class _Plain:
     """Iterates over a shard and acks by hand: batch by batch, several at once, or single records in any order."""
 
-    def __init__(self, worker: str, tell: Tell, handler: Handler, rng: Random) -> None:
+    def __init__(self, worker: str, tell: Tell, handler: WorldHandler, rng: Random) -> None:
         self._worker = worker
         self._tell = tell
         self._handler = handler
@@ -177,7 +177,7 @@ class _Plain:
             unacked.append(batch)
             if self._rng.random() < 0.02:
                 self._ack(shard, unacked)
-                raise StopShardError("made up", cooldown=self._rng.uniform(0.0, 5.0))
+                raise IsolateShardError("made up", cooldown=self._rng.uniform(0.0, 5.0))
             if self._rng.random() < 0.5:
                 await self._handler.pause()
                 self._ack(shard, unacked)
@@ -213,7 +213,7 @@ class _Relay:
         try:
             await relay_shard(_Watched(shard, self._worker, self._tell), self._sink, commit_records=20)
         except SinkClosedError as error:
-            raise StopShardError(f"fenced: {error}", cooldown=1.0) from error
+            raise IsolateShardError(f"fenced: {error}", cooldown=1.0) from error
 
     def _committed(self, shard_id: str, records: tuple[Record, ...]) -> None:
         self._tell(Handled(self._worker, shard_id, marks(records)))

@@ -9,7 +9,7 @@ import trio
 
 from efo import events
 from efo.consumer.consumer import Consumer, ConsumerSettings, open_consumer
-from efo.consumer.shard_task import Read
+from efo.consumer.shard_task import ShardReader
 from efo.errors import EfoError
 from efo.kinesis.client import Kinesis
 from efo.model import Checkpoint, Position
@@ -19,7 +19,7 @@ from proofs.simulation.readers import HandlerError
 from proofs.simulation.story import Broken, Closed, Crashed, Exited, Line, Lost, Opened, SetAside, Sought, Told
 from proofs.simulation.ways import Rows, Trouble, Way
 
-MakeReader = Callable[[str, Callable[[Line], None], events.Observer], Read]
+MakeReader = Callable[[str, Callable[[Line], None], events.Observer], ShardReader]
 GRACE = 60.0
 """Seconds that a graceful stop may take beyond the longest nap of a handler."""
 
@@ -55,7 +55,7 @@ class Life:
         match event:
             case events.ShardStarted(shard_id=shard, checkpoint=checkpoint):
                 return Opened(self.name, self.worker_id, shard, checkpoint, self._plan.key_concurrency > 1)
-            case events.ShardSought(shard_id=shard, to=Checkpoint() as to):
+            case events.ShardRepositioned(shard_id=shard, to=Checkpoint() as to):
                 return Sought(self.name, shard, to)
             case events.ShardFinished(shard_id=shard):
                 return Closed(self.name, shard, is_finished=True)
@@ -157,7 +157,7 @@ class Worker:
             checkpoint_interval=plan.checkpoint_interval,
             shard_sync_interval=plan.shard_sync_interval,
             stream_window=plan.stream_window,
-            give_up_after=plan.give_up_after,
+            unsubscribe_idle_after=plan.unsubscribe_idle_after,
             subscribes_per_second=plan.subscribes_per_second,
             graceful_handoff=plan.graceful_handoff,
             handoff_timeout=plan.handoff_timeout,

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from efo import events
-from efo.consumer.shard_task import Read
+from efo.consumer.shard_task import ShardReader
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.testing import FakeKinesis
 from efo.testing.errors import FakeError
@@ -100,7 +100,7 @@ class World:
         self.tally.crashes = sum(worker.crashes for worker in self._workers)
         self.tally.virtual_seconds = trio.current_time()
 
-    def _reader(self, name: str, tell: Tell, observe: events.Observer) -> Read:
+    def _reader(self, name: str, tell: Tell, observe: events.Observer) -> ShardReader:
         rng = Random(f"reader {self.plan.seed} {name}")
         return reader(self.plan, name, tell, self._failures, self._sink, observe, rng)
 

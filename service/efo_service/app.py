@@ -19,9 +19,9 @@ from typing import Final, Protocol
 import structlog
 import trio
 
-from efo.consumer.consumer import ConsumerSettings, ConsumerStatus, Read, open_consumer
+from efo.consumer.consumer import ConsumerSettings, ConsumerStatus, ShardReader, open_consumer
 from efo.events import Observer
-from efo.exception_groups import one_error
+from efo.exception_groups import collapse_groups
 from efo.kinesis.client import Kinesis
 from efo.leases.store import LeaseStore
 from efo.settings import CLEANUP_AFTER
@@ -49,8 +49,8 @@ _STALE_AFTER: Final = 3
 class Consumer(Protocol):
     """efo.consumer.consumer.Consumer, as far as the service uses it."""
 
-    async def run(self, read: Read) -> None:
-        """Read shards until `stop`."""
+    async def run(self, read: ShardReader) -> None:
+        """ShardReader shards until `stop`."""
         ...
 
     def stop(self) -> None:
@@ -88,9 +88,9 @@ async def run(
     """
     log = structlog.get_logger()
     health = Health(stale_after=_STALE_AFTER * settings.leases.failover_seconds)
-    status = Status(settings, health)
+    status = Status(_identity(settings), health)
     drain = Drain(settings.service.drain_seconds)
-    with one_error():
+    with collapse_groups():
         async with trio.open_nursery() as outer:
             await outer.start(drain.watch, health.start_draining)
             app = create_app(health, telemetry.registry, status)
@@ -119,7 +119,18 @@ async def _relay(
             await consumer.run(_reader(settings, sink, telemetry))
 
 
-def _reader(settings: Settings, sink: Sink, telemetry: Telemetry) -> Read:
+def _identity(settings: Settings) -> dict[str, str]:
+    """Return what names this worker, for /status."""
+    return {
+        "stream": settings.kinesis.stream_name,
+        "application": settings.consumer.application,
+        "consumer": settings.consumer.consumer_name,
+        "worker_id": settings.leases.worker_id,
+        "topic": settings.topic,
+    }
+
+
+def _reader(settings: Settings, sink: Sink, telemetry: Telemetry) -> ShardReader:
     """Return what relays a shard into the sink, counted."""
     relay = settings.relay
     measured = MeasuredSink(
@@ -154,12 +165,12 @@ def _consumer_settings(settings: Settings) -> ConsumerSettings:
         checkpoint_interval=settings.consumer.checkpoint_seconds,
         shard_sync_interval=settings.consumer.shard_sync_seconds,
         stream_window=settings.consumer.stream_window,
-        give_up_after=settings.consumer.give_up_seconds,
+        unsubscribe_idle_after=settings.consumer.unsubscribe_idle_seconds,
         park_faults=settings.consumer.park_faults,
         shard_cooldown=settings.consumer.shard_cooldown_seconds,
         aggregates=settings.consumer.aggregates,
         failover_time=settings.leases.failover_seconds,
-        look_interval=settings.leases.look_seconds,
+        lease_scan_interval=settings.leases.scan_interval_seconds,
         graceful_handoff=settings.leases.graceful_handoff,
         handoff_timeout=settings.leases.handoff_seconds,
         max_leases=settings.leases.max_leases,

@@ -38,7 +38,7 @@ _CODES: Final[tuple[tuple[type[BaseException], Exit], ...]] = (
 
 def code_of(error: BaseException) -> Exit:
     """Return the exit code of an error; of a group, that of its most surprising member."""
-    return most_surprising(_code_of_one(leaf) for leaf in leaves(error))
+    return most_surprising(_code_of_one(leaf) for leaf in leaf_exceptions(error))
 
 
 _SURPRISE: Final = [Exit.OK, *(code for _, code in _CODES)]
@@ -53,11 +53,11 @@ def _code_of_one(error: BaseException) -> Exit:
     return next(code for kind, code in _CODES if isinstance(error, kind))
 
 
-def leaves(error: BaseException) -> Iterator[BaseException]:
+def leaf_exceptions(error: BaseException) -> Iterator[BaseException]:
     """Yield the errors in a group of groups; an error that is no group is its own only leaf."""
     if isinstance(error, BaseExceptionGroup):
         for member in error.exceptions:
-            yield from leaves(member)
+            yield from leaf_exceptions(member)
     else:
         yield error
 
@@ -73,7 +73,7 @@ def report(error: BaseException) -> Exit:
         sys.excepthook(type(error), error, error.__traceback__)
         console.print("[bold red]efo failed inside:[/] this is a defect; please report it with the lines above.")
     else:
-        for message in dict.fromkeys(str(leaf) for leaf in leaves(error) if _code_of_one(leaf) is code):
+        for message in dict.fromkeys(str(leaf) for leaf in leaf_exceptions(error) if _code_of_one(leaf) is code):
             console.print(f"[bold red]efo:[/] {_escaped(message or 'interrupted')}")
     return code
 

@@ -73,7 +73,7 @@ class Files:
             worker_id = "w-1"
             [relay]
             directory = "log"
-            upkeep_seconds = 3600  # so that a segment is counted once
+            maintenance_seconds = 3600  # so that a segment is counted once
             [service]
             port = 0
         """)

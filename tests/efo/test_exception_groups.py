@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from efo.errors import TransportError
-from efo.exception_groups import one_error
+from efo.exception_groups import collapse_groups
 
 
 def grouped(*errors):
@@ -12,18 +12,18 @@ def grouped(*errors):
 
 
 def test_without_a_failure_nothing_happens():
-    with one_error():
+    with collapse_groups():
         pass
 
 
 def test_an_error_alone_passes():
-    with pytest.raises(KeyError), one_error():
+    with pytest.raises(KeyError), collapse_groups():
         raise KeyError("alone")
 
 
 def test_the_first_error_of_ours_is_the_one():
     ours = TransportError("ours")
-    with pytest.raises(TransportError) as raised, one_error():
+    with pytest.raises(TransportError) as raised, collapse_groups():
         raise grouped(KeyError("a"), grouped(grouped(ours), TransportError("another")), ValueError("b"))
     assert raised.value is ours
     assert raised.value.__notes__ == [
@@ -34,13 +34,13 @@ def test_the_first_error_of_ours_is_the_one():
 
 
 def test_without_one_of_ours_the_first():
-    with pytest.raises(KeyError), one_error():
+    with pytest.raises(KeyError), collapse_groups():
         raise grouped(KeyError("a"), ValueError("b"))
 
 
 def test_an_error_that_several_tasks_raised_is_not_noted_on_itself():
     shared = TransportError("shared")
-    with pytest.raises(TransportError) as raised, one_error():
+    with pytest.raises(TransportError) as raised, collapse_groups():
         raise grouped(shared, grouped(shared))
     assert not hasattr(raised.value, "__notes__")
 
@@ -48,19 +48,19 @@ def test_an_error_that_several_tasks_raised_is_not_noted_on_itself():
 def test_its_cause_stays():
     error = TransportError("ours")
     error.__cause__ = cause = OSError("theirs")
-    with pytest.raises(TransportError) as raised, one_error():
+    with pytest.raises(TransportError) as raised, collapse_groups():
         raise grouped(error)
     assert raised.value.__cause__ is cause
 
 
 def test_what_is_no_failure_is_not_swallowed():
-    with pytest.raises(BaseExceptionGroup) as raised, one_error():
+    with pytest.raises(BaseExceptionGroup) as raised, collapse_groups():
         raise BaseExceptionGroup("some", [KeyboardInterrupt(), KeyError("a")])
     assert raised.group_contains(KeyboardInterrupt)
 
 
 async def test_a_nursery_that_was_cancelled(autojump_clock):
-    with trio.move_on_after(1) as scope, one_error():
+    with trio.move_on_after(1) as scope, collapse_groups():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
             nursery.start_soon(trio.sleep_forever)
@@ -71,7 +71,7 @@ async def test_a_nursery_in_which_a_task_failed():
     async def fail():
         raise TransportError("broke")
 
-    with pytest.raises(TransportError, match="broke"), one_error():  # noqa: PT012 - a nursery is one statement
+    with pytest.raises(TransportError, match="broke"), collapse_groups():  # noqa: PT012 - a nursery is one statement
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
             nursery.start_soon(fail)
@@ -86,7 +86,7 @@ async def test_a_failure_beside_a_cancellation_from_outside():
         finally:
             raise TransportError("broke")
 
-    with pytest.raises(TransportError, match="broke"), trio.CancelScope() as scope, one_error():  # noqa: PT012
+    with pytest.raises(TransportError, match="broke"), trio.CancelScope() as scope, collapse_groups():  # noqa: PT012
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
             nursery.start_soon(fail_when_cancelled)

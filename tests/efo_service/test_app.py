@@ -225,7 +225,7 @@ async def test_status_and_metrics(world, measured):
 CONSUMER = {
     "shard_sync_seconds": 31,
     "stream_window": 70_000,
-    "give_up_seconds": 32,
+    "unsubscribe_idle_seconds": 32,
     "park_faults": True,
     "shard_cooldown_seconds": 33,
     "aggregates": "keep",
@@ -236,7 +236,7 @@ async def test_settings_reach_the_consumer(world, measured):
     settings = Settings(
         kinesis={"stream": "orders"},
         consumer={"application": "app", "initial_position": "latest", "checkpoint_seconds": 2, **CONSUMER},
-        leases={"worker_id": "w-1", "failover_seconds": 7, "look_seconds": 3, **LEASES},
+        leases={"worker_id": "w-1", "failover_seconds": 7, "scan_interval_seconds": 3, **LEASES},
         service={"port": 0},
     )
     async with running(world, measured, settings):
@@ -250,12 +250,12 @@ async def test_settings_reach_the_consumer(world, measured):
         checkpoint_interval=2,
         shard_sync_interval=31,
         stream_window=70_000,
-        give_up_after=32,
+        unsubscribe_idle_after=32,
         park_faults=True,
         shard_cooldown=33,
         aggregates=AggregateMode.KEEP,
         failover_time=7,
-        look_interval=3,
+        lease_scan_interval=3,
         graceful_handoff=False,
         handoff_timeout=9,
         max_leases=5,

@@ -18,7 +18,7 @@ import msgspec
 import trio
 
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
-from efo.leases.lease_row import Columns
+from efo.leases.lease_row import LeaseRow
 from efo.leases.row_store import Change, RowStore
 from efo.model import Lease
 
@@ -189,7 +189,7 @@ class RedisLeaseStore(RowStore):
 
     def _lease_of(self, key: str, value: bytes) -> Lease:
         try:
-            return msgspec.json.decode(value, type=Columns).lease()
+            return msgspec.json.decode(value, type=LeaseRow).lease()
         except (ConfigurationError, msgspec.DecodeError) as error:
             raise LeaseStoreCorruptError(
                 f"lease store {self._place}, key {self._key}, lease {key!r}: {error}. Correct the field or delete it"
@@ -197,7 +197,7 @@ class RedisLeaseStore(RowStore):
 
 
 def _value(lease: Lease) -> bytes:
-    return msgspec.json.encode(Columns.of(lease))
+    return msgspec.json.encode(LeaseRow.of(lease))
 
 
 def _is_replica(error: Exception) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 import trio
 
-from efo.exception_groups import one_error
+from efo.exception_groups import collapse_groups
 from efo.testing.errors import FakeError
 from efo.testing.fake import FakeKinesis
 from efo.testing.load.settings import Load
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 async def _until_signal(load: Load, options: argparse.Namespace) -> None:
     serve = partial(run, load, _print, port=options.port, tls=options.tls, consumers=options.consumer)
-    with one_error(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+    with collapse_groups(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(serve)
             await anext(aiter(signals))

@@ -14,7 +14,7 @@ from proofs.interop.kcl.judgement import Heard, line_of
 
 
 async def main() -> None:
-    """Read what its leases say."""
+    """ShardReader what its leases say."""
     environment = os.environ
     application = environment["WITNESS_CONSUMER"]
     settings = efo.ConsumerSettings(

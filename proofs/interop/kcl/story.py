@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from efo.exception_groups import one_error
+from efo.exception_groups import collapse_groups
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
 from efo.model import SHARD_END
 from efo.testing import FakeKinesis, FakeSettings
@@ -77,7 +77,7 @@ class Story:
 
     async def play(self, store: DynamoDbLeaseStore) -> Verdict:
         """Play all acts, and judge."""
-        with one_error():
+        with collapse_groups():
             async with trio.open_nursery() as nursery:
                 try:
                     await self._acts(store, nursery)

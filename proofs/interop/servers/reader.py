@@ -11,7 +11,7 @@ import trio
 
 import efo
 from efo.events import Event, EventReceived, ShardFinished, SubscriptionEnded
-from efo.exception_groups import one_error
+from efo.exception_groups import collapse_groups
 from efo.protocol.subscription import Timing
 from efo.testing.server.background import background
 from proofs.interop.servers.judgement import Item
@@ -52,7 +52,7 @@ class Reader:
         self._tell()
 
     async def read(self, shard: efo.ShardStream) -> None:
-        """Read a shard."""
+        """ShardReader a shard."""
         async for batch in shard:
             for record in batch.records:
                 place = shard.shard_id, record.sequence_number, record.sub_sequence_number
@@ -121,7 +121,7 @@ async def reading(
         timing=timing or Timing(),
         **settings,
     )
-    with one_error():
+    with collapse_groups():
         async with (
             efo.open_kinesis(stream, endpoint_url=endpoint.url, ca_file=str(endpoint.ca_file)) as kinesis,
             efo.open_consumer(kinesis, reader.store, chosen, reader.observe) as consumer,

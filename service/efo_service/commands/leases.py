@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
-from efo.leases.lease_row import Columns
+from efo.leases.lease_row import LeaseRow
 from efo.leases.store import LeaseStore
 from efo.model import TRIM_HORIZON, Lease
 from efo_service.commands.operating import (
@@ -263,7 +263,7 @@ async def _place(
 
 def _values(lease: Lease) -> dict[str, Any]:
     """Return what is stored of a lease, as JSON has it."""
-    return dict(msgspec.to_builtins(Columns.of(lease)))
+    return dict(msgspec.to_builtins(LeaseRow.of(lease)))
 
 
 def _text(value: object) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from string import Formatter
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import AfterValidator, Field, FilePath, SecretStr, model_validator
 
 from efo_service.config.section import Count, Name, Seconds, Section
+from efo_service.relay.kafka.options import Compression, Delivery, Mechanism, PartitionBy, SecurityProtocol
 
 PLACES = {"stream", "shard"}
 """What a template of a topic may name."""
@@ -29,7 +30,6 @@ def _check_template(value: str) -> str:
 
 
 Template = Annotated[str, Field(min_length=1, max_length=249), AfterValidator(_check_template)]
-Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "AWS_MSK_IAM"]
 
 
 class KafkaSettings(Section):
@@ -43,13 +43,13 @@ class KafkaSettings(Section):
         description="The topic; {stream} and {shard} stand for their names. Default: that of [relay].",
         examples=["kinesis.{stream}"],
     )
-    delivery: Literal["exactly_once", "at_least_once"] = Field(
+    delivery: Delivery = Field(
         "exactly_once", description="exactly_once: records and position in one transaction; at_least_once: cheaper."
     )
-    partition_by: Literal["key", "shard"] = Field(
+    partition_by: PartitionBy = Field(
         "key", description="key: as Java's producer does, so that a key's order survives a reshard; or shard."
     )
-    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field("lz4", description="Of the batches.")
+    compression: Compression = Field("lz4", description="Of the batches.")
     commit_milliseconds: Annotated[int, Field(ge=10, le=5000)] = Field(
         200, description="Commit a group this long after its first record, instead of [relay]'s; 100 to 500 is good."
     )
@@ -67,9 +67,7 @@ class KafkaSettings(Section):
     retry_seconds: Seconds = Field(
         120.0, description="After so long without success a shard's lease is released; other workers may take it."
     )
-    security_protocol: Literal["plaintext", "ssl", "sasl_plaintext", "sasl_ssl"] = Field(
-        "plaintext", description="Kafka's own names."
-    )
+    security_protocol: SecurityProtocol = Field("plaintext", description="Kafka's own names.")
     ca_file: FilePath | None = Field(
         None, description="Certificate authorities to trust instead of the system's (PEM).", examples=["ca.pem"]
     )

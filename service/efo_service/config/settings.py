@@ -16,9 +16,9 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from efo.arn import parse_stream
 from efo.errors import ConfigurationError
-from efo.kinesis.connection import STREAM_WINDOW
 from efo.model import Position
 from efo.protocol.aggregation import AggregateMode
+from efo.settings import STREAM_WINDOW
 from efo_service.config.dynamodb import DynamoDbSettings
 from efo_service.config.kafka import KafkaSettings
 from efo_service.config.pipeline import PipelineSettings
@@ -104,7 +104,7 @@ class ConsumerSettings(Section):
     stream_window: int = Field(
         STREAM_WINDOW, ge=65_535, description="Bytes that may wait for the sink, per shard: the HTTP/2 window (R9)."
     )
-    give_up_seconds: Seconds = Field(
+    unsubscribe_idle_seconds: Seconds = Field(
         60.0, description="A subscription that the sink takes nothing of for so long is given up until it does (R9)."
     )
     park_faults: bool = Field(
@@ -151,7 +151,7 @@ class LeaseSettings(Section):
     )
     start_seconds: Seconds = Field(30.0, description="How long to wait for a store that is not there at the start.")
     failover_seconds: Seconds = Field(10.0, description="A worker silent for this long loses its leases (R10).")
-    look_seconds: Seconds | None = Field(
+    scan_interval_seconds: Seconds | None = Field(
         None,
         description="Time between two looks at all leases. Default: a twentieth of that, longer for many workers.",
         examples=[5.0],
@@ -206,7 +206,7 @@ class RelaySettings(Section):
         description="The log forgets its oldest records above this size of a topic. Default: never.",
         examples=[107374182400],
     )
-    upkeep_seconds: Seconds = Field(
+    maintenance_seconds: Seconds = Field(
         30.0, description="How often small segments are rolled up, and expired ones removed that all readers have read."
     )
     jsonl_file: Path = Field(

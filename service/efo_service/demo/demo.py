@@ -12,7 +12,7 @@ from typing import Any, Final
 import trio
 
 from efo.errors import EfoError
-from efo.exception_groups import one_error
+from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesis, FakeSettings
 from efo_service.demo.children import Child, ended
 from efo_service.demo.load import Load
@@ -90,7 +90,7 @@ async def run_demo(options: DemoOptions, show: Callable[[DemoProgress], None]) -
     if options.spark:
         find_java()
     result: DemoResult | None = None
-    with trio.open_signal_receiver(*SIGNALS) as signals, one_error():
+    with trio.open_signal_receiver(*SIGNALS) as signals, collapse_groups():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_cancel_on_signal, signals, nursery.cancel_scope)
             result = await _run(options, show)

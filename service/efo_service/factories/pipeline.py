@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from efo_service.config.settings import Settings
+from efo_service.factories.kafka import kafka_options
 from efo_service.spark.pipeline.decoding import Decoding
 from efo_service.spark.pipeline.kafka import jars, reader_options
 from efo_service.spark.pipeline.settings import PipelineSettings
@@ -20,7 +21,7 @@ def pipeline_settings(settings: Settings, *, available_now: bool | None = None) 
     return PipelineSettings(
         log=settings.relay.directory,
         topic=settings.topic,
-        kafka=reader_options(kafka, settings.topic) if from_kafka else None,
+        kafka=reader_options(kafka_options(kafka), settings.topic) if from_kafka else None,
         jars=jars(spark.jars),
         source_options=spark.source_options,
         max_records=spark.max_records,

@@ -13,15 +13,16 @@ import structlog
 import trio
 
 from efo.arn import parse_stream
-from efo.exception_groups import one_error
+from efo.exception_groups import collapse_groups
 from efo.model import Checkpoint
 from efo_service.config.settings import RelaySettings, Settings
 from efo_service.errors import UnavailableError
+from efo_service.factories.kafka import kafka_options
 from efo_service.relay.dead_letter import DeadLetterSink
 from efo_service.relay.errors import SinkError
 from efo_service.relay.jsonlines import open_json_lines
-from efo_service.relay.log.compaction import Upkeep
-from efo_service.relay.log.compaction_plan import RetentionRules
+from efo_service.relay.log.maintenance import Maintenance
+from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.log.sink import LOCK_PATIENCE, LogSink
 from efo_service.relay.mapping import Extractor, load_extractor
 from efo_service.relay.retrying import RetryingSink
@@ -45,7 +46,7 @@ async def open_sink(settings: Settings) -> AsyncIterator[Sink]:
             yield sink
         else:
             letters = _log(settings, relay.dead_letters, extract)
-            async with kept_up(relay, relay.dead_letters):
+            async with maintained(relay, relay.dead_letters):
                 yield DeadLetterSink(sink, letters, _tell)
 
 
@@ -54,7 +55,7 @@ async def _open(settings: Settings, extract: Extractor | None) -> AsyncIterator[
     relay = settings.relay
     match relay.sink:
         case "log":
-            async with kept_up(relay, settings.topic):
+            async with maintained(relay, settings.topic):
                 yield _log(settings, settings.topic, extract)
         case "jsonl":
             path = None if writes_to_stdout(relay) else relay.jsonl_file
@@ -81,7 +82,7 @@ async def _open_kafka(settings: Settings, extract: Extractor | None) -> AsyncIte
     options = settings.relay.kafka
     opening = partial(
         kafka.open_kafka,
-        options,
+        kafka_options(options),
         application=settings.consumer.application,
         stream=settings.kinesis.stream_name,
         region=settings.kinesis.region or parse_stream(settings.kinesis.stream)[1],
@@ -98,29 +99,29 @@ async def _open_kafka(settings: Settings, extract: Extractor | None) -> AsyncIte
 
 
 @asynccontextmanager
-async def kept_up(relay: RelaySettings, topic: str) -> AsyncIterator[None]:
+async def maintained(relay: RelaySettings, topic: str) -> AsyncIterator[None]:
     """Keep a topic of the log up in the meantime: roll small segments up, remove what has expired."""
     hours = relay.retention_hours
     rules = RetentionRules(None if hours is None else hours * 3600, relay.retention_bytes)
-    with one_error():
+    with collapse_groups():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_keep_up, Upkeep(relay.directory, topic, rules), topic, relay.upkeep_seconds)
+            nursery.start_soon(_maintain, Maintenance(relay.directory, topic, rules), topic, relay.maintenance_seconds)
             yield
             nursery.cancel_scope.cancel()
 
 
-async def _keep_up(upkeep: Upkeep, topic: str, seconds: float) -> None:
+async def _maintain(maintenance: Maintenance, topic: str, seconds: float) -> None:
     """Make a pass now and then. What goes wrong is told, and tried again: the relay can do without."""
     log = structlog.get_logger().bind(topic=topic)
     while True:
         await trio.sleep(seconds)
         try:
-            report = await trio.to_thread.run_sync(upkeep.run, time.time(), trio.from_thread.check_cancelled)
+            report = await trio.to_thread.run_sync(maintenance.run, time.time(), trio.from_thread.check_cancelled)
         except SinkError as error:
-            log.warning("upkeep_failed", error_type=error.error_type, message=str(error))
+            log.warning("maintenance_failed", error_type=error.error_type, message=str(error))
         else:
-            if report is not None and report.did_something:
-                log.info("upkeep_done", **asdict(report))
+            if report is not None and report.has_changed_log:
+                log.info("maintenance_done", **asdict(report))
             if report is not None and report.held_back:
                 log.warning("retention_waits_for_readers", bytes=report.held_back)
 

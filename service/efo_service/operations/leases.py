@@ -11,7 +11,7 @@ import msgspec
 import trio
 
 from efo.errors import ConfigurationError
-from efo.leases.lease_row import Columns
+from efo.leases.lease_row import LeaseRow
 from efo.leases.store import LeaseStore
 from efo.model import AT_TIMESTAMP, LATEST, MAX_SEQUENCE_DIGITS, SHARD_END, TRIM_HORIZON, Checkpoint, Lease, Shard
 from efo_service.errors import UsageError
@@ -171,12 +171,12 @@ class Export(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     version: Literal[1]
     application: str
     stream: str
-    leases: tuple[Columns, ...]
+    leases: tuple[LeaseRow, ...]
 
 
 def exported(leases: Iterable[Lease], application: str, stream: str) -> bytes:
     """Return the leases as a JSON document, one lease per line."""
-    lines = b",\n  ".join(msgspec.json.encode(Columns.of(lease)) for lease in leases)
+    lines = b",\n  ".join(msgspec.json.encode(LeaseRow.of(lease)) for lease in leases)
     head = msgspec.json.encode({"version": EXPORT_VERSION, "application": application, "stream": stream})
     return b'%s,"leases":[\n  %s\n]}\n' % (head.removesuffix(b"}"), lines)
 

@@ -15,7 +15,7 @@ import msgspec
 
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
 from efo_service.relay.sink import ShardSink, Sink
-from efo_service.relay.write_buffer import OpenGroup
+from efo_service.relay.write_buffer import WriteBuffer
 
 REASON_TAG: Final = "efo.refusal"
 """The tag, and so the header kinesis.tag.efo.refusal, in which a letter says why it is one."""
@@ -56,7 +56,7 @@ class DeadLetterShardSink:
         self._sink = sink
         self._letters = letters
         self._tell = tell
-        self._group = OpenGroup(sink.position)
+        self._group = WriteBuffer(sink.position)
         self._batches: list[Batch] = []
 
     @property

@@ -24,7 +24,7 @@ from efo_service.relay.errors import SinkLockedError, os_errors
 from efo_service.relay.log.catalog import lock
 from efo_service.relay.log.fencing import sync_directory
 from efo_service.relay.mapping import Extractor, RecordMapping
-from efo_service.relay.write_buffer import OpenGroup, check_refusals
+from efo_service.relay.write_buffer import WriteBuffer, check_refusals
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -167,7 +167,7 @@ class JsonLinesShardSink:
         self._mapping = mapping
         self._encoding = encoding
         self._append = append
-        self._group = OpenGroup()
+        self._group = WriteBuffer()
 
     @property
     def pending_records(self) -> int:

@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 import trio
 
-from efo.exception_groups import one_error
+from efo.exception_groups import collapse_groups
 from efo.model import Batch, Checkpoint
 from efo_service.relay.sink import ShardSink, Sink
 
@@ -62,7 +62,7 @@ async def relay_shard(
         if shard_sink.position is not None:
             shard.seek(shard_sink.position)
         groups = _Groups(shard, shard_sink, commit_records, commit_bytes, commit_seconds)
-        with one_error():
+        with collapse_groups():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(groups.commit)
                 await groups.fill()

@@ -16,12 +16,12 @@ from typing import Final
 
 import trio
 
-from efo.errors import StopShardError
+from efo.errors import IsolateShardError
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
 from efo.protocol.failure import FailurePolicy, decide
 from efo_service.relay.errors import SinkError
 from efo_service.relay.sink import ShardSink, Sink
-from efo_service.relay.write_buffer import OpenGroup, check_refusals
+from efo_service.relay.write_buffer import WriteBuffer, check_refusals
 
 BACKOFF: Final = 0.1
 BACKOFF_LIMIT: Final = 5.0
@@ -33,8 +33,8 @@ Tell = Callable[[str, SinkError, float], None]
 class RetryingSink:
     """Does what `sink` does, again where that may help, for `seconds` at most.
 
-    `releases`: the errors that end a shard here, but not elsewhere. Then, as when the time is over, StopShardError is
-    raised: the shard's lease is released. All other errors are raised as they are.
+    `releases`: the errors that end a shard here, but not elsewhere. Then, as when the time is over, IsolateShardError
+    is raised: the shard's lease is released. All other errors are raised as they are.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class RetryingSink:
         )
 
     def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[RetryingShardSink]:
-        """Open a shard's way in. Entering raises StopShardError, SinkError."""
+        """Open a shard's way in. Entering raises IsolateShardError, SinkError."""
         return self._open(stream, shard_id)
 
     @asynccontextmanager
@@ -71,16 +71,16 @@ class RetryingSink:
             await way_in.leave()
 
     def _meet(self, shard_id: str, error: SinkError, failures: int, elapsed: float) -> float:
-        """Return after how many seconds to try again. Raises the error, or StopShardError."""
+        """Return after how many seconds to try again. Raises the error, or IsolateShardError."""
         if isinstance(error, self._releases):
-            raise StopShardError(f"{shard_id}: {error}") from error
+            raise IsolateShardError(f"{shard_id}: {error}") from error
         if not error.retryable:
             raise error
         decision = decide(
             self._policy, failures=failures, elapsed=elapsed, records=1, is_half=False, random=self._rng.random
         )
         if decision.action != "retry":
-            raise StopShardError(
+            raise IsolateShardError(
                 f"{shard_id}: its sink has failed for {elapsed:.0f} s, {failures} times; the last time: {error}"
             ) from error
         self._tell(shard_id, error, decision.delay)
@@ -93,7 +93,7 @@ class RetryingShardSink:
     def __init__(self, first: ShardSink, way_in: _WayIn) -> None:
         self._shown = first
         self._way_in = way_in
-        self._group = OpenGroup(first.position)
+        self._group = WriteBuffer(first.position)
         self._batches: list[Batch] = []
 
     @property
@@ -124,7 +124,7 @@ class RetryingShardSink:
             self._batches.append(batch)
 
     async def commit(self) -> None:
-        """Make the open group durable, however often it has to be tried. Raises StopShardError, SinkError."""
+        """Make the open group durable, however often it has to be tried. Raises IsolateShardError, SinkError."""
         self._group.take()
         batches, self._batches = self._batches, []
         if not batches:

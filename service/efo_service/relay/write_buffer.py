@@ -17,7 +17,7 @@ def check_refusals(sink: ShardSink, batch: Batch) -> None:
             )
 
 
-class OpenGroup:
+class WriteBuffer:
     """Records in the order of their shard, from after `position` on; closed for good by `close`.
 
     `size`: bytes of keys (in characters) and values.

@@ -17,26 +17,26 @@ from efo.events import (
     ConnectionClosed,
     ConnectionOpened,
     ConsumerReady,
+    DeliveryBlocked,
     Event,
     EventReceived,
     HandlerFailed,
-    HashRangeUncovered,
+    HashRangeHoleFound,
     LeaseLost,
-    LeaseOperated,
     LeasesCounted,
+    LeaseStoreCalled,
     Observer,
-    ReaderAwaited,
     RecordDeadLettered,
+    RecordsFiltered,
     RecordSkipped,
-    RecordsLeftOut,
     RecordsProcessed,
     ShardFinished,
     ShardGone,
-    ShardParked,
+    ShardIsolated,
     ShardPaused,
+    ShardRepositioned,
     ShardResumed,
     ShardsCounted,
-    ShardSought,
     ShardStarted,
     ShardStopped,
     ShardSyncFailed,
@@ -102,20 +102,20 @@ def severity_of(event: Event) -> int:  # noqa: PLR0911 - a table
     match event:
         case ShardStopped(error_type=str()):
             return logging.ERROR
-        case LeaseOperated(operation=operation, error_type="lease_lost") if operation in _RACES:
+        case LeaseStoreCalled(operation=operation, error_type="lease_lost") if operation in _RACES:
             return logging.DEBUG
         case (
             SubscribeAttempted(error_type=str())
             | RecordsProcessed(error_type=str())
-            | LeaseOperated(error_type=str())
+            | LeaseStoreCalled(error_type=str())
             | AggregateDamaged()
             | HandlerFailed()
             | RecordSkipped()
             | RecordDeadLettered()
-            | ShardParked()
+            | ShardIsolated()
             | ShardGone()
             | ShardSyncFailed()
-            | HashRangeUncovered()
+            | HashRangeHoleFound()
         ):
             return logging.WARNING
         case SubscriptionEnded(reason=reason) if reason not in _PLANNED_ENDS:
@@ -124,7 +124,7 @@ def severity_of(event: Event) -> int:  # noqa: PLR0911 - a table
             return logging.WARNING
         case (
             ConsumerReady() | ShardStarted() | ShardFinished() | ShardStopped() | LeaseLost()
-            | ShardPaused() | ShardResumed() | ShardSought() | ConnectionOpened() | ConnectionClosed()
+            | ShardPaused() | ShardResumed() | ShardRepositioned() | ConnectionOpened() | ConnectionClosed()
         ):  # fmt: skip
             return logging.INFO
         case _:
@@ -136,26 +136,26 @@ _NAMES: Final[dict[type, str]] = {
     SubscribeAttempted: "subscribe_attempted",
     SubscriptionEnded: "subscription_ended",
     EventReceived: "event_received",
-    ReaderAwaited: "reader_awaited",
+    DeliveryBlocked: "reader_awaited",
     BatchDelivered: "batch_delivered",
     RecordsProcessed: "records_processed",
     HandlerFailed: "handler_failed",
     RecordSkipped: "record_skipped",
     RecordDeadLettered: "record_dead_lettered",
     AggregateDamaged: "aggregate_damaged",
-    RecordsLeftOut: "records_left_out",
+    RecordsFiltered: "records_left_out",
     ShardStarted: "shard_started",
     ShardFinished: "shard_finished",
     ShardGone: "shard_gone",
     ShardSyncFailed: "shard_sync_failed",
-    HashRangeUncovered: "hash_range_uncovered",
+    HashRangeHoleFound: "hash_range_uncovered",
     ShardStopped: "shard_stopped",
-    ShardParked: "shard_parked",
+    ShardIsolated: "shard_parked",
     ShardPaused: "shard_paused",
     ShardResumed: "shard_resumed",
-    ShardSought: "shard_sought",
+    ShardRepositioned: "shard_sought",
     ShardsCounted: "shards_counted",
-    LeaseOperated: "lease_operated",
+    LeaseStoreCalled: "lease_operated",
     LeaseLost: "lease_lost",
     LeasesCounted: "leases_counted",
     CheckpointSaved: "checkpoint_saved",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import trio
 
-from efo.events import ConsumerReady, Event, LeaseOperated, LeasesCounted
+from efo.events import ConsumerReady, Event, LeasesCounted, LeaseStoreCalled
 
 
 class Health:
@@ -33,7 +33,7 @@ class Health:
                 self._looked_at = self._clock()
                 self._store_error = None
             # Losing a lease to another worker is the store at work.
-            case LeaseOperated(error_type=str() as error_type) if error_type != "lease_lost":
+            case LeaseStoreCalled(error_type=str() as error_type) if error_type != "lease_lost":
                 self._store_error = error_type
             case _:
                 pass

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from efo.consumer.consumer import ConsumerStatus
-from efo_service.config.settings import Settings
 from efo_service.version import VERSION
 from efo_service.web.health import Health
 
@@ -19,19 +19,12 @@ class ReportsStatus(Protocol):
 
 
 class Status:
-    """The source of /status. `consumer` is None until it is open."""
+    """The source of /status. `identity`: what names this worker. `consumer` is None until it is open."""
 
-    def __init__(self, settings: Settings, health: Health) -> None:
+    def __init__(self, identity: Mapping[str, str], health: Health) -> None:
         self.consumer: ReportsStatus | None = None
         self._health = health
-        self._identity = {
-            "version": VERSION,
-            "stream": settings.kinesis.stream_name,
-            "application": settings.consumer.application,
-            "consumer": settings.consumer.consumer_name,
-            "worker_id": settings.leases.worker_id,
-            "topic": settings.topic,
-        }
+        self._identity = {"version": VERSION, **identity}
 
     def __call__(self) -> dict[str, Any]:
         """Return the status as values that JSON knows."""

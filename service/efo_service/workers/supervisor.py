@@ -24,7 +24,7 @@ import structlog
 import trio
 from prometheus_client import CollectorRegistry, Counter
 
-from efo.exception_groups import one_error
+from efo.exception_groups import collapse_groups
 from efo_service.config.settings import ServiceSettings, Settings
 from efo_service.drain import SIGNALS
 from efo_service.errors import UnavailableError
@@ -84,7 +84,7 @@ class Supervisor:
 
         Raises UnavailableError if the supervisor's own port cannot be had.
         """
-        with one_error():
+        with collapse_groups():
             async with trio.open_nursery() as outer:
                 await outer.start(self._pass_signals_on)
                 app = create_app(self, self._registry, self.status)

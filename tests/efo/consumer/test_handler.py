@@ -10,7 +10,7 @@ import pytest
 import trio
 import trio.testing
 
-from efo import HOLD, DeadLetter, FailurePolicy, Handling, StopShardError, events
+from efo import HOLD, DeadLetter, FailurePolicy, Handler, IsolateShardError, events
 from efo.consumer.consumer import ConsumerSettings, open_consumer
 from efo.consumer.handler import BACKLOG_BYTES
 from efo.errors import ConfigurationError, EfoError
@@ -42,7 +42,7 @@ class Given:
         self.fake.put_many(STREAM, [(key, str(one).encode()) for one in data])
 
     @asynccontextmanager
-    async def consuming(self, handling: Handling, **changes: object):
+    async def consuming(self, handling: Handler, **changes: object):
         settings = ConsumerSettings(**{"application": "app", "worker_id": "worker", **changes})
         async with (
             open_consumer(
@@ -91,7 +91,7 @@ class Poison:
 
 
 def handling(given, *handle, **options):
-    return Handling(*handle, observer=given.observe, rng=random.Random(1), **options)
+    return Handler(*handle, observer=given.observe, rng=random.Random(1), **options)
 
 
 async def test_a_failing_batch_is_tried_again_and_nothing_is_repeated(autojump_clock):
@@ -165,7 +165,7 @@ async def test_a_dead_letter_that_cannot_be_kept_stops_the_shard_and_is_not_lost
         async with g.consuming(handling(g, handle_record=handler.record, failures=policy, dead_letter=keep)):
             await trio.sleep(120)
         assert (handler.done, letters) == ([0, 1, 3], [2])
-        (parked,) = g.of(events.ShardParked)
+        (parked,) = g.of(events.ShardIsolated)
         assert (parked.cooldown, parked.error_type) == (30, "stop_shard")
         assert [e.action for e in g.of(events.HandlerFailed) if e.call == "dead_letter"] == [
             "retry",
@@ -203,11 +203,11 @@ async def test_stop_shard_releases_the_lease_and_the_others_go_on(autojump_clock
             await trio.sleep(94)
             assert consumer.status().parked == ()
         assert by_shard[bad] == [record.data for record in g.fake.records(STREAM)[bad]]
-        taken = [t for e, t in zip(g.seen, g.at, strict=True) if e == events.LeaseOperated("take", bad, 0.0)]
-        parked = [t for e, t in zip(g.seen, g.at, strict=True) if isinstance(e, events.ShardParked)]
+        taken = [t for e, t in zip(g.seen, g.at, strict=True) if e == events.LeaseStoreCalled("take", bad, 0.0)]
+        parked = [t for e, t in zip(g.seen, g.at, strict=True) if isinstance(e, events.ShardIsolated)]
         assert len(taken) == len(parked) + 1
         assert all(again - before >= 40 for before, again in zip(parked, taken[1:], strict=True))
-        detail = g.of(events.ShardParked)[0].detail
+        detail = g.of(events.ShardIsolated)[0].detail
         assert "ValueError" in detail
         assert "not now" not in detail
 
@@ -227,13 +227,13 @@ async def test_another_worker_may_take_what_this_one_parked(autojump_clock):
 
 async def test_a_handler_may_stop_its_shard_whatever_the_policy(autojump_clock):
     async def refuse(batch) -> None:
-        raise StopShardError("the table is locked", cooldown=7)
+        raise IsolateShardError("the table is locked", cooldown=7)
 
     async with given() as g:
         g.put(1)
         async with g.consuming(handling(g, refuse, failures=FailurePolicy(attempts=5, then="skip"))):
             await trio.sleep(5)
-        (parked,) = g.of(events.ShardParked)
+        (parked,) = g.of(events.ShardIsolated)
         assert (parked.cooldown, parked.detail) == (7, "the table is locked")
         assert g.of(events.HandlerFailed) == []
 
@@ -561,7 +561,7 @@ async def test_a_handler_returns_nothing_or_hold(autojump_clock, returned):
 )
 def test_what_makes_no_sense_is_refused(options, message):
     with pytest.raises(ConfigurationError, match=message):
-        Handling(**options)
+        Handler(**options)
 
 
 # --- cancelled anywhere ------------------------------------------------------------------------------------

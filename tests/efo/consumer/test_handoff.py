@@ -11,7 +11,7 @@ import trio
 from efo import events
 from efo.consumer.consumer import Consumer, ConsumerSettings, open_consumer
 from efo.consumer.shard_stream import ShardStream
-from efo.consumer.shard_task import Read
+from efo.consumer.shard_task import ShardReader
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import TRIM_HORIZON, Lease
 from efo.testing import FakeKinesis
@@ -31,7 +31,7 @@ class Handled:
         self.readers: dict[str, list[str]] = defaultdict(list)
         self._pace = pace
 
-    def by(self, worker: str) -> Read:
+    def by(self, worker: str) -> ShardReader:
         async def read(shard: ShardStream) -> None:
             self.readers[shard.shard_id].append(worker)
             async for batch in shard:

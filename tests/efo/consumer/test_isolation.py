@@ -12,7 +12,7 @@ import efo
 from efo import events
 from efo.consumer.consumer import ConsumerSettings, open_consumer
 from efo.consumer.shard_stream import ShardStream
-from efo.errors import AccessDeniedError, KmsError, LeaseStoreUnavailableError, StopShardError
+from efo.errors import AccessDeniedError, IsolateShardError, KmsError, LeaseStoreUnavailableError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Lease
 from efo.testing import FakeKinesis
@@ -75,8 +75,8 @@ async def test_a_shard_that_the_service_refuses_is_parked_and_the_others_go_on(
             is_denied = False
             await read.reached(20)
             consumer.stop()
-    (told,) = [event for event in seen if isinstance(event, events.ShardParked)]
-    assert told == events.ShardParked(denied, 40, "kms", "KMSDisabledException: the key is disabled")
+    (told,) = [event for event in seen if isinstance(event, events.ShardIsolated)]
+    assert told == events.ShardIsolated(denied, 40, "kms", "KMSDisabledException: the key is disabled")
     assert next(event.error_type for event in seen if isinstance(event, events.ShardStopped)) == "kms"
 
 
@@ -107,7 +107,7 @@ async def test_a_shard_whose_lease_cannot_be_released_is_not_kept_alive(
             return await super().release(lease)
 
     async def refuse(shard: ShardStream) -> None:
-        raise StopShardError("no", cooldown=1000)
+        raise IsolateShardError("no", cooldown=1000)
 
     store, read = Stubborn(), Reader()
     async with FakeKinesis() as fake, trio.open_nursery() as nursery:
@@ -157,4 +157,4 @@ async def test_consume_parks_faults_where_its_policy_stops_shards(autojump_clock
         assert handled == fake.records(STREAM)[other]
         assert consumer.status().parked == (denied,)
         consumer.stop()
-    assert [event.shard_id for event in seen if isinstance(event, events.ShardParked)] == [denied]
+    assert [event.shard_id for event in seen if isinstance(event, events.ShardIsolated)] == [denied]

@@ -29,15 +29,15 @@ async def looks_in_a_minute(**settings):
             seen.clear()
             await trio.sleep(59)
             consumer.stop()
-            return sum(isinstance(event, events.LeaseOperated) and event.operation == "list" for event in seen)
+            return sum(isinstance(event, events.LeaseStoreCalled) and event.operation == "list" for event in seen)
 
 
 async def test_looks_are_as_far_apart_as_they_are_wanted(autojump_clock):
-    often, seldom = await looks_in_a_minute(), await looks_in_a_minute(look_interval=20)
+    often, seldom = await looks_in_a_minute(), await looks_in_a_minute(lease_scan_interval=20)
     assert often > 100  # every half second
     assert seldom <= 4  # and one more where the shards are listed again, each minute
 
 
 def test_looks_cannot_be_on_top_of_each_other():
-    with pytest.raises(ConfigurationError, match="look_interval"):
-        ConsumerSettings(application="app", worker_id="ann", look_interval=0)
+    with pytest.raises(ConfigurationError, match="scan_interval"):
+        ConsumerSettings(application="app", worker_id="ann", lease_scan_interval=0)

@@ -130,7 +130,7 @@ async def test_a_pause_while_an_event_is_on_its_way_loses_nothing(autojump_clock
 
 
 async def test_a_subscription_without_demand_is_given_up_and_resumed_without_loss_or_repetition(autojump_clock):
-    async with given(event_records=1) as g, g.consuming(give_up_after=60) as consumer:
+    async with given(event_records=1) as g, g.consuming(unsubscribe_idle_after=60) as consumer:
         g.put(*range(5))
         await trio.sleep(3)
         assert g.live == 1
@@ -149,7 +149,7 @@ async def test_a_subscription_without_demand_is_given_up_and_resumed_without_los
 
 
 async def test_a_reader_that_is_blocked_for_long_gives_up_too(autojump_clock):
-    async with given(event_records=1) as g, g.consuming(give_up_after=30):
+    async with given(event_records=1) as g, g.consuming(unsubscribe_idle_after=30):
         g.pace = 100.0
         g.put(*range(5))
         await trio.sleep(90)
@@ -160,7 +160,7 @@ async def test_a_reader_that_is_blocked_for_long_gives_up_too(autojump_clock):
 
 
 async def test_a_reader_that_keeps_up_never_gives_up(autojump_clock):
-    async with given(event_records=1) as g, g.consuming(give_up_after=10):
+    async with given(event_records=1) as g, g.consuming(unsubscribe_idle_after=10):
         g.pace = 9.0
         g.put(*range(20))
         await trio.sleep(240)
@@ -169,7 +169,7 @@ async def test_a_reader_that_keeps_up_never_gives_up(autojump_clock):
 
 
 async def test_a_reader_that_is_blocked_at_the_end_of_a_shard_still_finishes_it(autojump_clock):
-    async with given() as g, g.consuming(give_up_after=10):
+    async with given() as g, g.consuming(unsubscribe_idle_after=10):
         g.pace = 100.0
         g.put(1)
         g.fake.split(STREAM, g.shard_id)
@@ -198,7 +198,9 @@ async def test_seek_back_and_forward_while_it_runs(autojump_clock):
         g.put(10)
         await trio.sleep(10)
         assert g.got == [*range(10), 7, 8, 9, 8, 9, 9, *range(10), 10]
-        assert next(event.to for event in g.seen if isinstance(event, events.ShardSought)) == Checkpoint(numbers[6])
+        assert next(event.to for event in g.seen if isinstance(event, events.ShardRepositioned)) == Checkpoint(
+            numbers[6]
+        )
         assert (await g.checkpoint()) >= Checkpoint(g.number(10))
 
 

@@ -58,15 +58,15 @@ async def test_a_hole_in_the_hash_keys_is_filled_long_before_the_next_listing(
             await store.create(Lease(first, TRIM_HORIZON))
         async with reading(fake, store, seen, read):
             await trio.sleep(20)
-            assert not [event for event in seen if isinstance(event, events.HashRangeUncovered)]
+            assert not [event for event in seen if isinstance(event, events.HashRangeHoleFound)]
             await store.delete(second)
             await trio.sleep(12)
             assert second in await keys(store)
-            (hole,) = [event for event in seen if isinstance(event, events.HashRangeUncovered)]
+            (hole,) = [event for event in seen if isinstance(event, events.HashRangeHoleFound)]
             (range_,) = [lease.hash_key_range for lease in await store.list() if lease.key == second]
             assert (str(hole.start), str(hole.end)) == (range_.starting_hash_key, range_.ending_hash_key)
             await trio.sleep(200)
-    assert len([event for event in seen if isinstance(event, events.HashRangeUncovered)]) == 1
+    assert len([event for event in seen if isinstance(event, events.HashRangeHoleFound)]) == 1
 
 
 @pytest.mark.scenario("G41")
@@ -94,7 +94,7 @@ async def test_leases_of_finished_shards_are_deleted_when_they_have_served(
             await trio.sleep(200)
             assert await keys(store) == set(fake.open_shards(STREAM))
     assert read == [b"1", b"2"]
-    deleted = [e.shard_id for e in seen if isinstance(e, events.LeaseOperated) and e.operation == "delete"]
+    deleted = [e.shard_id for e in seen if isinstance(e, events.LeaseStoreCalled) and e.operation == "delete"]
     assert deleted == [parent, low, high]
 
 
@@ -120,7 +120,7 @@ async def test_one_who_slept_through_the_lives_of_the_children_does_not_create_t
         (parent,) = fake.open_shards(STREAM)
         async with reading(fake, store, seen, read) as consumer:
             await trio.sleep(1)
-            consumer.keeper.stop_taking()
+            consumer.keeper.stop_acquiring()
             consumer._discovery._store = MemoryLeaseStore()  # whose own listing shall not create them either
             fake.split(STREAM, parent)
             await store.delete(parent)
@@ -183,7 +183,7 @@ async def test_later_it_is_told_and_tried_again(autojump_clock: trio.testing.Moc
     store, seen, read = Hanging(-1), list[events.Event](), list[bytes]()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
-        async with reading(fake, store, seen, read, lease_cleanup_after=20.0, look_interval=1000.0):
+        async with reading(fake, store, seen, read, lease_cleanup_after=20.0, lease_scan_interval=1000.0):
             await trio.sleep(50)
             store.lists = 0
             await trio.sleep(60)

@@ -78,7 +78,7 @@ class Reader:
 
 
 async def read_through_a_split(store: MemoryLeaseStore, seen: list[events.Event]) -> tuple[Reader, str, list[str]]:
-    """Read a shard, its split, and a record of each child; then drain."""
+    """ShardReader a shard, its split, and a record of each child; then drain."""
     reader = Reader()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)

@@ -212,7 +212,7 @@ class TestSigner:
     )
     async def test_signatures(self, credentials, url, host):
         headers = dict(await Signer(Credentials(credentials), url, "eu-central-1").sign(self.TARGET, self.BODY))
-        # What goes over the wire beside them: see Caller.
+        # What goes over the wire beside them: see SubscribeCaller.
         on_the_wire = {
             "content-type": "application/x-amz-json-1.1",
             "host": host,

@@ -15,7 +15,7 @@ from h2.settings import SettingCodes
 from efo.kinesis.aws import Connector
 from efo.kinesis.connection import CONNECTION_WINDOW
 from efo.kinesis.connection_pool import ConnectionPool
-from efo.kinesis.subscribe_limiter import SubscribeGate
+from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.model import Position
 from proofs.benchmarks.subscribed import STREAM, open_subscribed
 
@@ -130,7 +130,7 @@ async def test_the_gate_at_each_of_its_awaits_gives_nobodys_turn_away(autojump_c
     while was_cancelled:
         n += 1
         async with trio.open_nursery() as nursery:
-            gate = SubscribeGate(2.0)
+            gate = SubscribeLimiter(2.0)
             await nursery.start(gate.run)
 
             async def admit(gate=gate):

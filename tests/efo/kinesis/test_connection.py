@@ -9,7 +9,7 @@ from h2.errors import ErrorCodes
 from h2.settings import SettingCodes
 
 from efo.errors import GoAwayError, NotHttp2Error, StreamResetError, TransportError
-from efo.kinesis.connection import MOST_UNSENT, PING_DEADLINE, PING_INTERVAL, Connection
+from efo.kinesis.connection import MAX_UNSENT, PING_DEADLINE, PING_INTERVAL, Connection
 
 HEADERS = [(":method", "POST"), (":scheme", "https"), (":authority", "peer"), (":path", "/")]
 WINDOW = 128 * 1024
@@ -592,7 +592,7 @@ class TestAPeerThatTakesNothing:
             incoming.put_data(frame.serialize() * 1000)
             sent += 1000 * len(frame.serialize())
             await trio.testing.wait_all_tasks_blocked()
-            assert connection.unsent <= MOST_UNSENT + 256 * 1024
+            assert connection.unsent <= MAX_UNSENT + 256 * 1024
             if sent > 4 * 1024 * 1024:
                 await trio.sleep(1)  # until PING finds that nothing is heard any more
         assert "PING" in str(connection.closed_by)

@@ -203,8 +203,8 @@ class TestWhatBreaksAProperty:
         self.check("more than its window", opened, *[Frame(DATA, 0, 5, bytes(16_000))] * 10, cuts=7)
 
     def test_answers_without_bound(self, monkeypatch):
-        monkeypatch.setattr(http2, "MOST_UNSENT", 2**30)
-        monkeypatch.setattr(peer, "MOST_UNSENT", 1000)
+        monkeypatch.setattr(http2, "MAX_UNSENT", 2**30)
+        monkeypatch.setattr(peer, "MAX_UNSENT", 1000)
         monkeypatch.setattr(peer, "_READING", 1000)
         self.check("without bound", *[Frame(PING, 0, 0, bytes(8))] * 1000, reads=False)
 

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from efo.kinesis.connection import STREAM_WINDOW
+from efo.settings import STREAM_WINDOW
 from efo.testing.faults.kinds import GoAway
 from efo.testing.faults.script import FaultScript, When
 from proofs.benchmarks.subscribed import STREAM, open_subscribed

@@ -23,9 +23,9 @@ from efo.errors import (
     TlsError,
     TransportError,
 )
-from efo.events import EventReceived, ReaderAwaited, SubscribeAttempted, SubscriptionEnded
-from efo.kinesis.shard_subscription import End, ShardSubscription, end_reason
-from efo.kinesis.subscribe_limiter import SubscribeGate
+from efo.events import DeliveryBlocked, EventReceived, SubscribeAttempted, SubscriptionEnded
+from efo.kinesis.shard_subscription import ShardEnd, ShardSubscription, end_reason
+from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.model import ChildShard, HashKeyRange, Position, PositionType, Record
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.subscription import Timing
@@ -143,7 +143,7 @@ def told():
 
 @pytest.fixture
 async def subscribe(nursery, told):
-    gate = SubscribeGate(1000.0)
+    gate = SubscribeLimiter(1000.0)
     await nursery.start(gate.run)
 
     async def diagnose(error):
@@ -348,7 +348,7 @@ class TestTheEnd:
         service = Service([event(1), last_event(2, 3)])
         subscription = subscribe(service)
         assert await take(subscription, 2) == [[1], [2, 3]]
-        assert await subscription.receive() == End(CHILDREN)
+        assert await subscription.receive() == ShardEnd(CHILDREN)
         await trio.sleep(1000)
         assert len(service.calls) == 1
         assert service.streams[0].closed
@@ -396,7 +396,7 @@ class TestSilence:
         assert len(service.calls) == 1
         assert reasons(told) == []
         # The second waited for its reader, and with it, unfetched, the third.
-        assert [e.duration for e in told if isinstance(e, ReaderAwaited)] == [100.0]
+        assert [e.duration for e in told if isinstance(e, DeliveryBlocked)] == [100.0]
 
 
 class TestBackPressure:

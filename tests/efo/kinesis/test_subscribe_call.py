@@ -21,7 +21,7 @@ from efo.errors import (
     TransportError,
 )
 from efo.kinesis.connection_pool import ConnectionPool
-from efo.kinesis.subscribe_call import RESPONSE_TIMEOUT, TARGET, Caller, request_body
+from efo.kinesis.subscribe_call import RESPONSE_TIMEOUT, TARGET, SubscribeCaller, request_body
 from efo.model import Position
 from efo.protocol.eventstream import encode
 
@@ -64,7 +64,7 @@ async def caller(server, nursery):
         return [("Authorization", f"{target} {len(body)}"), ("X-Amz-Date", "20260101T000000Z")]
 
     arns = iter(f"{ARN}{n}" for n in range(9))
-    return Caller(pool, sign=sign, authority="kinesis.test", scheme="https", consumer_arn=lambda: next(arns))
+    return SubscribeCaller(pool, sign=sign, authority="kinesis.test", scheme="https", consumer_arn=lambda: next(arns))
 
 
 async def call(caller):

@@ -4,13 +4,13 @@ import pytest
 import trio
 import trio.testing
 
-from efo.kinesis.subscribe_limiter import SubscribeGate
+from efo.kinesis.subscribe_limiter import SubscribeLimiter
 
 
 @pytest.fixture
 async def start(nursery):
     async def start(budget=1000.0):
-        gate = SubscribeGate(budget)
+        gate = SubscribeLimiter(budget)
         await nursery.start(gate.run)
         return gate
 

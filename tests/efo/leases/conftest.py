@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from efo.errors import LeaseLostError, LeaseStoreUnavailableError
-from efo.events import LeaseLost, LeaseOperated, LeasesCounted
-from efo.exception_groups import one_error
+from efo.events import LeaseLost, LeasesCounted, LeaseStoreCalled
+from efo.exception_groups import collapse_groups
 from efo.leases.keeper import LeaseKeeper
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import LATEST, Lease
@@ -69,7 +69,7 @@ class Worker:
 
     def _observe(self, event):
         self.events.append(event)
-        if isinstance(event, LeaseOperated) and event.operation == "steal":
+        if isinstance(event, LeaseStoreCalled) and event.operation == "steal":
             self.stolen_at[event.shard_id] = trio.current_time()
 
     def _count(self):
@@ -78,7 +78,7 @@ class Worker:
         self.changed = trio.Event()
 
     async def run(self):
-        with self._scope, one_error():
+        with self._scope, collapse_groups():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._make_way, nursery)
                 await self.keeper.run()

@@ -3,14 +3,14 @@
 import pytest
 import trio
 
-from efo.events import LeaseOperated, ignore
+from efo.events import LeaseStoreCalled, ignore
 from efo.leases.handoffs import Due, Handoffs
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import SHARD_END, TRIM_HORIZON, Checkpoint, Lease
 
 
 def operations(worker, *names):
-    events = [event for event in worker.events if isinstance(event, LeaseOperated) and not event.error_type]
+    events = [event for event in worker.events if isinstance(event, LeaseStoreCalled) and not event.error_type]
     return [event.operation for event in events if event.operation in names]
 
 
@@ -183,10 +183,10 @@ async def test_a_worker_that_leaves_frees_what_was_let_go_of_for_it(autojump_clo
     bob = team.start("bob", scan_interval=100)
     await trio.sleep(2)
     lease = await moving(team)
-    ann.keeper.stop_taking()
+    ann.keeper.stop_acquiring()
     await trio.sleep(5)
     assert (await team.rows())[lease.key].holder == "bob"
-    bob.keeper.stop_taking()
+    bob.keeper.stop_acquiring()
     await trio.testing.wait_all_tasks_blocked()
     assert (await team.rows())[lease.key].owner is None
 

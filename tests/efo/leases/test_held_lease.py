@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from efo.errors import LeaseLostError, LeaseStoreUnavailableError
-from efo.events import LeaseOperated
+from efo.events import LeaseStoreCalled
 from efo.model import SHARD_END, Checkpoint
 
 
@@ -187,7 +187,7 @@ async def test_a_deleted_row_is_a_lost_lease(autojump_clock, team, ann, held):
 
 
 async def test_release_makes_it_free(autojump_clock, team, ann, held):
-    ann.keeper.stop_taking()
+    ann.keeper.stop_acquiring()
     await held.release()
     assert held.lost.is_set()
     assert ann.losses == [("s0", "released")]
@@ -223,9 +223,9 @@ async def test_operations_are_reported(autojump_clock, ann, held):
     ann.store.faults["checkpoint"] = "down"
     with pytest.raises(LeaseStoreUnavailableError):
         await held.checkpoint(Checkpoint("7"))
-    operations = [event for event in ann.events if isinstance(event, LeaseOperated) and event.shard_id]
+    operations = [event for event in ann.events if isinstance(event, LeaseStoreCalled) and event.shard_id]
     assert operations == [
-        LeaseOperated("take", "s0", 0.0),
-        LeaseOperated("renew", "s0", 0.0),
-        LeaseOperated("checkpoint", "s0", 0.0, "lease_store_unavailable"),
+        LeaseStoreCalled("take", "s0", 0.0),
+        LeaseStoreCalled("renew", "s0", 0.0),
+        LeaseStoreCalled("checkpoint", "s0", 0.0, "lease_store_unavailable"),
     ]

@@ -10,18 +10,18 @@ import pytest
 import trio
 
 from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
-from efo.events import LeaseOperated
+from efo.events import LeaseStoreCalled
 from efo.leases.keeper import LeaseKeeper
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.leases.transitions import taken
 from efo.model import LATEST, SHARD_END, Checkpoint, Lease
-from efo.protocol.assignment import look_interval
+from efo.protocol.assignment import default_scan_interval
 from efo.protocol.lineage import startable
 
 
 def operations(worker, *names):
-    return [e for e in worker.events if isinstance(e, LeaseOperated) and e.operation in names and not e.error_type]
+    return [e for e in worker.events if isinstance(e, LeaseStoreCalled) and e.operation in names and not e.error_type]
 
 
 async def settle(seconds=30):
@@ -99,7 +99,7 @@ async def test_ten_workers_share_a_thousand_leases_within_five_looks(autojump_cl
     workers = [team.start("w0")]
     await settle(1)
     workers += [team.start(f"w{number}") for number in range(1, 10)]
-    await settle(5 * look_interval(10, 10))
+    await settle(5 * default_scan_interval(10, 10))
     assert [len(worker.keys) for worker in workers] == [100] * 10
     assert sum(len(operations(worker, "request_handoff")) for worker in workers) == 900
     assert all(operations(worker, "steal") == [] for worker in workers)
@@ -108,7 +108,7 @@ async def test_ten_workers_share_a_thousand_leases_within_five_looks(autojump_cl
 async def test_ten_workers_that_start_together_share_a_thousand_leases_within_five_looks(autojump_clock, team):
     await team.create(1000)
     workers = [team.start(f"w{number}") for number in range(10)]
-    await settle(5 * look_interval(10, 10))
+    await settle(5 * default_scan_interval(10, 10))
     assert [len(worker.keys) for worker in workers] == [100] * 10
 
 
@@ -266,7 +266,7 @@ async def test_leases_that_nobody_else_wants_are_taken_beyond_the_share(autojump
     ann = team.start("ann", eligible=lambda lease: lease.key != "s9")
     bob = team.start("bob", eligible=lambda lease: lease.key != "s9")
     await settle()
-    bob.keeper.stop_taking()
+    bob.keeper.stop_acquiring()
     for number in range(2, 6):
         await team.store.create(Lease(f"s{number}", LATEST))
     await settle(5)
@@ -279,7 +279,7 @@ async def test_a_worker_told_to_stop_taking_keeps_what_it_has(autojump_clock, te
     await team.create(2)
     ann = team.start("ann")
     await settle()
-    ann.keeper.stop_taking()
+    ann.keeper.stop_acquiring()
     await ann.keeper.held["s0"].release()
     await settle(100)
     assert ann.keys == {"s1"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from efo.leases.transitions import requested, taken
 from efo.model import LATEST, SHARD_END, Lease
-from efo.protocol.assignment import DAMPING, Plan, assign, look_interval
+from efo.protocol.assignment import DAMPING, Plan, assign, default_scan_interval
 
 
 def table(**owners):
@@ -249,7 +249,7 @@ def test_a_child_of_a_worker_that_is_gone_is_like_any_other():
 
 
 def test_the_more_workers_the_less_often_each_looks():
-    assert [look_interval(10, workers) for workers in (1, 5, 10, 20, 50, 100)] == [0.5, 0.5, 1.0, 2.0, 5.0, 5.0]
+    assert [default_scan_interval(10, workers) for workers in (1, 5, 10, 20, 50, 100)] == [0.5, 0.5, 1.0, 2.0, 5.0, 5.0]
 
 
 # --- convergence ---

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efo.model import Batch, Record, checkpoint_of
-from efo.protocol.batch_slice import Piece
-from efo.protocol.per_key_order import Lanes
+from efo.protocol.batch_slice import BatchSlice
+from efo.protocol.per_key_order import PerKeyOrder
 from efo.protocol.progress import Progress
 
 
@@ -18,16 +18,16 @@ def batch(number, keys, data=b""):
 
 
 def test_each_key_is_a_piece_in_the_order_of_its_first_record():
-    lanes = Lanes()
+    lanes = PerKeyOrder()
     lanes.add(batch(0, "abacb"))
     pieces = [lanes.take() for _ in range(3)]
-    assert [list(piece.indexes) for piece in pieces] == [[0, 2], [1, 4], [3]]
+    assert [list(batch_slice.indexes) for batch_slice in pieces] == [[0, 2], [1, 4], [3]]
     assert lanes.take() is None
     assert lanes.records == 5
 
 
 def test_a_key_waits_for_itself_alone():
-    lanes = Lanes()
+    lanes = PerKeyOrder()
     lanes.add(batch(0, "a"))
     first = lanes.take()
     lanes.add(batch(1, "ab"))
@@ -38,7 +38,7 @@ def test_a_key_waits_for_itself_alone():
 
 
 def test_a_record_that_waits_keeps_its_batch_in_memory():
-    lanes = Lanes()
+    lanes = PerKeyOrder()
     lanes.add(batch(0, ""))
     lanes.add(batch(1, "aab", b"xx"))
     lanes.add(batch(2, "bb", b"yyy"))
@@ -57,55 +57,59 @@ def test_a_record_that_waits_keeps_its_batch_in_memory():
     data=st.data(),
 )
 def test_whatever_ends_when_each_key_is_in_order_and_nothing_is_left(batches, data):
-    lanes, running, waiting = Lanes(), [], [batch(number, keys) for number, keys in enumerate(batches)]
+    lanes, running, waiting = PerKeyOrder(), [], [batch(number, keys) for number, keys in enumerate(batches)]
     expected, handled = defaultdict(list), defaultdict(list)
     for record in (record for one in waiting for record in one.records):
         expected[record.partition_key].append(record.sequence_number)
     while waiting or running:
         if waiting and data.draw(st.booleans()):
             lanes.add(waiting.pop(0))
-        while data.draw(st.booleans()) and (piece := lanes.take()):
-            running.append(piece)
-        assert len({piece.first.partition_key for piece in running}) == len(running)
+        while data.draw(st.booleans()) and (batch_slice := lanes.take()):
+            running.append(batch_slice)
+        assert len({batch_slice.first.partition_key for batch_slice in running}) == len(running)
         if running:
-            piece = running.pop(data.draw(st.integers(0, len(running) - 1)))
-            handled[piece.first.partition_key] += [record.sequence_number for record in piece.as_batch().records]
-            lanes.done(piece)
-        elif piece := lanes.take():
-            running.append(piece)
+            batch_slice = running.pop(data.draw(st.integers(0, len(running) - 1)))
+            handled[batch_slice.first.partition_key] += [
+                record.sequence_number for record in batch_slice.as_batch().records
+            ]
+            lanes.done(batch_slice)
+        elif batch_slice := lanes.take():
+            running.append(batch_slice)
         elif waiting:
             lanes.add(waiting.pop(0))
-    while piece := lanes.take():
-        handled[piece.first.partition_key] += [record.sequence_number for record in piece.as_batch().records]
-        lanes.done(piece)
+    while batch_slice := lanes.take():
+        handled[batch_slice.first.partition_key] += [
+            record.sequence_number for record in batch_slice.as_batch().records
+        ]
+        lanes.done(batch_slice)
     assert handled == expected
     assert lanes.records == 0
 
 
 @given(batches=st.lists(st.text("abc", min_size=1, max_size=6), min_size=1, max_size=5), data=st.data())
 def test_the_checkpoint_is_never_ahead_of_a_record_that_is_not_done(batches, data):
-    lanes, progress, running, done = Lanes(), Progress(), [], set()
+    lanes, progress, running, done = PerKeyOrder(), Progress(), [], set()
     delivered = [batch(number, keys) for number, keys in enumerate(batches)]
     for one in delivered:
         lanes.add(one)
         progress.delivered(one)
-    while (piece := lanes.take()) or running:
-        running += [(piece, index) for index in piece.indexes] if piece else []
-        piece, index = running.pop(data.draw(st.integers(0, len(running) - 1)))
+    while (batch_slice := lanes.take()) or running:
+        running += [(batch_slice, index) for index in batch_slice.indexes] if batch_slice else []
+        batch_slice, index = running.pop(data.draw(st.integers(0, len(running) - 1)))
         if data.draw(st.booleans()):
-            progress.ack_records(piece.batch.number, [index])
+            progress.ack_records(batch_slice.batch.number, [index])
         else:
-            progress.ack_record(piece.batch.number, piece.batch.records[index])
-        done.add(piece.batch.records[index].sequence_number)
-        if all(piece.batch.records[at].sequence_number in done for at in piece.indexes):
-            lanes.done(piece)
+            progress.ack_record(batch_slice.batch.number, batch_slice.batch.records[index])
+        done.add(batch_slice.batch.records[index].sequence_number)
+        if all(batch_slice.batch.records[at].sequence_number in done for at in batch_slice.indexes):
+            lanes.done(batch_slice)
         contiguous = list(takewhile(lambda r: r.sequence_number in done, chain(*(one.records for one in delivered))))
         assert progress.checkpoint == (checkpoint_of(contiguous[-1]) if contiguous else None)
     assert progress.is_idle
 
 
 def test_halves_are_a_piece_in_order():
-    whole = Piece.whole(batch(3, "abcde"))
+    whole = BatchSlice.whole(batch(3, "abcde"))
     assert whole.as_batch() is whole.batch
     left, right = whole.halves()
     assert [record.partition_key for record in left.as_batch().records] == ["a", "b"]

@@ -26,7 +26,7 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.SubscribeAttempted("s-1", 0.0, 0.03, "ResourceInUseException"),
     events.EventReceived("s-0", 2, 700, 1500, None),
     events.EventReceived("s-0", 2, 300, 500, 4.9),
-    events.ReaderAwaited("s-0", 0.3),
+    events.DeliveryBlocked("s-0", 0.3),
     events.BatchDelivered("s-0", 4),
     events.RecordsProcessed("s-0", 4, 0.02, 1.0, 0.5),
     events.RecordsProcessed("s-0", 4, 0.02, 1.0, 0.5, "ValueError"),
@@ -35,21 +35,21 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.RecordSkipped("s-0", "1", 0, "ValueError"),
     events.RecordDeadLettered("s-0", "1", 0, "ValueError"),
     events.AggregateDamaged("s-0", "1", "no checksum"),
-    events.RecordsLeftOut("s-0", "1", 2),
+    events.RecordsFiltered("s-0", "1", 2),
     events.SubscriptionEnded("s-0", 250.0, "renewed"),
     events.SubscriptionEnded("s-0", 3.0, "protocol"),
     events.ShardFinished("s-9", ()),
     events.ShardStopped("s-8"),
-    events.ShardParked("s-8", 60.0, "kms"),
+    events.ShardIsolated("s-8", 60.0, "kms"),
     events.ShardGone("s-9", TRIM_HORIZON),
     events.ShardSyncFailed("throttled", "LimitExceededException"),
-    events.HashRangeUncovered(0, 99),
+    events.HashRangeHoleFound(0, 99),
     events.ShardPaused("s-0"),
     events.ShardResumed("s-0"),
-    events.ShardSought("s-0", Checkpoint("12")),
+    events.ShardRepositioned("s-0", Checkpoint("12")),
     events.ShardsCounted({"consuming": 1, "ready": 2}),
-    events.LeaseOperated("renew", "s-0", 0.001),
-    events.LeaseOperated("checkpoint", "s-0", 0.001),
+    events.LeaseStoreCalled("renew", "s-0", 0.001),
+    events.LeaseStoreCalled("checkpoint", "s-0", 0.001),
     events.LeaseLost("s-7", "taken"),
     events.LeasesCounted({"held": 3}, 2),
     events.CheckpointSaved("s-0", Checkpoint("12")),
@@ -183,7 +183,7 @@ def test_what_is_in_flight_is_given_and_not_acked(meters):
 def test_a_seek_and_a_new_start_leave_nothing_in_flight(meters):
     meters.observe(events.ShardStarted("s-0", TRIM_HORIZON))
     meters.observe(events.BatchDelivered("s-0", 4))
-    meters.observe(events.ShardSought("s-0", Checkpoint("1")))
+    meters.observe(events.ShardRepositioned("s-0", Checkpoint("1")))
     assert meters.values(instruments.RECORD_INFLIGHT) == {("s-0",): 0}
     meters.observe(events.BatchDelivered("s-0", 4))
     meters.observe(events.ShardStopped("s-0"))
@@ -193,8 +193,8 @@ def test_a_seek_and_a_new_start_leave_nothing_in_flight(meters):
 
 
 def test_back_pressure_adds_up(meters):
-    meters.observe(events.ReaderAwaited("s-0", 0.5))
-    meters.observe(events.ReaderAwaited("s-0", 1.5))
+    meters.observe(events.DeliveryBlocked("s-0", 0.5))
+    meters.observe(events.DeliveryBlocked("s-0", 1.5))
     assert meters.values(instruments.BACKPRESSURE_TIME) == {("s-0",): 2.0}
 
 
@@ -246,8 +246,8 @@ def test_counts_tell_zero_too(meters):
 
 
 def test_lease_operations(meters):
-    meters.observe(events.LeaseOperated("checkpoint", "s-0", 0.25))
-    meters.observe(events.LeaseOperated("renew", "s-0", 0.5, "lease_lost"))
+    meters.observe(events.LeaseStoreCalled("checkpoint", "s-0", 0.25))
+    meters.observe(events.LeaseStoreCalled("renew", "s-0", 0.5, "lease_lost"))
     assert meters.values(instruments.LEASE_OPERATIONS) == {("checkpoint",): 1, ("renew", "lease_lost"): 1}
     assert meters.values(instruments.LEASE_OPERATION_DURATION)[("checkpoint",)] == (0.25, 1)
     assert meters.values(instruments.OPERATION_DURATION) == {("checkpoint", "settle"): (0.25, 1)}

@@ -1,4 +1,4 @@
-"""What every ControlPlane does: FakeControl in memory, and the real client, signing, against the served fake."""
+"""What every ControlPlane does: FakeControlPlane in memory, and the real client, signing, against the served fake."""
 
 from __future__ import annotations
 

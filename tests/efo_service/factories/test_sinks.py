@@ -74,7 +74,7 @@ async def commit(sink, *numbers: int) -> None:
 
 
 async def test_the_log_is_kept_up_while_it_is_open(tmp_path) -> None:
-    async with open_sink(settings(tmp_path, retention_bytes=1, upkeep_seconds=0.01)) as sink:
+    async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as sink:
         await commit(sink, 1, 2, 3)
         while len(list_segments(tmp_path / "log" / STREAM / "0")) > 1:  # noqa: ASYNC110 - it happens on the disk
             await trio.sleep(0.01)
@@ -82,9 +82,9 @@ async def test_the_log_is_kept_up_while_it_is_open(tmp_path) -> None:
     assert read_log(tmp_path, SHARD, STREAM)[-1].headers[2] == ("kinesis.sequence", b"4")
 
 
-async def test_an_upkeep_that_fails_is_told_and_the_relay_goes_on(tmp_path) -> None:
+async def test_maintenance_that_fails_is_told_and_the_relay_goes_on(tmp_path) -> None:
     with capture_logs() as told:
-        async with open_sink(settings(tmp_path, retention_bytes=1, upkeep_seconds=0.01)) as sink:
+        async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as sink:
             await commit(sink, 1)
             (segment,) = list_segments(tmp_path / "log" / STREAM / "0")
             sound = segment.path.read_bytes()
@@ -92,7 +92,7 @@ async def test_an_upkeep_that_fails_is_told_and_the_relay_goes_on(tmp_path) -> N
             segment.path.with_name(segment.path.name.replace("0-", "1-", 1).replace("-00", "-02", 1)).write_bytes(sound)
             while not told:  # noqa: ASYNC110 - the same
                 await trio.sleep(0.01)
-    assert (told[0]["event"], told[0]["error_type"]) == ("upkeep_failed", "segment_corrupt")
+    assert (told[0]["event"], told[0]["error_type"]) == ("maintenance_failed", "segment_corrupt")
 
 
 def test_letters_have_a_topic_of_their_own(tmp_path) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from efo_service.config.kafka import KafkaSettings
 from efo_service.relay.dead_letter import DeadLetterSink
 from efo_service.relay.jsonlines import open_json_lines
+from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.sink import open_kafka
 from efo_service.relay.log.segments import list_segments, read_segment
 from efo_service.relay.log.sink import LogSink
@@ -89,7 +89,7 @@ async def retrying(path: Path):
 
 def kafka(path: Path, servers: str, **settings):
     names = {"application": path.name, "stream": "orders", "topic": path.name}
-    return open_kafka(KafkaSettings(bootstrap_servers=servers, partitions=1, **settings), **names)
+    return open_kafka(KafkaOptions(bootstrap_servers=servers, partitions=1, **settings), **names)
 
 
 def read_kafka(path: Path, servers: str, shard_id: str) -> list[Message]:

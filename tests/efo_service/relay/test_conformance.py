@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from efo.errors import StopShardError
+from efo.errors import IsolateShardError
 from efo.model import Batch, checkpoint_of
 from efo_service.relay.errors import SinkClosedError, SinkError, SinkLockedError, SinkOrderError
 from efo_service.relay.mapping import RecordMapping
@@ -206,7 +206,7 @@ async def test_two_workers_never_write_one_shard_together(kind, place, sink, exp
                 first.write(make_batch(2, 3))
                 with pytest.raises(SinkError):
                     await first.commit()
-        except (SinkLockedError, StopShardError):  # the second was kept out
+        except (SinkLockedError, IsolateShardError):  # the second was kept out
             first.write(make_batch(2, 3))
             await first.commit()
     expect(5)

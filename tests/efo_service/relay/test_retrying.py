@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 import trio
 
-from efo.errors import StopShardError
+from efo.errors import IsolateShardError
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
 from efo_service.relay.errors import RecordRefusedError, SinkClosedError, SinkError, SinkFullError
 from efo_service.relay.relay import relay_shard
@@ -136,7 +136,7 @@ async def test_a_sink_without_positions_gets_the_whole_group_again(make_batch, a
 async def test_a_fenced_shard_gives_its_lease_up_at_once(failures, make_batch, autojump_clock):
     flaky = FlakySink(*failures)
     sink = retrying(flaky)
-    with pytest.raises(StopShardError, match="another"):
+    with pytest.raises(IsolateShardError, match="another"):
         await commit_one(sink, make_batch(1))
     assert sink.told == []
     assert flaky.opened == flaky.closed
@@ -146,7 +146,7 @@ async def test_after_long_enough_the_lease_is_given_up(make_batch, autojump_cloc
     flaky = FlakySink(None, *[AGAIN] * 1000)
     sink = retrying(flaky, seconds=60)
     started = trio.current_time()
-    with pytest.raises(StopShardError, match=r"has failed for 60 s, .* the last time: full"):
+    with pytest.raises(IsolateShardError, match=r"has failed for 60 s, .* the last time: full"):
         await commit_one(sink, make_batch(1))
     assert 60 <= trio.current_time() - started < 61
     assert 10 < len(sink.told) < 200

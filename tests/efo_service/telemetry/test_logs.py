@@ -71,7 +71,7 @@ def test_a_line_is_one_write(output):
     ],
 )
 def test_where_a_seek_goes_is_readable(lines, to, text):
-    log_events("info")(events.ShardSought("s-0", to))
+    log_events("info")(events.ShardRepositioned("s-0", to))
     assert lines()[0]["to"] == text
 
 
@@ -92,12 +92,12 @@ def test_what_is_below_the_level_is_not_logged(lines):
         (events.EventReceived("s", 1, 1, 1, None), logging.DEBUG),
         (events.LeaseLost("s", "taken"), logging.WARNING),
         (events.LeaseLost("s", "released"), logging.INFO),
-        (events.LeaseOperated("take", "s", 0.1, "lease_lost"), logging.DEBUG),
-        (events.LeaseOperated("take", "s", 0.1, "lease_store_unavailable"), logging.WARNING),
-        (events.LeaseOperated("renew", "s", 0.1, "lease_lost"), logging.WARNING),
+        (events.LeaseStoreCalled("take", "s", 0.1, "lease_lost"), logging.DEBUG),
+        (events.LeaseStoreCalled("take", "s", 0.1, "lease_store_unavailable"), logging.WARNING),
+        (events.LeaseStoreCalled("renew", "s", 0.1, "lease_lost"), logging.WARNING),
         (events.ShardStopped("s"), logging.INFO),
         (events.ShardStopped("s", "sink_full", "no room"), logging.ERROR),
-        (events.ShardParked("s", 60.0, "kms"), logging.WARNING),
+        (events.ShardIsolated("s", 60.0, "kms"), logging.WARNING),
         (events.HandlerFailed("s", "1", 1, 1, 0.1, "ValueError", "retry"), logging.WARNING),
         (events.SubscriptionEnded("s", 60, "idle"), logging.DEBUG),
         (events.ShardPaused("s"), logging.INFO),

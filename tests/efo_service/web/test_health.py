@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from efo.events import ConsumerReady, LeaseOperated, LeasesCounted
+from efo.events import ConsumerReady, LeasesCounted, LeaseStoreCalled
 from efo_service.web.health import Health
 
 
@@ -40,7 +40,7 @@ def test_leases_that_are_not_read_any_more(health, clock):
     make_ready(health)
     clock.now = 30
     assert health.problems() == ()
-    health(LeaseOperated("renew", "s-0", 0.1, "lease_store_unavailable"))
+    health(LeaseStoreCalled("renew", "s-0", 0.1, "lease_store_unavailable"))
     clock.now = 31
     assert health.problems() == ("the leases were last read 31 s ago: lease_store_unavailable",)
     health(LeasesCounted({}, 0))
@@ -49,7 +49,7 @@ def test_leases_that_are_not_read_any_more(health, clock):
 
 def test_losing_a_lease_is_no_fault_of_the_store(health, clock):
     make_ready(health)
-    health(LeaseOperated("renew", "s-0", 0.1, "lease_lost"))
+    health(LeaseStoreCalled("renew", "s-0", 0.1, "lease_lost"))
     clock.now = 31
     assert health.problems() == ("the leases were last read 31 s ago",)
 

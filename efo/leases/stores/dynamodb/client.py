@@ -15,7 +15,7 @@ import botocore.exceptions
 import trio
 
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
-from efo.tls import trusting
+from efo.tls import client_tls_context
 
 ATTEMPTS: Final = 3
 """How often botocore makes a call that was throttled, failed inside DynamoDB or was cut off (its standard mode)."""
@@ -102,7 +102,7 @@ async def open_table(table: str, place: Place) -> AsyncIterator[Table]:
         session = aiobotocore.session.AioSession(profile=place.profile)
         bundle = place.ca_file or session.get_config_variable("ca_bundle")
         if bundle is not None:
-            trusting(bundle)  # botocore would raise bare errors of ssl
+            client_tls_context(bundle)  # botocore would raise bare errors of ssl
         session.set_default_client_config(config)  # by it, credentials too are fetched on trio
         context = session.create_client(
             "dynamodb",

@@ -30,7 +30,7 @@ _LEASE: Final = "LEASE"
 
 
 @dataclass(frozen=True, slots=True)
-class RowCodec:
+class ItemCodec:
     """How leases are keyed. `stream_id`: "account:stream:epoch" in a table of many streams, else None.
 
     There the key is KCL's of a multi-stream application, `account:stream:epoch:shardId`.

@@ -16,7 +16,7 @@ from efo.errors import ConfigurationError, EfoError, LeaseStoreCorruptError, Lea
 from efo.leases import transitions
 from efo.leases.row_store import Change
 from efo.leases.stores.dynamodb.client import ConditionFailedError, Place, Table, open_table
-from efo.leases.stores.dynamodb.items import CHECKPOINT_OWNER, CHILDREN, COUNTER, KEY, OWNER, Item, RowCodec, update_of
+from efo.leases.stores.dynamodb.items import CHECKPOINT_OWNER, CHILDREN, COUNTER, KEY, OWNER, Item, ItemCodec, update_of
 from efo.leases.stores.dynamodb.table import NewTable, prepare
 from efo.model import Checkpoint, Lease
 
@@ -64,7 +64,7 @@ class DynamoDbLeaseStore:
         self._name = table
         self._place = Place(region, endpoint_url, ca_file, profile, timeout)
         self._new_table = new_table
-        self._codec = RowCodec(stream_id)
+        self._codec = ItemCodec(stream_id)
         self._consistent_reads = consistent_reads
         self._opening: AbstractAsyncContextManager[Table] | None = None
         self._opened: Table | None = None

@@ -16,7 +16,7 @@ import msgspec
 import trio
 
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
-from efo.leases.lease_row import NAMES, Columns
+from efo.leases.lease_row import COLUMN_NAMES, LeaseRow
 from efo.leases.row_store import Change, RowStore
 from efo.model import Lease
 
@@ -32,14 +32,14 @@ except ImportError as error:
 _T = TypeVar("_T")
 
 _SCOPE: Final = "WHERE application = %s AND stream = %s"
-_LIST: Final = f"SELECT {', '.join(NAMES)}, xmin FROM efo_lease {_SCOPE}"  # noqa: S608 - constants
+_LIST: Final = f"SELECT {', '.join(COLUMN_NAMES)}, xmin FROM efo_lease {_SCOPE}"  # noqa: S608 - constants
 _GET: Final = _LIST + " AND lease_key = %s"
 _CREATE: Final = (
-    f"INSERT INTO efo_lease (application, stream, {', '.join(NAMES)}) "  # noqa: S608 - constants
-    f"VALUES (%s, %s{', %s' * len(NAMES)}) ON CONFLICT DO NOTHING"
+    f"INSERT INTO efo_lease (application, stream, {', '.join(COLUMN_NAMES)}) "  # noqa: S608 - constants
+    f"VALUES (%s, %s{', %s' * len(COLUMN_NAMES)}) ON CONFLICT DO NOTHING"
 )
 _WRITE: Final = (
-    f"UPDATE efo_lease SET {', '.join(f'{name} = %s' for name in NAMES)} "  # noqa: S608 - constants
+    f"UPDATE efo_lease SET {', '.join(f'{name} = %s' for name in COLUMN_NAMES)} "  # noqa: S608 - constants
     f"{_SCOPE} AND lease_key = %s AND xmin = %s"
 )
 _DELETE: Final = f"DELETE FROM efo_lease {_SCOPE} AND lease_key = %s"  # noqa: S608 - constants
@@ -182,7 +182,7 @@ class PostgresLeaseStore(RowStore):
 
     def _lease_of(self, row: Sequence[Any]) -> Lease:
         try:
-            return msgspec.convert(dict(zip(NAMES, row, strict=False)), Columns).lease()
+            return msgspec.convert(dict(zip(COLUMN_NAMES, row, strict=False)), LeaseRow).lease()
         except (ConfigurationError, msgspec.ValidationError) as error:
             raise LeaseStoreCorruptError(
                 f"lease store {self._place}, application {self._scope[0]!r}, stream {self._scope[1]!r}, "
@@ -196,8 +196,8 @@ def _meaning(error: Exception) -> tuple[type[LeaseError], str]:
 
 
 def _values(lease: Lease) -> tuple[object, ...]:
-    """Return the values of a lease in the order of NAMES, as psycopg takes them: lists for arrays."""
-    columns = msgspec.structs.astuple(Columns.of(lease))
+    """Return the values of a lease in the order of COLUMN_NAMES, as psycopg takes them: lists for arrays."""
+    columns = msgspec.structs.astuple(LeaseRow.of(lease))
     return tuple(list(value) if isinstance(value, tuple) else value for value in columns)
 
 

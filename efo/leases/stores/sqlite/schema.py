@@ -1,6 +1,6 @@
 """The lease store's SQLite file: whose it is, which version, and its one table.
 
-Columns carry the names and values of KCL's lease table, so that leases can go over to it and back. The lists of
+LeaseRow carry the names and values of KCL's lease table, so that leases can go over to it and back. The lists of
 shard ids are JSON arrays, which SQLite's own functions can read.
 """
 
@@ -50,7 +50,7 @@ _MIGRATIONS: Final = {
         "ALTER TABLE lease ADD COLUMN throughput_kbps REAL",
     ),
 }
-"""What makes a table of one version one of the next. Columns are only added, so that an older efo that has the file
+"""What makes a table of one version one of the next. LeaseRow are only added, so that an older efo that has the file
 open goes on working: it names the columns that it knows, and takes a hand-off for a theft."""
 
 

@@ -22,7 +22,7 @@ import msgspec
 import trio
 
 from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
-from efo.leases.lease_row import NAMES, Columns
+from efo.leases.lease_row import COLUMN_NAMES, LeaseRow
 from efo.leases.row_store import Change, RowStore
 from efo.leases.stores.sqlite.schema import prepare
 from efo.model import Lease
@@ -34,13 +34,13 @@ BUSY_TIMEOUT: Final = 2.0
 """Seconds that a write waits for another process' write. A transaction here takes milliseconds."""
 
 _LISTS: Final = ("parent_shard_ids", "child_shard_ids")
-"""Columns whose value is a JSON array."""
-_NAMES: Final = ", ".join(NAMES)
+"""LeaseRow whose value is a JSON array."""
+_NAMES: Final = ", ".join(COLUMN_NAMES)
 _LIST: Final = f"SELECT {_NAMES} FROM lease WHERE application = ? AND stream = ?"  # noqa: S608 - constants
 _GET: Final = _LIST + " AND lease_key = ?"
-_CREATE: Final = f"INSERT OR IGNORE INTO lease (application, stream, {_NAMES}) VALUES (?, ?{', ?' * len(NAMES)})"  # noqa: S608 - constants
+_CREATE: Final = f"INSERT OR IGNORE INTO lease (application, stream, {_NAMES}) VALUES (?, ?{', ?' * len(COLUMN_NAMES)})"  # noqa: S608 - constants
 _WRITE: Final = (
-    f"UPDATE lease SET {', '.join(f'{name} = ?' for name in NAMES)} "  # noqa: S608 - constants
+    f"UPDATE lease SET {', '.join(f'{name} = ?' for name in COLUMN_NAMES)} "  # noqa: S608 - constants
     "WHERE application = ? AND stream = ? AND lease_key = ?"
 )
 _DELETE: Final = "DELETE FROM lease WHERE application = ? AND stream = ? AND lease_key = ?"
@@ -159,9 +159,9 @@ class SqliteLeaseStore(RowStore):
             ) from error
 
     def _lease_of(self, row: tuple[Any, ...]) -> Lease:
-        value = dict(zip(NAMES, row, strict=True))
+        value = dict(zip(COLUMN_NAMES, row, strict=True))
         try:
-            return msgspec.convert(value | {name: json.loads(value[name]) for name in _LISTS}, Columns).lease()
+            return msgspec.convert(value | {name: json.loads(value[name]) for name in _LISTS}, LeaseRow).lease()
         except (ConfigurationError, ValueError, TypeError) as error:
             raise LeaseStoreCorruptError(
                 f"lease store {self._path}, application {self._scope[0]!r}, stream {self._scope[1]!r}, "
@@ -182,8 +182,8 @@ def _patiently(work: Callable[[], None]) -> None:
 
 
 def _row_of(lease: Lease) -> tuple[_Value, ...]:
-    """Return the values of a lease in the order of NAMES."""
-    values = msgspec.structs.astuple(Columns.of(lease))
+    """Return the values of a lease in the order of COLUMN_NAMES."""
+    values = msgspec.structs.astuple(LeaseRow.of(lease))
     return tuple(json.dumps(value) if isinstance(value, tuple) else value for value in values)
 
 

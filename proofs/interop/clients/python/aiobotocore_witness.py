@@ -80,7 +80,7 @@ class Witness:
             await self.subscribe(shard, TRIM_HORIZON)
 
     async def poll(self, shard: str) -> None:
-        """Read a shard to its end by GetRecords, then start its children."""
+        """ShardReader a shard to its end by GetRecords, then start its children."""
         answer = await self.kinesis.get_shard_iterator(
             StreamName=STREAM, ShardId=shard, ShardIteratorType=TRIM_HORIZON["Type"]
         )
@@ -98,7 +98,7 @@ class Witness:
             self.tasks.start_soon(self.read, child)
 
     async def read(self, shard: str) -> None:
-        """Read a shard to its end, then start its children."""
+        """ShardReader a shard to its end, then start its children."""
         if self.polls:
             await self.poll(shard)
             return

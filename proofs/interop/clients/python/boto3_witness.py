@@ -56,7 +56,7 @@ class Witness:
         threading.Thread(target=self.read, args=(shard,), daemon=True).start()
 
     def read(self, shard: str) -> None:
-        """Read a shard to its end, then start its children."""
+        """ShardReader a shard to its end, then start its children."""
         position: dict[str, Any] = TRIM_HORIZON
         while True:
             try:

@@ -1,4 +1,4 @@
-"""From the settings to what Kafka's client library is configured with."""
+"""From the options to what Kafka's client library is configured with."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, Final
 from botocore.session import Session
 from confluent_kafka import KafkaError
 
-from efo_service.config.kafka import KafkaSettings
 from efo_service.relay.errors import SinkError
 from efo_service.relay.kafka.errors import KafkaRefusedError, translated
 from efo_service.relay.kafka.iam import IamTokens
+from efo_service.relay.kafka.options import KafkaOptions
 
 Config = dict[str, Any]
 """librdkafka's configuration: its names and values."""
@@ -22,41 +22,41 @@ _HOPELESS: Final = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_F
 _LOG: Final = logging.getLogger("efo.kafka")
 
 
-def client_config(settings: KafkaSettings, region: str | None = None, profile: str | None = None) -> Config:
+def client_config(options: KafkaOptions, region: str | None = None, profile: str | None = None) -> Config:
     """Return how to reach the cluster. `region`, `profile`: AWS's, for AWS_MSK_IAM. Raises KafkaRefusedError."""
     return {
-        "bootstrap.servers": settings.bootstrap_servers,
+        "bootstrap.servers": options.bootstrap_servers,
         "client.id": "efo",
-        "security.protocol": settings.security_protocol,
+        "security.protocol": options.security_protocol,
         # A broker that comes back is found again within a second, not within ten.
         "reconnect.backoff.max.ms": 1000,
         "topic.metadata.refresh.interval.ms": 60_000,
         # Its log would go to stderr, in a format of its own. What matters comes as errors as well.
         "logger": _LOG,
         "log_level": 2,
-        **_tls(settings),
-        **_sasl(settings, region, profile),
+        **_tls(options),
+        **_sasl(options, region, profile),
     }
 
 
-def _tls(settings: KafkaSettings) -> Config:
+def _tls(options: KafkaOptions) -> Config:
     files = {
-        "ssl.ca.location": settings.ca_file,
-        "ssl.certificate.location": settings.certificate_file,
-        "ssl.key.location": settings.key_file,
+        "ssl.ca.location": options.ca_file,
+        "ssl.certificate.location": options.certificate_file,
+        "ssl.key.location": options.key_file,
     }
     config: Config = {name: str(path) for name, path in files.items() if path is not None}
-    if settings.key_password is not None:
-        config["ssl.key.password"] = settings.key_password.get_secret_value()
+    if options.key_password is not None:
+        config["ssl.key.password"] = options.key_password
     return config
 
 
-def _sasl(settings: KafkaSettings, region: str | None, profile: str | None) -> Config:
-    match settings.sasl_mechanism:
+def _sasl(options: KafkaOptions, region: str | None, profile: str | None) -> Config:
+    match options.sasl_mechanism:
         case None:
             return {}
         case "AWS_MSK_IAM":
-            region = settings.aws_region or region
+            region = options.aws_region or region
             if region is None:
                 raise KafkaRefusedError("AWS_MSK_IAM needs the cluster's region: set [relay.kafka] aws_region")
             return {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": IamTokens(region, Session(profile=profile))}
@@ -64,18 +64,18 @@ def _sasl(settings: KafkaSettings, region: str | None, profile: str | None) -> C
             config: Config = {
                 "sasl.mechanism": "OAUTHBEARER",
                 "sasl.oauthbearer.method": "oidc",
-                "sasl.oauthbearer.token.endpoint.url": settings.oauth_token_url,
-                "sasl.oauthbearer.client.id": settings.oauth_client_id,
+                "sasl.oauthbearer.token.endpoint.url": options.oauth_token_url,
+                "sasl.oauthbearer.client.id": options.oauth_client_id,
             }
-            if settings.oauth_client_secret is not None:
-                config["sasl.oauthbearer.client.secret"] = settings.oauth_client_secret.get_secret_value()
-            if settings.oauth_scope is not None:
-                config["sasl.oauthbearer.scope"] = settings.oauth_scope
+            if options.oauth_client_secret is not None:
+                config["sasl.oauthbearer.client.secret"] = options.oauth_client_secret
+            if options.oauth_scope is not None:
+                config["sasl.oauthbearer.scope"] = options.oauth_scope
             return config
         case mechanism:
-            config = {"sasl.mechanism": mechanism, "sasl.username": settings.sasl_username}
-            if settings.sasl_password is not None:
-                config["sasl.password"] = settings.sasl_password.get_secret_value()
+            config = {"sasl.mechanism": mechanism, "sasl.username": options.sasl_username}
+            if options.sasl_password is not None:
+                config["sasl.password"] = options.sasl_password
             return config
 
 

@@ -17,10 +17,10 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from efo.model import Batch, Checkpoint, Record
-from efo_service.config.kafka import KafkaSettings
 from efo_service.relay.kafka.checkpoints import Checkpoints
 from efo_service.relay.kafka.client import Config, Diagnosis, client_config
 from efo_service.relay.kafka.errors import not_made, translated
+from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.producer import (
     GroupWriter,
     IdempotentWriter,
@@ -31,7 +31,7 @@ from efo_service.relay.kafka.producer import (
 )
 from efo_service.relay.kafka.topics import Topic, ensure_topic, positions_topic, records_topic
 from efo_service.relay.mapping import Extractor, Message, RecordMapping
-from efo_service.relay.write_buffer import OpenGroup, check_refusals
+from efo_service.relay.write_buffer import WriteBuffer, check_refusals
 
 PARALLEL_COMMITS: Final = 64
 """How many shards may commit at once: a commit is some milliseconds of waiting for brokers."""
@@ -47,7 +47,7 @@ _SMALL: Final = 4096
 
 @asynccontextmanager
 async def open_kafka(
-    settings: KafkaSettings,
+    options: KafkaOptions,
     *,
     application: str,
     stream: str,
@@ -62,7 +62,7 @@ async def open_kafka(
     `topic`: a template with {stream} and {shard}. `region`, `profile`: AWS's, for AWS_MSK_IAM. `letters`: it takes
     dead letters, and keeps positions of its own for them. Raises KafkaUnavailableError, KafkaRefusedError.
     """
-    sink = KafkaSink(settings, application, stream, topic, region, profile, letters=letters, extract=extract)
+    sink = KafkaSink(options, application, stream, topic, region, profile, letters=letters, extract=extract)
     await trio.to_thread.run_sync(sink.connect, abandon_on_cancel=True)
     try:
         yield sink
@@ -76,7 +76,7 @@ class KafkaSink:
 
     def __init__(
         self,
-        settings: KafkaSettings,
+        options: KafkaOptions,
         application: str,
         stream: str,
         topic: str,
@@ -86,14 +86,14 @@ class KafkaSink:
         letters: bool,
         extract: Extractor | None,
     ) -> None:
-        self._settings = settings
+        self._options = options
         self._application = application
         self._stream = stream
         self._template = topic
         self._letters = letters
         self._extract = extract
         self._diagnosis = Diagnosis()
-        self._config = client_config(settings, region, profile)
+        self._config = client_config(options, region, profile)
         self._threads = trio.CapacityLimiter(PARALLEL_COMMITS)
         self._checkpoints: Checkpoints | None = None
         self._shared: SharedProducer | None = None
@@ -104,33 +104,33 @@ class KafkaSink:
 
     def connect(self) -> None:
         """Reach the cluster and see to the topics. Raises KafkaUnavailableError, KafkaRefusedError."""
-        settings = self._settings
+        options = self._options
         try:
             self._admin = AdminClient(self._config | {"error_cb": self._diagnosis})
         except KafkaException as error:
             raise not_made(error.args[0]) from error
         self._reach(self._admin)
-        if settings.delivery == "exactly_once":
+        if options.delivery == "exactly_once":
             wanted = positions_topic(
-                settings.checkpoint_topic,
-                settings.checkpoint_partitions,
-                settings.replication_factor,
-                create=settings.create_topics,
+                options.checkpoint_topic,
+                options.checkpoint_partitions,
+                options.replication_factor,
+                create=options.create_topics,
             )
-            found = ensure_topic(self._admin, wanted, settings.connect_seconds)
-            patience = settings.transaction_seconds + settings.connect_seconds
+            found = ensure_topic(self._admin, wanted, options.connect_seconds)
+            patience = options.transaction_seconds + options.connect_seconds
             self._checkpoints = Checkpoints(self._config, self._admin, found, patience)
         if "{shard}" not in self._template:
             self._topic(self._template.format(stream=self._stream))
 
     def _reach(self, admin: AdminClient) -> None:
         """Wait until the cluster answers. A password that is wrong is so at once, a broker may be on its way."""
-        settings = self._settings
-        doing = f"reach the brokers {settings.bootstrap_servers} within {settings.connect_seconds:g} s"
-        deadline = monotonic() + settings.connect_seconds
+        options = self._options
+        doing = f"reach the brokers {options.bootstrap_servers} within {options.connect_seconds:g} s"
+        deadline = monotonic() + options.connect_seconds
         while True:
             try:
-                admin.list_topics(timeout=min(_LOOK_SECONDS, settings.connect_seconds))
+                admin.list_topics(timeout=min(_LOOK_SECONDS, options.connect_seconds))
             except KafkaException as error:
                 admin.poll(0)
                 if self._diagnosis.is_hopeless or monotonic() >= deadline:
@@ -146,28 +146,28 @@ class KafkaSink:
             self._shared.close()
 
     def _topic(self, name: str) -> Topic:
-        settings = self._settings
+        options = self._options
         assert self._admin is not None  # noqa: S101 - `connect` was called
-        wanted = records_topic(name, settings.partitions, settings.replication_factor, create=settings.create_topics)
-        return ensure_topic(self._admin, wanted, settings.connect_seconds)
+        wanted = records_topic(name, options.partitions, options.replication_factor, create=options.create_topics)
+        return ensure_topic(self._admin, wanted, options.connect_seconds)
 
     def _writer(self, mapping: RecordMapping) -> tuple[GroupWriter, Topic]:
-        settings = self._settings
+        options = self._options
         topic = self._topic(self._template.format(stream=mapping.stream, shard=mapping.shard_id))
-        target = Target.of(topic, mapping, settings.partition_by)
+        target = Target.of(topic, mapping, options.partition_by)
         config = producer_config(
             self._config,
             largest=topic.largest,
-            compression=settings.compression,
-            seconds=settings.transaction_seconds,
+            compression=options.compression,
+            seconds=options.transaction_seconds,
         )
         if self._checkpoints is None:
             shared = self._sharing(config)
-            shared.look_up(topic.name, settings.connect_seconds)
+            shared.look_up(topic.name, options.connect_seconds)
             return IdempotentWriter(shared, target), topic
         kind = "/dead-letters" if self._letters else ""
         identity = f"{self._application}/{mapping.stream}/{mapping.shard_id}{kind}"
-        return TransactionalWriter(config, target, self._checkpoints, identity, settings.transaction_seconds), topic
+        return TransactionalWriter(config, target, self._checkpoints, identity, options.transaction_seconds), topic
 
     def _sharing(self, config: Config) -> SharedProducer:
         """Return the producer of all shards, another one if it has failed for good."""
@@ -176,7 +176,7 @@ class KafkaSink:
                 self._shared.close()
                 self._shared = None
             if self._shared is None:
-                self._shared = SharedProducer(config, self._settings.transaction_seconds)
+                self._shared = SharedProducer(config, self._options.transaction_seconds)
             return self._shared
 
     # --- on trio -------------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ class KafkaShardSink:
         self._mapping = mapping
         self._largest = topic.largest
         self._threads = threads
-        self._group = OpenGroup(writer.position)
+        self._group = WriteBuffer(writer.position)
 
     @property
     def position(self) -> Checkpoint | None:

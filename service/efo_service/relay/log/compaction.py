@@ -1,15 +1,18 @@
-"""The log's upkeep: small segments rolled up, expired ones removed, readers undisturbed. Blocking.
+"""Compaction: neighbouring small segments of a partition become one larger segment. Blocking, but for the plan.
 
-One pass over a topic, by one process at a time. Each step may be cut short by a crash: the large segment appears by one
-rename, and from then on those within it do not count; they are removed some passes later, when no listing from before
-can still be in use. The writers go on meanwhile, because a partition's newest segment is never touched.
+A commit makes a segment however small it is, and each segment costs: a name to list, a file to open, five pages that
+do not depend on its size. `plan_compaction` puts neighbours together in tiers, as a log-structured merge does: FAN_IN
+small segments of a tier make one of the next tier, and a segment of COMPACTED_BYTES is never compacted again. So a
+record is rewritten three times at most, and a partition has about a hundred small segments at most, at any commit rate.
+
+A crash may come between any two steps. The compacted segment appears by one rename. From then on its parts are
+superseded; `remove_superseded` deletes them once no reader can still hold an older listing.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,151 +20,88 @@ from typing import Final
 import pyarrow as pa
 
 from efo_service.relay.errors import LogOwnerError, SegmentGoneError, SinkError, os_errors
-from efo_service.relay.log.catalog import lock, read_catalog, topic_directory, topics
-from efo_service.relay.log.compaction_plan import Kept, RetentionRules, Sized, plan_retention, plan_rollup
-from efo_service.relay.log.reader_offsets import floor, read_readers
-from efo_service.relay.log.segments import (
-    Origin,
-    Segment,
-    all_segments,
-    read_origin,
-    read_segment,
-    split_superseded,
-    write_segment,
-)
+from efo_service.relay.log.segments import Origin, Segment, SizedSegment, read_segment, write_segment
 
-GRACE_SECONDS: Final = 60.0
-"""So long what was rolled up stays: listing a directory and opening what it named takes no reader that long."""
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+COMPACTED_BYTES: Final = 16 * MIB
+"""Segments of this size or more are left alone. Two smaller parts make less than 32 MiB, so that is the maximum."""
+FAN_IN: Final = 32
+TIERS: Final = (64 * KIB, MIB)
+"""The upper bounds of the tiers below COMPACTED_BYTES. The last tier reaches COMPACTED_BYTES before FAN_IN."""
+MAX_PARTS: Final = 1024
+"""The maximum number of parts that one compaction reads into memory."""
 _TEMPORARY: Final = "rollup.tmp"
 
 
-@dataclass(frozen=True, slots=True)
-class UpkeepReport:
-    """What a pass did. Counts of segments, and bytes.
+# --- the plan: pure --------------------------------------------------------------------------------------
 
-    `parts` became `rolled` segments; `expired` were removed, `freed` bytes with them; `held_back` bytes are due, and
-    wait for a reader; `size` is what the topic has after it.
+
+def plan_compaction(segments: Sequence[SizedSegment]) -> list[list[SizedSegment]]:
+    """Return the groups of neighbours of which each is to become one segment.
+
+    `segments`: the current segments of a partition, in order, without the newest one, which belongs to the writer.
     """
-
-    parts: int
-    rolled: int
-    expired: int
-    freed: int
-    held_back: int
-    size: int
-
-    @property
-    def did_something(self) -> bool:
-        """Whether the log is not as it was."""
-        return bool(self.rolled or self.expired)
+    return [group for run in _small_runs(segments) for group in _plan_run(run)]
 
 
-class Upkeep:
-    """Keeps one topic up. `grace`: see GRACE_SECONDS. It remembers segments' times from pass to pass."""
-
-    def __init__(self, root: Path, topic: str, rules: RetentionRules, *, grace: float = GRACE_SECONDS) -> None:
-        self._root = root
-        self._topic = topic
-        self._rules = rules
-        self._grace = grace
-        self._times: dict[Segment, float] = {}
-
-    def run(self, now: float, go_on: Callable[[], object] = lambda: None) -> UpkeepReport | None:
-        """Make one pass; None if another process is at it, or if there is no such topic yet.
-
-        `go_on` is called between steps, and may raise to stop. What goes wrong with one partition is raised at the end,
-        after all else is done: a full disk must not keep expired segments from going. Raises SegmentCorruptError (what
-        is damaged stays as it is), SinkFullError, SinkError.
-        """
-        directory = topic_directory(self._root, self._topic)
-        if self._topic not in topics(self._root):
-            return None
-        with os_errors("keep up", directory):
-            try:
-                held = lock(directory / "upkeep.lock", wait=False)
-            except BlockingIOError:
-                return None
-        with held:
-            partitions = read_catalog(self._root, self._topic).partitions.values()
-            directories = {partition: directory / str(partition) for partition in partitions}
-            failures: list[SinkError] = []
-            rolled: list[int] = []
-            for at in directories.values():
-                with _collected(failures):
-                    rolled.extend(self._roll_up(at, now, go_on))
-            report = self._expire(directories, now, rolled, go_on, failures)
-        if failures:
-            raise failures[0]
-        return report
-
-    def _roll_up(self, directory: Path, now: float, go_on: Callable[[], object]) -> Iterator[int]:
-        """Roll up what is due in a partition; yield how many parts each new segment has."""
-        current, superseded = split_superseded(all_segments(directory))
-        _remove_superseded(current, superseded, before=now - self._grace)
-        go_on()
-        for group in plan_rollup([_sized(segment) for segment in current[:-1]]):
-            roll_up([sized.segment for sized in group])
-            go_on()
-            yield len(group)
-
-    def _expire(
-        self,
-        directories: dict[int, Path],
-        now: float,
-        rolled: list[int],
-        go_on: Callable[[], object],
-        failures: list[SinkError],
-    ) -> UpkeepReport:
-        readers = read_readers(self._root, self._topic)
-        kept: list[Kept] = []
-        total = 0
-        within: dict[Segment, list[Segment]] = {}
-        for partition, directory in directories.items():
-            with _collected(failures):
-                current, superseded = split_superseded(all_segments(directory))
-                total += sum(_sized(segment).size for segment in (*current[-1:], *superseded))
-                for cover, part in _covers(current, superseded):
-                    within.setdefault(cover, []).append(part)
-                sizes = [_sized(segment) for segment in current[:-1]]
-                total += sum(sized.size for sized in sizes)
-                # Behind one whose time cannot be read nothing expires.
-                timed = (Kept(partition, sized, self._committed_at(sized.segment)) for sized in sizes)
-                kept.extend(timed if self._rules.is_set else ())
-        self._times = {one.sized.segment: one.committed_at for one in kept}
-        floors = {partition: floor(readers, partition) for partition in directories}
-        plan = plan_retention(kept, total, self._rules, floors, now)
-        for one in plan.expired:
-            # First the parts, which would count again without it.
-            for segment in (*within.get(one.sized.segment, ()), one.sized.segment):
-                _remove(segment)
-            go_on()
-        freed = sum(one.sized.size for one in plan.expired)
-        return UpkeepReport(sum(rolled), len(rolled), len(plan.expired), freed, plan.held_back, total - freed)
-
-    def _committed_at(self, segment: Segment) -> float:
-        return self._times.get(segment) or read_origin(segment).committed_at
+def _small_runs(segments: Iterable[SizedSegment]) -> Iterator[list[SizedSegment]]:
+    """Yield the longest runs of small segments without a gap between their offsets."""
+    run: list[SizedSegment] = []
+    for sized in segments:
+        is_small = sized.size < COMPACTED_BYTES
+        if run and not (is_small and run[-1].segment.end == sized.segment.base):
+            yield run
+            run = []
+        if is_small:
+            run.append(sized)
+    yield run
 
 
-@contextmanager
-def _collected(failures: list[SinkError]) -> Iterator[None]:
-    """Keep what goes wrong for later."""
-    try:
-        yield
-    except SinkError as error:
-        failures.append(error)
+def _plan_run(run: list[SizedSegment]) -> Iterator[list[SizedSegment]]:
+    rest: list[SizedSegment] = []
+    size = 0
+    for sized in run:
+        rest.append(sized)
+        size += sized.size
+        if size >= COMPACTED_BYTES or len(rest) == MAX_PARTS:
+            yield rest
+            rest, size = [], 0
+    lower = 0
+    for upper in TIERS:
+        if groups := list(_tier(rest, lower, upper)):
+            yield from groups
+            return
+        lower = upper
 
 
-def _sized(segment: Segment) -> Sized:
-    with os_errors("look at", segment.path):
-        return Sized(segment, segment.path.stat().st_size)
+def _tier(run: Iterable[SizedSegment], lower: int, upper: int) -> Iterator[list[SizedSegment]]:
+    """Yield groups of neighbours below `upper` bytes that start and end with a member of the tier, if FAN_IN are there.
+
+    Smaller segments between two members join the group. They are no members: otherwise a large segment would be
+    rewritten for each few small ones.
+    """
+    group: list[SizedSegment] = []
+    members = last = 0
+    for sized in (*run, None):
+        if sized is None or sized.size >= upper:
+            if members >= FAN_IN:
+                yield group[:last]
+            group, members, last = [], 0, 0
+        elif sized.size >= lower:
+            group.append(sized)
+            members += 1
+            last = len(group)
+        elif group:
+            group.append(sized)
 
 
-# --- rolling up ----------------------------------------------------------------------------------------
+# --- the work ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """Who may write a rolled segment: who has the upkeep's lock, as long as all its parts are there."""
+    """The right to write a compacted segment: held while the maintenance lock is held and all parts exist."""
 
     parts: list[Segment]
 
@@ -172,42 +112,44 @@ class _Parts:
     def check(self) -> None:
         for part in self.parts:
             if not part.path.exists():
-                raise SegmentGoneError(f"{part.path} went away while it was rolled up: is another upkeep running?")
+                raise SegmentGoneError(f"{part.path} was removed during its compaction: does another process compact?")
 
     def fenced(self) -> SinkError:
-        return SegmentGoneError(f"{self.temporary} was taken away: is another upkeep running?")
+        return SegmentGoneError(f"{self.temporary} was removed: does another process compact?")
 
 
-def roll_up(parts: list[Segment]) -> Segment:
-    """Make one segment of neighbours, every byte of them checked; they stay until the upkeep removes them.
+def compact(parts: list[Segment]) -> Segment:
+    """Write one segment of these neighbours, with every byte of them checked. The parts stay.
 
-    Raises LogOwnerError if they are not of one shard, SegmentCorruptError, SegmentGoneError, SinkFullError, SinkError.
+    Raises LogOwnerError if they belong to several shards, SegmentCorruptError, SegmentGoneError, SinkFullError and
+    SinkError.
     """
     read = [read_segment(part) for part in parts]
     first, last = read[0][1], read[-1][1]
     if len({(origin.stream, origin.shard_id) for _, origin in read}) != 1:
-        raise LogOwnerError(f"{parts[0].path} and the segments after it are of several shards: one was moved")
+        raise LogOwnerError(f"{parts[0].path} and the segments after it belong to several shards: one file was moved")
     origin = Origin(first.stream, first.shard_id, first.first, last.last, last.committed_at)
     batch = pa.concat_batches([batch for batch, _ in read])
     return write_segment(parts[0].directory, batch, origin, _Parts(parts))
 
 
-def _remove_superseded(current: list[Segment], superseded: list[Segment], *, before: float) -> None:
-    """Remove what was rolled up before this time."""
-    for cover, part in _covers(current, superseded):
+def remove_superseded(current: Sequence[Segment], superseded: Sequence[Segment], *, before: float) -> None:
+    """Remove the parts of segments that were compacted before this time (seconds since the epoch)."""
+    for cover, part in covered_parts(current, superseded):
         with os_errors("look at", cover.path):
             is_old = cover.path.stat().st_mtime < before
         if is_old:
-            _remove(part)
+            remove(part)
 
 
-def _covers(current: list[Segment], superseded: list[Segment]) -> Iterator[tuple[Segment, Segment]]:
-    """Yield each segment that does not count, after the one in which it lies."""
+def covered_parts(current: Sequence[Segment], superseded: Iterable[Segment]) -> Iterator[tuple[Segment, Segment]]:
+    """Yield each superseded segment after the current segment that contains it."""
     bases = [segment.base for segment in current]
     for part in superseded:
         yield current[bisect_right(bases, part.base) - 1], part
 
 
-def _remove(segment: Segment) -> None:
+def remove(segment: Segment) -> None:
+    """Delete a segment's file, if it is there. Raises SinkError."""
     with os_errors("remove", segment.path):
         segment.path.unlink(missing_ok=True)

@@ -98,6 +98,13 @@ class Segment(NamedTuple):
         return self.directory / f"{self.base:020}-{self.end:020}-{self.crc:08x}.arrow"
 
 
+class SizedSegment(NamedTuple):
+    """A segment and its size in bytes."""
+
+    segment: Segment
+    size: int
+
+
 # --- writing -------------------------------------------------------------------------------------------
 
 

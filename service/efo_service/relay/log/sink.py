@@ -16,7 +16,7 @@ from efo_service.relay.errors import SinkError, SinkFullError, SinkLockedError
 from efo_service.relay.log.partition_writer import PartitionWriter, open_partition
 from efo_service.relay.mapping import Extractor
 from efo_service.relay.retrying import Tell
-from efo_service.relay.write_buffer import OpenGroup
+from efo_service.relay.write_buffer import WriteBuffer
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -136,7 +136,7 @@ class LogShardSink:
         self._writer = writer
         self._threads = threads
         self._room = room
-        self._group = OpenGroup(writer.position)
+        self._group = WriteBuffer(writer.position)
 
     @property
     def position(self) -> Checkpoint | None:

@@ -1,4 +1,4 @@
-"""How Spark's own Kafka source reads what the relay put there: its options, from the relay's settings."""
+"""How Spark's own Kafka source reads what the relay put there: its options, from the relay's options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from efo.errors import ConfigurationError
-from efo_service.config.kafka import KafkaSettings
+from efo_service.relay.kafka.options import KafkaOptions
 
 _SHARD: Final = r"shardId-\d+"
 """What stands for {shard} in the topics' names, so that those of other streams and of dead letters do not fit."""
@@ -18,29 +18,29 @@ _LOGIN: Final = {
 }
 
 
-def reader_options(settings: KafkaSettings, topic: str) -> dict[str, str]:
+def reader_options(options: KafkaOptions, topic: str) -> dict[str, str]:
     """Return the options that say where and what to read: only what is committed. Raises ConfigurationError.
 
     `topic`: may have {shard} in it; then all topics are read whose names fit.
     """
-    options = {
-        "kafka.bootstrap.servers": settings.bootstrap_servers,
+    found = {
+        "kafka.bootstrap.servers": options.bootstrap_servers,
         "kafka.isolation.level": "read_committed",
         **_what(topic),
-        "kafka.security.protocol": settings.security_protocol.upper(),
+        "kafka.security.protocol": options.security_protocol.upper(),
         # A broker that is restarted is waited for, instead of failing the query.
         "kafka.default.api.timeout.ms": "120000",
     }
-    if settings.ca_file is not None:
-        options |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(settings.ca_file)}
-    if settings.certificate_file is not None:
+    if options.ca_file is not None:
+        found |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(options.ca_file)}
+    if options.certificate_file is not None:
         raise ConfigurationError(
             "[pipeline] source = kafka: mutual TLS is Spark's to be told: use format('kafka') in a job of your own,"
             " with Kafka's ssl.keystore options"
         )
-    if settings.sasl_mechanism is not None:
-        options |= _sasl(settings)
-    return options
+    if options.sasl_mechanism is not None:
+        found |= _sasl(options)
+    return found
 
 
 def _what(topic: str) -> dict[str, str]:
@@ -49,16 +49,16 @@ def _what(topic: str) -> dict[str, str]:
     return {"subscribePattern": _SHARD.join(re.escape(part) for part in topic.split("{shard}"))}
 
 
-def _sasl(settings: KafkaSettings) -> dict[str, str]:
-    module = _LOGIN.get(settings.sasl_mechanism or "")
-    if module is None or settings.sasl_password is None:
+def _sasl(options: KafkaOptions) -> dict[str, str]:
+    module = _LOGIN.get(options.sasl_mechanism or "")
+    if module is None or options.sasl_password is None:
         raise ConfigurationError(
-            f"[pipeline] source = kafka: {settings.sasl_mechanism} needs a login module of its own on Spark's class"
+            f"[pipeline] source = kafka: {options.sasl_mechanism} needs a login module of its own on Spark's class"
             " path: use format('kafka') in a job of your own, with Kafka's sasl options"
         )
-    user, password = _quoted(settings.sasl_username or ""), _quoted(settings.sasl_password.get_secret_value())
+    user, password = _quoted(options.sasl_username or ""), _quoted(options.sasl_password)
     return {
-        "kafka.sasl.mechanism": str(settings.sasl_mechanism),
+        "kafka.sasl.mechanism": str(options.sasl_mechanism),
         "kafka.sasl.jaas.config": f"{module} required username={user} password={password};",
     }
 

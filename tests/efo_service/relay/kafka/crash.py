@@ -13,8 +13,8 @@ import sys
 import trio
 
 from efo.model import Batch, Record
-from efo_service.config.kafka import KafkaSettings
 from efo_service.relay.kafka import producer as kafka_producing
+from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.sink import open_kafka
 
 GROUP = 100
@@ -49,7 +49,7 @@ def arm(step: str, when: str) -> None:
 
 async def main(servers: str, topic: str, groups: int, step: str, when: str) -> None:
     """Commit all groups but the last, and die in that."""
-    settings = KafkaSettings(bootstrap_servers=servers, partitions=1)
+    settings = KafkaOptions(bootstrap_servers=servers, partitions=1)
     names = {"application": topic, "stream": "orders", "topic": topic}
     async with open_kafka(settings, **names) as sink:
         async with sink.open("orders", "shard") as shard:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from efo_service.config.kafka import KafkaSettings
 from efo_service.exit_codes import Exit, code_of
 from efo_service.relay.kafka.errors import (
     KafkaAbortedError,
@@ -16,6 +15,7 @@ from efo_service.relay.kafka.errors import (
     kafka_errors,
     not_made,
 )
+from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.sink import open_kafka
 
 CASES = {
@@ -50,7 +50,7 @@ def test_a_missing_permission_is_named():
 
 async def test_a_file_of_authorities_that_is_none_is_a_wrong_setting(tmp_path):
     (tmp_path / "ca.pem").write_text("no certificate")
-    settings = KafkaSettings(security_protocol="ssl", ca_file=tmp_path / "ca.pem", connect_seconds=1)
+    settings = KafkaOptions(security_protocol="ssl", ca_file=tmp_path / "ca.pem", connect_seconds=1)
     with pytest.raises(KafkaRefusedError, match=r"ssl\.ca\.location failed.*Check ca_file") as caught:
         async with open_kafka(settings, application="a", stream="orders", topic="t"):
             pytest.fail("it opened")

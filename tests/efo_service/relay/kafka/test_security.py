@@ -9,6 +9,7 @@ import subprocess
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -18,13 +19,13 @@ from botocore.credentials import ReadOnlyCredentials
 from botocore.session import Session
 from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
-from efo_service.config.kafka import KafkaSettings
 from efo_service.exit_codes import Exit, code_of
 from efo_service.relay.errors import SinkError
 from efo_service.relay.kafka import client as kafka_client
 from efo_service.relay.kafka.client import client_config
 from efo_service.relay.kafka.errors import KafkaRefusedError
 from efo_service.relay.kafka.iam import LIFE, IamTokens, iam_token
+from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.sink import open_kafka
 from efo_service.spark.java import find_java
 from proofs.e2e.kafka.broker import free_port, missing, running_broker
@@ -87,9 +88,9 @@ def secure(servers, monkeypatch):
     address, certificate = servers.url(serve_secure_kafka).split()
     monkeypatch.setattr(kafka_client, "IamTokens", lambda *_: lambda _config: (unsigned_token(), time.time() + 60))
 
-    def secure(mechanism: str, **settings) -> KafkaSettings:
+    def secure(mechanism: str, **settings) -> KafkaOptions:
         settings = {"ca_file": certificate, "sasl_username": USER, "sasl_password": PASSWORD} | settings
-        return KafkaSettings(
+        return KafkaOptions(
             bootstrap_servers=address,
             security_protocol="sasl_ssl",
             sasl_mechanism=mechanism,
@@ -108,7 +109,7 @@ def unsigned_token() -> str:
     return ".".join(urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts) + "."
 
 
-async def relay(settings: KafkaSettings, topic: str, batch) -> None:
+async def relay(settings: KafkaOptions, topic: str, batch) -> None:
     async with open_kafka(settings, application=topic, stream="orders", topic=topic) as sink:
         async with sink.open("orders", SHARD) as shard:
             assert shard.position is None
@@ -133,7 +134,7 @@ async def test_every_client_of_the_sink_gets_in(secure, mechanism, tmp_path, mak
     ],
 )
 async def test_who_is_refused_is_told_so_and_what_to_check(secure, mechanism, settings, expected, make_batch):
-    chosen = secure(mechanism, **settings).model_copy(update={"connect_seconds": 8.0})
+    chosen = replace(secure(mechanism, **settings), connect_seconds=8.0)
     with pytest.raises(KafkaRefusedError, match=expected) as caught:
         await relay(chosen, "refused", make_batch(1))
     assert "Check security_protocol, ca_file and the sasl_ settings of [relay.kafka]" in str(caught.value)
@@ -185,14 +186,14 @@ def test_tokens_expire_and_need_credentials(monkeypatch, tmp_path, caplog):
 
 
 def test_iam_needs_a_region():
-    settings = KafkaSettings(security_protocol="sasl_ssl", sasl_mechanism="AWS_MSK_IAM")
+    settings = KafkaOptions(security_protocol="sasl_ssl", sasl_mechanism="AWS_MSK_IAM")
     with pytest.raises(KafkaRefusedError, match="aws_region"):
         client_config(settings)
     assert callable(client_config(settings, "eu-west-1")["oauth_cb"])
 
 
 def test_oidc_is_the_client_library_s_own():
-    settings = KafkaSettings(
+    settings = KafkaOptions(
         security_protocol="sasl_ssl",
         sasl_mechanism="OAUTHBEARER",
         oauth_token_url="https://id.example.com/token",

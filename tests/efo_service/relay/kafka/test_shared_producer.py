@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from efo.model import Record
-from efo_service.config.kafka import KafkaSettings
 from efo_service.relay.kafka.errors import KafkaFatalError
+from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.producer import IdempotentWriter, Target
 from efo_service.relay.kafka.sink import KafkaSink
 from efo_service.relay.kafka.topics import Topic
@@ -20,7 +20,7 @@ CONFIG = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 @pytest.fixture
 def sink():
     sink = object.__new__(KafkaSink)
-    sink._settings = KafkaSettings()
+    sink._options = KafkaOptions()
     sink._shared, sink._making = None, threading.Lock()
     yield sink
     sink._shared.close()

@@ -24,9 +24,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from efo.errors import StopShardError
+from efo.errors import IsolateShardError
 from efo.model import Batch, checkpoint_of
-from efo_service.config.kafka import KafkaSettings
 from efo_service.config.settings import Settings
 from efo_service.exit_codes import Exit, code_of
 from efo_service.factories.sinks import open_sink
@@ -38,6 +37,7 @@ from efo_service.relay.kafka.errors import (
     KafkaRefusedError,
     KafkaUnavailableError,
 )
+from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.partitioner import partitions
 from efo_service.relay.kafka.sink import open_kafka
 from proofs.e2e.kafka.broker import free_port, running_broker
@@ -67,7 +67,7 @@ def kafka(broker, name):
         names = {"application": name, "stream": "orders", "topic": settings.pop("topic", name)}
         names["extract"] = settings.pop("extract", None)
         return open_kafka(
-            KafkaSettings(bootstrap_servers=broker, **{"partitions": 1, **settings}), **names, letters=letters
+            KafkaOptions(bootstrap_servers=broker, **{"partitions": 1, **settings}), **names, letters=letters
         )
 
     return kafka
@@ -348,7 +348,7 @@ async def test_a_tombstone_makes_a_shard_start_anew(kafka, broker, name, make_ba
 
 async def test_no_broker_at_the_start_is_told_after_the_stated_time():
     servers = f"127.0.0.1:{free_port()}"
-    settings = KafkaSettings(bootstrap_servers=servers, connect_seconds=0.5)
+    settings = KafkaOptions(bootstrap_servers=servers, connect_seconds=0.5)
     with pytest.raises(KafkaUnavailableError, match=rf"reach the brokers {servers} within 0.5 s") as caught:
         async with open_kafka(settings, application="a", stream="s", topic="t"):
             pass
@@ -381,5 +381,5 @@ async def test_a_broker_that_dies_midway_is_waited_for_or_given_up(broker, name,
         short = settings(transaction_seconds=1, retry_seconds=0.1, connect_seconds=5)
         async with open_sink(short) as sink:
             mortal.kill()
-            with pytest.raises(StopShardError, match="its sink has failed for"):
+            with pytest.raises(IsolateShardError, match="its sink has failed for"):
                 await put(sink)

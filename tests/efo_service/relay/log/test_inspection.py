@@ -9,7 +9,7 @@ from efo.errors import ConfigurationError
 from efo_service.relay.errors import SegmentGoneError, TopicNotFoundError
 from efo_service.relay.log import inspection
 from efo_service.relay.log import segments as relay_segments
-from efo_service.relay.log.compaction import roll_up
+from efo_service.relay.log.compaction import compact
 from efo_service.relay.log.export import export
 from efo_service.relay.log.inspection import ReaderState, inspect_topic, verify_topic
 from efo_service.relay.log.partition_writer import open_partition
@@ -53,9 +53,9 @@ def test_what_there_is(root, make_records) -> None:
     assert state.readers == (ReaderState("r", 2 + 4, 9.5),)
 
 
-def test_a_partition_without_records_and_parts_of_a_roll_up(root) -> None:
+def test_a_partition_without_records_and_parts_of_a_compaction(root) -> None:
     open_partition(root, "t", "s", "three", lambda: 0.0).close()
-    roll_up(segments(root)[:2])
+    compact(segments(root)[:2])
     one, _, three = inspect_topic(root, "t").partitions
     assert (one.segments, one.replaced) == (2, 2)
     assert (three.segments, three.end, three.position, three.newest_commit) == (0, 0, None, None)
@@ -75,7 +75,7 @@ def test_a_sound_log(root) -> None:
     assert (found.segments, found.records, found.problems) == (4, 10, [])
     assert found.size == sum(segment.path.stat().st_size for at in (0, 1) for segment in segments(root, at))
     assert seen == [2, 4, 6, 10]
-    roll_up(segments(root)[:2])
+    compact(segments(root)[:2])
     assert verify_topic(root, "t").problems == []
 
 
@@ -119,13 +119,13 @@ def test_a_file_of_another_name_is_told(root) -> None:
     assert "is not named" in problem(root)
 
 
-def rolls_up_at(monkeypatch, root, segment: Segment) -> None:
+def compacts_at(monkeypatch, root, segment: Segment) -> None:
     """Roll partition 0 up just before this segment of it is read, and let its parts go at once."""
 
     def read(wanted, **how):
         if wanted == segment and segment.path.exists():
             parts = segments(root)[:2]
-            roll_up(parts)
+            compact(parts)
             for part in parts:
                 part.path.unlink()
         return read_segment(wanted, **how)
@@ -135,16 +135,16 @@ def rolls_up_at(monkeypatch, root, segment: Segment) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1])
-def test_a_log_that_is_rolled_up_meanwhile_is_sound(root, monkeypatch, at) -> None:
-    rolls_up_at(monkeypatch, root, segments(root)[at])
+def test_a_log_that_is_compacted_meanwhile_is_sound(root, monkeypatch, at) -> None:
+    compacts_at(monkeypatch, root, segments(root)[at])
     found = verify_topic(root, "t")
     assert (found.problems, found.records) == ([], 6 + 4)
     assert len(segments(root)) == 2
 
 
 @pytest.mark.parametrize("at", [0, 1])
-def test_a_log_that_is_rolled_up_meanwhile_is_exported_whole(root, monkeypatch, at) -> None:
-    rolls_up_at(monkeypatch, root, segments(root)[at])
+def test_a_log_that_is_compacted_meanwhile_is_exported_whole(root, monkeypatch, at) -> None:
+    compacts_at(monkeypatch, root, segments(root)[at])
     lines = [json.loads(line) for line in export(root, "t", partition=0, encoding="base64")]
     assert [line["offset"] for line in lines] == list(range(6))
     assert len(segments(root)) == 2

@@ -7,12 +7,12 @@ import re
 import pytest
 
 from efo.errors import ConfigurationError
-from efo_service.config.kafka import KafkaSettings
+from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.spark.pipeline.kafka import jars, reader_options
 
 
 def options(topic: str = "orders", **settings) -> dict[str, str]:
-    return reader_options(KafkaSettings(bootstrap_servers="b:9092", **settings), topic)
+    return reader_options(KafkaOptions(bootstrap_servers="b:9092", **settings), topic)
 
 
 def test_only_what_is_committed_is_read():

@@ -4,9 +4,10 @@ import time
 
 import pytest
 
-from efo_service.relay.log.compaction import Upkeep
-from efo_service.relay.log.compaction_plan import FAN_IN, RetentionRules
+from efo_service.relay.log.compaction import FAN_IN
+from efo_service.relay.log.maintenance import Maintenance
 from efo_service.relay.log.reader_offsets import read_readers
+from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.log.segments import list_segments
 from tests.efo_service.spark.conftest import patiently
 
@@ -207,15 +208,15 @@ def test_retention_under_a_query_is_data_loss_unless_it_may_be(log, drain) -> No
     assert drain(failOnDataLoss="false")[0] == sorted(f"0/{n}" for n in [*range(10), *range(20, 40)])
 
 
-def test_a_query_reads_on_through_roll_ups_and_retention(log, drain) -> None:
+def test_a_query_reads_on_through_compactions_and_retention(log, drain) -> None:
     for count in range(3):
         for _ in range(FAN_IN):
             log.grow(0, 2)
         assert drain(startingOffsets="earliest", reader="r")[0] == log.values, count
-        Upkeep(log.root, log.topic, RetentionRules(seconds=1.0)).run(time.time() + 3600)
+        Maintenance(log.root, log.topic, RetentionRules(seconds=1.0)).run(time.time() + 3600)
     log.grow(0, 2)  # whose batch tells that the one before is done
     assert drain(startingOffsets="earliest", reader="r")[0] == log.values
-    Upkeep(log.root, log.topic, RetentionRules(seconds=1.0)).run(time.time() + 3600)
+    Maintenance(log.root, log.topic, RetentionRules(seconds=1.0)).run(time.time() + 3600)
     assert list_segments(log.root / log.topic / "0")[0].base > 0
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from efo.errors import ConfigurationError
-from efo.leases.stores.dynamodb.items import COUNTER, OWNER, RowCodec, attributes, update_of
+from efo.leases.stores.dynamodb.items import COUNTER, OWNER, ItemCodec, attributes, update_of
 from efo.model import LATEST, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease
 
 KEY = "shardId-000000000001"
@@ -43,36 +43,36 @@ NEW = {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "0"}, "checkpoint": {"S": "
 
 
 def test_a_row_of_kcl_2():
-    assert RowCodec().is_ours(KCL_2)
-    assert RowCodec().lease(KCL_2) == LEASE_2
+    assert ItemCodec().is_ours(KCL_2)
+    assert ItemCodec().lease(KCL_2) == LEASE_2
 
 
 def test_a_row_of_kcl_3():
-    lease = RowCodec().lease(KCL_3)
-    assert RowCodec().is_ours(KCL_3)
+    lease = ItemCodec().lease(KCL_3)
+    assert ItemCodec().is_ours(KCL_3)
     assert (lease.holder, lease.owner, lease.throughput_kbps) == ("worker-0", "worker-1", 12.5)
     assert lease.pending_checkpoint == Checkpoint("49590338271490256608559692538361571095921575989136588899", 2)
     assert (lease.pending_checkpoint_state, lease.children, lease.latest_at) == (b"state", ("a", "b"), 1767225600.125)
 
 
 def test_what_a_new_row_need_not_have():
-    assert RowCodec().lease(NEW) == Lease("s", TRIM_HORIZON)
+    assert ItemCodec().lease(NEW) == Lease("s", TRIM_HORIZON)
 
 
 def test_a_state_that_kcl_writes_as_a_number_says_nothing():
-    assert RowCodec().lease(NEW | {"pendingCheckpointState": {"N": "0"}}).pending_checkpoint_state is None
+    assert ItemCodec().lease(NEW | {"pendingCheckpointState": {"N": "0"}}).pending_checkpoint_state is None
 
 
 @pytest.mark.parametrize(
     "kind", ["LEADER", "STREAM", "CLIENT_VERSION_MIGRATION", "TABLE_MIGRATION", "WORKER_METRIC_STATS"]
 )
 def test_rows_of_other_kinds_are_not_ours(kind):
-    assert not RowCodec().is_ours({"leaseKey": {"S": kind}, "entityType": {"S": kind}})
+    assert not ItemCodec().is_ours({"leaseKey": {"S": kind}, "entityType": {"S": kind}})
 
 
 @pytest.mark.parametrize("row", [KCL_2, KCL_3, NEW], ids=["2", "3", "new"])
 def test_what_is_read_is_what_would_be_written(row):
-    codec = RowCodec()
+    codec = ItemCodec()
     item = codec.new_item(codec.lease(row))
     assert codec.lease(item) == codec.lease(row)
     assert item["entityType"] == {"S": "LEASE"}
@@ -89,22 +89,22 @@ def test_empty_values_have_no_attribute():
 
 
 def test_a_table_of_many_streams_has_the_streams_name_in_its_keys():
-    codec = RowCodec(STREAM)
+    codec = ItemCodec(STREAM)
     item = codec.new_item(LEASE_2)
     assert item["leaseKey"] == codec.key(KEY)["leaseKey"] == {"S": f"{STREAM}:{KEY}"}
     assert (item["streamName"], item["shardId"]) == ({"S": STREAM}, {"S": KEY})
     assert item["parentShardId"] == {"SS": ["shardId-000000000000"]}
     assert codec.is_ours(item)
     assert codec.lease(item) == LEASE_2
-    assert not RowCodec("123456789012:others:1700000000").is_ours(item)
+    assert not ItemCodec("123456789012:others:1700000000").is_ours(item)
     assert not codec.is_ours(KCL_2)
     with pytest.raises(ConfigurationError, match=f"it has leases of '{STREAM}'. Set stream_id"):
-        RowCodec().is_ours(item)
+        ItemCodec().is_ours(item)
 
 
 def test_a_state_of_no_bytes_is_a_state():
     lease = Lease("s", LATEST, pending_checkpoint=Checkpoint("7"), pending_checkpoint_state=b"")
-    assert RowCodec().lease(RowCodec().new_item(lease)) == lease
+    assert ItemCodec().lease(ItemCodec().new_item(lease)) == lease
 
 
 @pytest.mark.parametrize(
@@ -125,18 +125,18 @@ def test_a_state_of_no_bytes_is_a_state():
 )
 def test_a_row_that_is_no_lease_says_so(wrong):
     with pytest.raises((LookupError, TypeError, ValueError)):
-        RowCodec().lease(KCL_2 | wrong)
+        ItemCodec().lease(KCL_2 | wrong)
 
 
 @pytest.mark.parametrize("name", ["leaseKey", "leaseCounter", "checkpoint"])
 def test_what_a_row_must_have(name):
     with pytest.raises(LookupError, match=name):
-        RowCodec().lease({key: value for key, value in KCL_2.items() if key != name})
+        ItemCodec().lease({key: value for key, value in KCL_2.items() if key != name})
 
 
 def test_a_key_of_another_stream_is_refused():
     with pytest.raises(ValueError, match="does not begin"):
-        RowCodec(STREAM).lease(KCL_2)
+        ItemCodec(STREAM).lease(KCL_2)
 
 
 def test_an_update_writes_what_differs_and_nothing_else():
