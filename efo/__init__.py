@@ -1,9 +1,9 @@
 """efo reads Amazon Kinesis Data Streams by enhanced fan-out, on trio.
 
-    consume         read a stream with a handler: the simple case
-    open_consumer   shards as streams of batches, with acks: the full one
+    consume         read a stream with a handler: one call
+    open_consumer   read the shards of a stream as async iterators of batches, with acks
 
-The names are loaded when they are used: `import efo` alone is quick and imports no other package.
+Each name is loaded when it is first used: `import efo` itself is quick and imports no other package.
 """
 
 from __future__ import annotations
@@ -12,88 +12,234 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from efo.consumer.callables import in_thread
     from efo.consumer.consume import consume
-    from efo.consumer.consumer import Consumer, ConsumerStatus, open_consumer
-    from efo.consumer.failure_handler import HOLD, DeadLetter
-    from efo.consumer.handler import Handler
-    from efo.consumer.shard_stream import ShardStream
-    from efo.errors import EfoError, IsolateShardError, ShardNotReadError
-    from efo.kinesis.aws import open_kinesis
+    from efo.consumer.consumer import Consumer, open_consumer
+    from efo.consumer.failure_handler import HOLD, HandlerResult
+    from efo.consumer.handler import BatchHandler, Flush, Handler, RecordHandler
+    from efo.consumer.shard_stream import ShardState, ShardStream
+    from efo.consumer.shard_task import ShardReader
+    from efo.consumer.status import ConsumerStatus, IsolatedShard, ShardStatus
+    from efo.errors import (
+        AccessDeniedError,
+        ChecksumError,
+        ConfigurationError,
+        ConsumerNotActiveError,
+        ConsumerReplacedError,
+        EfoError,
+        EventError,
+        ExpiredCredentialsError,
+        FrameError,
+        GoAwayError,
+        HandlerError,
+        InternalFailureError,
+        IsolateShardError,
+        KmsError,
+        LeaseError,
+        LeaseLostError,
+        LeaseStoreCorruptError,
+        LeaseStoreUnavailableError,
+        MissingExtraError,
+        NotHttp2Error,
+        NotVisibleError,
+        OrderError,
+        ProtocolError,
+        ResourceInUseError,
+        ResourceNotFoundError,
+        ServiceError,
+        ShardGoneError,
+        ShardNotReadError,
+        SilenceError,
+        StreamResetError,
+        ThrottledError,
+        TlsError,
+        TransportError,
+    )
+    from efo.events import Event, Observer, combine_observers, ignore_events
+    from efo.kinesis.aws.client import open_kinesis
+    from efo.kinesis.client import Connect, Kinesis, Sign
+    from efo.kinesis.control_plane import ControlPlane
+    from efo.leases.opening import open_lease_store
+    from efo.leases.store import LeaseStore
     from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
+    from efo.leases.stores.dynamodb.table import NewTable
     from efo.leases.stores.memory import MemoryLeaseStore
     from efo.leases.stores.postgres.store import PostgresLeaseStore
     from efo.leases.stores.redis import RedisLeaseStore
     from efo.leases.stores.sqlite.store import SqliteLeaseStore
-    from efo.model import Batch, Checkpoint, Lease, Position, Record
+    from efo.model import (
+        Batch,
+        Checkpoint,
+        ChildShard,
+        FanOutConsumer,
+        HashKeyRange,
+        Lease,
+        Position,
+        PositionType,
+        Record,
+        Shard,
+        StreamDescription,
+    )
     from efo.protocol.aggregation import AggregateMode
-    from efo.protocol.failure import FailurePolicy
-    from efo.settings import ConsumerSettings
+    from efo.protocol.failure import DeadLetter, DeadLetterSink, FailurePolicy, OnError
+    from efo.protocol.subscription import Timing
+    from efo.settings import (
+        LATEST,
+        TRIM_HORIZON,
+        ConsumerSettings,
+        OnServiceError,
+        PositionLike,
+        ShardSelection,
+        StartAt,
+    )
+    from efo.telemetry.log import LoggingObserver
     from efo.telemetry.observer import OtelObserver
 
-_HOMES = {
-    "AggregateMode": "efo.protocol.aggregation",
-    "Batch": "efo.model",
-    "Checkpoint": "efo.model",
-    "Consumer": "efo.consumer.consumer",
-    "ConsumerSettings": "efo.settings",
-    "ConsumerStatus": "efo.consumer.consumer",
-    "DeadLetter": "efo.consumer.failure_handler",
-    "DynamoDbLeaseStore": "efo.leases.stores.dynamodb.store",
-    "EfoError": "efo.errors",
-    "FailurePolicy": "efo.protocol.failure",
-    "HOLD": "efo.consumer.failure_handler",
-    "Handler": "efo.consumer.handler",
-    "Lease": "efo.model",
-    "MemoryLeaseStore": "efo.leases.stores.memory",
-    "OtelObserver": "efo.telemetry.observer",
-    "Position": "efo.model",
-    "PostgresLeaseStore": "efo.leases.stores.postgres.store",
-    "Record": "efo.model",
-    "RedisLeaseStore": "efo.leases.stores.redis",
-    "ShardNotReadError": "efo.errors",
-    "ShardStream": "efo.consumer.shard_stream",
-    "SqliteLeaseStore": "efo.leases.stores.sqlite.store",
-    "IsolateShardError": "efo.errors",
-    "consume": "efo.consumer.consume",
-    "open_consumer": "efo.consumer.consumer",
-    "open_kinesis": "efo.kinesis.aws",
+_NAMES = {
+    "efo.consumer.callables": "in_thread",
+    "efo.consumer.consume": "consume",
+    "efo.consumer.consumer": "Consumer open_consumer",
+    "efo.consumer.failure_handler": "HOLD HandlerResult",
+    "efo.consumer.handler": "BatchHandler Flush Handler RecordHandler",
+    "efo.consumer.shard_stream": "ShardState ShardStream",
+    "efo.consumer.shard_task": "ShardReader",
+    "efo.consumer.status": "ConsumerStatus IsolatedShard ShardStatus",
+    "efo.errors": (
+        "AccessDeniedError ChecksumError ConfigurationError ConsumerNotActiveError ConsumerReplacedError "
+        "EfoError EventError ExpiredCredentialsError FrameError GoAwayError HandlerError "
+        "InternalFailureError IsolateShardError KmsError LeaseError LeaseLostError "
+        "LeaseStoreCorruptError LeaseStoreUnavailableError MissingExtraError NotHttp2Error "
+        "NotVisibleError OrderError ProtocolError ResourceInUseError ResourceNotFoundError ServiceError "
+        "ShardGoneError ShardNotReadError SilenceError StreamResetError ThrottledError TlsError "
+        "TransportError"
+    ),
+    "efo.events": "Event Observer combine_observers ignore_events",
+    "efo.kinesis.aws.client": "open_kinesis",
+    "efo.kinesis.client": "Connect Kinesis Sign",
+    "efo.kinesis.control_plane": "ControlPlane",
+    "efo.leases.opening": "open_lease_store",
+    "efo.leases.store": "LeaseStore",
+    "efo.leases.stores.dynamodb.store": "DynamoDbLeaseStore",
+    "efo.leases.stores.dynamodb.table": "NewTable",
+    "efo.leases.stores.memory": "MemoryLeaseStore",
+    "efo.leases.stores.postgres.store": "PostgresLeaseStore",
+    "efo.leases.stores.redis": "RedisLeaseStore",
+    "efo.leases.stores.sqlite.store": "SqliteLeaseStore",
+    "efo.model": (
+        "Batch Checkpoint ChildShard FanOutConsumer HashKeyRange Lease Position PositionType Record "
+        "Shard StreamDescription"
+    ),
+    "efo.protocol.aggregation": "AggregateMode",
+    "efo.protocol.failure": "DeadLetter DeadLetterSink FailurePolicy OnError",
+    "efo.protocol.subscription": "Timing",
+    "efo.settings": "LATEST TRIM_HORIZON ConsumerSettings OnServiceError PositionLike ShardSelection StartAt",
+    "efo.telemetry.log": "LoggingObserver",
+    "efo.telemetry.observer": "OtelObserver",
 }
+"""The names of each module. They stand here once more so that no module is imported before one of its names is used."""
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = (
     "HOLD",
+    "LATEST",
+    "TRIM_HORIZON",
+    "AccessDeniedError",
     "AggregateMode",
     "Batch",
+    "BatchHandler",
     "Checkpoint",
+    "ChecksumError",
+    "ChildShard",
+    "ConfigurationError",
+    "Connect",
     "Consumer",
+    "ConsumerNotActiveError",
+    "ConsumerReplacedError",
     "ConsumerSettings",
     "ConsumerStatus",
+    "ControlPlane",
     "DeadLetter",
+    "DeadLetterSink",
     "DynamoDbLeaseStore",
     "EfoError",
+    "Event",
+    "EventError",
+    "ExpiredCredentialsError",
     "FailurePolicy",
+    "FanOutConsumer",
+    "Flush",
+    "FrameError",
+    "GoAwayError",
     "Handler",
+    "HandlerError",
+    "HandlerResult",
+    "HashKeyRange",
+    "InternalFailureError",
     "IsolateShardError",
+    "IsolatedShard",
+    "Kinesis",
+    "KmsError",
     "Lease",
+    "LeaseError",
+    "LeaseLostError",
+    "LeaseStore",
+    "LeaseStoreCorruptError",
+    "LeaseStoreUnavailableError",
+    "LoggingObserver",
     "MemoryLeaseStore",
+    "MissingExtraError",
+    "NewTable",
+    "NotHttp2Error",
+    "NotVisibleError",
+    "Observer",
+    "OnError",
+    "OnServiceError",
+    "OrderError",
     "OtelObserver",
     "Position",
+    "PositionLike",
+    "PositionType",
     "PostgresLeaseStore",
+    "ProtocolError",
     "Record",
+    "RecordHandler",
     "RedisLeaseStore",
+    "ResourceInUseError",
+    "ResourceNotFoundError",
+    "ServiceError",
+    "Shard",
+    "ShardGoneError",
     "ShardNotReadError",
+    "ShardReader",
+    "ShardSelection",
+    "ShardState",
+    "ShardStatus",
     "ShardStream",
+    "Sign",
+    "SilenceError",
     "SqliteLeaseStore",
+    "StartAt",
+    "StreamDescription",
+    "StreamResetError",
+    "ThrottledError",
+    "Timing",
+    "TlsError",
+    "TransportError",
+    "combine_observers",
     "consume",
+    "ignore_events",
+    "in_thread",
     "open_consumer",
     "open_kinesis",
+    "open_lease_store",
 )
 
+if not TYPE_CHECKING:  # type checkers would otherwise accept any name
 
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'efo' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'efo' has no attribute {name!r}", name=name, obj=__import__(__name__))
+        return getattr(import_module(_MODULES[name]), name)
 
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""The names that AWS gives to streams."""
+"""Stream names and ARNs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ _ARN: Final = re.compile(rf"arn:aws[a-z-]*:kinesis:(?P<region>[a-z0-9-]+):\d{{12
 
 
 def parse_stream(stream: str) -> tuple[str, str | None]:
-    """Return a stream's name and, where an ARN was given, its region. Raises ConfigurationError."""
+    """Return the name of a stream and, if an ARN was given, its region. Raises ConfigurationError."""
     if match := _ARN.fullmatch(stream):
         return match["name"], match["region"]
     if stream.startswith("arn:"):
         if "/consumer/" in stream:
-            raise ConfigurationError(f"{stream!r} is a consumer's ARN: write its stream's ARN or name")
-        raise ConfigurationError(f"{stream!r} is not a stream's ARN: arn:aws:kinesis:REGION:ACCOUNT:stream/NAME")
+            raise ConfigurationError(f"{stream!r} is the ARN of a consumer: use the ARN or the name of its stream")
+        raise ConfigurationError(
+            f"{stream!r} is not the ARN of a stream: expected arn:aws:kinesis:REGION:ACCOUNT:stream/NAME"
+        )
     if not _NAME.fullmatch(stream):
-        raise ConfigurationError(f"{stream!r} is not a stream's name: 1 to 128 letters, digits, '_', '.' or '-'")
+        raise ConfigurationError(
+            f"{stream!r} is not the name of a stream: expected 1 to 128 letters, digits, '_', '.' or '-'"
+        )
     return stream, None

@@ -1,9 +1,8 @@
-"""The tree of errors that efo raises.
+"""The errors that efo raises.
 
-Two class-level facts let callers decide without knowing each class: `retryable` (the same call may succeed
-later, unchanged) and `error_type` (a short, low-cardinality name, the value of the OpenTelemetry attribute
-`error.type`). Foreign exceptions (h2, ssl, botocore, sqlite3) are translated to these at one seam per
-dependency and never travel further.
+Two class attributes let callers decide without knowing each class. `retryable`: the same call may succeed later,
+unchanged. `error_type`: a short name of low cardinality, the value of OpenTelemetry's attribute `error.type`.
+Exceptions of other libraries (h2, ssl, botocore, sqlite3) are translated to these in one place per library.
 """
 
 from __future__ import annotations
@@ -12,57 +11,75 @@ from typing import ClassVar
 
 
 class EfoError(Exception):
-    """Base of everything that efo raises on purpose."""
+    """Base class of all errors that efo raises on purpose."""
 
     retryable: ClassVar[bool] = False
     error_type: ClassVar[str] = "efo"
 
 
+# --- mistakes of the caller ------------------------------------------------------------------------------
+
+
 class ConfigurationError(EfoError):
-    """A setting is wrong: the message says which, where and what to write instead."""
+    """A setting or argument is wrong. The message says which one, where it is, and what to use instead."""
 
     error_type = "configuration"
 
 
-# --- bytes from the wire -------------------------------------------------------------------------------
+class MissingExtraError(ConfigurationError):
+    """An optional package is not installed. The message names the extra of efo that installs it."""
+
+    error_type = "missing_extra"
+
+
+class HandlerError(ConfigurationError):
+    """A handler does not fit efo's interface: it cannot be called, returns the wrong value, or misuses a batch.
+
+    No failure policy applies: retrying or skipping would hide the mistake and lose records. The consumer stops.
+    """
+
+    error_type = "handler"
+
+
+# --- bytes from the wire ---------------------------------------------------------------------------------
 
 
 class ProtocolError(EfoError):
-    """The peer sent something that the protocol does not allow. The subscription is opened again."""
+    """The peer violated the protocol. The shard is subscribed again."""
 
     retryable = True
     error_type = "protocol"
 
 
 class ChecksumError(ProtocolError):
-    """A CRC of an event-stream frame does not match: the bytes were damaged on their way."""
+    """A CRC of an event-stream message does not match: the bytes were damaged in transit."""
 
     error_type = "checksum"
 
 
 class FrameError(ProtocolError):
-    """An event-stream frame is malformed: impossible lengths, or headers that do not parse."""
+    """An event-stream message is malformed: impossible lengths, or headers that do not parse."""
 
     error_type = "frame"
 
 
 class EventError(ProtocolError):
-    """A frame is sound but its content is not a SubscribeToShard event (rule R2 included)."""
+    """A message is intact, but its content is not a valid SubscribeToShardEvent (rule R2 included)."""
 
     error_type = "event"
 
 
 class OrderError(ProtocolError):
-    """Records came after later ones of their shard: these are read already, so the order is lost.
+    """Records arrived after later records of their shard, which were already delivered: the order is lost.
 
-    Subscribing again would pass over them. The message says which records they are.
+    A new subscription would skip them. The message names the records.
     """
 
     retryable = False
     error_type = "order"
 
 
-# --- the connection ------------------------------------------------------------------------------------
+# --- the connection --------------------------------------------------------------------------------------
 
 
 class TransportError(EfoError):
@@ -73,14 +90,14 @@ class TransportError(EfoError):
 
 
 class NotHttp2Error(TransportError):
-    """The endpoint answered, but does not speak HTTP/2: SubscribeToShard needs it."""
+    """The endpoint does not speak HTTP/2, which SubscribeToShard requires."""
 
     retryable = False
     error_type = "not_http2"
 
 
 class StreamResetError(TransportError):
-    """The peer reset one HTTP/2 stream (RST_STREAM); its neighbours go on."""
+    """The peer reset one HTTP/2 stream (RST_STREAM). Other streams are not affected. `code`: the HTTP/2 error code."""
 
     error_type = "reset"
 
@@ -90,31 +107,33 @@ class StreamResetError(TransportError):
 
 
 class GoAwayError(TransportError):
-    """The peer announced GOAWAY: this connection takes no new stream."""
+    """The peer sent GOAWAY: the connection accepts no new streams."""
 
     error_type = "goaway"
 
 
 class TlsError(TransportError):
-    """The endpoint's certificate is not trusted, or TLS could not be agreed on."""
+    """The endpoint's certificate is not trusted, or the TLS handshake failed."""
 
     retryable = False
     error_type = "tls"
 
 
 class SilenceError(TransportError):
-    """Nothing arrived for longer than the liveness deadline while efo was ready to read (rule R8)."""
+    """Nothing arrived within the silence timeout, although efo was ready to read (rule R8)."""
 
     error_type = "silence"
 
 
-# --- what the service says -----------------------------------------------------------------------------
+# --- errors of the service -------------------------------------------------------------------------------
 
 
 class ServiceError(EfoError):
-    """Kinesis refused a call, or ended a subscription, with an error of its own.
+    """Kinesis rejected a call, or ended a subscription, with an error.
 
-    `code` is AWS's name of the error, for example `ResourceInUseException`.
+    `code`: the error's name in the AWS API, for example `ResourceInUseException`; `HTTP` and the status, for example
+    `HTTP502`, if the response names none. `message`: the service's text. `status`: the HTTP status; None for an error
+    inside an event stream.
     """
 
     error_type = "service"
@@ -127,14 +146,14 @@ class ServiceError(EfoError):
 
 
 class ResourceInUseError(ServiceError):
-    """Within 5 s of the last success, or the consumer is not ACTIVE, or another call took over (rule R6)."""
+    """Less than 5 s passed since the last success, the consumer is not ACTIVE, or another call took over (rule R6)."""
 
     retryable = True
     error_type = "ResourceInUseException"
 
 
 class ResourceNotFoundError(ServiceError):
-    """The stream, shard or consumer does not exist: DescribeStreamConsumer tells which (rule R13)."""
+    """The stream, shard or consumer does not exist. DescribeStreamConsumer shows which (rule R13)."""
 
     error_type = "ResourceNotFoundException"
 
@@ -147,35 +166,44 @@ class ThrottledError(ServiceError):
 
 
 class InternalFailureError(ServiceError):
-    """The service failed inside (HTTP 5xx or InternalFailureException). Retried with backoff."""
+    """The service failed internally (HTTP 5xx or InternalFailureException). Retried with backoff."""
 
     retryable = True
     error_type = "InternalFailureException"
 
 
 class AccessDeniedError(ServiceError):
-    """The credentials may not do this: the message names the missing permission where AWS tells it."""
+    """The credentials do not permit the call. The message names the missing permission if AWS does."""
 
     error_type = "AccessDeniedException"
 
 
 class ExpiredCredentialsError(ServiceError):
-    """The credentials ran out between signing and arrival. The next call is signed with fresh ones."""
+    """The credentials expired between signing and arrival. The next call is signed with new ones."""
 
     retryable = True
     error_type = "ExpiredTokenException"
 
 
 class KmsError(ServiceError):
-    """The stream's key is disabled, missing or denied: the shard is parked until an operator acts."""
+    """The stream's KMS key is disabled, missing or denied. An operator must act."""
 
     error_type = "kms"
 
 
+# --- shards and the fan-out consumer ---------------------------------------------------------------------
+
+
 class ShardGoneError(EfoError):
-    """The shard exists no longer: all that it had has passed its retention, or the stream was made anew."""
+    """The shard no longer exists: its retention period has passed, or the stream was created again."""
 
     error_type = "shard_gone"
+
+
+class ConsumerNotActiveError(EfoError):
+    """The fan-out consumer did not become ACTIVE in time."""
+
+    error_type = "consumer_not_active"
 
 
 class ConsumerReplacedError(EfoError):
@@ -186,22 +214,19 @@ class ConsumerReplacedError(EfoError):
 
 
 class NotVisibleError(EfoError):
-    """The service does not find what exists: it was made just now, or the call named what was replaced since."""
+    """The service does not find a resource that exists: it is new, or the call named its predecessor."""
 
     retryable = True
     error_type = "not_visible"
 
 
-# --- reading a shard -----------------------------------------------------------------------------------
-
-
 class IsolateShardError(EfoError):
-    """A reader wants its shard stopped and the others to go on: its lease is released (rule R11).
+    """Raised by a reader or handler to stop its shard and release the lease, while other shards go on (rule R11).
 
-    `cooldown`: seconds before this worker may take the shard again; None: `ConsumerSettings.shard_cooldown`.
+    `cooldown`: seconds before this worker may read the shard again; None: `ConsumerSettings.shard_cooldown`.
     """
 
-    error_type = "stop_shard"
+    error_type = "isolate_shard"
 
     def __init__(self, message: str, *, cooldown: float | None = None) -> None:
         super().__init__(message)
@@ -209,22 +234,22 @@ class IsolateShardError(EfoError):
 
 
 class ShardNotReadError(EfoError):
-    """This worker is not reading the shard (any more), so it cannot be paused, resumed or sought."""
+    """This worker does not read the shard now, so that it cannot pause, resume or seek it."""
 
     error_type = "shard_not_read"
 
 
-# --- leases --------------------------------------------------------------------------------------------
+# --- leases ----------------------------------------------------------------------------------------------
 
 
 class LeaseError(EfoError):
-    """Base of the lease store's errors."""
+    """Base class of the errors of lease stores."""
 
     error_type = "lease"
 
 
 class LeaseLostError(LeaseError):
-    """Another worker holds the lease now, or its row is gone: stop working on the shard."""
+    """Another worker holds the lease, or its row was deleted: stop reading the shard."""
 
     error_type = "lease_lost"
 
@@ -237,6 +262,6 @@ class LeaseStoreUnavailableError(LeaseError):
 
 
 class LeaseStoreCorruptError(LeaseError):
-    """What the lease store holds cannot be understood: the message names file or row."""
+    """The content of the lease store cannot be understood. The message names the file or row."""
 
     error_type = "lease_store_corrupt"

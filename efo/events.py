@@ -1,7 +1,7 @@
-"""Typed diagnostic events: what happens inside efo, told to one Observer.
+"""Diagnostic events: what happens inside efo, reported to an observer.
 
-Metrics, logs and traces are subscribers of these events; the rooms that report them know none of them.
-An observer runs in the reporting task: it must be quick and must not raise.
+Metrics, logs and status pages are observers. The modules that report events know none of them. An observer runs in the
+task that reports: it must be quick and must not raise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ EndReason = Literal[
 """Why a subscription ended; the value of the attribute `efo.subscription.end_reason`."""
 
 FailedCall = Literal["handler", "dead_letter"]
-"""Which of the user's callables failed."""
+"""Which of the application's functions failed."""
 
 LeaseOperation = Literal[
     "take", "steal", "request_handoff", "withdraw", "renew", "release", "checkpoint", "prepare_checkpoint", "create",
@@ -28,9 +28,12 @@ LeaseOperation = Literal[
 ]  # fmt: skip
 
 
+# --- the fan-out consumer and its subscriptions ------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class ConsumerReady:
-    """The fan-out consumer is ACTIVE. `registered`: we registered it just now."""
+    """The fan-out consumer is ACTIVE. `registered`: whether this worker has just registered it."""
 
     name: str
     arn: str
@@ -39,9 +42,9 @@ class ConsumerReady:
 
 @dataclass(frozen=True, slots=True)
 class SubscribeAttempted:
-    """One call of SubscribeToShard got its answer. Durations in seconds; `error_type` None on success.
+    """A call of SubscribeToShard got its response. `error_type` is None if it was accepted.
 
-    `waited` is the time spent for the pacing budget (rule R6), `duration` the call itself.
+    `waited`: seconds spent waiting for the subscribe budget (rule R6). `duration`: seconds that the call took.
     """
 
     shard_id: str
@@ -53,7 +56,7 @@ class SubscribeAttempted:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionEnded:
-    """A subscription that had started is over after `age` seconds."""
+    """A subscription ended that was accepted `age` seconds ago."""
 
     shard_id: str
     age: float
@@ -63,7 +66,7 @@ class SubscriptionEnded:
 
 @dataclass(frozen=True, slots=True)
 class EventReceived:
-    """An event arrived. `wire_bytes` with framing; `interval` seconds since the shard's previous event."""
+    """An event arrived. `wire_bytes`: its length with framing. `interval`: seconds since the shard's previous event."""
 
     shard_id: str
     records: int
@@ -74,18 +77,21 @@ class EventReceived:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryBlocked:
-    """An event that had arrived waited `duration` seconds for its reader: that is back-pressure (rule R9).
+    """An event waited `duration` seconds after its arrival until the reader took it: back-pressure (rule R9).
 
-    Told once it was taken, and only where it waited for long enough to matter.
+    Reported after the reader took the event, and only if the wait was long enough to matter.
     """
 
     shard_id: str
     duration: float
 
 
+# --- batches and records -----------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class BatchDelivered:
-    """A batch of so many records was given to the reader. Its ack makes it RecordsProcessed."""
+    """A batch of this many records was delivered to the reader. RecordsProcessed follows when it is acked."""
 
     shard_id: str
     records: int
@@ -93,23 +99,39 @@ class BatchDelivered:
 
 @dataclass(frozen=True, slots=True)
 class RecordsProcessed:
-    """The handler is done with a batch. `ages`: per record, seconds from arrival until now."""
+    """A batch was acked. `duration`: seconds since its delivery.
+
+    `oldest_age`, `newest_age`: seconds from the arrival of its first and last record in Kinesis until now; None if the
+    service did not send the arrival time.
+    """
 
     shard_id: str
     records: int
     duration: float
     oldest_age: float | None
     newest_age: float | None
-    error_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AcksOverdue:
+    """Batches were delivered and are not acked, so that the checkpoint does not move. Reported each time they double.
+
+    `batches`, `records`: how many are in flight. `oldest`: seconds since the delivery of the first of them.
+    """
+
+    shard_id: str
+    batches: int
+    records: int
+    oldest: float
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerFailed:
-    """A handler raised, or a dead-letter sink did, and this is what happens now (rule R11).
+    """A handler or a dead-letter sink raised, and the failure policy has decided what happens (rule R11).
 
-    `sequence_number`: of the first of the `records` that it was called with. `attempt`: how often it was, from 1.
-    `duration` of the call and `delay` before the next one are seconds. What the exception says is not told: it may
-    hold data.
+    `sequence_number`: of the first of the `records` in the call. `attempt`: the number of this attempt, from 1.
+    `duration`: seconds that the call took. `delay`: seconds until the next attempt. The exception's text is not
+    included, since it may contain data.
     """
 
     shard_id: str
@@ -125,7 +147,7 @@ class HandlerFailed:
 
 @dataclass(frozen=True, slots=True)
 class RecordSkipped:
-    """A record that its handler could not handle counts as done, by policy (rule R11)."""
+    """A record was skipped by the failure policy: its handler failed, and it counts as done (rule R11)."""
 
     shard_id: str
     sequence_number: str
@@ -135,7 +157,7 @@ class RecordSkipped:
 
 @dataclass(frozen=True, slots=True)
 class RecordDeadLettered:
-    """A record that its handler could not handle is in the dead-letter sink, and so counts as done (rule R11)."""
+    """A record was written to the dead-letter sink: its handler failed, and it counts as done (rule R11)."""
 
     shard_id: str
     sequence_number: str
@@ -145,7 +167,7 @@ class RecordDeadLettered:
 
 @dataclass(frozen=True, slots=True)
 class AggregateDamaged:
-    """A record looks like a KPL aggregate but does not parse; it is passed on whole."""
+    """A record starts like a KPL aggregate but does not parse. It is delivered unchanged."""
 
     shard_id: str
     sequence_number: str
@@ -154,16 +176,19 @@ class AggregateDamaged:
 
 @dataclass(frozen=True, slots=True)
 class RecordsFiltered:
-    """Records of a KPL aggregate were left out: their hash keys are another shard's (see AggregateMode)."""
+    """Records of a KPL aggregate were dropped: their hash keys belong to another shard (see AggregateMode)."""
 
     shard_id: str
     sequence_number: str
     records: int
 
 
+# --- shards ------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class ShardStarted:
-    """We begin to read a shard from here."""
+    """This worker starts to read a shard after this checkpoint."""
 
     shard_id: str
     checkpoint: Checkpoint
@@ -171,7 +196,7 @@ class ShardStarted:
 
 @dataclass(frozen=True, slots=True)
 class ShardFinished:
-    """The shard was read to its end, everything is acked and its end is checkpointed (rule R2)."""
+    """A shard was read to its end, all its records are acked, and SHARD_END is checkpointed (rule R2)."""
 
     shard_id: str
     children: tuple[str, ...]
@@ -179,7 +204,7 @@ class ShardFinished:
 
 @dataclass(frozen=True, slots=True)
 class ShardGone:
-    """The shard exists no longer: what it had after our checkpoint passed its retention before we read it."""
+    """A shard no longer exists. Records after this checkpoint expired before they were read."""
 
     shard_id: str
     checkpoint: Checkpoint
@@ -187,7 +212,7 @@ class ShardGone:
 
 @dataclass(frozen=True, slots=True)
 class ShardSyncFailed:
-    """The stream's shards could not be listed; it is tried again at the next look, and known shards go on."""
+    """The stream's shards could not be listed. The next shard sync tries again; known shards are not affected."""
 
     error_type: str
     detail: str
@@ -195,7 +220,7 @@ class ShardSyncFailed:
 
 @dataclass(frozen=True, slots=True)
 class HashRangeHoleFound:
-    """No lease covers these hash keys, both ends included, and that for some time: the shards are listed at once."""
+    """No lease has covered these hash keys (both ends included) for some time. A shard sync starts at once."""
 
     start: int
     end: int
@@ -203,7 +228,7 @@ class HashRangeHoleFound:
 
 @dataclass(frozen=True, slots=True)
 class ShardStopped:
-    """We stop reading a shard before its end; `error_type` tells a fault, None a planned stop."""
+    """This worker stops reading a shard before its end. `error_type`: why; None if it was planned."""
 
     shard_id: str
     error_type: str | None = None
@@ -212,9 +237,9 @@ class ShardStopped:
 
 @dataclass(frozen=True, slots=True)
 class ShardIsolated:
-    """A shard has stopped by a fault of its own, and its lease is released: the others go on (rule R11).
+    """A shard failed and was isolated: its lease is released, and the other shards go on (rule R11).
 
-    This worker may take it again after `cooldown` seconds.
+    This worker does not read it for `cooldown` seconds.
     """
 
     shard_id: str
@@ -225,21 +250,21 @@ class ShardIsolated:
 
 @dataclass(frozen=True, slots=True)
 class ShardPaused:
-    """The reading of a shard was paused: no more batches until it is resumed."""
+    """A shard was paused: no batches are delivered until it is resumed."""
 
     shard_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ShardResumed:
-    """The reading of a paused shard goes on."""
+    """A paused shard was resumed."""
 
     shard_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ShardRepositioned:
-    """The reading of a shard goes on from elsewhere: after a checkpoint, or at a position."""
+    """A seek moved the reading of a shard after this checkpoint, or to this position."""
 
     shard_id: str
     to: Checkpoint | Position
@@ -247,14 +272,17 @@ class ShardRepositioned:
 
 @dataclass(frozen=True, slots=True)
 class ShardsCounted:
-    """How many shards are in each state: waiting_parent, ready, consuming, finished."""
+    """The number of shards in each state: waiting_parent, ready, consuming, finished."""
 
     counts: dict[str, int]
 
 
+# --- leases ------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class LeaseStoreCalled:
-    """One operation on the lease store. `duration` in seconds, `error_type` None on success."""
+    """An operation of the lease store ended. `duration`: seconds. `error_type`: None if it succeeded."""
 
     operation: LeaseOperation
     shard_id: str
@@ -264,7 +292,7 @@ class LeaseStoreCalled:
 
 @dataclass(frozen=True, slots=True)
 class LeaseLost:
-    """A lease that we held is no longer ours. `reason`: taken, expired, released, handed_over or store."""
+    """This worker no longer holds a lease. `reason`: taken, expired, released, handed_over or store."""
 
     shard_id: str
     reason: str
@@ -272,7 +300,7 @@ class LeaseLost:
 
 @dataclass(frozen=True, slots=True)
 class LeasesCounted:
-    """How many leases there are of each state (held, unowned, expired), and how many workers hold any."""
+    """The number of leases in each state (held, unowned, expired), and of workers that hold any."""
 
     counts: dict[str, int]
     workers: int
@@ -280,31 +308,34 @@ class LeasesCounted:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSaved:
-    """A checkpoint is in the lease store."""
+    """A checkpoint was written to the lease store."""
 
     shard_id: str
     checkpoint: Checkpoint
 
 
+# --- connections -------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class ConnectionOpened:
-    """An HTTP/2 connection is up."""
+    """An HTTP/2 connection was opened."""
 
     address: str
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionClosed:
-    """An HTTP/2 connection is gone. `error_code`: the HTTP/2 error name, where there was one."""
+    """An HTTP/2 connection was closed. `error_type`: the `error_type` of the error that closed it, if there was one."""
 
     address: str
-    error_code: str | None = None
+    error_type: str | None = None
     detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamReset:
-    """The peer reset one HTTP/2 stream. `error_code`: the HTTP/2 error's name."""
+    """The peer reset an HTTP/2 stream. `error_code`: the name of the HTTP/2 error code, for example CANCEL."""
 
     address: str
     error_code: str
@@ -318,6 +349,7 @@ Event = (
     | DeliveryBlocked
     | BatchDelivered
     | RecordsProcessed
+    | AcksOverdue
     | HandlerFailed
     | RecordSkipped
     | RecordDeadLettered
@@ -342,9 +374,21 @@ Event = (
     | ConnectionClosed
     | StreamReset
 )
+"""Any diagnostic event."""
 
 Observer = Callable[[Event], None]
+"""A function that is called with each diagnostic event."""
 
 
-def ignore(_event: Event) -> None:
-    """Observe nothing: the default observer."""
+def ignore_events(_event: Event) -> None:
+    """Ignore a diagnostic event: the observer for applications that want silence."""
+
+
+def combine_observers(*observers: Observer) -> Observer:
+    """Return an observer that calls each of these observers, in this order."""
+
+    def observe(event: Event) -> None:
+        for observer in observers:
+            observer(event)
+
+    return observe

@@ -1,4 +1,4 @@
-"""What nurseries raise, made fit for callers: one exception instead of a group."""
+"""Collapses exception groups, which nurseries raise, into one exception."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ E = TypeVar("E", bound=BaseException)
 
 @contextmanager
 def collapse_groups() -> Iterator[None]:
-    """Raise the one exception that a group of exceptions is about.
+    """Raise one exception instead of an exception group.
 
-    That several tasks were at work is nobody's concern outside. Of several failures the first EfoError is raised, or
-    else the first; the others are noted on it. Cancellations pass through; a failure beside them is raised in their
-    stead, as trio has it of any exception that is raised while cancelled.
+    Callers need not know how many tasks ran. Of several failures, the first EfoError is raised, otherwise the first
+    failure; the others are added to it as notes. A group of cancellations passes through. A failure beside
+    cancellations is raised in their place, as trio does for any exception that is raised during a cancellation.
     """
     try:
         yield
@@ -28,9 +28,9 @@ def collapse_groups() -> Iterator[None]:
         if failures is None or (rest is not None and rest.split(trio.Cancelled)[1] is not None):
             raise
         errors = list(leaf_exceptions(failures))
-        # A lost lease is the least of troubles: what else went wrong must not hide behind it.
-        graver = [leaf for leaf in errors if not isinstance(leaf, LeaseLostError)] or errors
-        error = next((leaf for leaf in graver if isinstance(leaf, EfoError)), graver[0])
+        # A lost lease must not hide a more serious failure.
+        serious = [leaf for leaf in errors if not isinstance(leaf, LeaseLostError)] or errors
+        error = next((leaf for leaf in serious if isinstance(leaf, EfoError)), serious[0])
         for other in errors:
             if other is not error:
                 error.add_note(f"at the same time: {type(other).__name__}: {other}")
@@ -38,7 +38,7 @@ def collapse_groups() -> Iterator[None]:
 
 
 def leaf_exceptions(group: BaseExceptionGroup[E]) -> Iterator[E]:
-    """Yield the exceptions of a group and of the groups in it."""
+    """Yield the exceptions of a group and of its nested groups."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from leaf_exceptions(error)

@@ -1,7 +1,8 @@
-"""The frozen values that travel through efo: records, batches, shards, positions, leases."""
+"""Frozen values: records, batches, shards, positions, checkpoints, leases."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Self
@@ -13,22 +14,23 @@ from efo.errors import ConfigurationError
 MAX_HASH_KEY: Final = 2**128 - 1
 """The hash-key space of a stream is 0 to 2**128 - 1 (AWS: HashKeyRange)."""
 MAX_SEQUENCE_DIGITS: Final = 129
-"""The most digits of a sequence number (AWS: SequenceNumber, its pattern)."""
+"""The maximum number of digits of a sequence number (AWS: SequenceNumber, pattern)."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     """One user record: a plain Kinesis record, or one of a KPL aggregate.
 
-    It is decoded straight from the wire, so its fields carry the wire's types.
+    It is decoded straight from the wire, so its fields have the types of the wire format.
 
-    `sequence_number`: decimal digits; of the Kinesis record that carried this one. Compare as integers.
-    `approximate_arrival_timestamp`: seconds since the epoch, with milliseconds; 0 where the service does not tell it.
-    `data`: the user's bytes.
+    `sequence_number`: decimal digits; the sequence number of the Kinesis record that contained this record. Compare
+    sequence numbers as integers.
+    `approximate_arrival_timestamp`: seconds since the epoch, with milliseconds; 0 if the service did not send it.
+    `data`: the payload.
     `partition_key`: 1 to 256 characters.
-    `encryption_type`: "NONE" or "KMS" where the service tells it.
-    `sub_sequence_number`: 0, or the record's index in its KPL aggregate.
-    `explicit_hash_key`: decimal digits; known only inside aggregates, which carry it.
-    `tags`: the KPL's tags of the record, as pairs.
+    `encryption_type`: "NONE" or "KMS"; None if the service did not send it.
+    `sub_sequence_number`: the index in the KPL aggregate; 0 for a plain record.
+    `explicit_hash_key`: decimal digits; only set for records of a KPL aggregate.
+    `tags`: KPL tags, as pairs.
     """
 
     sequence_number: str
@@ -42,18 +44,18 @@ class Record(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
 
 
 class HashKeyRange(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
-    """The hash keys that a shard takes, both ends included, as decimal digits."""
+    """A range of hash keys, both ends included, as decimal digits (AWS: HashKeyRange)."""
 
     starting_hash_key: str
     ending_hash_key: str
 
     def __contains__(self, hash_key: int) -> bool:
-        """Tell whether the shard takes this hash key."""
+        """Return whether the hash key is in the range."""
         return int(self.starting_hash_key) <= hash_key <= int(self.ending_hash_key)
 
 
 class ChildShard(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
-    """A shard that a split or a merge made, as the parent's last event tells it (AWS: ChildShard)."""
+    """A child shard in the last event of its parent (AWS: ChildShard)."""
 
     shard_id: str
     parent_shards: tuple[str, ...]
@@ -62,7 +64,7 @@ class ChildShard(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A shard as ListShards tells it. `ending_sequence_number` is None while the shard is open."""
+    """A shard as ListShards describes it. `ending_sequence_number` is None while the shard is open."""
 
     shard_id: str
     hash_key_range: HashKeyRange
@@ -73,12 +75,12 @@ class Shard:
 
     @property
     def parents(self) -> tuple[str, ...]:
-        """The ids of its parents: none, one (split) or two (merge)."""
+        """The ids of its parents: none, one (after a split) or two (after a merge)."""
         return tuple(p for p in (self.parent_shard_id, self.adjacent_parent_shard_id) if p is not None)
 
     @property
     def is_open(self) -> bool:
-        """Whether the shard still takes records."""
+        """Whether the shard accepts records."""
         return self.ending_sequence_number is None
 
 
@@ -102,27 +104,27 @@ class Position:
 
     @classmethod
     def trim_horizon(cls) -> Self:
-        """Return the oldest record that the stream still has."""
+        """Start at the oldest record that the stream retains."""
         return cls(PositionType.TRIM_HORIZON)
 
     @classmethod
     def latest(cls) -> Self:
-        """Return the place just after the newest record."""
+        """Start after the newest record."""
         return cls(PositionType.LATEST)
 
     @classmethod
     def at_timestamp(cls, timestamp: float) -> Self:
-        """Return the first record that arrived at or after this time (seconds since the epoch)."""
+        """Start at the first record that arrived at this time or later (seconds since the epoch)."""
         return cls(PositionType.AT_TIMESTAMP, timestamp=timestamp)
 
     @classmethod
     def at(cls, sequence_number: str) -> Self:
-        """Return this very record."""
+        """Start at the record with this sequence number."""
         return cls(PositionType.AT_SEQUENCE_NUMBER, sequence_number=sequence_number)
 
     @classmethod
     def after(cls, sequence_number: str) -> Self:
-        """Return the record after this one."""
+        """Start after the record with this sequence number."""
         return cls(PositionType.AFTER_SEQUENCE_NUMBER, sequence_number=sequence_number)
 
     def __str__(self) -> str:
@@ -135,13 +137,14 @@ _SENTINEL_ORDER: Final = {"AT_TIMESTAMP": -3, "TRIM_HORIZON": -2, "LATEST": -1, 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """How far a shard is done: "up to and including" this record (rule R3), or a named state.
+    """How far a shard has been processed: up to and including this record (rule R3), or a sentinel.
 
-    `sequence_number` is decimal digits, or one of KCL's sentinels: TRIM_HORIZON, LATEST and AT_TIMESTAMP say
-    where a shard not yet begun shall start, SHARD_END that it is finished for good (a state, not a position:
-    rule R2). `sub_sequence_number` is the index in a KPL aggregate.
+    `sequence_number`: decimal digits, or a sentinel of KCL. TRIM_HORIZON, LATEST and AT_TIMESTAMP say where to start a
+    shard that was never read. SHARD_END says that the shard is finished; it is a state, not a position (rule R2).
+    `sub_sequence_number`: the index in a KPL aggregate.
 
-    Checkpoints are ordered as KCL orders them: AT_TIMESTAMP < TRIM_HORIZON < LATEST < numbers < SHARD_END.
+    Checkpoints compare as in KCL: AT_TIMESTAMP < TRIM_HORIZON < LATEST < sequence numbers < SHARD_END. Raises
+    ConfigurationError for any other text.
     """
 
     sequence_number: str
@@ -162,7 +165,7 @@ class Checkpoint:
 
     @property
     def is_sentinel(self) -> bool:
-        """Whether this names a state and not a record."""
+        """Whether this is a sentinel and not a record's position."""
         return self._key[0] != 0
 
     def __lt__(self, other: Checkpoint) -> bool:
@@ -189,44 +192,54 @@ SHARD_END: Final = Checkpoint("SHARD_END")
 
 
 def checkpoint_of(record: Record) -> Checkpoint:
-    """Return the checkpoint that says: done up to and including this record."""
+    """Return the checkpoint up to and including this record."""
     return Checkpoint(record.sequence_number, record.sub_sequence_number)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The user records of one event of one shard, in order. `records` may be empty.
+    """The user records of one event of one shard, in order.
 
-    `shard_id`: the shard.
-    `records`: user records, KPL aggregates taken apart.
-    `continuation`: where the stream goes on after this batch; None at the end of the shard.
-    `millis_behind_latest`: how far the batch is behind the shard's tip, in milliseconds.
-    `number`: counts the batches of one reading of the shard, from 0; names the batch when it is acked.
+    Iterate over it for its records; `len(batch)` counts them.
+
+    `stream`: the stream's name.
+    `shard_id`: the shard's id.
+    `records`: the user records, after deaggregation; may be empty.
+    `continuation`: the sequence number after which the subscription continues; None at the end of the shard.
+    `millis_behind_latest`: how far the batch is behind the tip of the shard, in milliseconds.
+    `number`: the index of the batch since its shard task started. It identifies the batch in acks.
     """
 
+    stream: str
     shard_id: str
     records: tuple[Record, ...]
     continuation: str | None
     millis_behind_latest: int
     number: int
 
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.records)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right of one worker to read one shard, and how far the shard is done.
+    """The right of one worker to read one shard, and the shard's checkpoint.
 
-    `key`: the shard's id. `owner`: the worker's id, None while nobody holds it.
-    `checkpoint_owner`: during a graceful hand-off the worker that still holds the lease: it reads and checkpoints until
-    it lets go, and `owner` is the one who waits. None otherwise (KCL 3: checkpointOwner). See `holder`.
-    `counter`: grows with every renewal, take and checkpoint; every write is conditional on it.
-    `owner_switches`: changes of owner since the last checkpoint.
-    `pending_checkpoint`, `pending_checkpoint_state`: what a two-phase checkpoint prepared and has not yet made good,
-    and the bytes that its reader put beside it (KCL: prepareCheckpoint).
-    `throughput_kbps`: what the shard brings, in KB per second, as its holder measured it; None where nobody did.
-    `parents`, `children`: shard ids; children are known once the shard's end was seen.
-    `latest_at`: what the checkpoint LATEST means: the time at which the lease was created, by the service's clock, in
-    seconds since the epoch. So every worker begins at the same place, whenever it comes to it (rule R4). In a lease
-    that was reset, what AT_TIMESTAMP means. None in rows that others wrote.
+    `key`: the shard's id. `owner`: the id of the worker that owns the lease; None if it is free.
+    `checkpoint_owner`: during a graceful hand-off, the worker that still reads and checkpoints the shard while `owner`
+    waits for it (KCL 3: checkpointOwner); None otherwise. See `holder`.
+    `counter`: grows with every renewal, take and checkpoint. Every write is conditional on it.
+    `owner_switches`: the number of changes of owner since the last checkpoint.
+    `pending_checkpoint`, `pending_checkpoint_state`: a two-phase checkpoint that was prepared and not yet committed,
+    and the application's bytes that belong to it (KCL: prepareCheckpoint).
+    `throughput_kbps`: the shard's throughput in KB per second, as its holder measured it; None if unknown.
+    `parents`, `children`: shard ids. Children are known after the end of the shard was read.
+    `latest_at`: the time that the checkpoint LATEST stands for: when the lease was created, by the service's clock, in
+    seconds since the epoch. So each worker starts at the same place, whenever it takes the lease (rule R4). In a lease
+    that was reset, the time that AT_TIMESTAMP stands for. None in rows that other libraries wrote.
     """
 
     key: str
@@ -245,7 +258,7 @@ class Lease:
 
     @property
     def holder(self) -> str | None:
-        """The worker that may read and write: the owner, or during a hand-off the one before."""
+        """The worker that may read the shard: during a hand-off the previous owner, otherwise the owner."""
         return self.owner if self.checkpoint_owner is None else self.checkpoint_owner
 
     @property
@@ -264,13 +277,13 @@ class FanOutConsumer:
 
     @property
     def created_at(self) -> float:
-        """When it was registered, in seconds since the epoch: an ARN ends in that (AWS: ConsumerARN)."""
+        """When it was registered, in seconds since the epoch. The ARN ends with that time (AWS: ConsumerARN)."""
         return float(self.arn.rpartition(":")[2])
 
 
 @dataclass(frozen=True, slots=True)
 class StreamDescription:
-    """What DescribeStreamSummary tells that efo needs. `retention_hours` as the service counts it."""
+    """A stream as DescribeStreamSummary describes it. `retention_hours`: RetentionPeriodHours."""
 
     name: str
     arn: str

@@ -1,69 +1,97 @@
-"""How to consume: what `open_consumer` can be told."""
+"""The settings of a consumer, and the positions that they name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Final
+from datetime import datetime
+from math import isfinite
+from typing import Final, Literal
 
 from efo.errors import ConfigurationError
-from efo.model import AT_TIMESTAMP, LATEST, TRIM_HORIZON, Checkpoint, Lease, Position, PositionType
+from efo.model import Checkpoint, Lease, Position, PositionType
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.subscription import Timing
 
 STREAM_WINDOW: Final = 1024 * 1024
 """Bytes that the service may send on one stream before its reader takes them (the AWS SDKs' default)."""
-CLEANUP_AFTER: Final = 600.0
+MIN_STREAM_WINDOW: Final = 65_535
+"""The initial window of HTTP/2 (RFC 9113, section 6.9.2): a smaller one would stall SubscribeToShard."""
+MAX_STREAM_WINDOW: Final = 2**31 - 1
+"""The maximum window of HTTP/2 (RFC 9113, section 6.9.1)."""
+LEASE_CLEANUP_AFTER: Final = 600.0
 """Seconds after which the lease of a finished shard is deleted."""
 
-Shards = Collection[str] | Callable[[Lease], bool]
-"""Which shards to read: their ids, or what tells by a shard's lease (key, hash-key range, parents)."""
+PositionLike = Position | str | datetime
+"""A Position, "TRIM_HORIZON", "LATEST", a time in ISO 8601 with its zone, or a datetime with its zone."""
 
-StartAt = Callable[[Lease], Position | Checkpoint | None]
-"""Says where to begin a shard that was never read; None: at the initial position."""
+ShardSelection = Collection[str] | Callable[[Lease], bool]
+"""Which shards to read: their ids, or a function of the shard's lease (key, hash-key range, parents)."""
+
+StartAt = Callable[[Lease], PositionLike | Checkpoint | None]
+"""Returns where to start a shard that was never read; None: at the initial position."""
+
+OnServiceError = Literal["stop", "isolate"]
+"""What an error of the service that retries cannot cure (KMS, access denied) does: stop everything, or its shard."""
+
+LATEST: Final = Position.latest()
+"""After the newest record."""
+TRIM_HORIZON: Final = Position.trim_horizon()
+"""At the oldest record that the stream retains."""
 
 _INITIAL: Final = {
-    PositionType.TRIM_HORIZON: TRIM_HORIZON,
-    PositionType.LATEST: LATEST,
-    PositionType.AT_TIMESTAMP: AT_TIMESTAMP,
+    PositionType.TRIM_HORIZON: Checkpoint("TRIM_HORIZON"),
+    PositionType.LATEST: Checkpoint("LATEST"),
+    PositionType.AT_TIMESTAMP: Checkpoint("AT_TIMESTAMP"),
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """How to consume. Times are in seconds, windows in bytes.
+    """How a consumer reads its stream. Times are in seconds, sizes in bytes.
 
-    `application`: names the group of workers that share the stream's shards.
-    `consumer`: the name of the fan-out consumer, registered if there is none; `application` if not given.
-    `worker_id`: names this worker; no two that are alive may have the same.
-    `initial_position`: TRIM_HORIZON, LATEST or AT_TIMESTAMP; for shards that were never read. Children found at the
-    end of a shard start at their beginning, whatever it is (rule R1). `start_at`: overrides it for single shards.
-    `shards`: this worker takes these only; all, if not given. `subscribes_per_second`: the budget of the
-    whole consumer (rule R6). `checkpoint_interval`: how often progress is saved. `failover_time`: after so long
-    without a sign of its worker a lease may be taken (rule R10). `graceful_handoff`: a lease that is to move to another
-    worker is asked for, so that its reader finishes and checkpoints what it holds; if he has not let go within
-    `handoff_timeout` and the fail-over time, it is taken by force. `max_leases`: this worker owns no more.
-    `lease_scan_interval`: how often the table of leases is read, which is when a lease that was released or handed over
-    is found; if not given a twentieth of the fail-over time, less often where workers are many. Where looks cost
-    (DynamoDB) it may be longer; a crashed worker's leases are then taken up to so much after the fail-over time.
-    `balance_by_throughput`: the workers share out what the shards bring, and not their number. `shard_sync_interval`:
-    how often ListShards is asked for shards that nobody told us of. `lease_cleanup_after`: the lease of a finished
-    shard that nothing depends on any more is deleted so long after this worker first saw it so, which must be more than
-    twice as long as listings may be late; None: never.
-    `stream_window`: how much may arrive for one shard before its reader takes it (rule R9). `unsubscribe_idle_after`: a
-    subscription that its reader wants nothing of for so long is given up, and resumed when he does (rule R9).
-    `park_faults`: what the service refuses for good for one shard (KMS, access denied) stops that shard alone, instead
-    of everything (rule R11). `shard_cooldown`: how long this worker then leaves it alone.
-    `aggregates`: what to do with aggregated records of other shards.
+    Where to start:
+    `initial_position`: where shards start that were never read: TRIM_HORIZON (default), LATEST or a time. Children
+    found at the end of a shard always start at TRIM_HORIZON (rule R1).
+    `start_at`: overrides the initial position of single shards.
+    `shards`: the shards that this worker reads; None: all.
+
+    Subscriptions:
+    `consumer_name`: the fan-out consumer's name; it is registered if it does not exist. None: the application's name.
+    `subscribes_per_second`: the subscribe budget of this worker (rule R6).
+    `stream_window`: how much may arrive for a shard before its reader takes it (rule R9).
+    `unsubscribe_idle_after`: a subscription whose reader takes nothing for this long is closed. It is opened again
+    when the reader continues (rule R9).
+    `timing`: renewal and liveness of subscriptions (rules R7, R8).
+    `aggregates`: what to do with records of a KPL aggregate that belong to another shard.
+
+    Progress and leases:
+    `checkpoint_interval`: how often progress is saved.
+    `failover_time`: other workers take a lease that was not renewed for this long (rule R10).
+    `graceful_handoff`: ask the holder for a lease, so that it finishes and checkpoints first. `handoff_timeout`: take
+    the lease by force if the holder has not released it within this and the fail-over time.
+    `max_leases`: the maximum number of leases of this worker; None: no limit.
+    `lease_scan_interval`: how often the lease table is read, which is when a released lease is found. None: a twentieth
+    of the fail-over time, less often with many workers. It may be longer where scans cost money (DynamoDB); leases of a
+    crashed worker are then taken up to this much later.
+    `balance_by_throughput`: balance the shards' throughput between workers, not their number.
+    `shard_sync_interval`: how often ListShards looks for shards that no parent has announced.
+    `lease_cleanup_after`: delete the lease of a finished shard this long after this worker first saw that nothing
+    depends on it. Must be more than twice as long as ListShards may lag. None: never.
+    `shard_cooldown`: this worker does not read a shard that it isolated for this long (rule R11).
+
+    Raises ConfigurationError.
     """
 
-    application: str
-    worker_id: str
-    consumer: str = ""
-    initial_position: Position = field(default_factory=Position.trim_horizon)
+    initial_position: PositionLike = TRIM_HORIZON
     start_at: StartAt | None = None
-    shards: Shards | None = None
+    shards: ShardSelection | None = None
+    consumer_name: str | None = None
     subscribes_per_second: float = 20.0
+    stream_window: int = STREAM_WINDOW
+    unsubscribe_idle_after: float = 60.0
+    timing: Timing = field(default_factory=Timing)
+    aggregates: AggregateMode = AggregateMode.FILTER
     checkpoint_interval: float = 5.0
     failover_time: float = 10.0
     graceful_handoff: bool = True
@@ -72,45 +100,86 @@ class ConsumerSettings:
     lease_scan_interval: float | None = None
     balance_by_throughput: bool = False
     shard_sync_interval: float = 60.0
-    lease_cleanup_after: float | None = CLEANUP_AFTER
-    stream_window: int = STREAM_WINDOW
-    unsubscribe_idle_after: float = 60.0
-    park_faults: bool = False
+    lease_cleanup_after: float | None = LEASE_CLEANUP_AFTER
     shard_cooldown: float = 60.0
-    aggregates: AggregateMode = AggregateMode.FILTER
-    timing: Timing = field(default_factory=Timing)
 
     def __post_init__(self) -> None:
-        if self.initial_position.type not in _INITIAL:
-            raise ConfigurationError(
-                f"initial_position {self.initial_position.type}: expected TRIM_HORIZON, LATEST or AT_TIMESTAMP"
-            )
-        if not self.application or not self.worker_id:
-            raise ConfigurationError("application and worker_id must not be empty")
+        position = parse_position(self.initial_position, "initial_position")
+        if position.type not in _INITIAL:
+            raise ConfigurationError(f"initial_position {position}: expected TRIM_HORIZON, LATEST or a time")
+        object.__setattr__(self, "initial_position", position)
         if isinstance(self.shards, str):
-            raise ConfigurationError(f"shards={self.shards!r}: expected several ids, for example [{self.shards!r}]")
-        if self.handoff_timeout < 0 or (self.max_leases is not None and self.max_leases < 1):
+            raise ConfigurationError(f"shards={self.shards!r}: expected a collection of ids, such as [{self.shards!r}]")
+        if self.start_at is not None and not callable(self.start_at):
+            raise ConfigurationError(f"start_at={self.start_at!r}: expected a function of a lease")
+        for name in _ABOVE_ZERO:
+            self._check_seconds(name, allow_zero=False)
+        for name in ("handoff_timeout", "shard_cooldown"):
+            self._check_seconds(name, allow_zero=True)
+        if self.max_leases is not None and self.max_leases < 1:
+            raise ConfigurationError(f"max_leases={self.max_leases!r}: expected 1 or more, or None")
+        if not MIN_STREAM_WINDOW <= self.stream_window <= MAX_STREAM_WINDOW:
             raise ConfigurationError(
-                f"handoff_timeout={self.handoff_timeout!r}, max_leases={self.max_leases!r}: "
-                "expected seconds, not below 0, and None or a number above 0"
+                f"stream_window={self.stream_window!r}: expected {MIN_STREAM_WINDOW} to {MAX_STREAM_WINDOW} bytes"
             )
-        if self.lease_scan_interval is not None and self.lease_scan_interval <= 0:
-            raise ConfigurationError(
-                f"lease_scan_interval={self.lease_scan_interval!r}: expected seconds above 0, or None"
-            )
-        if not (self.unsubscribe_idle_after > 0 and self.shard_cooldown >= 0):
-            raise ConfigurationError(
-                f"unsubscribe_idle_after={self.unsubscribe_idle_after!r}, shard_cooldown={self.shard_cooldown!r}: "
-                "expected seconds, above 0 and not below 0"
-            )
+        if self.aggregates not in set(AggregateMode):
+            raise ConfigurationError(f"aggregates={self.aggregates!r}: expected one of {', '.join(AggregateMode)}")
+        object.__setattr__(self, "aggregates", AggregateMode(self.aggregates))
+
+    def _check_seconds(self, name: str, *, allow_zero: bool) -> None:
+        value = getattr(self, name)
+        if value is None and name in _MAY_BE_NONE:
+            return
+        is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
+        if not is_number or value < 0 or (value == 0 and not allow_zero):
+            expected = "0 or more" if allow_zero else "a number above 0"
+            raise ConfigurationError(f"{name}={value!r}: expected {expected}{_MAY_BE_NONE.get(name, '')}")
+
+    @property
+    def start_position(self) -> Position:
+        """`initial_position` as a Position."""
+        return parse_position(self.initial_position, "initial_position")
 
     @property
     def initial_checkpoint(self) -> Checkpoint:
         """The sentinel of `initial_position`, for the leases of shards that were never read."""
-        return _INITIAL[self.initial_position.type]
+        return _INITIAL[self.start_position.type]
 
     def selects(self, lease: Lease) -> bool:
-        """Tell whether this worker reads the shard of this lease."""
+        """Return whether this worker reads the shard of this lease."""
         if self.shards is None:
             return True
         return self.shards(lease) if callable(self.shards) else lease.key in self.shards
+
+
+_MAY_BE_NONE: Final = {"lease_scan_interval": ", or None", "lease_cleanup_after": ", or None"}
+_ABOVE_ZERO: Final = (
+    "subscribes_per_second", "unsubscribe_idle_after", "checkpoint_interval", "failover_time", "lease_scan_interval",
+    "shard_sync_interval", "lease_cleanup_after",
+)  # fmt: skip
+
+
+def parse_position(value: PositionLike, name: str) -> Position:
+    """Return a Position for a value that names one. `name`: the argument, for the error. Raises ConfigurationError."""
+    match value:
+        case Position():
+            return value
+        case datetime():
+            return _at(value, name)
+        case str() if value.upper() in ("TRIM_HORIZON", "LATEST"):
+            return TRIM_HORIZON if value.upper() == "TRIM_HORIZON" else LATEST
+        case str():
+            try:
+                return _at(datetime.fromisoformat(value), name)
+            except ValueError:
+                pass
+    raise ConfigurationError(
+        f"{name}={value!r}: expected efo.TRIM_HORIZON, efo.LATEST, another efo.Position, or a time such as "
+        "'2026-01-31T12:00:00Z'"
+    )
+
+
+def _at(time: datetime, name: str) -> Position:
+    if time.tzinfo is None:
+        raise ConfigurationError(f"{name}={time.isoformat()!r}: the time has no zone; append 'Z' for UTC")
+    return Position.at_timestamp(time.timestamp())

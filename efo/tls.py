@@ -1,4 +1,4 @@
-"""The authorities whose certificates are trusted: a file in PEM."""
+"""TLS contexts of efo's clients."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from efo.errors import ConfigurationError
 
 
 def client_tls_context(ca_file: str) -> ssl.SSLContext:
-    """Return a client's TLS context that trusts these authorities. Raises ConfigurationError."""
+    """Return a TLS context that trusts the certificate authorities in a PEM file. Raises ConfigurationError."""
     try:
         return ssl.create_default_context(cafile=ca_file)
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # ssl.SSLError is a subclass
         raise ConfigurationError(
-            f"the CA file {ca_file} cannot be used: {error.strerror}: expected certificates in PEM"
+            f"cannot use the CA file {ca_file}: {error.strerror}: expected certificates in PEM format"
         ) from error

@@ -1,88 +1,92 @@
-"""The simple case: a stream, a handler, and everything else by default."""
+"""`efo.consume`: one call for a stream and a handler."""
 
 from __future__ import annotations
 
-import socket
-from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import trio
 
 from efo.consumer.consumer import Consumer, open_consumer
-from efo.consumer.failure_handler import DeadLetterSink, OnError
 from efo.consumer.handler import BatchHandler, Flush, Handler, RecordHandler
-from efo.events import Observer, ignore
-from efo.kinesis.aws import open_kinesis
+from efo.events import Observer
 from efo.kinesis.client import Kinesis
 from efo.leases.store import LeaseStore
-from efo.leases.stores.sqlite.store import SqliteLeaseStore
-from efo.model import Position
-from efo.protocol.failure import FailurePolicy
-from efo.settings import ConsumerSettings, Shards, StartAt
+from efo.protocol.failure import OnError
+from efo.settings import ConsumerSettings, OnServiceError, PositionLike
+from efo.telemetry.log import LoggingObserver
 
 
 async def consume(
     stream: str | Kinesis,
-    handle: BatchHandler | None = None,
+    handler: BatchHandler | None = None,
     *,
     application: str,
-    handle_record: RecordHandler | None = None,
-    failures: OnError | None = None,
-    dead_letter: DeadLetterSink | None = None,
+    record_handler: RecordHandler | None = None,
+    on_error: OnError | None = None,
+    on_service_error: OnServiceError = "stop",
     flush: Flush | None = None,
     key_concurrency: int = 1,
-    initial_position: Position | None = None,
-    start_at: StartAt | None = None,
-    shards: Shards | None = None,
-    leases: Path | str | LeaseStore = "efo-leases.sqlite",
+    initial_position: PositionLike | None = None,
+    settings: ConsumerSettings | None = None,
+    leases: str | Path | LeaseStore = "efo-leases.sqlite",
     worker_id: str | None = None,
     region: str | None = None,
     endpoint_url: str | None = None,
     ca_file: str | None = None,
-    observer: Observer = ignore,
+    profile: str | None = None,
+    observer: Observer | None = None,
     task_status: trio.TaskStatus[Consumer] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """ShardReader a stream by enhanced fan-out and hand each batch to `handle`, until cancelled.
+    """Read a stream by enhanced fan-out and call a handler with each batch, until cancelled or drained.
 
-    `handle` is called with one batch after the other of each shard, and for several shards at once. A batch has at
-    least one record. `handle_record` instead of it is called with one record after the other. Progress is saved every
-    5 seconds and at the end, so after a crash the last seconds come again: at least once.
+    `handler`: an async function, called with one batch after the other of each shard, and for several shards at once. A
+    batch has at least one record. `record_handler` instead of it: an async function, called with each record and its
+    batch. Wrap a function that blocks: `efo.in_thread(function)`. Progress is saved every 5 seconds and at the end, so
+    after a crash the last seconds are processed again: at least once.
 
-    A handler that raises ends it all, after what was handled is saved: nothing is skipped silently (rule R11), and
-    nothing is tried again that its author did not say may be. `failures` states another policy; with "stop_shard" a
-    shard that the service refuses for good (KMS, access denied) stops alone as well. `dead_letter`, `flush` and
-    `key_concurrency` are explained at `Handler`.
+    `on_error`: the failure policy of the handler, or a function that returns it for an exception. By default, a handler
+    that raises stops everything, after its progress is saved: nothing is skipped or retried silently (rule R11).
+    `on_service_error`: "isolate" stops a single shard that the service rejects for good (KMS, access denied); "stop"
+    stops everything. `flush`, `key_concurrency`: see `Handler`.
 
-    `stream`: name or ARN, or what `open_kinesis` gave. `application`: names the group of workers, and the fan-out
-    consumer, which is registered if there is none. `initial_position`: where shards start that were never read;
-    default: the oldest record. `start_at`, `shards`: see `ConsumerSettings`. `leases`: the SQLite file that the workers
-    of this machine share, or any other store. `worker_id`: this worker among them; default: the host's name. `region`,
-    `endpoint_url`, `ca_file`: as for `open_kinesis`. With `nursery.start` it gives the Consumer, to stop it, or to
-    pause and seek. Raises EfoError, and what the handler raises.
+    `stream`: the stream's name or ARN, or a client that `open_kinesis` made. `application`: the name of the group of
+    workers that share the shards. The fan-out consumer has this name too, and is registered if it does not exist.
+    `initial_position`: where shards start that were never read; it overrides that of the settings.
+    `settings`: all other settings, see `ConsumerSettings`. `leases`: where leases and checkpoints are kept: the path of
+    an SQLite file that the workers of this machine share, a URL, or a lease store, see `open_lease_store`.
+    `worker_id`: the id of this worker. By default it is unique on this host, and the same after a restart.
+    `region`, `endpoint_url`, `ca_file`, `profile`: as for `open_kinesis`.
+    `observer`: called with each diagnostic event; by default, events go to the logger `efo`.
+
+    With `nursery.start` it returns the Consumer, to drain it, or to pause and seek. Raises EfoError, and what the
+    handler raises.
     """
-    settings = ConsumerSettings(
-        application=application,
-        worker_id=worker_id or socket.gethostname(),
-        initial_position=initial_position or Position.trim_horizon(),
-        start_at=start_at,
-        shards=shards,
-        park_faults=isinstance(failures, FailurePolicy) and failures.then == "stop_shard",
-    )
-    handling = Handler(
-        handle,
-        handle_record=handle_record,
-        failures=failures,
-        dead_letter=dead_letter,
+    settings = settings or ConsumerSettings()
+    if initial_position is not None:
+        settings = replace(settings, initial_position=initial_position)
+    observer = LoggingObserver() if observer is None else observer
+    reader = Handler(
+        handler,
+        record_handler=record_handler,
+        on_error=on_error,
         flush=flush,
         key_concurrency=key_concurrency,
         observer=observer,
     )
-    async with AsyncExitStack() as stack:
-        if isinstance(stream, str):
-            opened = open_kinesis(stream, region=region, endpoint_url=endpoint_url, ca_file=ca_file)
-            stream = await stack.enter_async_context(opened)
-        if isinstance(leases, str | Path):
-            leases = await stack.enter_async_context(SqliteLeaseStore(Path(leases), application, stream.stream))
-        consumer = await stack.enter_async_context(open_consumer(stream, leases, settings, observer))
+    opening = open_consumer(
+        stream,
+        application=application,
+        leases=leases,
+        worker_id=worker_id,
+        settings=settings,
+        on_service_error=on_service_error,
+        region=region,
+        endpoint_url=endpoint_url,
+        ca_file=ca_file,
+        profile=profile,
+        observer=observer,
+    )
+    async with opening as consumer:
         task_status.started(consumer)
-        await consumer.run(handling)
+        await consumer.run(reader)

@@ -1,11 +1,11 @@
-"""The consumer: the nursery tree, and the only room that knows every part.
+"""The consumer: its nursery tree, and the only module that knows every part.
 
-    connections (pool, subscribe gate)          outermost: lives until the last shard has stopped
+    connections (pool, subscribe limiter)       outermost: open until the last shard has stopped
       keeper (leases: renew, take, release)     never behind a handler (rule R10)
-        shards: one task per shard that is held, may start (rule R1) and is not finished
-          one reading of it, see `efo.consumer.shard_task`
+        shards: one task per shard whose lease is held, that may start (rule R1) and is not finished
+          its shard task, see `efo.consumer.shard_task`
 
-Each nursery is left from the inside out: shards finish what they hold, the keeper releases their leases, the
+Each nursery is left from the inside out: shards finish what they have delivered, the keeper releases their leases, the
 connections close.
 """
 
@@ -13,20 +13,33 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from math import inf
+from pathlib import Path
+from typing import get_args
 
 import trio
 
+from efo.consumer.callables import check_async
 from efo.consumer.deaggregation import Deaggregator
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.shard_sync import ShardSync
 from efo.consumer.shard_task import LAST_SAVE_TIMEOUT, ShardReader, ShardTask
-from efo.errors import EfoError, IsolateShardError, LeaseError, LeaseLostError, ServiceError, ShardNotReadError
-from efo.events import Observer, ShardFinished, ShardIsolated, ShardsCounted, ShardStarted, ShardStopped, ignore
+from efo.consumer.status import ConsumerStatus, IsolatedShard, ShardStatus
+from efo.consumer.worker_id import worker_slot
+from efo.errors import (
+    ConfigurationError,
+    EfoError,
+    IsolateShardError,
+    LeaseError,
+    LeaseLostError,
+    ServiceError,
+    ShardNotReadError,
+)
+from efo.events import Observer, ShardFinished, ShardIsolated, ShardsCounted, ShardStarted, ShardStopped
 from efo.exception_groups import collapse_groups
+from efo.kinesis.aws.client import open_kinesis
 from efo.kinesis.client import Kinesis
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.registration import Registration
@@ -34,86 +47,104 @@ from efo.kinesis.shard_subscription import ShardSubscription
 from efo.kinesis.subscribe_call import SubscribeCaller
 from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.leases.keeper import HeldLease, LeaseKeeper
+from efo.leases.opening import open_lease_store
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease, Position
 from efo.protocol.lineage import startable
-from efo.settings import ConsumerSettings
-
-__all__ = ["Consumer", "ConsumerSettings", "ConsumerStatus", "ShardReader", "ShardStatus", "open_consumer"]
-
-
-@dataclass(frozen=True, slots=True)
-class ShardStatus:
-    """A shard that this worker is reading. `millis_behind_latest` is None until its first event."""
-
-    shard_id: str
-    checkpoint: Checkpoint
-    millis_behind_latest: int | None
-    is_paused: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ConsumerStatus:
-    """A snapshot. `counts`: shards by state (waiting_parent, ready, consuming, finished), of all workers' leases.
-
-    `parked`: shards that failed by themselves and that this worker leaves alone for now (rule R11).
-    """
-
-    consumer_active: bool
-    is_stopping: bool
-    shards: tuple[ShardStatus, ...]
-    counts: dict[str, int]
-    parked: tuple[str, ...] = ()
+from efo.settings import ConsumerSettings, OnServiceError, PositionLike, parse_position
+from efo.telemetry.log import LoggingObserver
 
 
 @asynccontextmanager
 async def open_consumer(
-    kinesis: Kinesis,
-    store: LeaseStore,
-    settings: ConsumerSettings,
-    observer: Observer = ignore,
+    stream: str | Kinesis,
     *,
+    application: str,
+    leases: str | Path | LeaseStore = "efo-leases.sqlite",
+    worker_id: str | None = None,
+    settings: ConsumerSettings | None = None,
+    on_service_error: OnServiceError = "stop",
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    ca_file: str | None = None,
+    profile: str | None = None,
+    observer: Observer | None = None,
     rng: random.Random | None = None,
 ) -> AsyncIterator[Consumer]:
-    """Find or register the fan-out consumer, wait until it is ACTIVE, and keep connections and leases.
+    """Open a consumer: register the fan-out consumer, wait until it is ACTIVE, open the lease store, take leases.
 
-    Leaving the context releases the leases. `rng` gives the jitter of renewals and retries. Raises EfoError.
+    The arguments are those of `consume`. `rng`: the source of jitter, for tests that must repeat. Leaving the context
+    releases the leases. Raises EfoError.
     """
-    registration = Registration(kinesis.control, settings.consumer or settings.application, observer)
-    await registration.ensure()
-    pool = ConnectionPool(
-        kinesis.connect, address=kinesis.authority, stream_window=settings.stream_window, observer=observer
-    )
-    gate = SubscribeLimiter(settings.subscribes_per_second)
-    consumer = Consumer(kinesis, store, settings, registration, pool, gate, observer, rng or random.Random())  # noqa: S311
-    with collapse_groups():
-        async with trio.open_nursery() as connections:
-            await connections.start(pool.run)
-            await connections.start(gate.run)
-            async with trio.open_nursery() as keeping:
-                await keeping.start(consumer.keeper.run)
-                yield consumer
-                keeping.cancel_scope.cancel()
-            connections.cancel_scope.cancel()
+    settings = settings or ConsumerSettings()
+    observer = LoggingObserver() if observer is None else observer
+    if not application:
+        raise ConfigurationError("application is empty: expected a name for the group of workers that share the shards")
+    if worker_id is not None and not worker_id:
+        raise ConfigurationError("worker_id is empty: expected a name that is unique in the application, or None")
+    if on_service_error not in get_args(OnServiceError):
+        raise ConfigurationError(f"on_service_error={on_service_error!r}: expected 'stop' or 'isolate'")
+    where = {"region": region, "endpoint_url": endpoint_url, "ca_file": ca_file, "profile": profile}
+    async with AsyncExitStack() as stack:
+        if isinstance(stream, str):
+            kinesis = await stack.enter_async_context(open_kinesis(stream, **where))
+        elif given := [name for name, value in where.items() if value is not None]:
+            raise ConfigurationError(f"{given[0]} has no effect on an open client: pass it to open_kinesis")
+        else:
+            kinesis = stream
+        if worker_id is None:
+            worker_id = stack.enter_context(worker_slot(application, kinesis.stream))
+        store = await stack.enter_async_context(open_lease_store(leases, application, kinesis.stream, region))
+        registration = Registration(kinesis.control, settings.consumer_name or application, observer)
+        await registration.ensure()
+        pool = ConnectionPool(
+            kinesis.connect, address=kinesis.authority, stream_window=settings.stream_window, observer=observer
+        )
+        limiter = SubscribeLimiter(settings.subscribes_per_second)
+        consumer = Consumer(
+            kinesis,
+            store,
+            settings,
+            worker_id=worker_id,
+            on_service_error=on_service_error,
+            registration=registration,
+            pool=pool,
+            limiter=limiter,
+            observer=observer,
+            rng=rng or random.Random(),  # noqa: S311 - jitter is no secret
+        )
+        with collapse_groups():
+            async with trio.open_nursery() as connections:
+                await connections.start(pool.run)
+                await connections.start(limiter.run)
+                async with trio.open_nursery() as keeping:
+                    await keeping.start(consumer.keeper.run)
+                    yield consumer
+                    keeping.cancel_scope.cancel()
+                connections.cancel_scope.cancel()
 
 
 class Consumer:
-    """Reads the shards whose leases this worker holds; made by `open_consumer`."""
+    """Reads the shards whose leases this worker holds. Made by `open_consumer`."""
 
     def __init__(
         self,
         kinesis: Kinesis,
         store: LeaseStore,
         settings: ConsumerSettings,
+        *,
+        worker_id: str,
+        on_service_error: OnServiceError,
         registration: Registration,
         pool: ConnectionPool,
-        gate: SubscribeLimiter,
+        limiter: SubscribeLimiter,
         observer: Observer,
         rng: random.Random,
     ) -> None:
+        self.worker_id = worker_id
         self.keeper = LeaseKeeper(
             store,
-            settings.worker_id,
+            worker_id,
             failover_time=settings.failover_time,
             graceful_handoff=settings.graceful_handoff,
             handoff_timeout=settings.handoff_timeout,
@@ -127,8 +158,9 @@ class Consumer:
         self._kinesis = kinesis
         self._store = store
         self._settings = settings
+        self._isolates_service_errors = on_service_error == "isolate"
         self._registration = registration
-        self._gate = gate
+        self._limiter = limiter
         self._caller = SubscribeCaller(
             pool,
             sign=kinesis.sign,
@@ -138,72 +170,81 @@ class Consumer:
         )
         self._observer = observer
         self._rng = rng
-        self._discovery = ShardSync(kinesis, store, settings, self.keeper, observer)
+        self._shard_sync = ShardSync(kinesis, store, settings, self.keeper, observer)
         self._started: set[str] = set()
         self._running: dict[str, ShardStream] = {}
-        self._parked_until: dict[str, float] = {}
-        self._stopping = False
+        self._isolated: dict[str, tuple[float, str]] = {}  # until when, and why
+        self._draining = False
         self._changed = trio.Event()
 
-    async def run(self, read: ShardReader) -> None:
-        """ShardReader shards, each in a task of its own that calls `read`, until `stop`.
+    async def run(self, reader: ShardReader) -> None:
+        """Read shards until `drain`, each in a task of its own that calls `reader(shard)`.
 
-        Nothing is skipped silently (rule R11), and what was acked is checkpointed first. A `read` that raises
-        IsolateShardError stops its shard alone; any other exception of it ends it all. So does what the service refuses
-        for good (KMS, access denied), unless `ConsumerSettings.park_faults`. Raises what `read` raises, and EfoError
-        for what trying again cannot cure.
+        What was acked is checkpointed in any case, and nothing is skipped silently (rule R11). A reader that raises
+        IsolateShardError stops its shard alone; any other exception of a reader stops everything. So does an error of
+        the service that retries cannot cure (KMS, access denied), unless `on_service_error` is "isolate". Raises what
+        the reader raises, and EfoError.
         """
+        check_async(reader, "reader", "shard")
         with collapse_groups():
             async with trio.open_nursery() as background:
-                await background.start(self._discovery.run)
+                await background.start(self._shard_sync.run)
                 async with trio.open_nursery() as shards:
-                    while not self._stopping:
+                    while not self._draining:
                         self._changed = trio.Event()
                         for held in self._to_start():
                             self._started.add(held.lease.key)
                             is_ours = self._settings.selects(held.lease) and not held.wanted.is_set()
-                            shards.start_soon(self._read_shard if is_ours else self._give_back, held, read)
+                            shards.start_soon(self._read_shard if is_ours else self._give_back, held, reader)
                         self._report_counts()
                         await self._changed.wait()
                 background.cancel_scope.cancel()
 
-    def stop(self) -> None:
-        """Drain: shards stop at their next batch, finish what they hold, checkpoint and release; then `run` returns."""
-        self._stopping = True
+    def drain(self) -> None:
+        """Stop at the next batch of each shard: finish what was delivered, checkpoint, release; then `run` returns."""
+        self._draining = True
         self.keeper.stop_acquiring()
         for shard in self._running.values():
-            shard.stop()
+            shard.drain()
         self._wake()
 
     def pause(self, shard_id: str) -> None:
-        """Hand out no more batches of a shard until `resume`; its lease is kept. Raises ShardNotReadError."""
+        """Deliver no more batches of a shard until `resume`; its lease is kept. Raises ShardNotReadError."""
         self._shard(shard_id).pause()
 
     def resume(self, shard_id: str) -> None:
-        """Go on with a paused shard, without loss or repetition. Raises ShardNotReadError."""
+        """Continue a paused shard, without loss or repetition. Raises ShardNotReadError."""
         self._shard(shard_id).resume()
 
-    def seek(self, shard_id: str, to: Checkpoint | Position) -> None:
-        """Go on elsewhere in a shard: see `ShardStream.seek`. Raises ShardNotReadError."""
+    def seek(self, shard_id: str, to: Checkpoint | PositionLike) -> None:
+        """Continue a shard after a checkpoint or at a position: see `ShardStream.seek`. Raises ShardNotReadError."""
         self._shard(shard_id).seek(to)
 
     def status(self) -> ConsumerStatus:
-        """Return what is going on now."""
+        """Return a snapshot of the consumer."""
         shards = tuple(
             ShardStatus(
                 shard.shard_id,
                 shard.progress.checkpoint or shard.checkpoint,
                 shard.millis_behind_latest,
                 shard.is_paused,
+                shard.state,
+                shard.last_event_age,
             )
             for shard in self._running.values()
         )
-        parked = tuple(key for key in self._parked_until if self._is_parked(key))
-        return ConsumerStatus(self._registration.is_active, self._stopping, shards, self._counts(), parked)
+        now = trio.current_time()
+        isolated = tuple(
+            IsolatedShard(key, error_type, until - now)
+            for key, (until, error_type) in self._isolated.items()
+            if until > now
+        )
+        active = self._registration.is_active
+        return ConsumerStatus(self.worker_id, active, self._draining, shards, self._counts(), isolated)
 
     def _shard(self, shard_id: str) -> ShardStream:
         if shard_id not in self._running:
-            raise ShardNotReadError(f"{shard_id} is not being read by this worker: see status().shards")
+            raise ShardNotReadError(f"this worker does not read {shard_id}: status().shards has those that it reads")
         return self._running[shard_id]
 
     # --- which shards ------------------------------------------------------------------------------------
@@ -212,10 +253,11 @@ class Consumer:
         return startable(lease, self.keeper.leases)
 
     def _may_take(self, lease: Lease) -> bool:
-        return self._settings.selects(lease) and not self._is_parked(lease.key) and self._may_start(lease)
+        return self._settings.selects(lease) and not self._is_isolated(lease.key) and self._may_start(lease)
 
-    def _is_parked(self, key: str) -> bool:
-        return trio.current_time() < self._parked_until.get(key, -inf)
+    def _is_isolated(self, key: str) -> bool:
+        until, _ = self._isolated.get(key, (-inf, ""))
+        return trio.current_time() < until
 
     def _to_start(self) -> list[HeldLease]:
         return [
@@ -244,7 +286,7 @@ class Consumer:
 
     # --- one shard ---------------------------------------------------------------------------------------
 
-    async def _read_shard(self, held: HeldLease, read: ShardReader) -> None:
+    async def _read_shard(self, held: HeldLease, reader: ShardReader) -> None:
         """Read one shard to its end, or until the consumer drains, the lease is lost or the shard fails (rule R11)."""
         shard_id = held.lease.key
         failure: Exception | None = None
@@ -252,16 +294,16 @@ class Consumer:
         try:
             opened = partial(self._open, held)
             task = ShardTask(held, opened, self._settings, self.keeper, self._store, self._observer)
-            finished = await task.run(read)
+            finished = await task.run(reader)
         except LeaseLostError:
-            pass  # its new owner goes on from the last checkpoint
+            pass  # the new owner continues after the last checkpoint
         except Exception as error:
             failure = error
             cooldown = self._cooldown(error)
             if cooldown is None:
-                self._stopping = True  # everything ends: `run` must not begin a shard again on its way out
+                self._draining = True  # everything stops: `run` must not start a shard again meanwhile
                 raise
-            await self._park(held, error, cooldown)
+            await self._isolate(held, error, cooldown)
         finally:
             self._started.discard(shard_id)
             self._running.pop(shard_id, None)
@@ -272,26 +314,26 @@ class Consumer:
             self._wake()
 
     def _cooldown(self, error: Exception) -> float | None:
-        """Return for how many seconds to leave a shard alone that failed so; None: everything is to stop."""
+        """Return for how many seconds to isolate a shard that failed with this error; None: everything stops."""
         match error:
             case IsolateShardError(cooldown=None):
                 return self._settings.shard_cooldown
             case IsolateShardError(cooldown=cooldown):
                 return cooldown
-            case ServiceError() if self._settings.park_faults:
+            case ServiceError() if self._isolates_service_errors:
                 return self._settings.shard_cooldown
             case _:
                 return None
 
-    async def _park(self, held: HeldLease, error: Exception, cooldown: float) -> None:
-        """Release the lease of a shard that failed: another worker may have more luck, and this one later."""
-        shard_id = held.lease.key
-        self._parked_until[shard_id] = trio.current_time() + cooldown
+    async def _isolate(self, held: HeldLease, error: Exception, cooldown: float) -> None:
+        """Release the lease of a shard that failed: another worker may succeed, and this one later."""
+        shard_id, error_type = held.lease.key, _error_type(error) or ""
+        self._isolated[shard_id] = (trio.current_time() + cooldown, error_type)
         await self._give_back(held)
-        self._observer(ShardIsolated(shard_id, cooldown, _error_type(error) or "", _detail(error)))
+        self._observer(ShardIsolated(shard_id, cooldown, error_type, _detail(error)))
 
-    async def _give_back(self, held: HeldLease, _read: ShardReader | None = None) -> None:
-        """Release a lease; where the store does not let us, keep it alive no longer, so that it expires."""
+    async def _give_back(self, held: HeldLease, _reader: ShardReader | None = None) -> None:
+        """Release a lease. If the store cannot be reached, stop renewing the lease, so that it expires."""
         with trio.move_on_after(LAST_SAVE_TIMEOUT, shield=True), suppress(LeaseError):
             await held.release()
         held.give_up("released")
@@ -300,20 +342,19 @@ class Consumer:
     def _initial_of(self, lease: Lease) -> Position:
         if lease.latest_at is not None:
             return Position.at_timestamp(lease.latest_at)
-        return self._discovery.initial or self._settings.initial_position
+        return self._shard_sync.initial or self._settings.start_position
 
     def _open(self, held: HeldLease, attempts: trio.Nursery) -> ShardStream:
         lease = held.lease
+        range_of = self._shard_sync.range_of(lease)
         shard = self._running[lease.key] = ShardStream(
             self._kinesis.stream,
             lease.key,
             lease.checkpoint,
             subscribe=lambda position: self._subscription(attempts, lease.key, position),
             initial=self._initial_of(lease),
-            pin=self._discovery.pinned,
-            deaggregator=Deaggregator(
-                lease.key, self._discovery.range_of(lease), self._settings.aggregates, self._observer
-            ),
+            pin=self._shard_sync.pinned,
+            deaggregator=Deaggregator(lease.key, range_of, self._settings.aggregates, self._observer),
             clock=self._kinesis.clock,
             observer=self._observer,
         )
@@ -321,14 +362,17 @@ class Consumer:
         self._observer(ShardStarted(lease.key, lease.checkpoint))
         if (start := self._start_of(lease)) is not None:
             shard.seek(start)
-        if self._stopping:
-            shard.stop()
+        if self._draining:
+            shard.drain()
         return shard
 
     def _start_of(self, lease: Lease) -> Position | Checkpoint | None:
-        """Ask where to begin a shard that was never read and that carries on none of our reading (rule R1)."""
+        """Return where the application wants to start a shard that was never read, and whose parents were not (R1)."""
         is_new = lease.checkpoint.is_sentinel and not any(parent in self.keeper.leases for parent in lease.parents)
-        return self._settings.start_at(lease) if is_new and self._settings.start_at else None
+        if not is_new or self._settings.start_at is None:
+            return None
+        start = self._settings.start_at(lease)
+        return start if start is None or isinstance(start, Checkpoint) else parse_position(start, "start_at")
 
     def _subscription(self, attempts: trio.Nursery, shard_id: str, position: Position) -> ShardSubscription:
         return ShardSubscription(
@@ -336,7 +380,7 @@ class Consumer:
             shard_id,
             position,
             caller=self._caller,
-            gate=self._gate,
+            limiter=self._limiter,
             diagnose=lambda error: self._registration.diagnose(shard_id, error),
             rng=self._rng,
             timing=self._settings.timing,
@@ -349,5 +393,5 @@ def _error_type(error: Exception | None) -> str | None:
 
 
 def _detail(error: Exception | None) -> str:
-    """Return what an error of ours says; what a reader's says may hold data."""
+    """Return the text of an error of efo. That of an application's exception may contain data."""
     return str(error) if isinstance(error, EfoError) else ""

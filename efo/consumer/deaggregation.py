@@ -1,4 +1,4 @@
-"""From the records of a shard's events to user records: KPL aggregates taken apart, what is done cut off."""
+"""From the records of events to user records: deaggregation, without the records that are done already."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from efo.protocol.aggregation import AggregateMode, expand, is_aggregate
 
 
 class Deaggregator:
-    """Unpacks one shard's records and reports what it leaves out."""
+    """Deaggregates the records of one shard, and reports the records that it drops."""
 
     def __init__(
         self, shard_id: str, hash_key_range: HashKeyRange | None, aggregates: AggregateMode, observer: Observer
@@ -19,7 +19,7 @@ class Deaggregator:
         self._observer = observer
 
     def deaggregate(self, records: tuple[Record, ...], after: Checkpoint) -> tuple[Record, ...]:
-        """Return the user records after this checkpoint (rule R5); a sentinel cuts nothing off."""
+        """Return the user records after this checkpoint (rule R5); all of them if it is a sentinel."""
         if any(map(is_aggregate, records)):
             records = tuple(user for record in records for user in self._expand(record))
         if records and not after.is_sentinel and checkpoint_of(records[0]) <= after:

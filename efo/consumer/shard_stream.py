@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf
 from operator import attrgetter
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 import trio
 
 from efo.consumer.deaggregation import Deaggregator
 from efo.errors import ConfigurationError, ShardGoneError, ShardNotReadError
 from efo.events import (
+    AcksOverdue,
     BatchDelivered,
     EndReason,
     Observer,
@@ -22,17 +23,25 @@ from efo.events import (
     ShardRepositioned,
     ShardResumed,
 )
-from efo.kinesis.shard_subscription import ShardEnd, ShardSubscription
+from efo.kinesis.shard_subscription import ShardEnd, ShardSubscription, SubscriptionState
 from efo.model import TRIM_HORIZON, Batch, Checkpoint, ChildShard, Position, PositionType, Record
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.progress import Progress
+from efo.settings import PositionLike, parse_position
+
+ShardState = SubscriptionState | Literal["unsubscribed"]
+"""The state of a shard's subscription, or "unsubscribed" while there is none: paused, idle, or not yet started."""
+
+OVERDUE_BATCHES: Final = 100
+"""Report that acks are overdue at this many batches in flight, and again whenever the number has doubled. A reader
+that acks each batch has one in flight; key concurrency and HOLD have some more."""
 
 _DATA: Final = attrgetter("data")
 
 
 @dataclass(frozen=True, slots=True)
 class _Delivered:
-    """What is told about a batch once it is done. Arrival times in seconds since the epoch."""
+    """What is reported about a batch after it is acked. `at`: trio's clock. Arrival times: seconds since the epoch."""
 
     records: int
     at: float
@@ -41,14 +50,14 @@ class _Delivered:
 
 
 class ShardStream:
-    """The batches of one shard, in order, from its checkpoint on.
+    """The batches of one shard, in order, after its checkpoint. `Consumer.run` makes one for each shard.
 
-    Iterate over it; the iteration ends at the shard's end, or when the consumer drains. Every batch is to be acked
-    once its records are done: the checkpoint follows the acks, never the deliveries (rule R3). Batches without
-    records are not shown; they move the checkpoint all the same.
+    Iterate over it: `async for batch in shard`. The iteration ends at the end of the shard, or when the consumer
+    drains. Ack each batch after its records are processed: the checkpoint follows the acks, not the deliveries (rule
+    R3). Batches without records are not delivered; they move the checkpoint all the same.
 
-    `stream`: the stream's name. `shard_id`: the shard. `checkpoint`: where the lease, or a seek, said to go on.
-    `bytes_received`: how much data of Kinesis records has come.
+    `stream`: the stream's name. `shard_id`: the shard's id. `checkpoint`: the checkpoint of the lease, or of the last
+    seek, after which it reads. `bytes_received`: the size of the data of all Kinesis records received.
     """
 
     def __init__(
@@ -78,10 +87,12 @@ class ShardStream:
         self._clock = clock
         self._observer = observer
         self._subscription: ShardSubscription | None = None
+        self._last_event_at: float | None = None
         self._number = 0
         self._first_number = 0  # of the batches since the last seek
         self._unacked: dict[int, _Delivered] = {}
-        self._stopping = False
+        self._overdue_at = OVERDUE_BATCHES
+        self._draining = False
         self._has_ended = False
         self._is_at_end = False
         self._resumed: trio.Event | None = None
@@ -92,37 +103,50 @@ class ShardStream:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the shard was read to its end (not merely stopped)."""
+        """Whether the shard was read to its end, and not merely drained."""
         return self.children is not None
 
     @property
-    def is_stopping(self) -> bool:
-        """Whether the iteration ends at the next batch because the consumer drains."""
-        return self._stopping
+    def is_draining(self) -> bool:
+        """Whether the iteration ends before the next batch because the consumer drains."""
+        return self._draining
 
     @property
     def is_paused(self) -> bool:
-        """Whether `pause` was called, and `resume` not yet."""
+        """Whether the shard is paused."""
         return self._resumed is not None
+
+    @property
+    def state(self) -> ShardState:
+        """The state of the subscription."""
+        return "unsubscribed" if self._subscription is None else self._subscription.state
+
+    @property
+    def last_event_age(self) -> float | None:
+        """Seconds since the last event was received; None before the first one."""
+        return None if self._last_event_at is None else trio.current_time() - self._last_event_at
 
     # --- where to read, and whether ------------------------------------------------------------------------
 
-    def seek(self, to: Checkpoint | Position) -> None:
-        """Go on after this checkpoint, or at this position; LATEST is the moment of the call.
+    def seek(self, to: Checkpoint | PositionLike) -> None:
+        """Continue after this checkpoint or at this position. LATEST is the time of the call.
 
-        At any time before the iteration has ended. Batches of before the seek count no longer: acks of them change
-        nothing. A seek to a record's checkpoint is saved like progress; a position's is not known as a checkpoint
-        before the first ack after it, so a crash until then forgets the seek. Raises ShardNotReadError, and
-        ConfigurationError for a checkpoint that names no place.
+        Possible until the iteration has ended. Acks of batches that were delivered before the seek have no effect. A
+        seek to a record's checkpoint is saved as progress. A position is not a checkpoint, so it is forgotten if the
+        worker crashes before the first ack after the seek. Raises ShardNotReadError, and ConfigurationError for a
+        checkpoint that names no place.
         """
-        if isinstance(to, Checkpoint) and to.is_sentinel and to != TRIM_HORIZON:
-            raise ConfigurationError(f"seek to the checkpoint {to}: it names no place; a Position does")
+        if isinstance(to, Checkpoint):
+            if to.is_sentinel and to != TRIM_HORIZON:
+                raise ConfigurationError(f"seek to the checkpoint {to}: it names no place; use a Position")
+        else:
+            to = parse_position(to, "seek position")
         if self._has_ended:
-            raise ShardNotReadError(f"{self.shard_id}: its iteration has ended, so there is nothing to seek in")
+            raise ShardNotReadError(f"{self.shard_id}: its iteration has ended, so that a seek has no effect")
         self._unsubscribe("seek")
         if isinstance(to, Position):
             self._position = self._pin(to)
-            self.checkpoint = _known_before(self._position)
+            self.checkpoint = _checkpoint_before(self._position)
             self.progress.restart()
         else:
             self._position = start_position(to, self._position)
@@ -135,30 +159,30 @@ class ShardStream:
         self._interrupt()
 
     def pause(self) -> None:
-        """Hand out no more batches until `resume`. What was handed out is still to be handled and acked."""
+        """Deliver no more batches until `resume`. Batches already delivered are still to be processed and acked."""
         if self._resumed is None:
             self._resumed = trio.Event()
             self._observer(ShardPaused(self.shard_id))
             self._waiting.cancel()
 
     def resume(self) -> None:
-        """Go on after `pause`, without loss or repetition."""
+        """Continue after `pause`, without loss or repetition."""
         if self._resumed is not None:
             self._resumed.set()
             self._resumed = None
             self._observer(ShardResumed(self.shard_id))
 
-    def stop(self) -> None:
-        """ShardEnd the iteration; a batch that is being handled is not disturbed."""
-        self._stopping = True
+    def drain(self) -> None:
+        """End the iteration before the next batch. The batch that is being processed is not disturbed."""
+        self._draining = True
         self._interrupt()
 
     def is_wanted(self, batch: Batch) -> bool:
-        """Tell whether this batch is still to be handled: no seek came since, and the consumer does not drain."""
-        return not self._stopping and batch.number >= self._first_number
+        """Return whether this batch is still to be processed: no seek came since, and the consumer does not drain."""
+        return not self._draining and batch.number >= self._first_number
 
     async def wait(self, batch: Batch, seconds: float) -> bool:
-        """Wait so long, or until the batch is no longer wanted; return whether it is. For pauses between retries."""
+        """Wait, or until the batch is no longer wanted; return whether it is. For pauses between retries."""
         with trio.move_on_after(seconds):
             while self.is_wanted(batch):
                 await self._interrupted.wait()
@@ -167,27 +191,29 @@ class ShardStream:
     # --- acks ----------------------------------------------------------------------------------------------
 
     def ack(self, batch: Batch) -> None:
-        """Say that everything up to and including this batch is done."""
-        self._done(self.progress.ack_through(batch.number))
+        """Ack this batch: all its records are done. Batches before it are acked by acks of their own."""
+        self._acked(self.progress.ack(_number_of(batch)))
 
     def ack_record(self, batch: Batch, record: Record) -> None:
-        """Say that this record of the batch is done, whatever is before it: the checkpoint passes none that is not."""
-        self._done(self.progress.ack_record(batch.number, record))
-
-    def ack_through(self, batch: Batch, index: int) -> None:
-        """Say that everything up to and including the record of this index in the batch is done."""
-        self._done(self.progress.ack_through(batch.number, index))
+        """Ack this record of the batch. The checkpoint does not pass earlier records that are not acked."""
+        self._acked(self.progress.ack_record(_number_of(batch), record))
 
     def ack_records(self, batch: Batch, indexes: Iterable[int]) -> None:
-        """Say that these records of the batch, by their indexes, are done, whatever is before them."""
-        self._done(self.progress.ack_records(batch.number, indexes))
+        """Ack these records of the batch, by their indexes. Earlier records are acked by acks of their own."""
+        self._acked(self.progress.ack_records(_number_of(batch), indexes))
 
-    def _done(self, numbers: Iterable[int]) -> None:
+    def ack_through(self, batch: Batch, index: int | None = None) -> None:
+        """Ack everything up to and including this batch, or up to and including its record of this index."""
+        self._acked(self.progress.ack_through(_number_of(batch), index))
+
+    def _acked(self, numbers: Iterable[int]) -> None:
         for number in numbers:
             if delivered := self._unacked.pop(number, None):
                 now, wall = trio.current_time(), self._clock()
                 ages = (_age(wall, delivered.oldest), _age(wall, delivered.newest))
                 self._observer(RecordsProcessed(self.shard_id, delivered.records, now - delivered.at, *ages))
+        if len(self._unacked) < OVERDUE_BATCHES:
+            self._overdue_at = OVERDUE_BATCHES
 
     # --- the iteration -------------------------------------------------------------------------------------
 
@@ -195,7 +221,7 @@ class ShardStream:
         return self
 
     async def __anext__(self) -> Batch:
-        while self.children is None and not self._stopping:
+        while self.children is None and not self._draining:
             with trio.CancelScope() as self._waiting:
                 if self._resumed is not None:
                     await self._resumed.wait()
@@ -209,9 +235,9 @@ class ShardStream:
         raise StopAsyncIteration
 
     async def unsubscribe_when_idle(self, after: float) -> None:
-        """Give the subscription up whenever the reader wanted nothing of it for `after` seconds (rule R9).
+        """Close the subscription whenever the reader has taken nothing for `after` seconds (rule R9).
 
-        It is subscribed to again when the reader wants a batch, from where it was. For a task of its own.
+        It is opened again, at the same place, when the reader wants a batch. Runs until cancelled.
         """
         while True:
             now, due = trio.current_time(), self._idle_since + after
@@ -227,24 +253,25 @@ class ShardStream:
         try:
             event = await subscription.receive()
         except ShardGoneError:
-            # Nothing of it can be read any more, and it tells no children: they are found by ListShards.
+            # Nothing of it can be read any more, and it announces no children: a shard sync finds them.
             self._observer(ShardGone(self.shard_id, self.progress.checkpoint or self.checkpoint))
             event = ShardEnd(())
         finally:
             self._idle_since = trio.current_time()
-        if subscription is self._subscription:  # a seek may come just when an event is on its way to us
+        if subscription is self._subscription:  # a seek may come while the event is on its way
             self._take(event)
 
     def _take(self, event: SubscribeToShardEvent | ShardEnd) -> None:
         if isinstance(event, ShardEnd):
             self.children = event.children
             return
+        self._last_event_at = trio.current_time()
         self._is_at_end = event.continuation_sequence_number is None
         self.millis_behind_latest = event.millis_behind_latest
         self.bytes_received += sum(map(len, map(_DATA, event.records)))
         records = self._deaggregator.deaggregate(event.records, self.checkpoint)
         continuation = event.continuation_sequence_number
-        batch = Batch(self.shard_id, records, continuation, event.millis_behind_latest, self._number)
+        batch = Batch(self.stream, self.shard_id, records, continuation, event.millis_behind_latest, self._number)
         self._number += 1
         self.progress.delivered(batch)
         if not batch.records:
@@ -255,6 +282,15 @@ class ShardStream:
             len(batch.records), trio.current_time(), *(r.approximate_arrival_timestamp for r in arrivals)
         )
         self._batch = batch
+        if len(self._unacked) >= self._overdue_at:
+            self._report_overdue()
+
+    def _report_overdue(self) -> None:
+        self._overdue_at = 2 * len(self._unacked)
+        first = next(iter(self._unacked.values()))
+        records = sum(delivered.records for delivered in self._unacked.values())
+        age = trio.current_time() - first.at
+        self._observer(AcksOverdue(self.shard_id, len(self._unacked), records, age))
 
     def _unsubscribe(self, reason: EndReason) -> None:
         if self._subscription is not None:
@@ -268,16 +304,22 @@ class ShardStream:
         self._interrupted = trio.Event()
 
 
+def _number_of(batch: Batch) -> int:
+    if not isinstance(batch, Batch):
+        raise ConfigurationError(f"ack of {type(batch).__name__}: expected the Batch that the shard delivered")
+    return batch.number
+
+
 def _age(now: float, arrived: float) -> float | None:
-    """Return how long ago a record arrived; None where nobody said when."""
+    """Return how long ago a record arrived; None if the service did not send its arrival time."""
     return max(0.0, now - arrived) if arrived else None
 
 
 def start_position(checkpoint: Checkpoint, initial: Position) -> Position:
-    """Return where a subscription starts that goes on after this checkpoint (rule R5).
+    """Return where a subscription starts that continues after this checkpoint (rule R5).
 
-    AT the checkpoint's record and not after it, because of the rest of its aggregate; the records up to the
-    checkpoint are cut off. Sentinels other than TRIM_HORIZON mean `initial`.
+    It starts AT the checkpoint's record and not after it, since the record may be an aggregate that was processed in
+    part. The records up to the checkpoint are dropped. Sentinels other than TRIM_HORIZON stand for `initial`.
     """
     match checkpoint.sequence_number:
         case "TRIM_HORIZON":
@@ -288,8 +330,8 @@ def start_position(checkpoint: Checkpoint, initial: Position) -> Position:
             return Position.at(number)
 
 
-def _known_before(position: Position) -> Checkpoint:
-    """Return the checkpoint that names this position, as far as one can."""
+def _checkpoint_before(position: Position) -> Checkpoint:
+    """Return the checkpoint before this position, as far as a checkpoint can express it."""
     match position.type:
         case PositionType.AFTER_SEQUENCE_NUMBER:
             return Checkpoint(position.sequence_number or "")

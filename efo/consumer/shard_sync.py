@@ -1,7 +1,7 @@
-"""Finds the stream's shards and sees to it that their leases are those that are needed (AWS: ListShards).
+"""Shard sync: keeps the leases in line with the shards of the stream (AWS: ListShards).
 
-Every so often, and at once when the leases leave hash keys uncovered, it lists shards and leases, creates leases that
-are missing and deletes those of finished shards that nothing depends on any more.
+At an interval, and at once when no lease covers some hash keys, it lists shards and leases, creates missing leases, and
+deletes the leases of finished shards that nothing depends on any more.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from efo.protocol.lineage import leases_to_create, without_ancestors
 from efo.settings import ConsumerSettings
 
 AUDITS: Final = 20
-"""Audits from one listing of the shards to the next. They look at what the keeper has read anyway."""
+"""Audits of the hash-key ranges between two shard syncs. They use the leases that the keeper has read anyway."""
 MARGIN: Final = 5.0
-"""Seconds by which the clocks of shards and of records may differ: a shard that ended so shortly before the time at
-which a reading begins is read too, for it may have a record of that time."""
+"""Seconds by which the times of shards and of records may differ. A shard that ended this shortly before AT_TIMESTAMP
+is read too, since it may contain records of that time."""
 
 
 class ShardSync:
-    """The shards of one stream. `initial`: where shards begin that were never read; known once `run` has started."""
+    """Syncs the shards of one stream. `initial`: where shards start that were never read, once `run` has started."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class ShardSync:
         self._deletable_since: dict[str, float] = {}
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Look until cancelled. Raises EfoError: whatever fails at first, later only what is damaged."""
+        """Sync until cancelled. Raises EfoError: at first for any failure, later only if the lease store is corrupt."""
         started = False
         while True:
             try:
-                await self._look_in_time()
+                await self._sync_in_time()
             except (ServiceError, TransportError, LeaseStoreUnavailableError) as error:
-                # At the start a failure is the operator's to see; later the shards that we know go on.
+                # At the start the operator should see a failure. Later, the known shards are read on.
                 if not started:
                     raise
                 self._observer(ShardSyncFailed(error.error_type, str(error)))
@@ -69,23 +69,20 @@ class ShardSync:
                 started = True
                 task_status.started()
             with trio.move_on_after(self._settings.shard_sync_interval):
-                await self._hole()
+                await self._wait_for_hole()
 
     def pinned(self, position: Position) -> Position:
-        """Return LATEST as the time it is now, by the service's clock (rule R4).
-
-        So that a first connection that fails skips nothing.
-        """
+        """Return LATEST as the current time of the service, so that a failed first connection skips nothing (R4)."""
         if position.type is not PositionType.LATEST:
             return position
         return Position.at_timestamp((self._kinesis.service_time or self._kinesis.clock)())
 
     def range_of(self, lease: Lease) -> HashKeyRange | None:
-        """Return the hash keys of a shard, from its lease or, if that does not say, from the listing."""
+        """Return the hash-key range of a shard, from its lease or else from ListShards."""
         return lease.hash_key_range or self._ranges.get(lease.key)
 
-    async def _hole(self) -> None:
-        """Wait until the leases leave hash keys uncovered, and for some time."""
+    async def _wait_for_hole(self) -> None:
+        """Wait until no lease has covered some hash keys for some time."""
         while True:
             await trio.sleep(self._settings.shard_sync_interval / AUDITS)
             unfinished = [lease for lease in self._keeper.leases.values() if not lease.is_finished]
@@ -94,18 +91,18 @@ class ShardSync:
                 self._observer(HashRangeHoleFound(hole.start, hole.end))
                 return
 
-    async def _look_in_time(self) -> None:
-        # Not for longer: a lease that was missing may by then have been made, read to its end and deleted.
+    async def _sync_in_time(self) -> None:
+        # Not longer: by then, a lease that was missing may have been created, finished and deleted.
         limit = self._cleanup_after / 2
         with trio.move_on_after(limit) as scope:
-            await self._look()
+            await self._sync()
         if scope.cancelled_caught:
             raise TransportError(f"Kinesis and the lease store did not list shards and leases within {limit:g} s")
 
-    async def _look(self) -> None:
+    async def _sync(self) -> None:
         shards = await self._kinesis.control.list_shards()
         if self.initial is None:
-            self.initial = self.pinned(self._settings.initial_position)
+            self.initial = self.pinned(self._settings.start_position)
         self._ranges = {shard.shard_id: shard.hash_key_range for shard in shards}
         leases = {lease.key: lease for lease in await self._store.list()}
         wanted = await self._since_initial(shards, leases)
@@ -116,20 +113,20 @@ class ShardSync:
         self._keeper.wake()
 
     async def _since_initial(self, shards: Sequence[Shard], leases: Mapping[str, Lease]) -> Sequence[Shard]:
-        """Leave out what had ended before a first reading AT_TIMESTAMP begins: its children would be read whole.
+        """Drop shards that had ended before AT_TIMESTAMP: otherwise their children would be read from the beginning.
 
-        Once something has begun the leases say what is read. KCL lists with this filter too, while its table is empty.
+        Only as long as no shard was read; then the leases decide. KCL uses this filter too, while its table is empty.
         """
         settings = self._settings
         is_first = all(lease.checkpoint == AT_TIMESTAMP for lease in leases.values())
-        at = settings.initial_position.timestamp
+        at = settings.start_position.timestamp
         if at is None or settings.start_at is not None or not is_first:
             return shards
-        now = (self._kinesis.service_time or self._kinesis.clock)()  # nothing can be asked about the future
+        now = (self._kinesis.service_time or self._kinesis.clock)()  # ListShards rejects times in the future
         return without_ancestors(shards, await self._kinesis.control.shards_open_at(min(at, now) - MARGIN))
 
     async def _clean_up(self, leases: Mapping[str, Lease], shards: Sequence[Shard]) -> None:
-        """Delete what has been deletable for long enough: a worker that slept has learned of it by then."""
+        """Delete leases that were deletable for long enough: by then, a suspended worker has read the table again."""
         now, known = trio.current_time(), self._deletable_since
         self._deletable_since = {key: known.get(key, now) for key in deletable(leases, shards)}
         for key, since in self._deletable_since.items():

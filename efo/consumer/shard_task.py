@@ -1,6 +1,6 @@
-"""One reading of one shard: from a lease in our hands to the shard's end, a stop, or a failure.
+"""The task that reads one shard, from a held lease to the end of the shard, a drain, or a failure.
 
-watch on the lease, checkpointer, watch on demand
+lease watch, checkpointer, idle watch
   attempts of the subscription
     the reader
 """
@@ -25,16 +25,16 @@ from efo.protocol.lineage import child_leases
 from efo.settings import ConsumerSettings
 
 ShardReader = Callable[[ShardStream], Awaitable[None]]
-"""Reads one shard until its iteration ends, and acks what it has done."""
+"""An async function that reads one shard until its iteration ends, and acks what it has processed."""
 
 STORE_RETRY_INTERVAL: Final = 0.5
-"""Seconds between two tries of a write that the lease store could not take."""
+"""Seconds between two attempts of a write that the lease store could not perform."""
 LAST_SAVE_TIMEOUT: Final = 2.0
-"""Seconds for the last write about a shard when all else has failed or was cancelled."""
+"""Seconds for the last write about a shard after its task has failed or was cancelled."""
 
 
 class ShardTask:
-    """Reads the shard of `held`. `open_shard` makes its stream, whose attempts run in the nursery given."""
+    """Reads the shard of `held`. `open_shard` makes its stream; the attempts of its subscription run in the nursery."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ShardTask:
         self._store = store
         self._observer = observer
 
-    async def run(self, read: ShardReader) -> bool:
+    async def run(self, reader: ShardReader) -> bool:
         """ShardReader until the end of the iteration; return whether that is the shard's end.
 
         Without an exception the shard is then checkpointed, and finished or released. What was acked is saved in any
@@ -69,7 +69,7 @@ class ShardTask:
                         nursery.start_soon(self._stop_when_wanted, shard)
                         nursery.start_soon(self._save_progress, shard)
                         nursery.start_soon(shard.unsubscribe_when_idle, self._settings.unsubscribe_idle_after)
-                        await read(shard)
+                        await reader(shard)
                         attempts.cancel_scope.cancel()
                     await _insist(partial(self._save, shard))
                 except BaseException:
@@ -85,52 +85,55 @@ class ShardTask:
         scope.cancel()
 
     async def _stop_when_wanted(self, shard: ShardStream) -> None:
-        """Make way for another worker: it goes on from the checkpoint that we leave, and repeats nothing."""
+        """Drain the shard when another worker asks for its lease. That one continues without repeating anything."""
         await self._held.wanted.wait()
-        shard.stop()
+        shard.drain()
 
     async def _save_progress(self, shard: ShardStream) -> None:
         due = trio.current_time()
         while True:
-            # A save that took long is followed by the next at once: what was acked meanwhile is not to wait once more.
+            # After a slow save the next one follows at once: otherwise what was acked meanwhile would wait for two
+            # saves.
             due = max(due + self._settings.checkpoint_interval, trio.current_time())
             await trio.sleep_until(due)
             try:
                 await self._save(shard)
             except LeaseError as error:
-                # A store that is down is the keeper's to judge: it gives the lease up in time.
+                # The keeper decides how long the store may be unavailable: it gives up the lease in time.
                 if not error.retryable:
                     raise
 
     async def _save(self, shard: ShardStream) -> None:
         checkpoint, lease = shard.progress.checkpoint, self._held.lease
-        # A lease may be finished already although its store's answer to that has not reached us: that is not undone.
+        # The lease may be finished although the store's response has not arrived. That must not be undone.
         if checkpoint is not None and checkpoint != lease.checkpoint and not lease.is_finished:
             await self._held.checkpoint(checkpoint)
             self._observer(CheckpointSaved(shard.shard_id, checkpoint))
 
     async def _save_at_last(self, shard: ShardStream) -> None:
-        """Save what was acked although the reading failed or was cancelled: the less comes again."""
+        """Save what was acked after a failure or a cancellation, so that less is repeated."""
         if self._held.lost.is_set():
             return
         with trio.move_on_after(LAST_SAVE_TIMEOUT, shield=True), suppress(LeaseError):
             await self._save(shard)
 
     async def _after_reading(self, shard: ShardStream) -> bool:
-        """Finish a shard that was read to its end, else release it; return whether it was. What was acked is saved.
+        """Finish a shard that was read to its end, otherwise release it; return which. What was acked is saved already.
 
-        Each step is tried until the store takes it. If that takes too long the keeper gives the lease up, and we stop.
+        Each write is repeated until the store performs it. If that takes too long, the keeper gives up the lease, which
+        cancels this task.
         """
-        if not shard.is_finished or (shard.is_stopping and not shard.progress.is_idle):
+        if not shard.is_finished or (shard.is_draining and not shard.progress.is_idle):
             await _insist(self._held.release)
             return False
         if not shard.progress.is_idle:
             raise EfoError(
-                f"{shard.shard_id} was read to its end, but its reader returned without acking its last batches: "
-                "ack each batch, or raise; a handler that returns HOLD needs a flush"
+                f"{shard.shard_id} was read to its end, but its reader returned without acking the last batches: "
+                "ack each batch, or raise; a handler that returns HOLD needs a flush function"
             )
-        # Rule R2, in this order: a crash between any two steps is repaired by the next reading of this shard's end. One
-        # who slept through the children's lives must not create them again after their leases were cleaned up.
+        # Rule R2, in this order: after a crash between any two steps, the next reader of the shard's end repeats them.
+        # The lease is confirmed first: a worker that was suspended must not create the children's leases again after
+        # these have been finished and deleted.
         await _insist(self._held.confirm)
         children = shard.children or ()
         for lease in child_leases(children, self._keeper.leases):
@@ -143,7 +146,7 @@ class ShardTask:
 
 
 async def _insist(write: Callable[[], Awaitable[object]]) -> None:
-    """Make a write about a lease, again while the store is unavailable: one refusal must not end all shards."""
+    """Write to the lease store, and retry while it is unavailable: a short outage must not end all shards."""
     while True:
         try:
             await write()

@@ -1,1 +1,1 @@
-"""The only rooms that talk to Kinesis."""
+"""The connection to Kinesis: the control plane, HTTP/2, and the subscriptions of single shards."""

@@ -1,4 +1,4 @@
-"""The seam between efo and a Kinesis: everything that differs between AWS, a private endpoint and a fake."""
+"""The client of one stream: everything that differs between AWS, another endpoint and a fake."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from trio.abc import Stream
 from efo.kinesis.control_plane import ControlPlane
 
 Connect = Callable[[], Awaitable[Stream]]
-"""Opens a byte stream on which the peer expects an HTTP/2 preface (TLS and ALPN are done).
+"""Opens a byte stream on which the peer expects the HTTP/2 preface: TLS and ALPN are done.
 
-Raises TransportError, and NotHttp2Error where the peer chose another protocol.
+Raises TransportError, and NotHttp2Error if the peer chose another protocol.
 """
 
 Sign = Callable[[str, bytes], Awaitable[Sequence[tuple[str, str]]]]
@@ -21,12 +21,13 @@ Sign = Callable[[str, bytes], Awaitable[Sequence[tuple[str, str]]]]
 
 @dataclass(frozen=True)
 class Kinesis:
-    """One stream's service.
+    """A client of one stream, made by `open_kinesis` or by a fake.
 
-    `stream`: its name. `authority`: host, with the port where it is not the scheme's own; the `:authority` of requests.
-    `scheme`: "https", or "http" where no TLS is spoken. `clock`: our wall clock, seconds since the epoch.
-    `service_time`: the service's, as its last `Date` header told it, where that is known: a position in time
-    is by the service's clock, which refuses the future (rule R4).
+    `stream`: the stream's name. `control`: the control plane. `connect`: opens connections of the data plane. `sign`:
+    signs requests. `authority`: host, and port unless it is the scheme's default; the `:authority` of requests.
+    `scheme`: "https", or "http" without TLS. `clock`: the local wall clock, seconds since the epoch. `service_time`:
+    the service's clock, by its last `Date` header, if known. Positions in time use it, since the service rejects times
+    in its future (rule R4).
     """
 
     stream: str

@@ -1,15 +1,16 @@
-"""HTTP/2 as SubscribeToShard needs it: many long answers on one connection, each with a window of its own.
+"""An HTTP/2 client connection for SubscribeToShard: many long responses, each with flow control of its own.
 
-No HTTP library does this: those at hand never reset an abandoned stream, so that its late DATA eats the window of the
-connection until the neighbours starve. What matters here (rule R9):
+The HTTP libraries for Python never reset an abandoned stream. Its late DATA then uses up the connection's window, until
+the other streams starve. This connection works as follows (rule R9):
 
-- A stream's window opens only as its reader takes data; the connection's window opens on receipt. A slow reader stalls
-  its own stream and nobody else's, and holds at most one window of bytes.
-- A stream that is given up is reset, and what still arrives for it is credited to the connection.
-- GOAWAY takes the connection out of use for new streams; those it names go on to their end, and their owners are told.
-- A PING without an answer in time means that the connection is dead.
+- A stream's window opens only when its reader takes data; the connection's window opens on receipt. A slow reader
+  stalls only its own stream, and holds at most one window of bytes.
+- An abandoned stream is reset, and DATA that still arrives for it opens the connection's window.
+- After GOAWAY the connection accepts no new streams. Streams up to the last stream id go on, and their owners are
+  notified.
+- A PING without a response in time means that the connection is dead.
 
-One task reads, one writes: a cancelled request can never cut a frame in two.
+One task reads and one task writes, so that a cancelled request can never cut a frame in two.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from efo.protocol.goaway import GoAway, GoAwayFilter
 from efo.settings import STREAM_WINDOW
 
 CONNECTION_WINDOW: Final = 32 * 1024 * 1024
-"""Bytes on the way on one connection; opened on receipt, so it only has to cover the round trip."""
+"""Bytes in transit on one connection. It opens on receipt, so that it only has to cover the round trip."""
 PING_INTERVAL: Final = 20.0
 PING_DEADLINE: Final = 10.0
 _READ_SIZE: Final = 256 * 1024
 MAX_UNSENT: Final = 128 * 1024
-"""Bytes of ours that the peer has not taken: with more than that, nothing of what it sends is read and answered."""
+"""With more unsent bytes than this, nothing is read: a peer that does not read our responses must not grow memory."""
 
 _STATUS: Final = re.compile("[1-9][0-9]{2}")
 
@@ -48,10 +49,10 @@ Headers = Sequence[tuple[str, str]]
 
 
 class Connection:
-    """One HTTP/2 connection as a client, over any byte stream. `run` must be running while it is used.
+    """One HTTP/2 client connection over any byte stream. `run` must be running while it is used.
 
-    `address` names the peer in errors. `stream_window` and `connection_window` are bytes. `on_reset`: called with the
-    error code's name when the peer resets a stream.
+    `address`: the peer's name, for errors. `stream_window`, `connection_window`: bytes. `on_reset`: called with the
+    name of the error code when the peer resets a stream.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Connection:
         self._stream_window = stream_window
         self._connection_window = connection_window
         self._on_reset = on_reset
-        # Headers come as bytes: h2 would raise UnicodeDecodeError for those that are not in the encoding it is told.
+        # Headers as bytes: h2 raises UnicodeDecodeError for headers that are not in the given encoding.
         self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding=None))
         self._goaway = GoAwayFilter()
         self._streams: dict[int, ResponseStream] = {}
@@ -80,46 +81,46 @@ class Connection:
         self._sent = trio.Event()
         self._window_changed = trio.Event()
         self._heard_at = -math.inf
-        self._greeted = trio.Event()
+        self._ready = trio.Event()
         self._scope = trio.CancelScope()
 
     @property
     def is_usable(self) -> bool:
-        """Whether new requests may be made on it."""
-        return self._greeted.is_set() and self._draining is None and self.closed_by is None
+        """Whether it accepts new requests."""
+        return self._ready.is_set() and self._draining is None and self.closed_by is None
 
     @property
     def is_draining(self) -> bool:
-        """Whether the peer has announced GOAWAY."""
+        """Whether the peer has sent GOAWAY."""
         return self._draining is not None
 
     @property
     def open_streams(self) -> int:
-        """How many streams are open on it."""
+        """The number of open streams."""
         return len(self._streams)
 
     @property
     def unsent(self) -> int:
-        """How many bytes wait for the peer to take them, for all that it has sent so far."""
+        """The number of bytes that are not sent yet, in response to what was received so far."""
         return len(self._outgoing)
 
     @property
     def capacity(self) -> int:
-        """How many more streams the peer allows now."""
+        """The number of streams that the peer allows to be opened now."""
         if not self.is_usable:
             return 0
         return max(0, self._h2.remote_settings.max_concurrent_streams - len(self._streams))
 
-    async def greeted(self) -> None:
-        """Wait until the peer has proved, by its SETTINGS, that it speaks HTTP/2. Raises TransportError."""
-        await self._greeted.wait()
+    async def wait_ready(self) -> None:
+        """Wait for the peer's SETTINGS, which prove that it speaks HTTP/2. Raises TransportError."""
+        await self._ready.wait()
         if self.closed_by is not None:
             raise self.closed_by
 
     async def run(self) -> None:
-        """Serve the connection until it ends, then close it. Never raises for what the peer does.
+        """Serve the connection until it ends, then close it. Never raises because of the peer.
 
-        Why it ended is in `closed_by`; every stream that was open gets that error.
+        `closed_by` has the reason, and every open stream gets that error.
         """
         self._initiate()
         error = TransportError(f"the connection to {self.address} was closed")
@@ -131,7 +132,7 @@ class Connection:
                     try:
                         await self._read()
                     except TransportError as broken:
-                        # At once: while the nursery unwinds, others would use an h2 that is closed already.
+                        # At once: while the nursery unwinds, other tasks must not use a closed h2 connection.
                         self._close(self._draining or broken)
                         raise
         except* TransportError as group:
@@ -146,34 +147,34 @@ class Connection:
         self._scope.cancel()
 
     async def request(self, headers: Headers, body: bytes) -> ResponseStream:
-        """Send a request and return its answer to come. Raises TransportError."""
+        """Send a request and return its response stream. Raises TransportError."""
         self._check_usable()
         try:
             stream_id = self._h2.get_next_available_stream_id()
             self._h2.send_headers(stream_id, headers, end_stream=not body)
         except h2.exceptions.ProtocolError as error:
-            raise TransportError(f"the connection to {self.address} takes no request: {error}") from error
-        answer = ResponseStream(self, stream_id, self._stream_window)
-        self._streams[stream_id] = answer
+            raise TransportError(f"the connection to {self.address} accepts no request: {error}") from error
+        response = ResponseStream(self, stream_id, self._stream_window)
+        self._streams[stream_id] = response
         try:
-            await self._send_body(answer, body)
+            await self._send_body(response, body)
         except BaseException:
-            self.abandon(answer)
+            self.abandon(response)
             raise
-        return answer
+        return response
 
     def abandon(self, stream: ResponseStream) -> None:
-        """Forget a stream; reset it if it is not over. What still arrives for it only opens the connection's window."""
+        """Forget a stream, and reset it if it is open. DATA that still arrives for it opens the connection's window."""
         if self._streams.pop(stream.stream_id, None) is None or self.closed_by:
             return
         if stream.is_open:
             self._h2.reset_stream(stream.stream_id, ErrorCodes.CANCEL)
             self._to_send.set()
         if self._draining is not None and not self._streams:
-            self.close()  # the peer waits for nothing more either, and may never say another word
+            self.close()  # nothing is left to wait for, and the peer may never close the connection
 
     def open_window(self, stream: ResponseStream, size: int) -> None:
-        """Let the peer send so many more bytes on this stream."""
+        """Let the peer send this many more bytes on this stream."""
         if self.closed_by is None and stream.stream_id in self._streams:
             self._h2.increment_flow_control_window(size, stream.stream_id)
             self._to_send.set()
@@ -194,11 +195,11 @@ class Connection:
         self._h2.increment_flow_control_window(self._connection_window - 65_535)
         self._to_send.set()
 
-    async def _send_body(self, answer: ResponseStream, body: bytes) -> None:
-        stream_id = answer.stream_id
+    async def _send_body(self, response: ResponseStream, body: bytes) -> None:
+        stream_id = response.stream_id
         while body:
-            if answer.is_over:
-                return  # the peer wants no more: it has answered already, or the stream failed
+            if response.is_over:
+                return  # the peer needs no more: it has responded already, or the stream failed
             size = min(len(body), self._h2.local_flow_control_window(stream_id), self._h2.max_outbound_frame_size)
             if size <= 0:
                 self._to_send.set()
@@ -206,7 +207,7 @@ class Connection:
                 continue
             self._h2.send_data(stream_id, body[:size], end_stream=size == len(body))
             body = body[size:]
-        answer.request_sent = True
+        response.request_sent = True
         self._to_send.set()
 
     async def _write(self) -> None:
@@ -237,7 +238,7 @@ class Connection:
             self._to_send.set()
             await trio.sleep(PING_DEADLINE)
             if self._heard_at == before:
-                raise TransportError(f"{self.address} did not answer a PING within {PING_DEADLINE:g} s")
+                raise TransportError(f"{self.address} did not respond to a PING within {PING_DEADLINE:g} s")
 
     # --- receiving -------------------------------------------------------------------------------------
 
@@ -252,21 +253,21 @@ class Connection:
             if not data:
                 raise self._draining or TransportError(f"{self.address} closed the connection")
             self._heard_at = trio.current_time()
-            self._take(bytes(data))
+            self._receive_data(bytes(data))
             if self._draining is not None and not self._streams:
                 raise self._draining
 
-    def _take(self, data: bytes) -> None:
-        for piece in self._goaway.receive_data(data):
-            if isinstance(piece, GoAway):
-                self._going_away(piece)
+    def _receive_data(self, data: bytes) -> None:
+        for part in self._goaway.receive_data(data):
+            if isinstance(part, GoAway):
+                self._on_goaway(part)
                 continue
-            if not self._greeted.is_set() and piece.startswith(b"HTTP/"):
+            if not self._ready.is_set() and part.startswith(b"HTTP/"):
                 raise NotHttp2Error(
-                    f"{self.address} answers in HTTP/1: not an HTTP/2 endpoint, which SubscribeToShard needs"
+                    f"{self.address} speaks HTTP/1: it is not an HTTP/2 endpoint, which SubscribeToShard needs"
                 )
             try:
-                events = self._h2.receive_data(piece)
+                events = self._h2.receive_data(part)
             except h2.exceptions.ProtocolError as error:
                 raise TransportError(f"{self.address} broke the HTTP/2 protocol: {error}") from error
             for event in events:
@@ -276,7 +277,7 @@ class Connection:
             self._received = 0
         self._outgoing += self._h2.data_to_send()
         self._to_send.set()
-        # Who waits to send a body looks again: a window may have opened, or the stream be over.
+        # Wake senders of bodies: a window may have opened, or the stream may be over.
         self._window_changed.set()
         self._window_changed = trio.Event()
 
@@ -286,17 +287,17 @@ class Connection:
             case h2.events.DataReceived(data=data, flow_controlled_length=size):
                 self._received += size or 0
                 if stream:
-                    stream.got_data(data or b"", (size or 0) - len(data or b""))
+                    stream.on_data(data or b"", (size or 0) - len(data or b""))
             case h2.events.ResponseReceived(headers=headers) if stream:
-                stream.got_headers(self._checked(headers or ()))
+                stream.on_headers(self._checked(headers or ()))
             case h2.events.StreamEnded() if stream:
-                stream.got_end()
+                stream.on_end()
             case h2.events.StreamReset(error_code=code) if stream:
                 text = f"{self.address} reset the stream: {_name(code or 0)}"
                 self._on_reset(_name(code or 0))
-                stream.got_error(StreamResetError(text, code=int(code or 0)))
+                stream.on_error(StreamResetError(text, code=int(code or 0)))
             case h2.events.RemoteSettingsChanged():
-                self._greeted.set()
+                self._ready.set()
             case _:
                 pass
 
@@ -304,16 +305,16 @@ class Connection:
         headers = {_text(name): _text(value) for name, value in raw}
         status = headers.get(":status", "")
         if not _STATUS.fullmatch(status):
-            raise TransportError(f"{self.address} broke the HTTP/2 protocol: {status!r} is no status")
+            raise TransportError(f"{self.address} broke the HTTP/2 protocol: {status!r} is not a status")
         return headers
 
-    def _going_away(self, notice: GoAway) -> None:
-        self._draining = GoAwayError(f"{self.address} goes away: {_name(notice.error_code)}")
+    def _on_goaway(self, goaway: GoAway) -> None:
+        self._draining = GoAwayError(f"{self.address} sent GOAWAY: {_name(goaway.error_code)}")
         for stream_id, stream in self._streams.items():
-            if stream_id > notice.last_stream_id:
-                stream.got_error(self._draining)
+            if stream_id > goaway.last_stream_id:
+                stream.on_error(self._draining)
             else:
-                stream.got_leaving()
+                stream.on_goaway()
 
     # --- the end ---------------------------------------------------------------------------------------
 
@@ -326,10 +327,10 @@ class Connection:
 
     def _close(self, error: TransportError) -> None:
         self.closed_by = error
-        self._greeted.set()
+        self._ready.set()
         self._window_changed.set()
         for stream in self._streams.values():
-            stream.got_error(error)
+            stream.on_error(error)
 
 
 def _text(value: bytes | str) -> str:

@@ -1,4 +1,4 @@
-"""A pool of HTTP/2 connections: as many streams on each as its peer allows, and as many connections as it takes."""
+"""A pool of HTTP/2 connections: as many streams per connection as the peer allows, as many connections as needed."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from typing import Final
 import trio
 
 from efo.errors import EfoError, NotHttp2Error, TlsError, TransportError
-from efo.events import ConnectionClosed, ConnectionOpened, Observer, StreamReset, ignore
+from efo.events import ConnectionClosed, ConnectionOpened, Observer, StreamReset, ignore_events
 from efo.kinesis.client import Connect
 from efo.kinesis.connection import Connection, Headers
 from efo.kinesis.response_stream import ResponseStream
 from efo.settings import STREAM_WINDOW
 
 CONNECT_TIMEOUT: Final = 10.0
-"""Seconds for the whole of name look-up, TCP, TLS and the peer's SETTINGS."""
+"""Seconds for name resolution, TCP, TLS and the peer's SETTINGS together."""
 STREAMS_PER_CONNECTION: Final = 100
-"""Streams that we put on one connection at most, even where the peer sets no limit: one socket, one reading task."""
+"""The maximum number of streams per connection, even if the peer sets no limit: they share a socket and a task."""
 
 
 class ConnectionPool:
-    """Opens requests on the least loaded connection, and connections when all are full.
+    """Sends requests on the least loaded connection, and opens connections when all are full.
 
-    `run` must be running. `address` names the peer in errors and events.
+    `run` must be running. `address`: the peer's name, for errors and events.
     """
 
     def __init__(
@@ -31,13 +31,13 @@ class ConnectionPool:
         *,
         address: str,
         stream_window: int = STREAM_WINDOW,
-        observer: Observer = ignore,
+        observer: Observer = ignore_events,
     ) -> None:
         self._connect = connect
         self._address = address
         self._stream_window = stream_window
         self._observer = observer
-        self._connections: dict[Connection, None] = {}  # in order, so that of two alike always the older is taken
+        self._connections: dict[Connection, None] = {}  # ordered, so that the older of two equally loaded ones is used
         self._has_connected = False
         self._opening = trio.Lock()
         self._nursery: trio.Nursery | None = None
@@ -49,11 +49,11 @@ class ConnectionPool:
             await trio.sleep_forever()
 
     async def open(self, headers: Headers, body: bytes) -> ResponseStream:
-        """Send a request on some connection. Raises TransportError."""
+        """Send a request on one of the connections. Raises TransportError."""
         connection = self._least_loaded()
         if connection is None:
             async with self._opening:
-                # Another task may have opened one while we waited for the lock.
+                # Another task may have opened one while this one waited for the lock.
                 connection = self._least_loaded() or await self._open_connection()
         return await connection.request(headers, body)
 
@@ -67,28 +67,29 @@ class ConnectionPool:
             with trio.fail_after(CONNECT_TIMEOUT):
                 stream = await self._connect()
                 connection = Connection(
-                    stream, address=self._address, stream_window=self._stream_window, on_reset=self._was_reset
+                    stream, address=self._address, stream_window=self._stream_window, on_reset=self._on_reset
                 )
                 self._nursery.start_soon(self._serve, connection)
                 try:
-                    await connection.greeted()
+                    await connection.wait_ready()
                 except trio.Cancelled:
                     connection.close()
                     raise
         except trio.TooSlowError:
             raise TransportError(f"no HTTP/2 connection to {self._address} within {CONNECT_TIMEOUT:g} s") from None
         except (NotHttp2Error, TlsError) as error:
-            # At first that is how the endpoint is, and no trying changes it. Later it is one sick host among others.
+            # Before the first connection this is a wrong endpoint, and retries do not help. Later it is one faulty
+            # host.
             if not self._has_connected:
                 raise
             raise TransportError(str(error)) from error
         self._has_connected = True
-        # Only now it counts, and is told of: one that never came up is an error of its caller's and nothing else.
+        # Only now it counts and is reported: a connection that was never ready is only an error of its caller.
         self._connections[connection] = None
         self._observer(ConnectionOpened(self._address))
         return connection
 
-    def _was_reset(self, error_code: str) -> None:
+    def _on_reset(self, error_code: str) -> None:
         self._observer(StreamReset(self._address, error_code))
 
     async def _serve(self, connection: Connection) -> None:

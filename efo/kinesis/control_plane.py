@@ -19,7 +19,7 @@ class ControlPlane(Protocol):
         ...
 
     async def list_shards(self) -> Sequence[Shard]:
-        """List all shards that the stream still knows, open and closed, all pages (AWS: ListShards)."""
+        """List all shards, open and closed, all pages (AWS: ListShards)."""
         ...
 
     async def shards_open_at(self, timestamp: float) -> frozenset[str]:
@@ -27,9 +27,9 @@ class ControlPlane(Protocol):
         ...
 
     async def behind_latest(self, shard_id: str, position: Position) -> int:
-        """Tell how far a place in a shard is behind its tip, in milliseconds (AWS: GetRecords, MillisBehindLatest).
+        """Return how far a position is behind the tip of its shard, in ms (AWS: GetRecords, MillisBehindLatest).
 
-        It reads one record, of what all readers by GetRecords share: for an operator's look, not for a loop.
+        It reads one record, which counts against the limits that all callers of GetRecords share. For operators' tools.
         """
         ...
 
@@ -42,9 +42,9 @@ class ControlPlane(Protocol):
         ...
 
     async def register_consumer(self, stream_arn: str, name: str) -> FanOutConsumer:
-        """Register a consumer (AWS: RegisterStreamConsumer). ResourceInUseError: it exists already."""
+        """Register a consumer (AWS: RegisterStreamConsumer). Raises ResourceInUseError if it exists."""
         ...
 
     async def deregister_consumer(self, consumer_arn: str) -> None:
-        """Deregister a consumer (AWS: DeregisterStreamConsumer). efo never does so by itself (rule R13)."""
+        """Deregister a consumer (AWS: DeregisterStreamConsumer). efo never does so on its own (rule R13)."""
         ...

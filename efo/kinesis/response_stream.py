@@ -1,4 +1,4 @@
-"""The answer to one request on an HTTP/2 connection: its headers, and its bytes as its reader takes them (rule R9)."""
+"""The response to one request on an HTTP/2 connection: its headers, and its body as the reader takes it (rule R9)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import trio
 from efo.errors import TransportError
 
 _TAKE_SIZE: Final = 64 * 1024
-"""Bytes that a reader takes at most at once: so much it holds beyond its window."""
+"""The maximum number of bytes that a reader takes at once, and so holds beyond its window."""
 _SMALL: Final = 1024
-"""Pieces shorter than this are joined as they come: a byte by itself takes fifty times as much memory."""
+"""Chunks shorter than this are joined when they arrive: a single byte as a chunk takes fifty times its memory."""
 
 
 class StreamOwner(Protocol):
@@ -25,18 +25,18 @@ class StreamOwner(Protocol):
         ...
 
     def abandon(self, stream: ResponseStream) -> None:
-        """Forget a stream, and reset it if it is not over."""
+        """Forget a stream, and reset it if it is still open."""
         ...
 
     def open_window(self, stream: ResponseStream, size: int) -> None:
-        """Let the peer send so many more bytes on this stream."""
+        """Let the peer send this many more bytes on the stream."""
         ...
 
 
 class ResponseStream:
-    """The answer to one request, made by `Connection.request`. Whoever has it must close it.
+    """The response to one request, made by `Connection.request`. Its owner must close it.
 
-    `status` and `headers` are known once `response` has returned.
+    `status` and `headers` are set after `response` has returned.
     """
 
     def __init__(self, connection: StreamOwner, stream_id: int, window: int) -> None:
@@ -51,36 +51,36 @@ class ResponseStream:
         self._ended = False
         self._error: TransportError | None = None
         self._changed = trio.Event()
-        self._when_leaving: Callable[[], None] | None = None
+        self._on_goaway: Callable[[], None] | None = None
 
-    def when_leaving(self, tell: Callable[[], None]) -> None:
-        """Let `tell` be called once the connection is about to go away (GOAWAY): at once where it is already."""
+    def notify_goaway(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the peer sends GOAWAY, or at once if it has."""
         if self._connection.is_draining:
-            tell()
+            callback()
         else:
-            self._when_leaving = tell
+            self._on_goaway = callback
 
     def close(self) -> None:
-        """Give the stream up: it is reset if it is still open."""
+        """Give up the response: the stream is reset if it is still open."""
         self._connection.abandon(self)
 
     @property
     def is_over(self) -> bool:
-        """Whether the peer has ended or reset the stream, or the connection is gone."""
+        """Whether the peer has ended or reset the stream, or the connection is closed."""
         return self._ended or self._error is not None
 
     @property
     def is_open(self) -> bool:
-        """Whether the peer still counts the stream: it has not ended on both sides, nor failed."""
+        """Whether the stream counts as open for the peer: it has not ended in both directions, and has not failed."""
         return self._error is None and not (self._ended and self.request_sent)
 
     @property
     def buffered(self) -> int:
-        """How many bytes arrived and were not taken: never more than the stream's window."""
+        """The number of bytes that arrived and were not taken: never more than the stream's window."""
         return sum(map(len, self._chunks))
 
     async def response(self) -> int:
-        """Wait for the response's headers and return the status. Raises TransportError."""
+        """Wait for the headers of the response and return the status. Raises TransportError."""
         while not self.status:
             await self._wait()
         return self.status
@@ -88,7 +88,7 @@ class ResponseStream:
     async def receive(self) -> bytes:
         """Take the bytes that have arrived, or wait for some; b"" at the end. Raises TransportError.
 
-        What arrived before an error is given first.
+        Bytes that arrived before an error are returned first.
         """
         while not self._chunks:
             if self._ended:
@@ -103,8 +103,8 @@ class ResponseStream:
         return b"".join(taken) if len(taken) > 1 else taken[0]
 
     def _open_window(self, size: int) -> None:
-        # Window updates in halves of the window: the peer is never stalled by a reader that keeps up, and small
-        # events do not cost a frame each.
+        # WINDOW_UPDATE is sent per half window: a reader that keeps up never stalls the peer, and small events do not
+        # cost a frame each.
         self._credit += size
         if self._credit * 2 >= self._window and not self.is_over:
             self._connection.open_window(self, self._credit)
@@ -116,16 +116,16 @@ class ResponseStream:
         self._changed = trio.Event()
         await self._changed.wait()
 
-    # What the connection tells its stream.
+    # --- called by the connection ------------------------------------------------------------------------
 
-    def got_headers(self, headers: dict[str, str]) -> None:
-        """Take the response's headers."""
+    def on_headers(self, headers: dict[str, str]) -> None:
+        """Handle the headers of the response."""
         self.headers = headers
         self.status = int(headers[":status"])
         self._changed.set()
 
-    def got_data(self, data: bytes, padding: int) -> None:
-        """Take data; its padding counts against the window too (RFC 9113, section 6.9.1)."""
+    def on_data(self, data: bytes, padding: int) -> None:
+        """Handle DATA. Its padding counts against the window too (RFC 9113, section 6.9.1)."""
         if padding:
             self._open_window(padding)
         if data and self._chunks and len(self._chunks[-1]) < _SMALL:
@@ -134,19 +134,19 @@ class ResponseStream:
             self._chunks.append(data)
         self._changed.set()
 
-    def got_end(self) -> None:
-        """Take the end of the stream."""
+    def on_end(self) -> None:
+        """Handle the end of the stream."""
         self._ended = True
         self._changed.set()
 
-    def got_leaving(self) -> None:
-        """Take the news that the connection goes away; the stream goes on."""
-        tell, self._when_leaving = self._when_leaving, None
-        if tell is not None:
-            tell()
+    def on_goaway(self) -> None:
+        """Handle GOAWAY: the connection accepts no new streams, and this stream goes on."""
+        callback, self._on_goaway = self._on_goaway, None
+        if callback is not None:
+            callback()
 
-    def got_error(self, error: TransportError) -> None:
-        """Take the stream's failure, unless it is over already."""
+    def on_error(self, error: TransportError) -> None:
+        """Handle the failure of the stream, unless it is over already."""
         if not self.is_over:
             self._error = error
         self._changed.set()

@@ -1,8 +1,8 @@
-"""Drives `protocol.subscription` over HTTP/2: one shard's events, for as long as it lasts.
+"""Runs `protocol.subscription` over HTTP/2: the events of one shard, for as long as it is subscribed.
 
-Each attempt is a task that makes a call and hands every event over to `receive`, which holds the state machine. The
-hand-over has no buffer: an attempt whose event is not taken reads no further, so that its HTTP/2 window closes and the
-service stops sending (rule R9).
+Each attempt is a task that calls SubscribeToShard and passes each event to `receive`, which owns the state machine. The
+channel between them has no buffer. So an attempt whose event is not taken reads no further, its HTTP/2 window closes,
+and the service stops sending (rule R9).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, Literal
 
 import trio
 
@@ -34,7 +34,7 @@ from efo.events import (
     Observer,
     SubscribeAttempted,
     SubscriptionEnded,
-    ignore,
+    ignore_events,
 )
 from efo.kinesis.subscribe_call import EventStream, SubscribeCaller
 from efo.kinesis.subscribe_limiter import SubscribeLimiter
@@ -51,13 +51,14 @@ from efo.protocol.subscription import (
     Input,
     Leaving,
     Received,
+    State,
     Subscribe,
     Subscription,
     Timing,
 )
 
-WORTH_TELLING: Final = 0.01
-"""Seconds that an event waits for its reader before that is told: less is the hand-over itself."""
+MIN_BLOCKED: Final = 0.01
+"""Seconds that an event must wait for its reader before that is reported: a shorter wait is the channel itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +68,34 @@ class ShardEnd:
     children: tuple[ChildShard, ...]
 
 
+SubscriptionState = Literal["waiting", "connecting", "live", "renewing", "ended", "failed"]
+"""The state of a subscription, see `protocol.subscription.State`."""
+_STATES: Final[dict[State, SubscriptionState]] = {
+    State.WAITING: "waiting",
+    State.CONNECTING: "connecting",
+    State.LIVE: "live",
+    State.RENEWING: "renewing",
+    State.ENDED: "ended",
+    State.FAILED: "failed",
+}
+
+
 @dataclass(slots=True)
 class _Attempt:
-    """An attempt's task. `reason`: why it is cancelled, when it is."""
+    """The task of an attempt. `reason`: why it was cancelled, if it was."""
 
     reason: EndReason = "shutdown"
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
 
 Diagnose = Callable[[ResourceNotFoundError], Awaitable[EfoError]]
-"""Finds out what does not exist, the consumer or the shard (rule R13), and says so by a more telling error."""
+"""Returns the error that explains a ResourceNotFoundException: the consumer or the shard is gone (rule R13)."""
 
 
 class ShardSubscription:
-    """One shard, subscribed from a position on. `receive` gives one event after the other, and the ShardEnd at last.
+    """The subscription of one shard after a position. `receive` returns one event after the other, then ShardEnd.
 
-    Its attempts run in `nursery`, which the owner cancels when it wants no more. `rng` gives the jitter.
+    Its attempts run in `nursery`, which the owner cancels at the end. `rng`: the source of jitter.
     """
 
     def __init__(
@@ -92,35 +105,40 @@ class ShardSubscription:
         position: Position,
         *,
         caller: SubscribeCaller,
-        gate: SubscribeLimiter,
+        limiter: SubscribeLimiter,
         diagnose: Diagnose,
         rng: random.Random,
         timing: Timing | None = None,
-        observer: Observer = ignore,
+        observer: Observer = ignore_events,
     ) -> None:
         self.shard_id = shard_id
         self._nursery = nursery
         self._machine = Subscription(position, rng.random, timing=timing or Timing())
         self._caller = caller
-        self._gate = gate
+        self._limiter = limiter
         self._diagnose = diagnose
         self._observer = observer
         self._attempts: dict[int, _Attempt] = {}
         self._send, self._inputs = trio.open_memory_channel[Input](0)
         self._ready: deque[Deliver | Finish | Fail] = deque()
         self._last_event_at: float | None = None
-        self._patience = trio.CancelScope()
+        self._receive_scope = trio.CancelScope()
 
     @property
     def position(self) -> Position:
-        """Where the next call would start."""
+        """The position at which the next attempt would start."""
         return self._machine.position
 
+    @property
+    def state(self) -> SubscriptionState:
+        """The state of the subscription."""
+        return _STATES[self._machine.state]
+
     async def receive(self) -> SubscribeToShardEvent | ShardEnd:
-        """Wait for the next event. Raises the EfoError that trying again cannot cure."""
+        """Wait for the next event. Raises the EfoError that retries cannot cure."""
         self._machine.waiting(trio.current_time())
         while not self._ready:
-            with trio.move_on_at(self._machine.deadline) as self._patience:
+            with trio.move_on_at(self._machine.deadline) as self._receive_scope:
                 signal = await self._inputs.receive()
                 self._act(self._machine.handle(signal, trio.current_time()))
                 continue
@@ -135,7 +153,7 @@ class ShardSubscription:
                 raise error
 
     def close(self, reason: EndReason) -> None:
-        """Give the subscription up: its attempts are reset. `position` stays; do not `receive` any more."""
+        """Close the subscription and reset its attempts. `position` stays valid; do not call `receive` again."""
         for attempt in self._attempts.values():
             attempt.reason = reason
             attempt.scope.cancel()
@@ -153,13 +171,13 @@ class ShardSubscription:
                 case Deliver() | Finish() | Fail():
                     self._ready.append(action)
 
-    def _leaving(self, attempt: int) -> None:
-        """Take the news of an attempt's connection. It comes from the connection's task, while `receive` may wait."""
+    def _on_goaway(self, attempt: int) -> None:
+        """Handle the GOAWAY of an attempt's connection. The connection's task calls this while `receive` may wait."""
         self._act(self._machine.handle(Leaving(attempt), trio.current_time()))
-        self._patience.deadline = min(self._patience.deadline, self._machine.deadline)
+        self._receive_scope.deadline = min(self._receive_scope.deadline, self._machine.deadline)
 
-    def _arrives(self, attempt: int) -> None:
-        """Take note that a part of an event has arrived, in the attempt's task, while `receive` may wait."""
+    def _on_data(self, attempt: int) -> None:
+        """Handle the arrival of a part of an event. The attempt's task calls this while `receive` may wait."""
         self._act(self._machine.handle(Arriving(attempt), trio.current_time()))
 
     async def _run(self, subscribe: Subscribe, attempt: _Attempt) -> None:
@@ -171,57 +189,57 @@ class ShardSubscription:
         del self._attempts[subscribe.attempt]
 
     async def _attempt(self, subscribe: Subscribe, attempt: _Attempt) -> EfoError | None:
-        """Make one call and hand over its events; return why it ended, None for a clean end."""
-        waited = await self._gate.admit(self.shard_id, renewal=subscribe.renewal)
+        """Make one call and pass its events on; return why it ended, None for a clean end."""
+        waited = await self._limiter.acquire(self.shard_id, renewal=subscribe.renewal)
         called_at = trio.current_time()
         try:
             events = await self._caller.call(self.shard_id, subscribe.position)
         except EfoError as error:
             self._attempted(waited, called_at, error)
             return error
-        self._gate.succeeded(self.shard_id)
+        self._limiter.succeeded(self.shard_id)
         self._attempted(waited, called_at, None)
         opened_at = trio.current_time()
         outcome: EfoError | None = None
         reason: EndReason | None = None
         try:
             async with events:
-                events.when_leaving(partial(self._leaving, subscribe.attempt))
-                await self._hand_over(events, subscribe.attempt, opened_at)
+                events.notify_goaway(partial(self._on_goaway, subscribe.attempt))
+                await self._pass_on(events, subscribe.attempt, opened_at)
             reason = "expired"
         except EfoError as error:
             outcome, reason = error, end_reason(error)
             if attempt.scope.cancel_called:
-                reason = attempt.reason  # who cancelled it has found out first
+                reason = attempt.reason  # it was cancelled before the error arrived
             elif isinstance(error, ResourceInUseError) and self._machine.is_being_replaced(subscribe.attempt):
-                reason = "renewed"  # our own candidate took over, and the service says so before its first event
+                reason = "renewed"  # our own candidate took over: the service says so before its first event
         finally:
-            # Without a reason of its own the call was cancelled, and the attempt knows why.
+            # Without a reason, the attempt was cancelled, and knows why.
             age = trio.current_time() - opened_at
             self._observer(SubscriptionEnded(self.shard_id, age, reason or attempt.reason, str(outcome or "")))
         return outcome
 
-    async def _hand_over(self, events: EventStream, attempt: int, opened_at: float) -> None:
-        # A live attempt's silence is judged by the state machine, which knows when we were ready to read. Until its
-        # first event an attempt is not live, and this is its deadline.
+    async def _pass_on(self, events: EventStream, attempt: int, opened_at: float) -> None:
+        # The state machine checks a live attempt for silence, since it knows when the reader was ready. Before its
+        # first event an attempt is not live, so its deadline is checked here.
         timing = self._machine.timing
         received = None
-        with trio.move_on_after(timing.silence) as patience:
+        with trio.move_on_after(timing.silence) as deadline:
 
-            def arrives() -> None:
-                patience.deadline = min(trio.current_time() + timing.silence, opened_at + timing.patience)
+            def on_data() -> None:
+                deadline.deadline = min(trio.current_time() + timing.silence, opened_at + timing.patience)
 
-            events.when_arriving(arrives)
+            events.notify_data(on_data)
             received = await events.receive()
-        if patience.cancelled_caught:
+        if deadline.cancelled_caught:
             waited = trio.current_time() - opened_at
-            raise SilenceError(f"accepted, but no event in {waited:g} s, and nothing of one for {timing.silence:g} s")
-        events.when_arriving(partial(self._arrives, attempt))
+            raise SilenceError(f"accepted, but no event within {waited:g} s, and no data for {timing.silence:g} s")
+        events.notify_data(partial(self._on_data, attempt))
         while received is not None:
             event, wire_bytes = received
             arrived_at = trio.current_time()
             await self._send.send(Received(attempt, event, wire_bytes, opened_at))
-            if (waited := trio.current_time() - arrived_at) >= WORTH_TELLING:
+            if (waited := trio.current_time() - arrived_at) >= MIN_BLOCKED:
                 self._observer(DeliveryBlocked(self.shard_id, waited))
             received = await events.receive()
 
@@ -249,5 +267,5 @@ _END_REASONS: Final[tuple[tuple[type[EfoError], EndReason], ...]] = (
 
 
 def end_reason(error: EfoError) -> EndReason:
-    """Return the end reason that an error is told as."""
+    """Return the end reason to report for an error."""
     return next((reason for kind, reason in _END_REASONS if isinstance(error, kind)), "transport")

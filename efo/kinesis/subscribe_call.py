@@ -1,4 +1,4 @@
-"""One call of SubscribeToShard: the request, and its answer as events."""
+"""One call of SubscribeToShard: the request, and the events of its response."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ TARGET: Final = "Kinesis_20131202.SubscribeToShard"
 RESPONSE_TIMEOUT: Final = 20.0
 """Seconds from the request to the headers of its response."""
 _OK: Final = 200
-_REFUSAL_SIZE: Final = 64 * 1024
+_ERROR_SIZE: Final = 64 * 1024
 _CONTENT_TYPE: Final = "application/x-amz-json-1.1"
 
 
 class SubscribeCaller:
-    """Makes calls of SubscribeToShard to one endpoint, for one fan-out consumer.
+    """Calls SubscribeToShard on one endpoint, for one fan-out consumer.
 
-    `consumer_arn` is asked at each call: it changes when the consumer is registered again (rule R13).
+    `consumer_arn`: returns the current ARN, which changes when the consumer is registered again (rule R13).
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class SubscribeCaller:
         )
 
     async def call(self, shard_id: str, position: Position) -> EventStream:
-        """Call, and return the events to come once the service has accepted; use it as a context.
+        """Call, and return the event stream once the service has accepted the call; use it as a context manager.
 
-        Raises TransportError, and ServiceError where the service refuses.
+        Raises TransportError, and ServiceError if the service rejects the call.
         """
         body = request_body(self._consumer_arn(), shard_id, position)
         signed = await self._sign(TARGET, body)
@@ -66,49 +66,49 @@ class SubscribeCaller:
         ]
         try:
             with trio.fail_after(RESPONSE_TIMEOUT):
-                answer = await self._pool.open(headers, body)
+                response = await self._pool.open(headers, body)
                 try:
-                    await _check(answer)
+                    await _check(response)
                 except BaseException:
-                    answer.close()
+                    response.close()
                     raise
         except trio.TooSlowError:
             raise SilenceError(f"no response to SubscribeToShard within {RESPONSE_TIMEOUT:g} s") from None
-        return EventStream(answer)
+        return EventStream(response)
 
 
 class EventStream:
-    """The events of one accepted call. Leaving the context resets the HTTP/2 stream if it is still open."""
+    """The events of an accepted call. Leaving the context resets the HTTP/2 stream if it is still open."""
 
-    def __init__(self, answer: ResponseStream) -> None:
-        self._answer = answer
+    def __init__(self, response: ResponseStream) -> None:
+        self._response = response
         self._decoder = Decoder()
         self._messages = self._decoder.messages()
-        self._arriving: Callable[[], None] = lambda: None
+        self._on_data: Callable[[], None] = lambda: None
 
     @property
     def held(self) -> int:
-        """How many bytes arrived and are not yet part of a given event: at most the stream's window and an event."""
-        return self._answer.buffered + self._decoder.pending
+        """The number of bytes that arrived and were not returned: at most the stream's window and one event."""
+        return self._response.buffered + self._decoder.pending
 
-    def when_leaving(self, tell: Callable[[], None]) -> None:
-        """Let `tell` be called once the connection is about to go away; the events go on for now."""
-        self._answer.when_leaving(tell)
+    def notify_goaway(self, callback: Callable[[], None]) -> None:
+        """Call `callback` when the peer sends GOAWAY. Events still arrive."""
+        self._response.notify_goaway(callback)
 
-    def when_arriving(self, tell: Callable[[], None]) -> None:
-        """Let `tell` be called whenever something has arrived, be it a part of an event."""
-        self._arriving = tell
+    def notify_data(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever bytes have arrived, even a part of an event."""
+        self._on_data = callback
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_exception: object) -> None:
-        self._answer.close()
+        self._response.close()
 
     async def receive(self) -> tuple[SubscribeToShardEvent, int] | None:
         """Return the next event and its length on the wire in bytes; None at the clean end of the stream.
 
-        Raises TransportError, ProtocolError, and the ServiceError that the service ends a subscription with.
+        Raises TransportError, ProtocolError, and the ServiceError with which the service ends a subscription.
         """
         while True:
             for message in self._messages:
@@ -117,12 +117,12 @@ class EventStream:
                     return parsed, message.wire_length
                 if parsed is not None:
                     raise parsed
-            data = await self._answer.receive()
+            data = await self._response.receive()
             if not data:
                 break
             self._decoder.receive_data(data)
             self._messages = self._decoder.messages()
-            self._arriving()
+            self._on_data()
         if self._decoder.pending:
             raise ProtocolError(f"the stream ended {self._decoder.pending} bytes into a message")
         return None
@@ -134,16 +134,16 @@ def request_body(consumer_arn: str, shard_id: str, position: Position) -> bytes:
     if position.sequence_number is not None:
         start["SequenceNumber"] = position.sequence_number
     if position.timestamp is not None:
-        # The service counts in milliseconds. Never a later one than was meant: that would pass over records. The
-        # thousandth is for those that a float cannot say exactly.
+        # The service counts in milliseconds. Round down, since a later time would skip records. The 0.001 is for times
+        # that a float cannot represent exactly.
         start["Timestamp"] = math.floor(position.timestamp * 1000 + 0.001) / 1000
     return msgspec.json.encode({"ConsumerARN": consumer_arn, "ShardId": shard_id, "StartingPosition": start})
 
 
-async def _check(answer: ResponseStream) -> None:
-    if await answer.response() == _OK:
+async def _check(response: ResponseStream) -> None:
+    if await response.response() == _OK:
         return
     body = b""
-    while len(body) < _REFUSAL_SIZE and (data := await answer.receive()):
+    while len(body) < _ERROR_SIZE and (data := await response.receive()):
         body += data
-    raise parse_refusal(answer.status, body)
+    raise parse_refusal(response.status, body)

@@ -12,7 +12,7 @@ from typing import Final
 import trio
 
 from efo.errors import ConfigurationError, LeaseError, LeaseLostError, LeaseStoreUnavailableError
-from efo.events import LeaseOperation, LeasesCounted, Observer, ignore
+from efo.events import LeaseOperation, LeasesCounted, Observer, ignore_events
 from efo.exception_groups import collapse_groups
 from efo.leases.handoffs import Handoffs
 from efo.leases.held_lease import HeldLease, reported
@@ -64,7 +64,7 @@ class LeaseKeeper:
         handoff_timeout: float = 30.0,
         max_leases: int | None = None,
         by_throughput: bool = False,
-        observer: Observer = ignore,
+        observer: Observer = ignore_events,
         on_change: Callable[[], None] = lambda: None,
         eligible: Callable[[Lease], bool] = lambda _lease: True,
     ) -> None:

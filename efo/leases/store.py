@@ -27,6 +27,13 @@ class LeaseStore(Protocol):
     LeaseLostError.
     """
 
+    def ensure_scope(self, application: str, stream: str) -> None:
+        """Raise ConfigurationError if the store keeps the leases of another application or stream.
+
+        A store that was made without these names belongs to the first ones.
+        """
+        ...
+
     async def list(self) -> Sequence[Lease]:
         """Return all leases, in no particular order."""
         ...

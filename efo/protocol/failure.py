@@ -1,38 +1,57 @@
-"""What to do when a handler fails (rule R11): a policy, and what it says about one failure."""
+"""What happens when a handler fails (rule R11): the policy, and its decision about one failure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Literal, get_args
 
 from efo.errors import ConfigurationError
+from efo.model import Record
 
-Then = Literal["stop", "stop_shard", "skip", "dead_letter"]
-"""What happens when trying again is over."""
+Then = Literal["stop", "isolate", "skip", "dead_letter"]
+"""What happens when retries are exhausted."""
 
-Action = Literal["retry", "split", "skip", "dead_letter", "stop_shard", "stop"]
-"""What happens after one failure. "split": the halves are tried apart, to find the record that fails."""
+Action = Literal["retry", "split", "skip", "dead_letter", "isolate", "stop"]
+"""What happens after one failure. "split": each half is tried by itself, to find the record that fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that its handler could not process, for the dead-letter sink.
+
+    `error`: the exception of the last attempt. `attempts`: how often the handler was called with this record alone.
+    """
+
+    stream: str
+    shard_id: str
+    record: Record
+    error: Exception
+    attempts: int
+
+
+DeadLetterSink = Callable[[DeadLetter], Awaitable[None]]
+"""Stores a dead letter. When it returns, the record counts as done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailurePolicy:
-    """How a handler's failures are met. Times are in seconds.
+    """What happens when a handler raises. Times are in seconds.
 
-    `attempts`: how often a batch or record is handed to the handler in all; None: as often as `retry_for` allows.
-    `retry_for`: how long after the first failure it is still tried. `backoff`, `backoff_limit`: the wait before the
-    n-th retry is random between 0 and `backoff` * 2**(n - 1), and `backoff_limit` at most (full jitter).
+    `attempts`: how often the handler is called with a batch or record in all; None: until `retry_for` is over.
+    `retry_for`: how long after the first failure it is retried. `backoff`, `backoff_limit`: the wait before the n-th
+    retry is random between 0 and `backoff` * 2**(n - 1), at most `backoff_limit` (full jitter).
 
-    `then`: what happens when that was in vain.
-    - "stop": everything stops, and the handler's exception is raised. Nothing after it is handled.
-    - "stop_shard": the shard stops and its lease is released; this worker does not take it again before `cooldown`
-      is over. The others go on.
-    - "skip": the record counts as done, and an event tells it.
-    - "dead_letter": the record is given to the dead-letter sink, and counts as done when that has returned.
+    `then`: what happens when retries are exhausted.
+    - "stop": everything stops, and the handler's exception is raised. No later record is processed.
+    - "isolate": the shard stops and its lease is released. This worker does not read it for `cooldown` seconds. Other
+      shards go on.
+    - "skip": the record counts as done, and a RecordSkipped event is reported.
+    - "dead_letter": the record is passed to `dead_letter`, and counts as done when that returns.
 
-    Only single records are skipped or dead-lettered: a batch that fails is tried again by halves, down to those that
-    fail by themselves, so that a poison record never takes its neighbours along. Raises ConfigurationError.
+    Only single records are skipped or dead-lettered. A batch that fails is split into halves, down to the records that
+    fail by themselves, so that a poison record never takes others with it. Raises ConfigurationError.
     """
 
     attempts: int | None = 1
@@ -41,22 +60,31 @@ class FailurePolicy:
     backoff_limit: float = 30.0
     then: Then = "stop"
     cooldown: float = 60.0
+    dead_letter: DeadLetterSink | None = None
 
     def __post_init__(self) -> None:
         if self.then not in get_args(Then):
             raise ConfigurationError(f"then={self.then!r}: expected one of {', '.join(get_args(Then))}")
         if self.attempts is None and self.retry_for == inf:
-            raise ConfigurationError("attempts=None retries without end: give retry_for, the seconds to try for")
+            raise ConfigurationError("attempts=None retries without end: set retry_for, the seconds to retry for")
         if self.attempts is not None and self.attempts < 1:
             raise ConfigurationError(f"attempts={self.attempts}: expected 1 or more, or None")
         for name in ("retry_for", "backoff", "backoff_limit", "cooldown"):
             if not getattr(self, name) >= 0:
                 raise ConfigurationError(f"{name}={getattr(self, name)!r}: expected seconds, 0 or more")
+        if self.then == "dead_letter" and self.dead_letter is None:
+            raise ConfigurationError('then="dead_letter" needs dead_letter: an async function that stores the record')
+        if self.then != "dead_letter" and self.dead_letter is not None:
+            raise ConfigurationError(f'dead_letter is never used with then="{self.then}": set then="dead_letter"')
+
+
+OnError = FailurePolicy | Callable[[Exception], FailurePolicy]
+"""One policy for all failures, or a function that returns the policy for an exception."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now. `delay`: seconds before a retry."""
+    """What happens now. `delay`: seconds before a retry."""
 
     action: Action
     delay: float = 0.0
@@ -65,11 +93,11 @@ class Decision:
 def decide(
     policy: FailurePolicy, *, failures: int, elapsed: float, records: int, is_half: bool, random: Callable[[], float]
 ) -> Decision:
-    """Return what to do after a failure.
+    """Return what happens after a failure.
 
-    `failures`: how often this piece has failed, now included; `elapsed`: seconds since it did first. `records`: how
-    many it has. `is_half`: whether it is the half of a piece that failed; such a one is tried once before it is split
-    further, since waiting was in vain already. `random` returns a number from 0 to 1.
+    `failures`: how often this batch slice has failed, including now. `elapsed`: seconds since its first failure.
+    `records`: the number of its records. `is_half`: whether it is half of a slice that failed. A half is tried once
+    before it is split again, since waiting has not helped. `random` returns a number from 0 to 1.
     """
     attempts = 1 if is_half and records > 1 else policy.attempts
     if (attempts is None or failures < attempts) and elapsed < policy.retry_for:

@@ -1,8 +1,8 @@
-"""Feeds OpenTelemetry's instruments from diagnostic events. Needs its API alone: who runs efo chooses the SDK.
+"""Feeds OpenTelemetry instruments from diagnostic events. It needs only the API; the application chooses the SDK.
 
-The shard is an attribute of gauges and counters only, never of histograms. What has it is kept here, as one
-immutable snapshot per shard, and observed by callbacks: so a shard that is left takes its series with it, and
-the exporters' threads, where callbacks run, never see a half-made change.
+The shard is an attribute of gauges and counters, never of histograms. Figures per shard are kept here, as one immutable
+snapshot per shard, and read by callbacks. So the series of a shard end when its reading ends, and the exporters'
+threads, which run the callbacks, never see a partial change.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from efo.telemetry.instruments import Instrument
 SHARD_STATES: Final = ("waiting_parent", "ready", "consuming", "finished")
 LEASE_STATES: Final = ("held", "unowned", "expired")
 KEEP_COUNTERS: Final = 300.0
-"""Seconds that a left shard's counters are still observed, so that no exporter misses their last growth."""
+"""Seconds for which counters of a stopped shard are still observed, so that no exporter misses their last values."""
 
 Attributes = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class _ShardFigures:
-    """What is known of one shard. Times are `clock` readings; `left_at` None while it is read."""
+    """The figures of one shard. Times are readings of `clock`; `left_at` is None while the shard is read."""
 
     attributes: Attributes
     checkpoint_at: float
@@ -63,11 +63,11 @@ class _ShardFigures:
 
 
 class OtelObserver:
-    """An observer of events that feeds the instruments of `efo.telemetry.instruments`.
+    """An observer that feeds the instruments of `efo.telemetry.instruments`.
 
-    `stream`, `application` and `consumer` (the fan-out consumer's name) are attributes of all of them, and
-    `server_address`, the endpoint's host, is one of the call's duration. Without `meter_provider` it is the
-    global one. `clock` gives seconds, monotonic.
+    `stream`, `application` and `consumer` (the fan-out consumer's name) are attributes of all instruments;
+    `server_address`, the endpoint's host, is an attribute of the duration of calls. `meter_provider`: None for the
+    global one. `clock`: returns seconds, monotonic.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class OtelObserver:
 
     @property
     def _table(self) -> dict[type, Callable[[Any], None]]:
-        """Which events feed what; those that are not here are for the log."""
+        """The method for each type of event. Other events feed no instrument."""
         return {
             SubscribeAttempted: self._attempted,
             SubscriptionEnded: self._ended,
@@ -130,7 +130,7 @@ class OtelObserver:
         }
 
     def __call__(self, event: Event) -> None:
-        """Take one event."""
+        """Feed the instruments from one event."""
         if feed := self._feeds.get(type(event)):
             feed(event)
 
@@ -182,10 +182,7 @@ class OtelObserver:
         self._shards[event.shard_id] = replace(shard, inflight=shard.inflight + event.records)
 
     def _processed(self, event: RecordsProcessed) -> None:
-        operation = {"messaging.operation.name": "process"} | _error(event.error_type)
-        self._record(instruments.PROCESS_DURATION, event.duration, operation)
-        if event.error_type is not None:
-            return
+        self._record(instruments.PROCESS_DURATION, event.duration, {"messaging.operation.name": "process"})
         if event.oldest_age is not None:
             self._record(instruments.RECORD_AGE, event.oldest_age)
         shard = self._shard(event.shard_id)
@@ -202,7 +199,7 @@ class OtelObserver:
         self._shards[event.shard_id] = replace(shard, checkpoint_at=self._clock(), lag=None, inflight=0, left_at=None)
 
     def _sought(self, event: ShardRepositioned) -> None:
-        """Forget what is in flight: acks of batches of before a seek count no longer."""
+        """Reset the records in flight: acks of batches that were delivered before a seek have no effect."""
         if shard := self._shards.get(event.shard_id):
             self._shards[event.shard_id] = replace(shard, inflight=0)
 
@@ -257,14 +254,14 @@ class OtelObserver:
         return _ShardFigures(attributes, checkpoint_at=self._clock())
 
     def _forget(self) -> None:
-        """Drop shards that were left long ago. In the reporting task: the callbacks only look."""
+        """Drop the figures of shards that stopped long ago. Only reporting tasks write; callbacks only read."""
         horizon = self._clock() - KEEP_COUNTERS
         self._shards = {
             key: shard for key, shard in self._shards.items() if shard.left_at is None or shard.left_at > horizon
         }
 
     def _counted(self) -> Iterator[_ShardFigures]:
-        """Yield the shards whose counters are still observed."""
+        """Yield the figures of the shards whose counters are still observed."""
         horizon = self._clock() - KEEP_COUNTERS
         return (s for s in list(self._shards.values()) if s.left_at is None or s.left_at > horizon)
 

@@ -56,7 +56,7 @@ def make_batches(count: int, size: int) -> list[Batch]:
         for n in range(count)
     ]
     return [
-        Batch(SHARD, tuple(records[at : at + EVENT_RECORDS]), str(at), 0, at // EVENT_RECORDS)
+        Batch("s", SHARD, tuple(records[at : at + EVENT_RECORDS]), str(at), 0, at // EVENT_RECORDS)
         for at in range(0, count, EVENT_RECORDS)
     ]
 

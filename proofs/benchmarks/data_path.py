@@ -111,7 +111,7 @@ async def over_http2(frames, parsed):
     theirs.put_data(server.data_to_send())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(connection.run)
-        await connection.greeted()
+        await connection.wait_ready()
         answer = await connection.request(REQUEST, b"")
         await trio.testing.wait_all_tasks_blocked()
         server.receive_data(await ours.get_data())

@@ -79,8 +79,8 @@ class Watch:
                     self.lost_at[shard_id] = trio.current_time()
             case ConnectionOpened():
                 self.connections += 1
-            case ConnectionClosed(error_code=error_code):
-                self.closed.append(error_code)
+            case ConnectionClosed(error_type=error_type):
+                self.closed.append(error_type)
 
 
 class Reading:
@@ -129,7 +129,7 @@ class Subscribed:
             shard_id,
             Position.trim_horizon(),
             caller=self.caller,
-            gate=self.gate,
+            limiter=self.gate,
             diagnose=_undiagnosed,
             rng=random.Random(seed),
             observer=self.watch,

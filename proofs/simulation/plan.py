@@ -93,7 +93,7 @@ _PACES: Final[tuple[tuple[int, Callable[[Random], _Pace]], ...]] = (
 _POLICIES: Final[dict[str, Callable[[Random], FailurePolicy]]] = {
     "stop": lambda r: FailurePolicy(attempts=r.choice((1, 2))),
     "retry": lambda _: FailurePolicy(attempts=50, backoff=0.1, backoff_limit=2.0),
-    "stop_shard": lambda r: FailurePolicy(attempts=r.choice((1, 2)), then="stop_shard", cooldown=r.uniform(0.0, 8.0)),
+    "stop_shard": lambda r: FailurePolicy(attempts=r.choice((1, 2)), then="isolate", cooldown=r.uniform(0.0, 8.0)),
     "skip": lambda r: FailurePolicy(attempts=r.choice((1, 4)), backoff=0.1, then="skip"),
     "dead_letter": lambda r: FailurePolicy(attempts=r.choice((1, 4)), backoff=0.1, then="dead_letter"),
 }

@@ -189,7 +189,7 @@ class _Plain:
             return
         if self._rng.random() < 0.5:
             self._tell_acked(shard, tuple(record for batch in batches for record in batch.records))
-            shard.ack(batches[-1])
+            shard.ack_through(batches[-1])
             return
         single = [(batch, record) for batch in batches for record in batch.records]
         self._rng.shuffle(single)
@@ -241,8 +241,8 @@ class _Watched:
         self._unacked.append(batch)
         return batch
 
-    def ack(self, batch: Batch) -> None:
+    def ack_through(self, batch: Batch) -> None:
         while self._unacked and self._unacked[0].number <= batch.number:
             done = self._unacked.pop(0)
             self._tell(Acked(self._worker, self.shard_id, marks(done.records)))
-        self._shard.ack(batch)
+        self._shard.ack_through(batch)

@@ -26,16 +26,16 @@ def test_names_and_arns(stream, expected):
 @pytest.mark.parametrize(
     ("stream", "said"),
     [
-        ("", "not a stream's name"),
-        ("two words", "not a stream's name"),
-        ("x" * 129, "not a stream's name"),
-        ("orders\n", "not a stream's name"),
-        ("caf\u00e9", "not a stream's name"),
-        ("arn:aws:kinesis:eu-central-1:123456789012:stream/", "not a stream's ARN"),
-        ("arn:aws:kinesis:eu-central-1:12345:stream/orders", "not a stream's ARN"),
-        ("arn:aws:s3:::bucket", "not a stream's ARN"),
-        (ARN + "/more", "not a stream's ARN"),
-        (ARN + "/consumer/app:1700000000", "a consumer's ARN"),
+        ("", "not the name of a stream"),
+        ("two words", "not the name of a stream"),
+        ("x" * 129, "not the name of a stream"),
+        ("orders\n", "not the name of a stream"),
+        ("caf\u00e9", "not the name of a stream"),
+        ("arn:aws:kinesis:eu-central-1:123456789012:stream/", "not the ARN of a stream"),
+        ("arn:aws:kinesis:eu-central-1:12345:stream/orders", "not the ARN of a stream"),
+        ("arn:aws:s3:::bucket", "not the ARN of a stream"),
+        (ARN + "/more", "not the ARN of a stream"),
+        (ARN + "/consumer/app:1700000000", "the ARN of a consumer"),
     ],
 )
 def test_anything_else_is_refused(stream, said):

@@ -26,7 +26,7 @@ from efo_service.errors import DrainDeadlineError, UnavailableError
 from efo_service.telemetry.sdk import telemetry
 
 SHARD = "shardId-000000000000"
-BATCH = Batch(SHARD, (Record("1", 1.0, b"a", "k"), Record("2", 1.0, b"b", "k")), "3", 1500, 0)
+BATCH = Batch("s", SHARD, (Record("1", 1.0, b"a", "k"), Record("2", 1.0, b"b", "k")), "3", 1500, 0)
 
 
 class FakeShard:
@@ -46,7 +46,7 @@ class FakeShard:
         yield BATCH
         await self._draining.wait()
 
-    def ack(self, batch: Batch) -> None:
+    def ack_through(self, batch: Batch) -> None:
         assert batch is BATCH
         self.acked.set()
 

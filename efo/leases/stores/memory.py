@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import trio
 
 from efo.leases.row_store import Change, RowStore
+from efo.leases.scope import LeaseScope
 from efo.model import Lease
 
 
@@ -16,8 +17,13 @@ class MemoryLeaseStore(RowStore):
     Every method is one scheduling point followed by one atomic step: a cancelled call has done nothing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, application: str | None = None, stream: str | None = None) -> None:
+        self._lease_scope = LeaseScope(application, stream)
         self._rows: dict[str, Lease] = {}
+
+    def ensure_scope(self, application: str, stream: str) -> None:
+        """Raise ConfigurationError if the store keeps the leases of another application or stream."""
+        self._lease_scope.ensure(application, stream)
 
     async def list(self) -> Sequence[Lease]:
         """Return all leases, in no particular order."""

@@ -20,6 +20,7 @@ import trio
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases.lease_row import LeaseRow
 from efo.leases.row_store import Change, RowStore
+from efo.leases.scope import LeaseScope
 from efo.model import Lease
 
 try:
@@ -77,6 +78,7 @@ class RedisLeaseStore(RowStore):
     """
 
     def __init__(self, url: str, application: str, stream: str, *, timeout: float = 5.0, connections: int = 4) -> None:
+        self._lease_scope = LeaseScope(application, stream)
         self._key = f"efo:leases:{{{application}/{stream}}}"
         self._client, self._place = _client(url, timeout, connections)
         self._create_script = self._client.register_script(_CREATE)
@@ -102,6 +104,15 @@ class RedisLeaseStore(RowStore):
         traceback: TracebackType | None,
     ) -> None:
         self._close()
+
+    def ensure_scope(self, application: str, stream: str) -> None:
+        """Raise ConfigurationError if the store keeps the leases of another application or stream."""
+        self._lease_scope.ensure(application, stream)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the store is open."""
+        return self._is_open
 
     async def list(self) -> Sequence[Lease]:
         """Return all leases, in no particular order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
 
-from efo.kinesis.aws import open_kinesis
+from efo.kinesis.aws.client import open_kinesis
 from efo.kinesis.client import Kinesis
 from efo_service.config.settings import KinesisSettings
 

@@ -129,7 +129,7 @@ class DeadLetterShardSink:
 
 
 def _with(batch: Batch, records: tuple[Record, ...]) -> Batch:
-    return Batch(batch.shard_id, records, batch.continuation, batch.millis_behind_latest, batch.number)
+    return Batch(batch.stream, batch.shard_id, records, batch.continuation, batch.millis_behind_latest, batch.number)
 
 
 def _letter(record: Record, reason: str) -> Record:

@@ -38,7 +38,7 @@ class ReadableShard(Protocol):
         """Read the shard until its end, or until the worker drains."""
         ...
 
-    def ack(self, batch: Batch) -> None:
+    def ack_through(self, batch: Batch) -> None:
         """Say that everything up to and including this batch is done."""
         ...
 
@@ -108,7 +108,7 @@ class _Groups:
         elif self._committing is not None:
             self._committing = batch
         else:
-            self._shard.ack(batch)
+            self._shard.ack_through(batch)
 
     @property
     def _is_full(self) -> bool:
@@ -122,7 +122,7 @@ class _Groups:
             await self._sink.commit()
             done, self._committing = self._committing, None
             assert done is not None  # noqa: S101 - a due group has a batch
-            self._shard.ack(done)
+            self._shard.ack_through(done)
 
     async def _wait_until_due(self) -> bool:
         """Return whether there is a group to commit; False when there will be none any more."""

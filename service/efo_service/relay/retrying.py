@@ -51,7 +51,7 @@ class RetryingSink:
         self._tell = tell
         self._rng = rng or random.Random()  # noqa: S311 - jitter is no secret
         self._policy = FailurePolicy(
-            attempts=None, retry_for=seconds, backoff=BACKOFF, backoff_limit=BACKOFF_LIMIT, then="stop_shard"
+            attempts=None, retry_for=seconds, backoff=BACKOFF, backoff_limit=BACKOFF_LIMIT, then="isolate"
         )
 
     def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[RetryingShardSink]:

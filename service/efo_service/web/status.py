@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from efo.consumer.consumer import ConsumerStatus
+from efo.consumer.status import ConsumerStatus
 from efo_service.version import VERSION
 from efo_service.web.health import Health
 

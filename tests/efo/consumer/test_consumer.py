@@ -9,19 +9,21 @@ import pytest
 import trio
 
 from efo import events
-from efo.consumer.consumer import Consumer, ConsumerSettings, open_consumer
+from efo.consumer.consumer import Consumer
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import EfoError, NotHttp2Error
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import SHARD_END, Batch, Checkpoint, Lease, Position, Record
 from efo.protocol.aggregation import Entry, aggregate
+from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis, FakeSettings
+from tests.efo.consumer.workers import open_worker
 
 STREAM = "orders"
 
 
 def settings(**changes: object) -> ConsumerSettings:
-    return ConsumerSettings(**{"application": "app", "worker_id": "worker", **changes})
+    return ConsumerSettings(**changes)
 
 
 class Handled:
@@ -56,7 +58,7 @@ async def drain(consumer: Consumer, read: Handled, count: int) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(consumer.run, read)
         await read.reached(count)
-        consumer.stop()
+        consumer.drain()
 
 
 async def test_reads_every_record_in_order_and_checkpoints_at_the_stop(autojump_clock: trio.testing.MockClock) -> None:
@@ -64,7 +66,7 @@ async def test_reads_every_record_in_order_and_checkpoints_at_the_stop(autojump_
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, shards=3)
         fake.put_many(STREAM, [(f"key-{n % 10}", b"%d" % n) for n in range(1000)])
-        async with open_consumer(fake.kinesis(STREAM), store, settings()) as consumer:
+        async with open_worker(fake.kinesis(STREAM), store, settings()) as consumer:
             await drain(consumer, read, 1000)
         last = {shard: records[-1].sequence_number for shard, records in fake.records(STREAM).items() if records}
     assert {key: [int(d) for d in data] for key, data in read.by_key.items()} == {
@@ -82,10 +84,10 @@ async def test_goes_on_after_the_checkpoint_and_repeats_nothing(autojump_clock: 
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, shards=2)
         fake.put_many(STREAM, [(f"key-{n % 10}", b"a%d" % n) for n in range(100)])
-        async with open_consumer(fake.kinesis(STREAM), store, settings()) as consumer:
+        async with open_worker(fake.kinesis(STREAM), store, settings()) as consumer:
             await drain(consumer, first, 100)
         fake.put_many(STREAM, [(f"key-{n % 10}", b"b%d" % n) for n in range(100)])
-        async with open_consumer(fake.kinesis(STREAM), store, settings()) as consumer:
+        async with open_worker(fake.kinesis(STREAM), store, settings()) as consumer:
             await drain(consumer, second, 100)
     assert (first.count, second.count) == (100, 100)
     assert all(data.startswith(b"b") for values in second.by_key.values() for data in values)
@@ -98,7 +100,7 @@ async def test_resumes_in_the_middle_of_an_aggregate(autojump_clock: trio.testin
         fake.create_stream(STREAM)
         shard_id, number = fake.put(STREAM, "outer", aggregate([Entry("k", b"%d" % n) for n in range(5)]))
         await store.create(Lease(shard_id, Checkpoint(number, 2)))
-        async with open_consumer(fake.kinesis(STREAM), store, settings()) as consumer:
+        async with open_worker(fake.kinesis(STREAM), store, settings()) as consumer:
             await drain(consumer, read, 2)
     assert read.by_key["k"] == [b"3", b"4"]
 
@@ -109,7 +111,7 @@ async def test_a_split_and_a_merge_keep_the_order_of_every_key(autojump_clock: t
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, shards=2)
         async with (
-            open_consumer(fake.kinesis(STREAM), store, settings(), seen.append) as consumer,
+            open_worker(fake.kinesis(STREAM), store, settings(), seen.append) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, read)
@@ -122,7 +124,7 @@ async def test_a_split_and_a_merge_keep_the_order_of_every_key(autojump_clock: t
                     fake.merge(STREAM, shards[-2], shards[-1])
                 await trio.sleep(2)
             await read.reached(600)
-            consumer.stop()
+            consumer.drain()
         shards = await fake.kinesis(STREAM).control.list_shards()
     assert read.by_key == {f"key-{n}": [b"%d" % step for step in range(12)] for n in range(50)}
     leases = {lease.key: lease for lease in await store.list()}
@@ -141,7 +143,7 @@ async def test_subscriptions_are_renewed_for_hours_and_repeat_nothing(autojump_c
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, shards=2)
         async with (
-            open_consumer(fake.kinesis(STREAM), store, settings(), seen.append, rng=random.Random(1)) as consumer,
+            open_worker(fake.kinesis(STREAM), store, settings(), seen.append, rng=random.Random(1)) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, read)
@@ -149,7 +151,7 @@ async def test_subscriptions_are_renewed_for_hours_and_repeat_nothing(autojump_c
                 fake.put(STREAM, f"key-{n % 7}", b"%d" % n)
                 await trio.sleep(20)
             await read.reached(360)
-            consumer.stop()
+            consumer.drain()
     assert {key: [int(d) for d in data] for key, data in read.by_key.items()} == {
         f"key-{k}": list(range(k, 360, 7)) for k in range(7)
     }
@@ -166,7 +168,7 @@ async def test_subscriptions_that_expire_go_on_after_the_last_continuation(
     async with FakeKinesis(settings=FakeSettings(subscription_life=20)) as fake:
         fake.create_stream(STREAM, shards=2)
         async with (
-            open_consumer(fake.kinesis(STREAM), store, settings(), seen.append) as consumer,
+            open_worker(fake.kinesis(STREAM), store, settings(), seen.append) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, read)
@@ -174,7 +176,7 @@ async def test_subscriptions_that_expire_go_on_after_the_last_continuation(
                 fake.put(STREAM, f"key-{n % 7}", b"%d" % n)
                 await trio.sleep(1)
             await read.reached(200)
-            consumer.stop()
+            consumer.drain()
     assert sorted(int(d) for data in read.by_key.values() for d in data) == list(range(200))
     assert "expired" in {event.reason for event in seen if isinstance(event, events.SubscriptionEnded)}
 
@@ -188,14 +190,14 @@ async def test_latest_misses_nothing_after_the_start(autojump_clock: trio.testin
         await trio.sleep(10)
         at_latest = settings(initial_position=Position.latest())
         async with (
-            open_consumer(fake.kinesis(STREAM), store, at_latest) as consumer,
+            open_worker(fake.kinesis(STREAM), store, at_latest) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, read)
             await trio.testing.wait_all_tasks_blocked()
             fake.put(STREAM, "k", b"new")
             await read.reached(1)
-            consumer.stop()
+            consumer.drain()
     assert read.by_key == {"k": [b"new"]}
 
 
@@ -210,9 +212,9 @@ async def test_a_handler_that_raises_ends_the_run_and_loses_nothing(autojump_clo
         fake.create_stream(STREAM)
         fake.put_many(STREAM, [("k", b"%d" % n) for n in range(10)])
         with pytest.raises(ValueError, match="seven"):
-            async with open_consumer(fake.kinesis(STREAM), store, settings()) as consumer:
+            async with open_worker(fake.kinesis(STREAM), store, settings()) as consumer:
                 await consumer.run(read)
-        async with open_consumer(fake.kinesis(STREAM), store, settings()) as consumer:
+        async with open_worker(fake.kinesis(STREAM), store, settings()) as consumer:
             await drain(consumer, rest, 3)
     assert read.by_key["k"] + rest.by_key["k"] == [b"%d" % n for n in range(10)]
 
@@ -227,7 +229,7 @@ async def test_a_handler_that_raises_is_the_end_of_its_reading(autojump_clock: t
         fake.create_stream(STREAM)
         fake.put(STREAM, "k", b"1")
         with pytest.raises(ValueError, match="no"):
-            async with open_consumer(fake.kinesis(STREAM), store, settings(), seen.append) as consumer:
+            async with open_worker(fake.kinesis(STREAM), store, settings(), seen.append) as consumer:
                 await consumer.run(Handled(refuse))
     assert len([event for event in seen if isinstance(event, events.ShardStarted)]) == 1
 
@@ -259,7 +261,7 @@ async def test_a_neighbours_failure_does_not_cut_off_the_last_save_of_a_shard(
         fake.put(STREAM, "k", b"fail", explicit_hash_key=str(2**128 - 1))
         fake.split(STREAM, ended)
         with pytest.raises(ValueError, match="no"):
-            async with open_consumer(fake.kinesis(STREAM), store, settings(checkpoint_interval=60.0)) as consumer:
+            async with open_worker(fake.kinesis(STREAM), store, settings(checkpoint_interval=60.0)) as consumer:
                 await consumer.run(read)
     leases = {lease.key: lease for lease in await store.list()}
     assert leases[ended].checkpoint == Checkpoint(number)
@@ -277,7 +279,7 @@ async def test_a_reader_that_does_not_ack_the_end_is_told(autojump_clock: trio.t
         parent = fake.open_shards(STREAM)[0]
         fake.split(STREAM, parent)
         with pytest.raises(EfoError, match="without acking"):
-            async with open_consumer(fake.kinesis(STREAM), store, settings()) as consumer:
+            async with open_worker(fake.kinesis(STREAM), store, settings()) as consumer:
                 await consumer.run(forget)
     leases = {lease.key: lease for lease in await store.list()}
     assert set(leases) == {parent}
@@ -290,7 +292,7 @@ async def test_a_consumer_that_disappears_is_registered_again(autojump_clock: tr
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
         async with (
-            open_consumer(fake.kinesis(STREAM), store, settings(), seen.append) as consumer,
+            open_worker(fake.kinesis(STREAM), store, settings(), seen.append) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, read)
@@ -301,7 +303,7 @@ async def test_a_consumer_that_disappears_is_registered_again(autojump_clock: tr
             await trio.sleep(30)
             fake.put(STREAM, "k", b"after")
             await read.reached(2)
-            consumer.stop()
+            consumer.drain()
     assert read.by_key == {"k": [b"before", b"after"]}
     arns = [event.arn for event in seen if isinstance(event, events.ConsumerReady)]
     assert len(set(arns)) == 2
@@ -311,20 +313,20 @@ async def test_two_workers_share_the_shards_and_one_takes_over(autojump_clock: t
     store, both = MemoryLeaseStore(), Handled()
     async with FakeKinesis() as fake, trio.open_nursery() as nursery:
         fake.create_stream(STREAM, shards=4)
-        async with open_consumer(fake.kinesis(STREAM), store, settings(worker_id="a")) as a:
+        async with open_worker(fake.kinesis(STREAM), store, settings(), worker_id="a") as a:
             nursery.start_soon(a.run, both)
-            async with open_consumer(fake.kinesis(STREAM), store, settings(worker_id="b")) as b:
+            async with open_worker(fake.kinesis(STREAM), store, settings(), worker_id="b") as b:
                 nursery.start_soon(b.run, both)
                 await trio.sleep(60)
                 assert sorted(str(lease.owner) for lease in await store.list()) == ["a", "a", "b", "b"]
                 fake.put_many(STREAM, [(f"key-{n}", b"1") for n in range(40)])
                 await both.reached(40)
-                b.stop()
+                b.drain()
                 await trio.sleep(1)
             await trio.sleep(60)
             fake.put_many(STREAM, [(f"key-{n}", b"2") for n in range(40)])
             await both.reached(80)
-            a.stop()
+            a.drain()
     assert both.by_key == {f"key-{n}": [b"1", b"2"] for n in range(40)}
 
 
@@ -340,6 +342,6 @@ async def test_an_endpoint_without_http2_ends_the_run_with_its_own_error(
         fake.create_stream(STREAM)
         kinesis = replace(fake.kinesis(STREAM), connect=connect)
         with pytest.raises(NotHttp2Error, match="does not offer HTTP/2"):
-            async with open_consumer(kinesis, store, settings()) as consumer:
+            async with open_worker(kinesis, store, settings()) as consumer:
                 await consumer.run(Handled())
     assert [lease.owner for lease in await store.list()] == [None]

@@ -11,12 +11,13 @@ import trio
 import trio.testing
 
 from efo import HOLD, DeadLetter, FailurePolicy, Handler, IsolateShardError, events
-from efo.consumer.consumer import ConsumerSettings, open_consumer
-from efo.consumer.handler import BACKLOG_BYTES
-from efo.errors import ConfigurationError, EfoError
+from efo.consumer.handler import MAX_PENDING_BYTES
+from efo.errors import ConfigurationError, EfoError, HandlerError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import TRIM_HORIZON, Checkpoint
+from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis, FakeSettings
+from tests.efo.consumer.workers import open_worker
 
 STREAM = "orders"
 
@@ -42,17 +43,22 @@ class Given:
         self.fake.put_many(STREAM, [(key, str(one).encode()) for one in data])
 
     @asynccontextmanager
-    async def consuming(self, handling: Handler, **changes: object):
-        settings = ConsumerSettings(**{"application": "app", "worker_id": "worker", **changes})
+    async def consuming(self, handling: Handler, *, worker_id: str = "worker", **changes: object):
+        settings = ConsumerSettings(**changes)
         async with (
-            open_consumer(
-                self.fake.kinesis(STREAM), self.store, settings, self.observe, rng=random.Random(1)
+            open_worker(
+                self.fake.kinesis(STREAM),
+                self.store,
+                settings,
+                self.observe,
+                worker_id=worker_id,
+                rng=random.Random(1),
             ) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, handling)
             yield consumer
-            consumer.stop()
+            consumer.drain()
 
     async def lease(self, shard_id: str | None = None):
         leases = {lease.key: lease for lease in await self.store.list()}
@@ -78,7 +84,7 @@ class Poison:
     async def __call__(self, batch) -> None:
         await self.numbers([int(record.data) for record in batch.records])
 
-    async def record(self, record) -> None:
+    async def record(self, record, _batch) -> None:
         await self.numbers([int(record.data)])
 
     async def numbers(self, numbers) -> None:
@@ -98,7 +104,7 @@ async def test_a_failing_batch_is_tried_again_and_nothing_is_repeated(autojump_c
     async with given() as g:
         g.put(*range(5))
         handler = Poison({3}, times=2)
-        async with g.consuming(handling(g, handler, failures=FailurePolicy(attempts=3))):
+        async with g.consuming(handling(g, handler, on_error=FailurePolicy(attempts=3))):
             await trio.sleep(20)
         assert handler.calls == [[0, 1, 2, 3, 4]] * 3
         assert handler.done == [0, 1, 2, 3, 4]
@@ -115,8 +121,8 @@ async def test_a_poison_record_is_skipped_alone(autojump_clock, by_record):
     async with given() as g:
         g.put(*range(20))
         handler = Poison({7, 13})
-        how = {"handle_record": handler.record} if by_record else {"handle": handler}
-        async with g.consuming(handling(g, failures=FailurePolicy(attempts=2, then="skip"), **how)):
+        how = {"record_handler": handler.record} if by_record else {"handler": handler}
+        async with g.consuming(handling(g, on_error=FailurePolicy(attempts=2, then="skip"), **how)):
             await trio.sleep(30)
         assert handler.done == [n for n in range(20) if n not in {7, 13}]
         records = g.fake.records(STREAM)[g.fake.open_shards(STREAM)[0]]
@@ -137,8 +143,8 @@ async def test_a_poison_record_is_dead_lettered_and_then_done(autojump_clock):
     async with given() as g:
         g.put(*range(6))
         handler = Poison({2})
-        policy = FailurePolicy(attempts=2, then="dead_letter")
-        async with g.consuming(handling(g, handle_record=handler.record, failures=policy, dead_letter=keep)):
+        policy = FailurePolicy(attempts=2, then="dead_letter", dead_letter=keep)
+        async with g.consuming(handling(g, record_handler=handler.record, on_error=policy)):
             await trio.sleep(20)
         assert handler.done == [0, 1, 3, 4, 5]
         (letter,) = letters
@@ -161,15 +167,15 @@ async def test_a_dead_letter_that_cannot_be_kept_stops_the_shard_and_is_not_lost
     async with given() as g:
         g.put(*range(4))
         handler = Poison({2})
-        policy = FailurePolicy(attempts=2, then="dead_letter", cooldown=30)
-        async with g.consuming(handling(g, handle_record=handler.record, failures=policy, dead_letter=keep)):
+        policy = FailurePolicy(attempts=2, then="dead_letter", cooldown=30, dead_letter=keep)
+        async with g.consuming(handling(g, record_handler=handler.record, on_error=policy)):
             await trio.sleep(120)
         assert (handler.done, letters) == ([0, 1, 3], [2])
         (parked,) = g.of(events.ShardIsolated)
-        assert (parked.cooldown, parked.error_type) == (30, "stop_shard")
+        assert (parked.cooldown, parked.error_type) == (30, "isolate_shard")
         assert [e.action for e in g.of(events.HandlerFailed) if e.call == "dead_letter"] == [
             "retry",
-            "stop_shard",
+            "isolate",
             "retry",
         ]
 
@@ -190,18 +196,18 @@ async def test_stop_shard_releases_the_lease_and_the_others_go_on(autojump_clock
             by_shard[batch.shard_id] += [record.data for record in batch.records]
 
         start = trio.current_time()
-        policy = FailurePolicy(then="stop_shard", cooldown=40)
-        async with g.consuming(handling(g, handle, failures=policy)) as consumer:
+        policy = FailurePolicy(then="isolate", cooldown=40)
+        async with g.consuming(handling(g, handle, on_error=policy)) as consumer:
             await trio.sleep(20)
             assert (await g.lease(bad)).owner is None
             assert (await g.lease(good)).owner == "worker"
-            assert consumer.status().parked == (bad,)
+            assert [shard.shard_id for shard in consumer.status().isolated] == [bad]
             g.fake.put(STREAM, keys[good], b"1")
             await trio.sleep(6)
             assert by_shard[good][-1] == b"1"
             assert bad not in by_shard
             await trio.sleep(94)
-            assert consumer.status().parked == ()
+            assert consumer.status().isolated == ()
         assert by_shard[bad] == [record.data for record in g.fake.records(STREAM)[bad]]
         taken = [t for e, t in zip(g.seen, g.at, strict=True) if e == events.LeaseStoreCalled("take", bad, 0.0)]
         parked = [t for e, t in zip(g.seen, g.at, strict=True) if isinstance(e, events.ShardIsolated)]
@@ -216,8 +222,8 @@ async def test_another_worker_may_take_what_this_one_parked(autojump_clock):
     async with given() as g:
         g.put(*range(3))
         handler = Poison()
-        policy = FailurePolicy(then="stop_shard", cooldown=1000)
-        async with g.consuming(handling(g, Poison({0}), failures=policy), worker_id="a"):
+        policy = FailurePolicy(then="isolate", cooldown=1000)
+        async with g.consuming(handling(g, Poison({0}), on_error=policy), worker_id="a"):
             await trio.sleep(10)
             async with g.consuming(handling(g, handler), worker_id="b"):
                 await trio.sleep(20)
@@ -231,7 +237,7 @@ async def test_a_handler_may_stop_its_shard_whatever_the_policy(autojump_clock):
 
     async with given() as g:
         g.put(1)
-        async with g.consuming(handling(g, refuse, failures=FailurePolicy(attempts=5, then="skip"))):
+        async with g.consuming(handling(g, refuse, on_error=FailurePolicy(attempts=5, then="skip"))):
             await trio.sleep(5)
         (parked,) = g.of(events.ShardIsolated)
         assert (parked.cooldown, parked.detail) == (7, "the table is locked")
@@ -243,9 +249,9 @@ async def test_by_default_the_handlers_own_exception_ends_the_run_and_what_it_di
         g.put(*range(10))
         handler, rest = Poison({6}), Poison()
         with pytest.raises(ValueError, match="poison"):
-            async with g.consuming(handling(g, handle_record=handler.record)):
+            async with g.consuming(handling(g, record_handler=handler.record)):
                 await trio.sleep_forever()
-        async with g.consuming(handling(g, handle_record=rest.record)):
+        async with g.consuming(handling(g, record_handler=rest.record)):
             await trio.sleep(10)
         assert handler.done + rest.done == list(range(10))  # in the middle of a batch, and nothing comes again
 
@@ -258,11 +264,11 @@ async def test_the_policy_may_depend_on_the_exception(autojump_clock):
         g.put(*range(4))
         down, bad = Poison({0}, times=4, error=OSError), Poison({2})
 
-        async def handle(record) -> None:
-            await down.record(record)
-            await bad.record(record)
+        async def handle(record, _batch) -> None:
+            await down.record(record, None)
+            await bad.record(record, None)
 
-        async with g.consuming(handling(g, handle_record=handle, failures=policy)):
+        async with g.consuming(handling(g, record_handler=handle, on_error=policy)):
             await trio.sleep(60)
         assert bad.done == [0, 1, 3]
         assert [event.action for event in g.of(events.HandlerFailed)] == ["retry"] * 4 + ["skip"]
@@ -273,11 +279,11 @@ async def test_a_drain_does_not_wait_for_retries(autojump_clock):
         g.put(*range(3))
         handler, rest = Poison({1}), Poison()
         policy = FailurePolicy(attempts=None, retry_for=10_000, backoff=1000, backoff_limit=1000)
-        async with g.consuming(handling(g, handle_record=handler.record, failures=policy)):
+        async with g.consuming(handling(g, record_handler=handler.record, on_error=policy)):
             await trio.sleep(10)
             began = trio.current_time()
         assert trio.current_time() - began < 1
-        async with g.consuming(handling(g, handle_record=rest.record)):
+        async with g.consuming(handling(g, record_handler=rest.record)):
             await trio.sleep(10)
         assert (handler.done, rest.done) == ([0], [1, 2])
 
@@ -287,7 +293,7 @@ async def test_a_seek_past_a_record_ends_its_retries(autojump_clock):
         g.put(*range(5))
         handler = Poison({2})
         policy = FailurePolicy(attempts=None, retry_for=10_000)
-        async with g.consuming(handling(g, handle_record=handler.record, failures=policy)) as consumer:
+        async with g.consuming(handling(g, record_handler=handler.record, on_error=policy)) as consumer:
             await trio.sleep(10)
             shard_id = g.fake.open_shards(STREAM)[0]
             poison = g.fake.records(STREAM)[shard_id][2]
@@ -300,13 +306,13 @@ async def test_a_seek_past_a_record_ends_its_retries(autojump_clock):
 
 
 async def test_what_is_held_does_not_move_the_checkpoint_until_a_later_one_is_done(autojump_clock):
-    async def handle(record):
+    async def handle(record, _batch):
         await trio.lowlevel.checkpoint()
         return HOLD if record.data != b"9" else None
 
     async with given() as g:
         g.put(*range(3))
-        async with g.consuming(handling(g, handle_record=handle)):
+        async with g.consuming(handling(g, record_handler=handle)):
             await trio.sleep(60)  # many idle events pass
             assert (await g.lease()).checkpoint.is_sentinel
             g.put(3, 9)
@@ -331,7 +337,7 @@ async def test_what_is_held_at_a_stop_comes_again(autojump_clock):
 
 
 async def test_a_record_skipped_behind_a_held_one_does_not_pass_it(autojump_clock):
-    async def handle(record):
+    async def handle(record, _batch):
         await trio.lowlevel.checkpoint()
         if record.data == b"1":
             raise ValueError("poison")
@@ -339,7 +345,7 @@ async def test_a_record_skipped_behind_a_held_one_does_not_pass_it(autojump_cloc
 
     async with given() as g:
         g.put(*range(2))
-        async with g.consuming(handling(g, handle_record=handle, failures=FailurePolicy(then="skip"))):
+        async with g.consuming(handling(g, record_handler=handle, on_error=FailurePolicy(then="skip"))):
             await trio.sleep(30)
         assert len(g.of(events.RecordSkipped)) == 1
         assert (await g.lease()).checkpoint.is_sentinel
@@ -364,7 +370,7 @@ async def test_flush_makes_the_end_of_a_shard_possible(autojump_clock):
         g.put(*range(3))
         parent = g.fake.open_shards(STREAM)[0]
         g.fake.split(STREAM, parent)
-        async with g.consuming(handling(g, handle, flush=flush, failures=FailurePolicy(attempts=2))):
+        async with g.consuming(handling(g, handle, flush=flush, on_error=FailurePolicy(attempts=2))):
             await trio.sleep(30)
         assert flushed == ["failed", (parent, (b"0", b"1", b"2"))]
         assert (await g.lease(parent)).is_finished
@@ -403,7 +409,11 @@ async def test_keys_are_handled_at_once_and_each_in_order(autojump_clock, by_rec
         by_key[key] += [int(record.data) for record in records]
 
     rng = random.Random(3)
-    how = {"handle_record": lambda r: handle([r])} if by_record else {"handle": lambda b: handle(b.records)}
+
+    async def handle_record(record, _batch) -> None:
+        await handle([record])
+
+    how = {"record_handler": handle_record} if by_record else {"handler": handle}
     async with given(event_records=15) as g:
         g.fake.put_many(STREAM, [(f"key-{n % 7}", b"%d" % n) for n in range(140)])
         async with g.consuming(handling(g, key_concurrency=4, **how)):
@@ -419,7 +429,7 @@ async def test_keys_are_handled_at_once_and_each_in_order(autojump_clock, by_rec
 async def test_whenever_it_stops_no_record_is_lost_and_no_key_goes_back(autojump_clock, seed):
     rng, by_key = random.Random(seed), defaultdict(list)
 
-    async def handle(record) -> None:
+    async def handle(record, _batch) -> None:
         if rng.random() < 0.05:
             raise OSError("now and then")
         await trio.sleep(rng.random() * 2)
@@ -430,14 +440,14 @@ async def test_whenever_it_stops_no_record_is_lost_and_no_key_goes_back(autojump
         shard_id = g.fake.open_shards(STREAM)[0]
         policy = FailurePolicy(attempts=20)
         for _ in range(4):
-            async with g.consuming(handling(g, handle_record=handle, key_concurrency=3, failures=policy)):
+            async with g.consuming(handling(g, record_handler=handle, key_concurrency=3, on_error=policy)):
                 await trio.sleep(rng.random() * 12)
             checkpoint = (await g.lease()).checkpoint
             done = {number for numbers in by_key.values() for number in numbers}
             for n, record in enumerate(g.fake.records(STREAM)[shard_id]):
                 if not checkpoint.is_sentinel and int(record.sequence_number) <= int(checkpoint.sequence_number):
                     assert n in done  # the checkpoint is never ahead of a record that is not done
-        async with g.consuming(handling(g, handle_record=handle, key_concurrency=3, failures=policy)):
+        async with g.consuming(handling(g, record_handler=handle, key_concurrency=3, on_error=policy)):
             await trio.sleep(200)
         for k in range(5):
             numbers = by_key[f"key-{k}"]
@@ -449,7 +459,7 @@ async def test_whenever_it_stops_no_record_is_lost_and_no_key_goes_back(autojump
 async def test_a_slow_key_holds_up_nobody_but_itself_and_the_checkpoint(autojump_clock):
     done = []
 
-    async def handle(record) -> None:
+    async def handle(record, _batch) -> None:
         await trio.sleep(10_000 if record.data == b"slow" else 0.01)
         done.append(record.partition_key)
 
@@ -459,7 +469,7 @@ async def test_a_slow_key_holds_up_nobody_but_itself_and_the_checkpoint(autojump
         for n in range(30):
             g.put(n, key=f"key-{n}")
         with trio.move_on_after(60) as scope:
-            async with g.consuming(handling(g, handle_record=handle, key_concurrency=2)):
+            async with g.consuming(handling(g, record_handler=handle, key_concurrency=2)):
                 await trio.sleep(50)
                 checkpoint = (await g.lease()).checkpoint
                 scope.cancel()
@@ -474,7 +484,7 @@ async def test_a_poison_record_holds_up_its_key_alone(autojump_clock):
         for n in range(20):
             g.put(n, key=f"key-{n % 2}")
         policy = FailurePolicy(attempts=6, backoff=10, backoff_limit=10, then="skip")
-        run = handling(g, handle_record=handler.record, key_concurrency=2, failures=policy)
+        run = handling(g, record_handler=handler.record, key_concurrency=2, on_error=policy)
         async with g.consuming(run):
             await trio.sleep(3)
             assert [n for n in handler.done if n % 2] == list(range(1, 20, 2))
@@ -486,14 +496,14 @@ async def test_a_poison_record_holds_up_its_key_alone(autojump_clock):
 async def test_a_seek_drops_what_waits_for_its_key(autojump_clock):
     done = []
 
-    async def handle(record) -> None:
+    async def handle(record, _batch) -> None:
         await trio.sleep(5)
         done.append(int(record.data))
 
     async with given() as g:
         for n in range(40):
             g.put(n, key=f"key-{n % 2}")
-        async with g.consuming(handling(g, handle_record=handle, key_concurrency=2)) as consumer:
+        async with g.consuming(handling(g, record_handler=handle, key_concurrency=2)) as consumer:
             await trio.sleep(13)
             shard_id = g.fake.open_shards(STREAM)[0]
             consumer.seek(shard_id, Checkpoint(g.fake.records(STREAM)[shard_id][35].sequence_number))
@@ -504,20 +514,20 @@ async def test_a_seek_drops_what_waits_for_its_key(autojump_clock):
 
 
 async def test_hold_and_several_keys_do_not_go_together(autojump_clock):
-    async def hold(record):
+    async def hold(record, _batch):
         return HOLD
 
     async with given() as g:
         g.put(1)
         with pytest.raises(ConfigurationError, match="key_concurrency=1"):
-            async with g.consuming(handling(g, handle_record=hold, key_concurrency=2)):
+            async with g.consuming(handling(g, record_handler=hold, key_concurrency=2)):
                 await trio.sleep(30)
 
 
 async def test_a_slow_key_holds_no_more_in_memory_than_it_may(autojump_clock):
     """Each of its records keeps the event that it came with."""
 
-    async def handle(record) -> None:
+    async def handle(record, _batch) -> None:
         await trio.sleep(10_000 if record.partition_key == "slow" else 0.0)
 
     async with given(event_records=2) as g:
@@ -525,12 +535,12 @@ async def test_a_slow_key_holds_no_more_in_memory_than_it_may(autojump_clock):
             g.put("x" * 900_000, key=f"key-{n}")
             g.put(n, key="slow")
         with trio.move_on_after(60) as scope:
-            async with g.consuming(handling(g, handle_record=handle, key_concurrency=2)):
+            async with g.consuming(handling(g, record_handler=handle, key_concurrency=2)):
                 await trio.sleep(50)
                 handed_over = sum(event.records for event in g.of(events.BatchDelivered)) // 2
                 scope.cancel()
                 await trio.lowlevel.checkpoint()
-        assert handed_over == BACKLOG_BYTES // 900_000 + 1
+        assert handed_over == MAX_PENDING_BYTES // 900_000 + 1
 
 
 @pytest.mark.parametrize("returned", [True, 1, "done"])
@@ -542,7 +552,7 @@ async def test_a_handler_returns_nothing_or_hold(autojump_clock, returned):
 
     async with given() as g:
         g.put(1)
-        with pytest.raises(ConfigurationError, match=f"this one returned {type(returned).__name__}"):
+        with pytest.raises(HandlerError, match=f"the handler returned {type(returned).__name__}"):
             async with g.consuming(handling(g, handle)):
                 await trio.sleep(30)
 
@@ -554,9 +564,9 @@ async def test_a_handler_returns_nothing_or_hold(autojump_clock, returned):
     ("options", "message"),
     [
         ({}, "either"),
-        ({"handle": Poison(), "handle_record": Poison()}, "either"),
-        ({"handle": Poison(), "key_concurrency": 0}, "key_concurrency"),
-        ({"handle": Poison(), "failures": FailurePolicy(then="dead_letter")}, "dead_letter"),
+        ({"handler": Poison(), "record_handler": Poison()}, "either"),
+        ({"handler": Poison(), "key_concurrency": 0}, "key_concurrency"),
+        ({"handler": Poison(), "on_error": "skip"}, "on_error"),
     ],
 )
 def test_what_makes_no_sense_is_refused(options, message):
@@ -582,7 +592,7 @@ class CancelAt(trio.abc.Instrument):
 @pytest.mark.parametrize("key_concurrency", [1, 3])
 @pytest.mark.parametrize("step", range(85, 220, 5))
 async def test_cancelled_at_any_step_nothing_is_lost_and_no_checkpoint_is_ahead(autojump_clock, step, key_concurrency):
-    async def handle(record) -> None:
+    async def handle(record, _batch) -> None:
         await trio.lowlevel.checkpoint()
         if record.data == b"13" or rng.random() < 0.1:
             raise ValueError("poison" if record.data == b"13" else "now and then")
@@ -593,8 +603,8 @@ async def test_cancelled_at_any_step_nothing_is_lost_and_no_checkpoint_is_ahead(
         done[letter.record.partition_key].append(int(letter.record.data))
 
     def run(g):
-        policy = FailurePolicy(attempts=12, backoff=0.01, then="dead_letter")
-        return handling(g, handle_record=handle, failures=policy, dead_letter=keep, key_concurrency=key_concurrency)
+        policy = FailurePolicy(attempts=12, backoff=0.01, then="dead_letter", dead_letter=keep)
+        return handling(g, record_handler=handle, on_error=policy, key_concurrency=key_concurrency)
 
     rng, done = random.Random(step), defaultdict(list)
     async with given(event_records=8) as g:

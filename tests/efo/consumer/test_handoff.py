@@ -9,18 +9,20 @@ import pytest
 import trio
 
 from efo import events
-from efo.consumer.consumer import Consumer, ConsumerSettings, open_consumer
+from efo.consumer.consumer import Consumer
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.shard_task import ShardReader
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import TRIM_HORIZON, Lease
+from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
+from tests.efo.consumer.workers import open_worker
 
 STREAM = "orders"
 
 
-def settings(worker_id: str, **changes: object) -> ConsumerSettings:
-    return ConsumerSettings(**{"application": "app", "worker_id": worker_id, **changes})
+def settings(**changes: object) -> ConsumerSettings:
+    return ConsumerSettings(**changes)
 
 
 class Handled:
@@ -61,19 +63,19 @@ async def test_a_worker_that_joins_and_leaves_causes_no_repetition(
     async with FakeKinesis() as fake, trio.open_nursery() as nursery:
         fake.create_stream(STREAM, shards=4)
         nursery.start_soon(put_until, fake, sent, end)
-        async with open_consumer(fake.kinesis(STREAM), store, settings("ann"), seen.append) as ann:
+        async with open_worker(fake.kinesis(STREAM), store, settings(), seen.append, worker_id="ann") as ann:
             nursery.start_soon(ann.run, handled.by("ann"))
             await trio.sleep(20)
-            async with open_consumer(fake.kinesis(STREAM), store, settings("bob"), seen.append) as bob:
+            async with open_worker(fake.kinesis(STREAM), store, settings(), seen.append, worker_id="bob") as bob:
                 nursery.start_soon(bob.run, handled.by("bob"))
                 await trio.sleep(40)
                 assert sorted(str(lease.owner) for lease in await store.list()) == ["ann", "ann", "bob", "bob"]
-                bob.stop()
+                bob.drain()
                 await trio.sleep(20)
             await trio.sleep(20)
             end.set()
             await trio.sleep(20)
-            ann.stop()
+            ann.drain()
     assert handled.by_key == {f"key-{key}": sent for key in range(20)}
     losses = [event.reason for event in seen if isinstance(event, events.LeaseLost)]
     assert losses.count("handed_over") == 2
@@ -92,7 +94,7 @@ async def test_a_lease_that_is_not_being_read_is_handed_over_at_once(
         (parent,) = fake.open_shards(STREAM)
         await store.create(Lease(parent, TRIM_HORIZON, owner="ann"))
         await store.create(Lease("child", TRIM_HORIZON, owner="ann", parents=(parent,)))
-        async with open_consumer(fake.kinesis(STREAM), store, settings("ann")) as ann:
+        async with open_worker(fake.kinesis(STREAM), store, settings(), worker_id="ann") as ann:
             nursery.start_soon(ann.run, handled.by("ann"))
             await trio.sleep(5)
             assert set(ann.keeper.held) == {parent, "child"}
@@ -102,7 +104,7 @@ async def test_a_lease_that_is_not_being_read_is_handed_over_at_once(
             (row,) = [row for row in await store.list() if row.key == "child"]
             assert row.holder == "bob"
             assert set(ann.keeper.held) == {parent}
-            ann.stop()
+            ann.drain()
 
 
 class PausedProcess:
@@ -112,6 +114,9 @@ class PausedProcess:
         self._store = store
         self.go_on = trio.Event()
         self.go_on.set()
+
+    def ensure_scope(self, application: str, stream: str) -> None:
+        self._store.ensure_scope(application, stream)
 
     def __getattr__(self, operation: str) -> Callable[..., Awaitable[object]]:
         async def call(*arguments: object) -> object:
@@ -136,14 +141,14 @@ async def test_a_zombie_never_overwrites_a_newer_checkpoint(autojump_clock: trio
     async with FakeKinesis() as fake, trio.open_nursery() as nursery:
         fake.create_stream(STREAM)
         paused = PausedProcess(store)
-        no_clock = settings("ann", failover_time=1e6)
-        async with open_consumer(fake.kinesis(STREAM), paused, no_clock, observe) as ann:
+        no_clock = settings(failover_time=1e6)
+        async with open_worker(fake.kinesis(STREAM), paused, no_clock, observe) as ann:
             nursery.start_soon(ann.run, handled.by("ann"))
             await trio.sleep(1)
             fake.put(STREAM, "k", b"1")
             await trio.sleep(1)
             paused.go_on = trio.Event()
-            async with open_consumer(fake.kinesis(STREAM), store, settings("bob")) as bob:
+            async with open_worker(fake.kinesis(STREAM), store, settings(), worker_id="bob") as bob:
                 nursery.start_soon(bob.run, handled.by("bob"))
                 await trio.sleep(12)
                 fake.put(STREAM, "k", b"2")
@@ -156,8 +161,8 @@ async def test_a_zombie_never_overwrites_a_newer_checkpoint(autojump_clock: trio
                 (row,) = await store.list()
                 assert (row.owner, row.checkpoint) == ("bob", newer.checkpoint)
                 assert [event.reason for event in lost] == ["taken"]
-                bob.stop()
-                ann.stop()
+                bob.drain()
+                ann.drain()
     assert set(handled.by_key["k"]) == {1, 2}
 
 
@@ -186,17 +191,17 @@ async def test_after_a_graceful_stop_the_others_read_on_within_a_second(
         def observe(event: events.Event) -> None:
             seen.append((trio.current_time(), event))
 
-        async with open_consumer(fake.kinesis(STREAM), store, settings("ann"), observe) as ann:
+        async with open_worker(fake.kinesis(STREAM), store, settings(), observe, worker_id="ann") as ann:
             nursery.start_soon(ann.run, handled.by("ann"))
-            async with open_consumer(fake.kinesis(STREAM), store, settings("bob")) as bob:
+            async with open_worker(fake.kinesis(STREAM), store, settings(), worker_id="bob") as bob:
                 nursery.start_soon(bob.run, handled.by("bob"))
                 await settled(ann, 3)
                 await settled(bob, 3)
                 await trio.sleep(10 + wait)
                 stopped = trio.current_time()
-                bob.stop()
+                bob.drain()
                 assert max(await starts_after(seen, stopped, 3)) < 1
-            ann.stop()
+            ann.drain()
 
 
 @pytest.mark.parametrize("wait", [0.0, 1.3, 2.6, 3.9])
@@ -211,9 +216,9 @@ async def test_after_a_crash_the_others_read_on_within_the_failover_time_and_a_s
         def observe(event: events.Event) -> None:
             seen.append((trio.current_time(), event))
 
-        async with open_consumer(fake.kinesis(STREAM), store, settings("ann"), observe) as ann:
+        async with open_worker(fake.kinesis(STREAM), store, settings(), observe, worker_id="ann") as ann:
             nursery.start_soon(ann.run, handled.by("ann"))
-            async with open_consumer(fake.kinesis(STREAM), way, settings("bob")) as bob:
+            async with open_worker(fake.kinesis(STREAM), way, settings(), worker_id="bob") as bob:
                 nursery.start_soon(bob.run, handled.by("bob"))
                 await settled(ann, 3)
                 await settled(bob, 3)
@@ -221,8 +226,8 @@ async def test_after_a_crash_the_others_read_on_within_the_failover_time_and_a_s
                 crashed = trio.current_time()
                 way.go_on = trio.Event()  # nothing is heard of bob any more
                 assert max(await starts_after(seen, crashed, 3)) < 10 + 1
-                bob.stop()
-            ann.stop()
+                bob.drain()
+            ann.drain()
 
 
 async def test_the_children_of_a_split_stay_with_the_reader_of_their_parent(
@@ -232,8 +237,8 @@ async def test_the_children_of_a_split_stay_with_the_reader_of_their_parent(
     async with FakeKinesis() as fake, trio.open_nursery() as nursery:
         fake.create_stream(STREAM, shards=4)
         async with (
-            open_consumer(fake.kinesis(STREAM), store, settings("ann")) as ann,
-            open_consumer(fake.kinesis(STREAM), store, settings("bob")) as bob,
+            open_worker(fake.kinesis(STREAM), store, settings(), worker_id="ann") as ann,
+            open_worker(fake.kinesis(STREAM), store, settings(), worker_id="bob") as bob,
         ):
             nursery.start_soon(ann.run, handled.by("ann"))
             nursery.start_soon(bob.run, handled.by("bob"))
@@ -246,5 +251,5 @@ async def test_the_children_of_a_split_stay_with_the_reader_of_their_parent(
                 await trio.sleep(30)
                 children = set(fake.open_shards(STREAM)) - before
                 assert {handled.readers[child][0] for child in children} == set(handled.readers[parent][-1:])
-            ann.stop()
-            bob.stop()
+            ann.drain()
+            bob.drain()

@@ -10,18 +10,19 @@ import trio
 
 import efo
 from efo import events
-from efo.consumer.consumer import ConsumerSettings, open_consumer
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import AccessDeniedError, IsolateShardError, KmsError, LeaseStoreUnavailableError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Lease
+from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
+from tests.efo.consumer.workers import open_worker
 
 STREAM = "orders"
 
 
 def settings(**changes: object) -> ConsumerSettings:
-    return ConsumerSettings(**{"application": "app", "worker_id": "worker", **changes})
+    return ConsumerSettings(**changes)
 
 
 class Reader:
@@ -44,7 +45,7 @@ class Reader:
 
 
 @pytest.mark.scenario("G63")
-async def test_a_shard_that_the_service_refuses_is_parked_and_the_others_go_on(
+async def test_a_shard_that_the_service_rejects_is_isolated_and_the_others_go_on(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     store, read, seen = MemoryLeaseStore(), Reader(), list[events.Event]()
@@ -61,26 +62,26 @@ async def test_a_shard_that_the_service_refuses_is_parked_and_the_others_go_on(
 
         kinesis = replace(kinesis, sign=sign)
         fake.put_many(STREAM, [(f"key-{n}", b"%d" % n) for n in range(20)])
-        parked = settings(park_faults=True, shard_cooldown=40)
+        parked = settings(shard_cooldown=40)
         async with (
-            open_consumer(kinesis, store, parked, seen.append) as consumer,
+            open_worker(kinesis, store, parked, seen.append, on_service_error="isolate") as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, read)
             await trio.sleep(20)
             assert {lease.key: lease.owner for lease in await store.list()} == {denied: None, other: "worker"}
-            assert consumer.status().parked == (denied,)
+            assert [shard.shard_id for shard in consumer.status().isolated] == [denied]
             assert read.by_shard[other] == fake.records(STREAM)[other]
             assert denied not in read.by_shard
             is_denied = False
             await read.reached(20)
-            consumer.stop()
+            consumer.drain()
     (told,) = [event for event in seen if isinstance(event, events.ShardIsolated)]
     assert told == events.ShardIsolated(denied, 40, "kms", "KMSDisabledException: the key is disabled")
     assert next(event.error_type for event in seen if isinstance(event, events.ShardStopped)) == "kms"
 
 
-async def test_without_being_told_to_park_it_ends_the_run(autojump_clock: trio.testing.MockClock) -> None:
+async def test_by_default_a_shard_that_the_service_rejects_stops_everything(autojump_clock: trio.testing.MockClock) -> None:
     async def sign(target: str, body: bytes) -> list[tuple[str, str]]:
         await trio.lowlevel.checkpoint()
         raise AccessDeniedError("AccessDeniedException", "no kinesis:SubscribeToShard")
@@ -88,7 +89,7 @@ async def test_without_being_told_to_park_it_ends_the_run(autojump_clock: trio.t
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, shards=2)
         with pytest.raises(AccessDeniedError, match="kinesis:SubscribeToShard"):
-            async with open_consumer(
+            async with open_worker(
                 replace(fake.kinesis(STREAM), sign=sign), MemoryLeaseStore(), settings()
             ) as consumer:
                 await consumer.run(Reader())
@@ -113,18 +114,18 @@ async def test_a_shard_whose_lease_cannot_be_released_is_not_kept_alive(
     async with FakeKinesis() as fake, trio.open_nursery() as nursery:
         fake.create_stream(STREAM)
         fake.put(STREAM, "k", b"1")
-        async with open_consumer(fake.kinesis(STREAM), store, settings(worker_id="a")) as a:
+        async with open_worker(fake.kinesis(STREAM), store, settings(), worker_id="a") as a:
             nursery.start_soon(a.run, refuse)
             await trio.sleep(5)
-            async with open_consumer(fake.kinesis(STREAM), store, settings(worker_id="b")) as b:
+            async with open_worker(fake.kinesis(STREAM), store, settings(), worker_id="b") as b:
                 nursery.start_soon(b.run, read)
                 await read.reached(1)  # it expired, though its owner is alive and well
                 assert [lease.owner for lease in await store.list()] == ["b"]
-                b.stop()
-                a.stop()
+                b.drain()
+                a.drain()
 
 
-async def test_consume_parks_faults_where_its_policy_stops_shards(autojump_clock: trio.testing.MockClock) -> None:
+async def test_consume_isolates_a_shard_that_the_service_rejects(autojump_clock: trio.testing.MockClock) -> None:
     handled, seen = [], list[events.Event]()
 
     async def handle(batch: efo.Batch) -> None:
@@ -149,12 +150,13 @@ async def test_consume_parks_faults_where_its_policy_stops_shards(autojump_clock
                 handle,
                 application="app",
                 leases=MemoryLeaseStore(),
-                failures=efo.FailurePolicy(then="stop_shard"),
+                on_error=efo.FailurePolicy(then="isolate"),
+                on_service_error="isolate",
                 observer=seen.append,
             )
         )
         await trio.sleep(20)
         assert handled == fake.records(STREAM)[other]
-        assert consumer.status().parked == (denied,)
-        consumer.stop()
+        assert [shard.shard_id for shard in consumer.status().isolated] == [denied]
+        consumer.drain()
     assert [event.shard_id for event in seen if isinstance(event, events.ShardIsolated)] == [denied]

@@ -4,10 +4,11 @@ import pytest
 import trio
 
 from efo import events
-from efo.consumer.consumer import ConsumerSettings, open_consumer
 from efo.errors import ConfigurationError
 from efo.leases.stores.memory import MemoryLeaseStore
+from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
+from tests.efo.consumer.workers import open_worker
 
 
 async def read(shard):
@@ -19,16 +20,16 @@ async def looks_in_a_minute(**settings):
     seen = []
     async with FakeKinesis() as fake:
         fake.create_stream("orders")
-        chosen = ConsumerSettings(application="app", worker_id="ann", **settings)
+        chosen = ConsumerSettings(**settings)
         async with (
-            open_consumer(fake.kinesis("orders"), MemoryLeaseStore(), chosen, seen.append) as consumer,
+            open_worker(fake.kinesis("orders"), MemoryLeaseStore(), chosen, seen.append) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, read)
             await trio.sleep(10)
             seen.clear()
             await trio.sleep(59)
-            consumer.stop()
+            consumer.drain()
             return sum(isinstance(event, events.LeaseStoreCalled) and event.operation == "list" for event in seen)
 
 
@@ -40,4 +41,4 @@ async def test_looks_are_as_far_apart_as_they_are_wanted(autojump_clock):
 
 def test_looks_cannot_be_on_top_of_each_other():
     with pytest.raises(ConfigurationError, match="scan_interval"):
-        ConsumerSettings(application="app", worker_id="ann", lease_scan_interval=0)
+        ConsumerSettings(lease_scan_interval=0)

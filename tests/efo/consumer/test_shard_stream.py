@@ -9,13 +9,15 @@ import pytest
 import trio
 
 from efo import events
-from efo.consumer.consumer import Consumer, ConsumerSettings, open_consumer
+from efo.consumer.consumer import Consumer
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import ConfigurationError, ShardNotReadError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import LATEST, SHARD_END, TRIM_HORIZON, Checkpoint, Lease, Position
 from efo.protocol.aggregation import Entry, aggregate
+from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis, FakeSettings
+from tests.efo.consumer.workers import open_worker
 
 STREAM = "orders"
 
@@ -41,16 +43,16 @@ class Given:
 
     @asynccontextmanager
     async def consuming(self, read=None, **changes: object):
-        settings = ConsumerSettings(**{"application": "app", "worker_id": "worker", **changes})
+        settings = ConsumerSettings(**changes)
         async with (
-            open_consumer(
+            open_worker(
                 self.fake.kinesis(STREAM), self.store, settings, self.seen.append, rng=random.Random(1)
             ) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, read or self.read)
             yield consumer
-            consumer.stop()
+            consumer.drain()
 
     def put(self, *numbers: int) -> list[str]:
         return [self.fake.put(STREAM, "k", b"%d" % n)[1] for n in numbers]
@@ -367,7 +369,7 @@ async def test_a_lease_of_an_earlier_life_that_is_not_selected_is_given_back(aut
 
 def test_one_id_as_text_is_not_taken_for_several():
     with pytest.raises(ConfigurationError, match="shards"):
-        ConsumerSettings(application="a", worker_id="w", shards="shardId-000000000000")
+        ConsumerSettings(shards="shardId-000000000000")
 
 
 async def test_where_to_start_may_be_said_for_each_shard(autojump_clock):

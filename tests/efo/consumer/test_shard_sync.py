@@ -9,19 +9,26 @@ import pytest
 import trio
 
 from efo import events
-from efo.consumer.consumer import Consumer, ConsumerSettings, open_consumer
+from efo.consumer.consumer import Consumer
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import TransportError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import AT_TIMESTAMP, TRIM_HORIZON, Lease, Position
+from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
+from tests.efo.consumer.workers import open_worker
 
 STREAM = "orders"
 
 
 @asynccontextmanager
 async def reading(
-    fake: FakeKinesis, store: MemoryLeaseStore, seen: list[events.Event], read: list[bytes], **changes: object
+    fake: FakeKinesis,
+    store: MemoryLeaseStore,
+    seen: list[events.Event],
+    read: list[bytes],
+    worker_id: str = "worker",
+    **changes: object,
 ) -> AsyncIterator[Consumer]:
     """A worker that reads everything while the context lasts."""
 
@@ -30,14 +37,14 @@ async def reading(
             read.extend(record.data for record in batch.records)
             shard.ack(batch)
 
-    settings = ConsumerSettings(**{"application": "app", "worker_id": "worker", **changes})
+    settings = ConsumerSettings(**changes)
     async with (
-        open_consumer(fake.kinesis(STREAM), store, settings, seen.append) as consumer,
+        open_worker(fake.kinesis(STREAM), store, settings, seen.append, worker_id=worker_id) as consumer,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(consumer.run, keep)
         yield consumer
-        consumer.stop()
+        consumer.drain()
 
 
 async def keys(store: MemoryLeaseStore) -> set[str]:
@@ -121,7 +128,7 @@ async def test_one_who_slept_through_the_lives_of_the_children_does_not_create_t
         async with reading(fake, store, seen, read) as consumer:
             await trio.sleep(1)
             consumer.keeper.stop_acquiring()
-            consumer._discovery._store = MemoryLeaseStore()  # whose own listing shall not create them either
+            consumer._shard_sync._store = MemoryLeaseStore()  # whose own listing shall not create them either
             fake.split(STREAM, parent)
             await store.delete(parent)
             await trio.sleep(60)

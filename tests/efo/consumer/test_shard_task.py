@@ -8,15 +8,15 @@ import pytest
 import trio
 
 from efo import events
-from efo.consumer.consumer import open_consumer
 from efo.consumer.shard_stream import ShardStream
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import SHARD_END, Batch
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
+from tests.efo.consumer.workers import open_worker
 
 STREAM = "orders"
-SETTINGS = ConsumerSettings(application="app", worker_id="worker")
+SETTINGS = ConsumerSettings()
 Clock = trio.testing.MockClock
 
 
@@ -81,7 +81,7 @@ async def test_a_lease_that_is_lost_ends_the_reading_at_that_moment(autojump_clo
         fake.put(STREAM, "k", b"before")
         rarely = replace(SETTINGS, checkpoint_interval=1000)
         async with (
-            open_consumer(fake.kinesis(STREAM), store, rarely, told) as consumer,
+            open_worker(fake.kinesis(STREAM), store, rarely, told) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, reader)
@@ -104,11 +104,11 @@ async def test_a_drain_releases_the_lease_before_the_keeper_goes(autojump_clock:
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, shards=2)
         fake.put_many(STREAM, [(f"k{n}", b"1") for n in range(20)])
-        async with open_consumer(fake.kinesis(STREAM), store, SETTINGS) as consumer:
+        async with open_worker(fake.kinesis(STREAM), store, SETTINGS) as consumer:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(consumer.run, reader)
                 await reader.reached(20)
-                consumer.stop()
+                consumer.drain()
             # `run` has returned, and the keeper, which would release what is left, still keeps.
             assert [lease.owner for lease in await store.list()] == [None, None]
 
@@ -122,7 +122,7 @@ async def test_children_begin_at_the_moment_in_which_their_parent_ends(autojump_
         (parent,) = fake.open_shards(STREAM)
         slowly = replace(SETTINGS, failover_time=100.0)
         async with (
-            open_consumer(fake.kinesis(STREAM), store, slowly, told) as consumer,
+            open_worker(fake.kinesis(STREAM), store, slowly, told) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, reader)
@@ -139,4 +139,4 @@ async def test_children_begin_at_the_moment_in_which_their_parent_ends(autojump_
                 if isinstance(event, events.CheckpointSaved) and event.checkpoint == SHARD_END
             )
             assert [told.at(events.ShardStarted, child) for child in children] == [ended_at, ended_at]
-            consumer.stop()
+            consumer.drain()

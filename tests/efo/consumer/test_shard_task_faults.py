@@ -11,7 +11,6 @@ import pytest
 import trio
 
 from efo import events
-from efo.consumer.consumer import open_consumer
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import LeaseStoreUnavailableError, ServiceError
 from efo.leases.stores.memory import MemoryLeaseStore
@@ -19,9 +18,10 @@ from efo.model import SHARD_END, Checkpoint, Lease, Position, Shard
 from efo.protocol.aggregation import Entry, aggregate
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
+from tests.efo.consumer.workers import open_worker
 
 STREAM = "orders"
-SETTINGS = ConsumerSettings(application="app", worker_id="worker")
+SETTINGS = ConsumerSettings()
 Clock = trio.testing.MockClock
 
 
@@ -85,7 +85,7 @@ async def read_through_a_split(store: MemoryLeaseStore, seen: list[events.Event]
         (parent,) = fake.open_shards(STREAM)
         fake.put(STREAM, "k", b"before")
         async with (
-            open_consumer(fake.kinesis(STREAM), store, SETTINGS, seen.append) as consumer,
+            open_worker(fake.kinesis(STREAM), store, SETTINGS, seen.append) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, reader)
@@ -94,7 +94,7 @@ async def read_through_a_split(store: MemoryLeaseStore, seen: list[events.Event]
             for n in range(8):
                 fake.put(STREAM, f"k{n}", b"after")
             await reader.reached(9)
-            consumer.stop()
+            consumer.drain()
     return reader, parent, children
 
 
@@ -176,7 +176,7 @@ async def test_what_is_acked_while_a_save_takes_long_is_saved_right_after_it(aut
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
         async with (
-            open_consumer(fake.kinesis(STREAM), store, SETTINGS, observe) as consumer,
+            open_worker(fake.kinesis(STREAM), store, SETTINGS, observe) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, reader)
@@ -185,7 +185,7 @@ async def test_what_is_acked_while_a_save_takes_long_is_saved_right_after_it(aut
                 fake.put(STREAM, "k", b"%d" % number)
                 await reader.reached(number + 1)
                 await trio.sleep(8)
-            consumer.stop()
+            consumer.drain()
     first, second, third = saved[:3]
     assert second == first  # the next, in the very moment in which the slow one is through
     assert third > first
@@ -203,18 +203,18 @@ async def test_a_lease_of_latest_means_the_same_to_who_comes_later(autojump_cloc
         fake.create_stream(STREAM)
         fake.put(STREAM, "k", b"old")
         await trio.sleep(10)
-        async with open_consumer(fake.kinesis(STREAM), store, latest) as consumer:
+        async with open_worker(fake.kinesis(STREAM), store, latest) as consumer:
             with trio.move_on_after(5):
                 await consumer.run(never_begin)
         fake.put(STREAM, "k", b"while nobody read")
         await trio.sleep(60)
         async with (
-            open_consumer(fake.kinesis(STREAM), store, replace(latest, worker_id="other")) as consumer,
+            open_worker(fake.kinesis(STREAM), store, latest, worker_id="other") as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, reader)
             await reader.reached(1)
-            consumer.stop()
+            consumer.drain()
     assert reader.got == [b"while nobody read"]
 
 
@@ -227,7 +227,7 @@ async def test_a_checkpoint_within_an_aggregate_never_goes_back(autojump_clock: 
         await store.create(Lease(shard, Checkpoint(number, 4)))
         for _ in range(3):
             reader = Reader()
-            async with open_consumer(fake.kinesis(STREAM), store, SETTINGS) as consumer:
+            async with open_worker(fake.kinesis(STREAM), store, SETTINGS) as consumer:
                 with trio.move_on_after(3):
                     await consumer.run(reader)
             assert reader.got == []
@@ -258,7 +258,7 @@ async def test_a_listing_that_fails_later_is_told_and_tried_again(autojump_clock
         fake.create_stream(STREAM)
         kinesis = fake.kinesis(STREAM)
         control = Failing(kinesis.control)
-        async with open_consumer(replace(kinesis, control=control), MemoryLeaseStore(), SETTINGS, seen.append) as it:
+        async with open_worker(replace(kinesis, control=control), MemoryLeaseStore(), SETTINGS, seen.append) as it:
             with trio.move_on_after(200):
                 await it.run(Reader())
     assert control.listings >= 3

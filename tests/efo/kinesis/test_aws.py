@@ -24,7 +24,11 @@ from efo.errors import (
     TlsError,
     TransportError,
 )
-from efo.kinesis.aws import AwsControlPlane, Connector, Signer, _translated, open_kinesis
+from efo.kinesis.aws.client import open_kinesis
+from efo.kinesis.aws.connector import Connector
+from efo.kinesis.aws.control_plane import AwsControlPlane
+from efo.kinesis.aws.errors import translated
+from efo.kinesis.aws.signer import Signer
 from efo.model import FanOutConsumer, HashKeyRange, Shard, StreamDescription
 from efo.testing import FakeKinesis
 
@@ -156,7 +160,7 @@ class TestConnector:
         path = tmp_path / "ca.pem"
         if content is not None:
             path.write_text(content)
-        with pytest.raises(ConfigurationError, match=r"CA file .*ca\.pem cannot be used"):
+        with pytest.raises(ConfigurationError, match=r"cannot use the CA file .*ca\.pem"):
             Connector("127.0.0.1", 1, ca_file=str(path))
 
 
@@ -297,7 +301,7 @@ class TestTranslation:
         ],
     )
     def test_what_botocore_raises_by_itself(self, error, kind, said):
-        with pytest.raises(kind, match=said) as raised, _translated():
+        with pytest.raises(kind, match=said) as raised, translated():
             raise error
         assert type(raised.value) is kind
         assert raised.value.__cause__ is error
@@ -318,13 +322,13 @@ class TestTranslation:
             "Error": {"Code": code, "Message": "because"},
             "ResponseMetadata": {"HTTPStatusCode": status},
         }
-        with pytest.raises(ServiceError) as raised, _translated():
+        with pytest.raises(ServiceError) as raised, translated():
             raise botocore.exceptions.ClientError(response, "ListShards")
         error = raised.value
         assert (type(error), error.code, error.message, error.status) == (kind, code, "because", status)
 
     def test_a_response_that_says_nothing(self):
-        with pytest.raises(ServiceError, match="UnknownError"), _translated():
+        with pytest.raises(ServiceError, match="UnknownError"), translated():
             raise botocore.exceptions.ClientError({}, "ListShards")
 
     def test_a_page_of_something_else(self):
@@ -332,7 +336,7 @@ class TestTranslation:
             "Error": {"Code": "404", "Message": "<html>\n nobody here"},
             "ResponseMetadata": {"HTTPStatusCode": 404},
         }
-        with pytest.raises(TransportError, match=r"HTTP 404.*check endpoint_url"), _translated():
+        with pytest.raises(TransportError, match=r"HTTP 404.*check endpoint_url"), translated():
             raise botocore.exceptions.ClientError(response, "ListShards")
 
 
@@ -506,13 +510,13 @@ class TestOpenKinesis:
         ("options", "said"),
         [
             ({"stream": "orders"}, "no AWS region"),
-            ({"stream": "two words"}, "not a stream's name"),
+            ({"stream": "two words"}, "not the name of a stream"),
             ({"stream": ARN, "profile": "nobody"}, "nobody"),
             ({"stream": ARN, "endpoint_url": "localhost"}, "Invalid endpoint"),
-            ({"stream": ARN, "endpoint_url": "https://localhost:99999"}, "no endpoint"),
-            ({"stream": ARN, "endpoint_url": "https://localhost:abc"}, "no endpoint"),
-            ({"stream": ARN, "ca_file": "/nowhere/ca.pem"}, "/nowhere/ca.pem cannot be used"),
-            ({"stream": ARN, "ca_file": __file__}, "test_aws.py cannot be used"),
+            ({"stream": ARN, "endpoint_url": "https://localhost:99999"}, "not an endpoint"),
+            ({"stream": ARN, "endpoint_url": "https://localhost:abc"}, "not an endpoint"),
+            ({"stream": ARN, "ca_file": "/nowhere/ca.pem"}, "cannot use the CA file /nowhere/ca.pem"),
+            ({"stream": ARN, "ca_file": __file__}, "cannot use the CA file .*test_aws.py"),
         ],
     )
     async def test_settings_that_are_wrong(self, environment, options, said):
@@ -522,6 +526,6 @@ class TestOpenKinesis:
 
     async def test_authorities_of_the_environment_that_are_none(self, environment):
         environment.setenv("AWS_CA_BUNDLE", __file__)
-        with pytest.raises(ConfigurationError, match=r"test_aws\.py cannot be used"):
+        with pytest.raises(ConfigurationError, match=r"cannot use the CA file .*test_aws\.py"):
             async with open_kinesis(ARN):
                 pass

@@ -12,7 +12,7 @@ import trio.testing
 import trustme
 from h2.settings import SettingCodes
 
-from efo.kinesis.aws import Connector
+from efo.kinesis.aws.connector import Connector
 from efo.kinesis.connection import CONNECTION_WINDOW
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.subscribe_limiter import SubscribeLimiter
@@ -133,16 +133,16 @@ async def test_the_gate_at_each_of_its_awaits_gives_nobodys_turn_away(autojump_c
             gate = SubscribeLimiter(2.0)
             await nursery.start(gate.run)
 
-            async def admit(gate=gate):
+            async def acquire(limiter=gate):
                 for _ in range(3):
-                    await gate.admit("a", renewal=False)
+                    await limiter.acquire("a", renewal=False)
 
-            was_cancelled = await cancelled_at(n, admit)
-            assert not gate._admitted
+            was_cancelled = await cancelled_at(n, acquire)
+            assert not gate._granted
             assert not gate._pacer._waiting
             # Of a budget of two in a second the shard's own calls took one at most, since each waits for a second.
-            assert await gate.admit("b", renewal=False) == 0.0
-            assert await gate.admit("a", renewal=True) <= 1.0
+            assert await gate.acquire("b", renewal=False) == 0.0
+            assert await gate.acquire("a", renewal=True) <= 1.0
             nursery.cancel_scope.cancel()
     assert n > 3
 

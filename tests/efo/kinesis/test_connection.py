@@ -93,7 +93,7 @@ class TestRequests:
         first = await opened(connection, peer)
         await opened(connection, peer)
         assert connection.capacity == 0
-        with pytest.raises(TransportError, match="takes no request"):
+        with pytest.raises(TransportError, match="accepts no request"):
             await connection.request(HEADERS, b"")
         first.close()
         await peer.settle()
@@ -415,7 +415,7 @@ class TestPing:
         await peer.settle()
         assert await answer.receive() == b"the last that it says"
         heard = trio.current_time()
-        with pytest.raises(TransportError, match="did not answer a PING"):
+        with pytest.raises(TransportError, match="did not respond to a PING"):
             await answer.receive()
         assert trio.current_time() - heard == pytest.approx(PING_INTERVAL + PING_DEADLINE)
         with pytest.raises(TransportError, match="PING"):
@@ -450,7 +450,7 @@ class TestGreeting:
         assert not connection.is_usable
         assert connection.capacity == 0
         await peer.settle()
-        await connection.greeted()
+        await connection.wait_ready()
         assert connection.is_usable
 
     @pytest.mark.parametrize("size", [1, 3, 1000])
@@ -463,13 +463,13 @@ class TestGreeting:
             if connection.closed_by:
                 break
         with pytest.raises(NotHttp2Error, match="HTTP/1"):
-            await connection.greeted()
+            await connection.wait_ready()
 
     async def test_a_peer_that_hangs_up(self, make_connection, autojump_clock):
         connection, peer = await make_connection(greet=False)
         peer.received_by_us.put_eof()
         with pytest.raises(TransportError, match="peer:443 closed the connection"):
-            await connection.greeted()
+            await connection.wait_ready()
 
 
 class TestTheEnd:
@@ -586,7 +586,7 @@ class TestAPeerThatTakesNothing:
         connection = Connection(trio.StapledStream(outgoing, incoming), address="peer:443")
         nursery.start_soon(connection.run)
         incoming.put_data(hyperframe.frame.SettingsFrame(0).serialize())
-        await connection.greeted()
+        await connection.wait_ready()
         sent = 0
         while connection.closed_by is None:
             incoming.put_data(frame.serialize() * 1000)
@@ -614,7 +614,7 @@ class TestAPeerThatTakesNothing:
 
 
 async def read_to_the_error(answer):
-    with pytest.raises(TransportError, match="goes away"):
+    with pytest.raises(TransportError, match="sent GOAWAY"):
         await read_on(answer)
     answer.close()
 
@@ -678,7 +678,7 @@ class TestCancellation:
         connection, peer = await make_connection(greet=False)
         with trio.CancelScope() as scope:
             nursery.start_soon(self._cancel_when_blocked, scope)
-            await connection.greeted()
+            await connection.wait_ready()
         await peer.settle()
         assert await self.usable(connection, peer)
 

@@ -189,16 +189,16 @@ class TestWhatBreaksAProperty:
             run(Script(steps, **options))
 
     def test_credit_that_is_lost(self, monkeypatch):
-        monkeypatch.setattr(ResponseStream, "got_data", lambda *_: None)
+        monkeypatch.setattr(ResponseStream, "on_data", lambda *_: None)
         self.check("the sibling got 0 of 4", Frame(DATA, 0, SIBLING, b"data"))
 
     def test_a_window_that_opens_by_itself(self, monkeypatch):
-        def got_data(self, data, padding):
+        def on_data(self, data, padding):
             right(self, data, padding)
             self._open_window(len(data))
 
-        right = ResponseStream.got_data
-        monkeypatch.setattr(ResponseStream, "got_data", got_data)
+        right = ResponseStream.on_data
+        monkeypatch.setattr(ResponseStream, "on_data", on_data)
         opened = Frame(HEADERS_FRAME, END_HEADERS, 5, STATUS_200)
         self.check("more than its window", opened, *[Frame(DATA, 0, 5, bytes(16_000))] * 10, cuts=7)
 

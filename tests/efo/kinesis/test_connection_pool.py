@@ -143,7 +143,7 @@ async def test_one_that_goes_away_takes_nothing_new_but_finishes(server, start, 
     answer.close()
     await trio.testing.wait_all_tasks_blocked()
     assert [type(event) for event in told] == [ConnectionOpened, ConnectionOpened, ConnectionClosed]
-    assert told[-1].error_code == GoAwayError.error_type
+    assert told[-1].error_type == GoAwayError.error_type
 
 
 class TestFailures:

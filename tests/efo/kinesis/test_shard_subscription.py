@@ -60,10 +60,10 @@ class Stream:
         self.leave = None
         self._arrive = None
 
-    def when_arriving(self, tell):
+    def notify_data(self, tell):
         self._arrive = tell
 
-    def when_leaving(self, tell):
+    def notify_goaway(self, tell):
         self.leave = tell
 
     async def __aenter__(self):
@@ -160,7 +160,7 @@ async def subscribe(nursery, told):
             "shard",
             position,
             caller=service,
-            gate=gate,
+            limiter=gate,
             diagnose=diagnose,
             rng=random.Random(7),
             timing=Timing(**timing),

@@ -19,30 +19,30 @@ async def start(nursery):
 
 async def test_a_shard_that_was_never_read_is_admitted_at_once(start, autojump_clock):
     gate = await start()
-    assert await gate.admit("a", renewal=False) == 0.0
+    assert await gate.acquire("a", renewal=False) == 0.0
 
 
 async def test_a_second_call_waits_a_second(start, autojump_clock):
     gate = await start()
     for expected in (0.0, 1.0, 1.0):
-        assert await gate.admit("a", renewal=False) == pytest.approx(expected)
+        assert await gate.acquire("a", renewal=False) == pytest.approx(expected)
 
 
 async def test_after_a_success_five(start, autojump_clock):
     gate = await start()
-    await gate.admit("a", renewal=False)
+    await gate.acquire("a", renewal=False)
     await trio.sleep(0.5)
     gate.succeeded("a")
-    assert await gate.admit("a", renewal=True) == pytest.approx(5.0)
+    assert await gate.acquire("a", renewal=True) == pytest.approx(5.0)
 
 
 async def test_a_success_that_is_told_while_somebody_waits(start, nursery, autojump_clock):
     gate = await start()
-    await gate.admit("a", renewal=False)
+    await gate.acquire("a", renewal=False)
     waited = []
 
     async def again():
-        waited.append(await gate.admit("a", renewal=True))
+        waited.append(await gate.acquire("a", renewal=True))
 
     nursery.start_soon(again)
     await trio.sleep(0.5)
@@ -56,7 +56,7 @@ async def test_the_budget_spreads_a_herd(start, nursery, autojump_clock):
     admitted = []
 
     async def subscribe(n):
-        await gate.admit(f"shard {n}", renewal=False)
+        await gate.acquire(f"shard {n}", renewal=False)
         admitted.append((n, trio.current_time()))
 
     async with trio.open_nursery() as herd:
@@ -69,11 +69,11 @@ async def test_the_budget_spreads_a_herd(start, nursery, autojump_clock):
 
 async def test_firsts_go_before_renewals(start, autojump_clock):
     gate = await start(1.0)
-    await gate.admit("budget is spent", renewal=False)
+    await gate.acquire("budget is spent", renewal=False)
     order = []
 
     async def subscribe(shard_id, *, renewal):
-        await gate.admit(shard_id, renewal=renewal)
+        await gate.acquire(shard_id, renewal=renewal)
         order.append(shard_id)
 
     async with trio.open_nursery() as both:
@@ -85,25 +85,25 @@ async def test_firsts_go_before_renewals(start, autojump_clock):
 
 async def test_who_is_cancelled_takes_nobodys_turn(start, nursery, autojump_clock):
     gate = await start(1.0)
-    await gate.admit("budget is spent", renewal=False)
+    await gate.acquire("budget is spent", renewal=False)
     with trio.move_on_after(0.5) as scope:
-        await gate.admit("impatient", renewal=False)
+        await gate.acquire("impatient", renewal=False)
     assert scope.cancelled_caught
-    assert await gate.admit("patient", renewal=False) == pytest.approx(0.5)
+    assert await gate.acquire("patient", renewal=False) == pytest.approx(0.5)
 
 
 async def test_a_shard_may_be_asked_for_again_before_its_cancelled_task_has_noticed(start, nursery, autojump_clock):
     gate = await start(1.0)
-    await gate.admit("budget is spent", renewal=False)
+    await gate.acquire("budget is spent", renewal=False)
     old = trio.CancelScope()
     admitted = []
 
     async def cancelled():
         with old:
-            await gate.admit("a", renewal=False)
+            await gate.acquire("a", renewal=False)
 
     async def again():
-        await gate.admit("a", renewal=False)
+        await gate.acquire("a", renewal=False)
         admitted.append(trio.current_time())
 
     nursery.start_soon(cancelled)
@@ -118,7 +118,7 @@ async def test_being_cancelled_and_admitted_at_once_is_no_trouble(start, nursery
     gate = await start()
     with trio.CancelScope() as scope:
         scope.cancel()
-        await gate.admit("a", renewal=False)
+        await gate.acquire("a", renewal=False)
     await trio.testing.wait_all_tasks_blocked()
     # Whether the turn was taken before the cancellation came is the scheduler's affair; it is not lost for long.
-    assert await gate.admit("a", renewal=False) in (0.0, 1.0)
+    assert await gate.acquire("a", renewal=False) in (0.0, 1.0)

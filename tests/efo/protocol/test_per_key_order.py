@@ -14,7 +14,7 @@ from efo.protocol.progress import Progress
 
 def batch(number, keys, data=b""):
     records = tuple(Record(str(1000 * number + i), 0.0, data, key) for i, key in enumerate(keys))
-    return Batch("shard", records, None, 0, number)
+    return Batch("s", "shard", records, None, 0, number)
 
 
 def test_each_key_is_a_piece_in_the_order_of_its_first_record():

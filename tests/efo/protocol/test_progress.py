@@ -11,7 +11,7 @@ from efo.protocol.progress import Progress, checkpoint_after
 def batch(number, records=(), continuation=None):
     """A batch of records, given as (sequence number, index in an aggregate)."""
     made = tuple(Record(str(seq), 0.0, b"", "k", sub_sequence_number=sub) for seq, sub in records)
-    return Batch("shard", made, None if continuation is None else str(continuation), 0, number)
+    return Batch("s", "shard", made, None if continuation is None else str(continuation), 0, number)
 
 
 @pytest.mark.parametrize(

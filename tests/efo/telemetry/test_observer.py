@@ -29,9 +29,9 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.DeliveryBlocked("s-0", 0.3),
     events.BatchDelivered("s-0", 4),
     events.RecordsProcessed("s-0", 4, 0.02, 1.0, 0.5),
-    events.RecordsProcessed("s-0", 4, 0.02, 1.0, 0.5, "ValueError"),
+    events.AcksOverdue("s-0", 100, 900, 12.5),
     events.HandlerFailed("s-0", "1", 4, 1, 0.02, "ValueError", "retry", 0.1),
-    events.HandlerFailed("s-0", "1", 1, 1, 0.02, "OSError", "stop_shard", call="dead_letter"),
+    events.HandlerFailed("s-0", "1", 1, 1, 0.02, "OSError", "isolate", call="dead_letter"),
     events.RecordSkipped("s-0", "1", 0, "ValueError"),
     events.RecordDeadLettered("s-0", "1", 0, "ValueError"),
     events.AggregateDamaged("s-0", "1", "no checksum"),
@@ -156,8 +156,8 @@ def test_events_of_a_shard(meters):
     assert meters.values(instruments.EVENT_INTERVAL) == {(): (4.9, 1)}
 
 
-def test_a_failed_batch_is_not_consumed(meters):
-    meters.observe(events.RecordsProcessed("s-0", 4, 0.5, 2.0, 1.0, "ValueError"))
+def test_a_batch_is_consumed_when_it_is_processed_and_not_when_its_handler_fails(meters):
+    meters.observe(events.HandlerFailed("s-0", "1", 4, 1, 0.5, "ValueError", "retry"))
     meters.observe(events.RecordsProcessed("s-0", 4, 0.5, 2.0, 1.0))
     assert meters.values(instruments.CONSUMED) == {("s-0", "receive"): 4}
     assert meters.values(instruments.PROCESS_DURATION) == {("ValueError", "process"): (0.5, 1), ("process",): (0.5, 1)}
@@ -166,7 +166,7 @@ def test_a_failed_batch_is_not_consumed(meters):
 
 def test_a_handlers_failure_is_a_duration_and_a_dead_letter_sinks_is_not(meters):
     meters.observe(events.HandlerFailed("s-0", "1", 3, 1, 0.5, "ValueError", "dead_letter"))
-    meters.observe(events.HandlerFailed("s-0", "1", 1, 1, 0.5, "OSError", "stop_shard", call="dead_letter"))
+    meters.observe(events.HandlerFailed("s-0", "1", 1, 1, 0.5, "OSError", "isolate", call="dead_letter"))
     assert meters.values(instruments.PROCESS_DURATION) == {("ValueError", "process"): (0.5, 1)}
 
 

@@ -10,7 +10,7 @@ import aiobotocore.session
 import pytest
 
 from efo import errors
-from efo.kinesis.aws import AwsControlPlane
+from efo.kinesis.aws.control_plane import AwsControlPlane
 from efo.model import FanOutConsumer, Position
 from efo.testing import Credential, FakeKinesis, FakeSettings
 

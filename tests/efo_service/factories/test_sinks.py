@@ -18,7 +18,7 @@ from tests.efo_service.relay.all_sinks import read_log
 STREAM, SHARD = "orders", "shardId-000000000000"
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 BATCH = Batch(
-    SHARD, (Record("1", 1.0, b"a", "k", tags=(("traceparent", TRACE),)), Record("2", 1.0, b"\xff", "k")), "3", 0, 0
+    "s", SHARD, (Record("1", 1.0, b"a", "k", tags=(("traceparent", TRACE),)), Record("2", 1.0, b"\xff", "k")), "3", 0, 0
 )
 
 
@@ -63,7 +63,7 @@ async def test_an_extractor_that_is_not_there_is_said_before_anything_is_opened(
 
 
 def numbered(number: int) -> Batch:
-    return Batch(SHARD, (Record(str(number), 1.0, b"v", "k"),), None, 0, 0)
+    return Batch("s", SHARD, (Record(str(number), 1.0, b"v", "k"),), None, 0, 0)
 
 
 async def commit(sink, *numbers: int) -> None:

@@ -33,7 +33,7 @@ def make_batch(make_records) -> Callable[..., Batch]:
     """A batch of the shard; `number` counts batches and has nothing to do with the records'."""
 
     def make(count: int, start: int = 0, number: int = 0) -> Batch:
-        return Batch(SHARD, make_records(count, start), str(start + count), 0, number)
+        return Batch("s", SHARD, make_records(count, start), str(start + count), 0, number)
 
     return make
 

@@ -68,7 +68,7 @@ async def test_every_kind_of_header_arrives(kind, place, sink, make_records) -> 
         partition_key="clé",
     )
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(Batch(SHARD, (record,), None, 0, 0))
+        shard.write(Batch("s", SHARD, (record,), None, 0, 0))
         await shard.commit()
     assert kind.read(*place, SHARD) == [RecordMapping(STREAM, SHARD).message(record)]
 

@@ -101,7 +101,7 @@ async def test_what_neither_takes_stops_the_shard(tmp_path, make_records) -> Non
         sink = DeadLetterSink(main, letters, lambda *_: None)
         async with sink.open(STREAM, SHARD) as shard:
             assert "not UTF-8" in shard.refusal(bad)
-            shard.write(Batch(SHARD, (bad,), None, 0, 0))
+            shard.write(Batch("s", SHARD, (bad,), None, 0, 0))
             with pytest.raises(RecordRefusedError):
                 await shard.commit()
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == b""

@@ -45,9 +45,9 @@ async def test_bytes_that_are_not_utf_8_are_refused_with_their_batch(tmp_path, m
     async with open_json_lines(tmp_path / "lines", encoding="utf-8") as sink, sink.open(STREAM, SHARD) as shard:
         assert shard.refusal(good) is None
         with pytest.raises(RecordRefusedError, match=r"899 cannot go .* not UTF-8: .* at byte 3.* dead_letters"):
-            shard.write(Batch(SHARD, (good, bad), None, 0, 0))
+            shard.write(Batch("s", SHARD, (good, bad), None, 0, 0))
         assert shard.pending_records == 0
-        shard.write(Batch(SHARD, (good,), None, 0, 0))
+        shard.write(Batch("s", SHARD, (good,), None, 0, 0))
         await shard.commit()
     assert numbers(tmp_path / "lines") == ["898"]
 
@@ -109,7 +109,7 @@ from efo_service.relay.jsonlines import open_json_lines
 
 async def main():
     async with open_json_lines(None) as sink, sink.open("orders", "shard") as shard:
-        shard.write(Batch("shard", (Record("7", 1.0, b"v", "k"),), None, 0, 0))
+        shard.write(Batch("s", "shard", (Record("7", 1.0, b"v", "k"),), None, 0, 0))
         await shard.commit()
 
 trio.run(main)

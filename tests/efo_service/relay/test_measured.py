@@ -10,7 +10,7 @@ from efo.model import TRIM_HORIZON, Batch, Record
 from efo_service.relay.errors import SinkFullError
 from efo_service.relay.measured import NAME, MeasuredSink
 
-BATCH = Batch("s-0", (Record("1", 1.0, b"a", "k"), Record("2", 1.0, b"b", "k")), "3", 0, 0)
+BATCH = Batch("s", "s-0", (Record("1", 1.0, b"a", "k"), Record("2", 1.0, b"b", "k")), "3", 0, 0)
 
 
 class FakeSink:

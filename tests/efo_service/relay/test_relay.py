@@ -61,7 +61,7 @@ class FakeShard(Stopwatch):
             raise self._failure
         raise StopAsyncIteration
 
-    def ack(self, batch: Batch) -> None:
+    def ack_through(self, batch: Batch) -> None:
         self.acked.append((self.seconds, batch.number))
 
 

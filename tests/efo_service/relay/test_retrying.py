@@ -170,7 +170,7 @@ async def test_a_refused_record_is_refused_when_it_is_written(make_batch, autoju
     odd = Record("5", 1.0, b"odd", "k")
     async with retrying(flaky).open(STREAM, SHARD) as shard:
         with pytest.raises(RecordRefusedError, match="odd"):
-            shard.write(Batch(SHARD, (odd,), None, 0, 0))
+            shard.write(Batch("s", SHARD, (odd,), None, 0, 0))
         await shard.commit()
     assert flaky.kept == []
 
@@ -194,7 +194,7 @@ class ListedShard:
             return batch
         raise StopAsyncIteration
 
-    def ack(self, batch: Batch) -> None:
+    def ack_through(self, batch: Batch) -> None:
         self.acked.append(batch.number)
 
 

@@ -15,6 +15,7 @@ from typing import Final, Self
 from efo.errors import ConfigurationError, EfoError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases import transitions
 from efo.leases.row_store import Change
+from efo.leases.scope import LeaseScope
 from efo.leases.stores.dynamodb.client import ConditionFailedError, Place, Table, open_table
 from efo.leases.stores.dynamodb.items import CHECKPOINT_OWNER, CHILDREN, COUNTER, KEY, OWNER, Item, ItemCodec, update_of
 from efo.leases.stores.dynamodb.table import NewTable, prepare
@@ -61,6 +62,7 @@ class DynamoDbLeaseStore:
     ) -> None:
         if stream_id is not None and stream_id.count(":") != 2:  # noqa: PLR2004 - as the message says
             raise ConfigurationError(f"stream_id {stream_id!r}: expected account:stream:epoch, as in KCL's rows")
+        self._lease_scope = LeaseScope()
         self._name = table
         self._place = Place(region, endpoint_url, ca_file, profile, timeout)
         self._new_table = new_table
@@ -98,6 +100,15 @@ class DynamoDbLeaseStore:
         return self._opened
 
     # --- reading ---------------------------------------------------------------------------------------------
+
+    def ensure_scope(self, application: str, stream: str) -> None:
+        """Raise ConfigurationError if the store keeps the leases of another application or stream."""
+        self._lease_scope.ensure(application, stream)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the store is open."""
+        return self._opened is not None
 
     async def list(self) -> Sequence[Lease]:
         """Return all leases, in no particular order. It reads the whole table: that is what costs.

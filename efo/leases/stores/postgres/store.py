@@ -18,6 +18,7 @@ import trio
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases.lease_row import COLUMN_NAMES, LeaseRow
 from efo.leases.row_store import Change, RowStore
+from efo.leases.scope import LeaseScope
 from efo.model import Lease
 
 try:
@@ -72,15 +73,16 @@ class PostgresLeaseStore(RowStore):
 
     def __init__(self, url: str, application: str, stream: str, *, timeout: float = 5.0, connections: int = 4) -> None:
         self._conninfo, self._place = _parse(url, timeout)
+        self._lease_scope = LeaseScope(application, stream)
         self._scope = (application, stream)
         self._timeout = timeout
-        self._is_open = False
+        self._opened = False
         self._idle: list[Session] = []
         self._turns = trio.Semaphore(connections)
         self._threads = trio.CapacityLimiter(connections)
 
     async def __aenter__(self) -> Self:
-        self._is_open = True
+        self._opened = True
         try:
             await self._run(lambda connection: prepare(connection, self._place))
         except BaseException:
@@ -95,6 +97,15 @@ class PostgresLeaseStore(RowStore):
         traceback: TracebackType | None,
     ) -> None:
         self._close()
+
+    def ensure_scope(self, application: str, stream: str) -> None:
+        """Raise ConfigurationError if the store keeps the leases of another application or stream."""
+        self._lease_scope.ensure(application, stream)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the store is open."""
+        return self._opened
 
     async def list(self) -> Sequence[Lease]:
         """Return all leases, in no particular order."""
@@ -133,7 +144,7 @@ class PostgresLeaseStore(RowStore):
 
     async def _run(self, work: Callable[[psycopg.Connection], _T]) -> _T:
         """Run `work` with a connection in a thread, within the time that a call may take."""
-        if not self._is_open:
+        if not self._opened:
             raise LeaseStoreUnavailableError(f"lease store {self._place}: it is not open, use `async with`")
         with self._translated(), trio.move_on_after(self._timeout):
             async with self._turns:
@@ -166,7 +177,7 @@ class PostgresLeaseStore(RowStore):
         return connection
 
     def _close(self) -> None:
-        self._is_open = False
+        self._opened = False
         while self._idle:
             self._idle.pop().cut()
 

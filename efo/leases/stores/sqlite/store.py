@@ -24,6 +24,7 @@ import trio
 from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases.lease_row import COLUMN_NAMES, LeaseRow
 from efo.leases.row_store import Change, RowStore
+from efo.leases.scope import LeaseScope
 from efo.leases.stores.sqlite.schema import prepare
 from efo.model import Lease
 
@@ -62,6 +63,7 @@ class SqliteLeaseStore(RowStore):
 
     def __init__(self, path: Path, application: str, stream: str) -> None:
         self._path = path
+        self._lease_scope = LeaseScope(application, stream)
         self._scope = (application, stream)
         self._connection: sqlite3.Connection | None = None
         self._one_at_a_time = trio.CapacityLimiter(1)
@@ -81,6 +83,15 @@ class SqliteLeaseStore(RowStore):
         if connection is not None:
             with trio.CancelScope(shield=True):  # bounded: an abandoned write ends within the busy timeout
                 await trio.to_thread.run_sync(connection.close, limiter=self._one_at_a_time)
+
+    def ensure_scope(self, application: str, stream: str) -> None:
+        """Raise ConfigurationError if the store keeps the leases of another application or stream."""
+        self._lease_scope.ensure(application, stream)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the store is open."""
+        return self._connection is not None
 
     async def list(self) -> Sequence[Lease]:
         """Return all leases, in no particular order."""

@@ -23,7 +23,9 @@ GROUP = 100
 def batch(number: int) -> Batch:
     """Return a group of numbered records."""
     records = range(number * GROUP, (number + 1) * GROUP)
-    return Batch("shard", tuple(Record(str(10**20 + n), 1.7e9, b"%d" % n, f"key-{n % 7}") for n in records), "", 0, 0)
+    return Batch(
+        "s", "shard", tuple(Record(str(10**20 + n), 1.7e9, b"%d" % n, f"key-{n % 7}") for n in records), "", 0, 0
+    )
 
 
 def arm(step: str, when: str) -> None:

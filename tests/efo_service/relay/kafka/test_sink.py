@@ -143,7 +143,7 @@ async def test_a_worker_is_fenced_in_the_middle_of_its_transaction(kafka, broker
 
 async def test_an_aborted_transaction_leaves_nothing_and_the_shard_goes_on(kafka, broker, name, admin, make_batch):
     """The broker refuses a record that the sink took for small enough: the topic's limit was lowered meanwhile."""
-    big = Batch(SHARD, (msgspec.structs.replace(make_batch(1, 3).records[0], data=bytes(50_000)),), "", 0, 0)
+    big = Batch("s", SHARD, (msgspec.structs.replace(make_batch(1, 3).records[0], data=bytes(50_000)),), "", 0, 0)
     async with kafka(compression="none") as sink:
         async with sink.open("orders", SHARD) as shard:
             shard.write(make_batch(3))
@@ -274,7 +274,7 @@ async def test_what_is_too_large_goes_to_the_dead_letters_with_its_reason(broker
     for _ in range(2):  # opened again, nothing comes twice
         async with open_sink(settings) as sink, sink.open("orders", SHARD) as shard:
             if shard.position is None:
-                shard.write(Batch(SHARD, tuple(records), "", 0, 0))
+                shard.write(Batch("s", SHARD, tuple(records), "", 0, 0))
                 await shard.commit()
             assert shard.position == checkpoint_of(records[-1])
     assert await values(broker, name) == [record.data for record in records if record is not records[2]]

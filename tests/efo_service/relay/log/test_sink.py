@@ -244,7 +244,7 @@ async def test_a_log_that_cannot_be_made(tmp_path) -> None:
 
 async def test_only_empty_batches_commit_nothing(sink, tmp_path) -> None:
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(Batch(SHARD, (), "1", 0, 0))
+        shard.write(Batch("s", SHARD, (), "1", 0, 0))
         await shard.commit()
         assert shard.position is None
     assert offsets(tmp_path) == []

@@ -1,0 +1,112 @@
+"""The control plane of one stream, through an aiobotocore client."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from efo.kinesis.aws.errors import translated
+from efo.model import FanOutConsumer, HashKeyRange, Position, Shard, StreamDescription
+
+
+class AwsControlPlane:
+    """Implements ControlPlane. `arn`: the stream's ARN, if it is known; the stream is then named by it."""
+
+    def __init__(self, client: Any, name: str, arn: str | None) -> None:
+        self._client = client
+        self._stream = {"StreamARN": arn} if arn else {"StreamName": name}
+        self._skew = 0.0
+        self._has_responded = False
+
+    def service_time(self) -> float:
+        """Return the service's time, by the `Date` of its last response: seconds since the epoch, never ahead."""
+        return time.time() + self._skew
+
+    async def describe_stream(self) -> StreamDescription:
+        """Describe the stream (AWS: DescribeStreamSummary)."""
+        response = await self._call("describe_stream_summary", **self._stream)
+        summary = response["StreamDescriptionSummary"]
+        return StreamDescription(
+            summary["StreamName"], summary["StreamARN"], summary["StreamStatus"], summary["RetentionPeriodHours"]
+        )
+
+    async def list_shards(self) -> Sequence[Shard]:
+        """List all shards (AWS: ListShards)."""
+        return await self._list_shards()
+
+    async def _list_shards(self, **options: object) -> Sequence[Shard]:
+        """List shards, all pages. A NextToken must not be sent with a stream or a filter."""
+        response = await self._call("list_shards", **self._stream, **options)
+        shards = [_shard(item) for item in response["Shards"]]
+        while token := response.get("NextToken"):
+            response = await self._call("list_shards", NextToken=token)
+            shards += (_shard(item) for item in response["Shards"])
+        return shards
+
+    async def shards_open_at(self, timestamp: float) -> frozenset[str]:
+        """List the shards that were open at a time (AWS: ListShards, ShardFilter AT_TIMESTAMP)."""
+        options = {"ShardFilter": {"Type": "AT_TIMESTAMP", "Timestamp": timestamp}}
+        return frozenset(shard.shard_id for shard in await self._list_shards(**options))
+
+    async def behind_latest(self, shard_id: str, position: Position) -> int:
+        """Return how far a position is behind the tip of its shard, in milliseconds (AWS: GetRecords)."""
+        start = {"StartingSequenceNumber": position.sequence_number, "Timestamp": position.timestamp}
+        options = {name: value for name, value in start.items() if value is not None}
+        response = await self._call(
+            "get_shard_iterator", **self._stream, ShardId=shard_id, ShardIteratorType=position.type.value, **options
+        )
+        response = await self._call("get_records", ShardIterator=response["ShardIterator"], Limit=1)
+        return int(response["MillisBehindLatest"])
+
+    async def list_consumers(self, stream_arn: str) -> Sequence[FanOutConsumer]:
+        """List the stream's consumers, all pages (AWS: ListStreamConsumers)."""
+        consumers: list[FanOutConsumer] = []
+        page: dict[str, str] = {}
+        while True:
+            response = await self._call("list_stream_consumers", StreamARN=stream_arn, **page)
+            consumers += (_consumer(item) for item in response["Consumers"])
+            if not (token := response.get("NextToken")):
+                return consumers
+            page = {"NextToken": token}
+
+    async def describe_consumer(self, stream_arn: str, name: str) -> FanOutConsumer:
+        """Describe a consumer by its name (AWS: DescribeStreamConsumer)."""
+        response = await self._call("describe_stream_consumer", StreamARN=stream_arn, ConsumerName=name)
+        return _consumer(response["ConsumerDescription"])
+
+    async def register_consumer(self, stream_arn: str, name: str) -> FanOutConsumer:
+        """Register a consumer (AWS: RegisterStreamConsumer)."""
+        response = await self._call("register_stream_consumer", StreamARN=stream_arn, ConsumerName=name)
+        return _consumer(response["Consumer"])
+
+    async def deregister_consumer(self, consumer_arn: str) -> None:
+        """Deregister a consumer (AWS: DeregisterStreamConsumer)."""
+        await self._call("deregister_stream_consumer", ConsumerARN=consumer_arn)
+
+    async def _call(self, operation: str, **arguments: object) -> Mapping[str, Any]:
+        with translated(had_credentials=self._has_responded):
+            response: Mapping[str, Any] = await getattr(self._client, operation)(**arguments)
+        self._has_responded = True
+        with suppress(ValueError):  # a malformed date is ignored
+            date = parsedate_to_datetime(response["ResponseMetadata"]["HTTPHeaders"].get("date", ""))
+            self._skew = date.timestamp() - time.time()
+        return response
+
+
+def _shard(item: Mapping[str, Any]) -> Shard:
+    keys, numbers = item["HashKeyRange"], item["SequenceNumberRange"]
+    return Shard(
+        shard_id=item["ShardId"],
+        hash_key_range=HashKeyRange(keys["StartingHashKey"], keys["EndingHashKey"]),
+        starting_sequence_number=numbers["StartingSequenceNumber"],
+        ending_sequence_number=numbers.get("EndingSequenceNumber"),
+        parent_shard_id=item.get("ParentShardId"),
+        adjacent_parent_shard_id=item.get("AdjacentParentShardId"),
+    )
+
+
+def _consumer(item: Mapping[str, Any]) -> FanOutConsumer:
+    return FanOutConsumer(item["ConsumerName"], item["ConsumerARN"], item["ConsumerStatus"])

@@ -1,0 +1,151 @@
+"""Writes diagnostic events to Python's standard logging: the default observer of an application."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from efo.events import (
+    AcksOverdue,
+    AggregateDamaged,
+    ConnectionClosed,
+    ConsumerReady,
+    Event,
+    HandlerFailed,
+    HashRangeHoleFound,
+    LeaseLost,
+    RecordDeadLettered,
+    RecordsFiltered,
+    RecordSkipped,
+    ShardFinished,
+    ShardGone,
+    ShardIsolated,
+    ShardPaused,
+    ShardRepositioned,
+    ShardResumed,
+    ShardStarted,
+    ShardStopped,
+    ShardSyncFailed,
+    SubscribeAttempted,
+)
+
+LOGGER: Final = "efo"
+
+_PLANNED_LOSSES: Final = frozenset({"released", "handed_over"})
+_ORDINARY_REFUSALS: Final = frozenset({"ResourceInUseException", "throttled"})
+"""Refusals of SubscribeToShard that belong to hand-offs and pacing."""
+
+Line = tuple[int, str]
+
+
+class LoggingObserver:
+    """An observer that writes events to a logger, by default `efo`.
+
+    Warnings: records that were skipped, dead-lettered or lost to retention, handlers that failed, damaged aggregates,
+    lost leases, overdue acks, failed shard syncs and calls. Errors: isolated shards, and shards that stopped by a
+    failure. Info: the life of shards and of the fan-out consumer. Other events are not logged. No line contains data or
+    a partition key.
+    """
+
+    def __init__(self, logger: logging.Logger | None = None) -> None:
+        self._logger = logger or logging.getLogger(LOGGER)
+
+    def __call__(self, event: Event) -> None:
+        """Log one event."""
+        if describe := _LINES.get(type(event)):
+            level, text = describe(event)
+            self._logger.log(level, text)
+
+
+def _subscribe_attempted(event: SubscribeAttempted) -> Line:
+    if event.error_type is None:
+        return logging.DEBUG, f"{event.shard_id}: subscribed"
+    level = logging.DEBUG if event.error_type in _ORDINARY_REFUSALS else logging.WARNING
+    return level, f"{event.shard_id}: SubscribeToShard failed ({event.error_type}): {event.detail}"
+
+
+def _lease_lost(event: LeaseLost) -> Line:
+    level = logging.INFO if event.reason in _PLANNED_LOSSES else logging.WARNING
+    return level, f"{event.shard_id}: the lease is no longer held: {event.reason}"
+
+
+def _shard_stopped(event: ShardStopped) -> Line:
+    if event.error_type is None:
+        return logging.INFO, f"{event.shard_id}: stopped"
+    return logging.ERROR, f"{event.shard_id}: stopped by {event.error_type}{_because(event.detail)}"
+
+
+def _connection_closed(event: ConnectionClosed) -> Line:
+    return logging.INFO, f"the connection to {event.address} was closed{_because(event.detail)}"
+
+
+def _acks_overdue(event: AcksOverdue) -> Line:
+    return logging.WARNING, (
+        f"{event.shard_id}: {event.batches} batches ({event.records} records) are delivered and not acked, the oldest "
+        f"for {event.oldest:.0f} s: the checkpoint does not move; ack each batch"
+    )
+
+
+def _handler_failed(event: HandlerFailed) -> Line:
+    what = "the dead-letter sink" if event.call == "dead_letter" else "the handler"
+    wait = f" in {event.delay:.1f} s" if event.action == "retry" else ""
+    return logging.WARNING, (
+        f"{event.shard_id}: {what} failed with {event.error_type} at sequence number {event.sequence_number} "
+        f"({event.records} records, attempt {event.attempt}): {event.action}{wait}"
+    )
+
+
+def _because(detail: str) -> str:
+    return f": {detail}" if detail else ""
+
+
+_LINES: Final[dict[type, Callable[[Any], Line]]] = {
+    ConsumerReady: lambda e: (
+        logging.INFO,
+        f"the fan-out consumer {e.name} is ACTIVE{' (registered now)' if e.registered else ''}",
+    ),
+    SubscribeAttempted: _subscribe_attempted,
+    AcksOverdue: _acks_overdue,
+    HandlerFailed: _handler_failed,
+    RecordSkipped: lambda e: (
+        logging.WARNING,
+        f"{e.shard_id}: record {e.sequence_number}/{e.sub_sequence_number} was skipped: {e.error_type}",
+    ),
+    RecordDeadLettered: lambda e: (
+        logging.WARNING,
+        f"{e.shard_id}: record {e.sequence_number}/{e.sub_sequence_number} was dead-lettered: {e.error_type}",
+    ),
+    AggregateDamaged: lambda e: (
+        logging.WARNING,
+        f"{e.shard_id}: record {e.sequence_number} is a damaged KPL aggregate, delivered unchanged: {e.problem}",
+    ),
+    RecordsFiltered: lambda e: (
+        logging.DEBUG,
+        f"{e.shard_id}: {e.records} records of the aggregate {e.sequence_number} belong to another shard",
+    ),
+    ShardStarted: lambda e: (logging.INFO, f"{e.shard_id}: started after {e.checkpoint}"),
+    ShardFinished: lambda e: (
+        logging.INFO,
+        f"{e.shard_id}: finished; children: {', '.join(e.children) or 'none'}",
+    ),
+    ShardGone: lambda e: (
+        logging.WARNING,
+        f"{e.shard_id}: the shard no longer exists; records after {e.checkpoint} expired before they were read",
+    ),
+    ShardSyncFailed: lambda e: (
+        logging.WARNING,
+        f"the shards could not be listed ({e.error_type}): {e.detail}",
+    ),
+    HashRangeHoleFound: lambda e: (logging.WARNING, f"no lease covers the hash keys {e.start} to {e.end}"),
+    ShardStopped: _shard_stopped,
+    ShardIsolated: lambda e: (
+        logging.ERROR,
+        f"{e.shard_id}: isolated for {e.cooldown:g} s by {e.error_type}{_because(e.detail)}",
+    ),
+    ShardPaused: lambda e: (logging.INFO, f"{e.shard_id}: paused"),
+    ShardResumed: lambda e: (logging.INFO, f"{e.shard_id}: resumed"),
+    ShardRepositioned: lambda e: (logging.INFO, f"{e.shard_id}: continues at {e.to}"),
+    LeaseLost: _lease_lost,
+    ConnectionClosed: _connection_closed,
+}
