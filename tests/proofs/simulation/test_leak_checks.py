@@ -1,4 +1,4 @@
-"""What a consumer holds is seen, and what it leaves behind."""
+"""The leak checks see what a running consumer holds, and find nothing after it has ended."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from efo.consumer.consumer import ConsumerSettings, open_consumer
 from efo.consumer.shard_stream import ShardStream
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.testing import FakeKinesis
-from proofs.simulation.gauges import gauge, leftovers
+from proofs.simulation.leak_checks import find_leaks, stream_usage
 
 STREAM = "orders"
 
 
-async def test_a_reader_that_waits_leaves_bytes_on_its_stream(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_reader_that_waits_leaves_bytes_buffered_on_its_stream(autojump_clock: trio.testing.MockClock) -> None:
     async def read(shard: ShardStream) -> None:
         async for _batch in shard:
             await trio.sleep_forever()
@@ -28,9 +28,9 @@ async def test_a_reader_that_waits_leaves_bytes_on_its_stream(autojump_clock: tr
             for n in range(100):
                 fake.put(STREAM, "k", b"%d" % n + b"x" * 10_000)
                 await trio.sleep(0.01)
-            held = gauge(consumer)
-            assert 0 < held.buffered <= 16_384
-            assert (held.streams, held.most_streams) == (1, 6)
-            assert set(leftovers(consumer)) >= {"leases held", "shards read", "shards begun", "connections"}
+            usage = stream_usage(consumer)
+            assert 0 < usage.max_buffered <= 16_384
+            assert (usage.open_streams, usage.max_streams) == (1, 6)
+            assert set(find_leaks(consumer)) >= {"leases held", "shards read", "shards begun", "connections"}
             nursery.cancel_scope.cancel()
-    assert leftovers(consumer) == {}
+    assert find_leaks(consumer) == {}
