@@ -130,7 +130,7 @@ def marks(records: Iterable[Record]) -> tuple[Mark, ...]:
 
 
 class _HandlerReader:
-    """Runs a `Handler` per shard. A handler of records gets no shard id, so each shard has callables of its own."""
+    """Runs a `Handler` per shard. A handler of records gets no shard id, so each shard has separate functions."""
 
     def __init__(
         self, plan: Plan, handler: SimulatedHandler, observer: Observer, rng: Random, *, by_record: bool

@@ -98,7 +98,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class StoreFailed:
-    """A call of a worker to the lease store fails, hangs or is slow. A write may take effect all the same."""
+    """A call of a worker to the lease store fails, hangs or is slow. A write may still take effect."""
 
     worker: str
 
