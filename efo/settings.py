@@ -15,8 +15,6 @@ from efo.protocol.subscription import Timing
 
 STREAM_WINDOW: Final = 1024 * 1024
 """Bytes that the service may send on one stream before its reader takes them (the AWS SDKs' default)."""
-MIN_STREAM_WINDOW: Final = 65_535
-"""The initial window of HTTP/2 (RFC 9113, section 6.9.2): a smaller one would stall SubscribeToShard."""
 MAX_STREAM_WINDOW: Final = 2**31 - 1
 """The maximum window of HTTP/2 (RFC 9113, section 6.9.1)."""
 LEASE_CLEANUP_AFTER: Final = 600.0
@@ -118,10 +116,8 @@ class ConsumerSettings:
             self._check_seconds(name, allow_zero=True)
         if self.max_leases is not None and self.max_leases < 1:
             raise ConfigurationError(f"max_leases={self.max_leases!r}: expected 1 or more, or None")
-        if not MIN_STREAM_WINDOW <= self.stream_window <= MAX_STREAM_WINDOW:
-            raise ConfigurationError(
-                f"stream_window={self.stream_window!r}: expected {MIN_STREAM_WINDOW} to {MAX_STREAM_WINDOW} bytes"
-            )
+        if not 1 <= self.stream_window <= MAX_STREAM_WINDOW:
+            raise ConfigurationError(f"stream_window={self.stream_window!r}: expected 1 to {MAX_STREAM_WINDOW} bytes")
         if self.aggregates not in set(AggregateMode):
             raise ConfigurationError(f"aggregates={self.aggregates!r}: expected one of {', '.join(AggregateMode)}")
         object.__setattr__(self, "aggregates", AggregateMode(self.aggregates))

@@ -39,7 +39,7 @@ def batches(shard: str, records: int, size: int) -> list[Batch]:
     data, now = b"x" * size, time.time()
     return [
         Batch(
-"s",
+            "s",
             shard,
             tuple(Record(str(10**55 + n), now, data, f"key-{n % 997}") for n in range(start, start + GROUP)),
             "",

@@ -1,5 +1,5 @@
-"""Coverage-guided fuzzing of what reads bytes that others wrote: `make fuzz`.
+"""Coverage-guided fuzzing of the parsers that read bytes from the network: `make fuzz`.
 
-Each target is a function of bytes that raises AssertionError where a property does not hold. `engine` lets atheris
-drive one; the tests feed the same functions by Hypothesis, without it.
+Each target is a function of bytes that raises AssertionError if a property does not hold. `engine` runs one target
+under atheris. The tests run the same functions with Hypothesis, without atheris.
 """

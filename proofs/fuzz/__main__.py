@@ -1,6 +1,6 @@
 """`python -m proofs.fuzz`: fuzz each target for a while, print a table and, last, one line of JSON.
 
-Exit status: 0 if nothing was found, 1 if something was, 2 for wrong arguments, 69 where atheris has no wheel.
+Exit status: 0 if no target failed, 1 if one did, 2 for invalid arguments, 69 if atheris is not installed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from proofs.fuzz.session import Result, fuzz
 from proofs.fuzz.targets import TARGETS
 
 HOME: Final = Path("var/fuzz")
-"""Inputs that reached new branches, kept from run to run, those that failed, and the fuzzer's own words."""
+"""The corpus, which is kept between runs, the failed inputs, and the dictionaries of the targets."""
 UNAVAILABLE: Final = 69
 
 _EPILOG: Final = """examples:
-  make fuzz                                  all targets, a minute each
-  make fuzz SECONDS=600 ARGS="http2 frames"  two of them, ten minutes each
-  make fuzz ARGS="--repeat FILE http2"       check one input again, without a fuzzer
+  make fuzz                                  all targets, one minute each
+  make fuzz SECONDS=600 ARGS="http2 frames"  two targets, ten minutes each
+  make fuzz ARGS="--repeat FILE http2"       check one input again, without the fuzzer
 """
 
 
@@ -34,16 +34,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     names: list[str] = options.target or list(TARGETS)
     if unknown := set(names) - TARGETS.keys():
-        print(f"no target is called {', '.join(sorted(unknown))}. There are: {', '.join(TARGETS)}", file=sys.stderr)
+        print(f"unknown target: {', '.join(sorted(unknown))}: the targets are {', '.join(TARGETS)}", file=sys.stderr)
         return 2
     if options.repeat is not None:
         return _repeat(names, options.repeat)
     if importlib.util.find_spec("atheris") is None:
         print(
-            f"atheris is not installed: it has wheels for CPython 3.11 to 3.13 on Linux for x86-64, and this is "
-            f"{platform.python_implementation()} {platform.python_version()} on {platform.system()} for "
-            f"{platform.machine()}. Use `make PYTHON=... fuzz` with such a one, after removing .tools/fuzz. The same "
-            "properties are in the test suite, fed by Hypothesis: make test ARGS='-k test_any'",
+            f"atheris is not installed: it has wheels for CPython 3.11 to 3.13 on Linux x86-64, and this is "
+            f"{platform.python_implementation()} {platform.python_version()} on {platform.system()} "
+            f"{platform.machine()}. Remove .tools/fuzz and run `make PYTHON=... fuzz` with a supported Python. "
+            "The test suite checks the same properties with Hypothesis: make test ARGS='-k test_any'",
             file=sys.stderr,
         )
         return UNAVAILABLE
@@ -56,33 +56,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m proofs.fuzz",
-        description="Fuzzes what reads bytes that others wrote, led by coverage. Targets: "
-        + "; ".join(f"{target.name}, {target.about}" for target in TARGETS.values()),
+        description="Coverage-guided fuzzing of the parsers that read bytes from the network. Targets: "
+        + "; ".join(f"{target.name}, {target.description}" for target in TARGETS.values()),
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("target", nargs="*", help="which targets; default: all")
-    parser.add_argument("--seconds", type=_positive, default=60, metavar="N", help="for each target; default: 60")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the mutations; default: a new one")
-    parser.add_argument("--home", type=Path, default=HOME, metavar="DIR", help=f"keeps inputs; default: {HOME}")
-    parser.add_argument("--repeat", type=Path, metavar="FILE", help="check this input again, and nothing else")
+    parser.add_argument("target", nargs="*", help="the targets to fuzz; default: all")
+    parser.add_argument(
+        "--seconds", type=_positive, default=60, metavar="N", help="seconds for each target; default: 60"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the mutations; default: a random one")
+    parser.add_argument("--home", type=Path, default=HOME, metavar="DIR", help=f"directory for inputs; default: {HOME}")
+    parser.add_argument("--repeat", type=Path, metavar="FILE", help="only check this input again")
     return parser
 
 
 def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
-        raise argparse.ArgumentTypeError(f"{text}: give a number of seconds from 1 on")
+        raise argparse.ArgumentTypeError(f"{text}: expected 1 or more seconds")
     return value
 
 
 def _repeat(names: Sequence[str], file: Path) -> int:
     if len(names) != 1 or not file.is_file():
-        wrong = f"{file} is not there" if len(names) == 1 else "name the one target that the input is for"
-        print(f"--repeat: {wrong}", file=sys.stderr)
+        problem = f"{file} does not exist" if len(names) == 1 else "name exactly one target, the one of this input"
+        print(f"--repeat: {problem}", file=sys.stderr)
         return 2
     TARGETS[names[0]].check(file.read_bytes())
-    print(f"{names[0]}: {file} breaks no property", file=sys.stderr)
+    print(f"{names[0]}: {file} violates no property", file=sys.stderr)
     print(json.dumps({names[0]: asdict(Result(executions=1, seconds=0.0, failures=0))}))
     return 0
 

@@ -1,7 +1,7 @@
-"""The parser of KPL aggregates: Google's protobuf reads the same, or the record is passed on whole.
+"""The parser of KPL aggregates: it agrees with Google's protobuf library, or it passes the record on unchanged.
 
-An input is the bytes after the magic, bare or under a right MD5; or user records that are aggregated here and taken
-apart again.
+An input is the bytes after the magic bytes, as they are or with a correct MD5. Or it is a list of user records, which
+this module aggregates and the parser expands again.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from collections.abc import Iterator
 from hashlib import md5
 from typing import Any, Final
 
-import aws_kinesis_agg.aggregator  # noqa: F401 - puts the folder on the path in which messages_pb2 looks for config_pb2
+import aws_kinesis_agg.aggregator  # noqa: F401 - adds the directory to sys.path from which messages_pb2 imports config_pb2
 from aws_kinesis_agg import messages_pb2
 
 from efo.model import MAX_HASH_KEY, HashKeyRange, Record
 from efo.protocol.aggregation import MAGIC, AggregateMode, Entry, Expansion, aggregate, expand, hash_key
 from proofs.fuzz.cursor import Cursor
-from proofs.fuzz.target import Target, hold
+from proofs.fuzz.target import Target, require
 
 _BARE, _SEALED, _ENTRIES = range(3)
 _RANGES: Final = (None, HashKeyRange("0", str(MAX_HASH_KEY)), HashKeyRange("0", str(MAX_HASH_KEY // 2)))
 _MODES: Final = tuple(AggregateMode)
 _DIGEST: Final = 16
-_MOST_ENTRIES: Final = 64
+_MAX_ENTRIES: Final = 64
 
 
 def check(data: bytes) -> None:
-    """Expand what the input makes, and compare with Google's protobuf."""
+    """Expand the record that the input describes, and compare the result with Google's protobuf library."""
     cursor = Cursor(data)
     kind, choice = cursor.byte() % 3, cursor.byte()
     shard, mode = _RANGES[choice % 3], _MODES[choice // 3 % 3]
@@ -40,26 +40,28 @@ def check(data: bytes) -> None:
         entries = list(_entries(cursor))
         record = _outer(aggregate(entries))
         if entries:
-            told = [Entry(user.partition_key, user.data, user.explicit_hash_key) for user in expand(record).records]
-            hold(told == entries, "other records came out than went in")
+            expanded = [Entry(user.partition_key, user.data, user.explicit_hash_key) for user in expand(record).records]
+            require(expanded == entries, "the expanded records differ from the aggregated ones")
         _check(record, expand(record, shard, mode), shard, mode)
 
 
 def _check(record: Record, expansion: Expansion, shard: HashKeyRange | None, mode: AggregateMode) -> None:
     if expansion.problem is not None:
-        hold(expansion.records == (record,) and not expansion.left_out, "damage that is not passed on whole")
+        require(
+            expansion.records == (record,) and not expansion.left_out, "a damaged aggregate is not passed on unchanged"
+        )
         return
     message: Any = messages_pb2.AggregatedRecord.FromString(record.data[len(MAGIC) : -_DIGEST])
-    theirs = [_of(record, message, number) for number in range(len(message.records))]
+    expected = [_user_record(record, message, number) for number in range(len(message.records))]
     if shard is not None and mode is not AggregateMode.KEEP:
-        own = [user for user in theirs if hash_key(user.partition_key, user.explicit_hash_key) in shard]
-        hold(expansion.left_out == len(theirs) - len(own) or mode is AggregateMode.DROP, "another number left out")
-        theirs = own if mode is AggregateMode.FILTER or len(own) == len(theirs) else []
-    hold(list(expansion.records) == theirs, f"read {expansion.records!r}, not {theirs!r}")
+        own = [user for user in expected if hash_key(user.partition_key, user.explicit_hash_key) in shard]
+        require(expansion.left_out == len(expected) - len(own) or mode is AggregateMode.DROP, "left_out is wrong")
+        expected = own if mode is AggregateMode.FILTER or len(own) == len(expected) else []
+    require(list(expansion.records) == expected, f"read {expansion.records!r}, expected {expected!r}")
 
 
-def _of(outer: Record, message: Any, number: int) -> Record:
-    """Return a user record as Google's protobuf reads it."""
+def _user_record(outer: Record, message: Any, number: int) -> Record:
+    """Return a user record as Google's protobuf library reads it."""
     user = message.records[number]
     explicit = user.HasField("explicit_hash_key_index")
     return Record(
@@ -83,7 +85,7 @@ def _seal(message: bytes) -> bytes:
 
 
 def _entries(cursor: Cursor) -> Iterator[Entry]:
-    for _ in range(_MOST_ENTRIES):
+    for _ in range(_MAX_ENTRIES):
         if not cursor.left:
             return
         kind = cursor.byte()
@@ -93,7 +95,7 @@ def _entries(cursor: Cursor) -> Iterator[Entry]:
 
 
 def seeds() -> Iterator[bytes]:
-    """Make aggregates as the KPL does: with and without hash keys, tags, and fields that nobody knows."""
+    """Make aggregates as the KPL does: with and without explicit hash keys, tags, and unknown fields."""
     entries = [Entry("a", b"one"), Entry("b", b"", "0"), Entry("a", b"three", str(MAX_HASH_KEY)), Entry("\u00fc", b"x")]
     message: Any = messages_pb2.AggregatedRecord(partition_key_table=["k", "l"], explicit_hash_key_table=["7"])
     message.records.add(partition_key_index=0, data=b"plain")
@@ -113,7 +115,7 @@ TARGET: Final = Target(
     "the parser of KPL aggregates",
     check,
     seeds,
-    words=(
+    dictionary=(
         b"\x0a\x01k",
         b"\x12\x017",
         b"\x1a\x06\x08\0\x1a\x02hi",

@@ -1,6 +1,6 @@
-"""The HTTP/2 reader: a peer that sends any frames in any order, and bytes that are none, beside a stream that is sound.
+"""The HTTP/2 reader: the peer sends any frames in any order, or bytes that are no frames, beside a valid stream.
 
-An input is a script for `peer`: what the peer sends, how that is cut, and what our own side does in between.
+An input is a script for `peer`: what the peer sends, how that is cut into pieces, and what our side does in between.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ from proofs.fuzz.target import Target
 RST_STREAM, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 3, 5, 6, 7, 8, 9
 END_STREAM, PADDED = 1, 8
 
-# The operations of an input. From _FRAME on: a frame of that kind, of the ten that there are and some that are not.
+# The operations of an input. From _FRAME on: a frame of that type. There are ten types; the others are unknown.
 _FOR_SIBLING, _ASK, _GIVE_UP, _FLOOD, _RAW, _FRAME = range(6)
 _KINDS: Final = 12
 _OPERATIONS: Final = _FRAME + _KINDS
 _STREAMS: Final = (0, 3, 5, 7, 9, 2, 1001, 0x7FFF_FFFF)
 _FLOODS: Final = (10, 100, 400)
-_MOST_STEPS: Final = 64
-_MOST_FLOODS: Final = 2
-_MOST_BYTES: Final = 0xF0
-"""Payloads in the input are shorter; lengths from here on stand for long ones of zeros."""
+_MAX_STEPS: Final = 64
+_MAX_FLOODS: Final = 2
+_LONG_PAYLOAD: Final = 0xF0
+"""Payload lengths from this one on stand for long payloads of zeros, which are not in the input."""
 
 
 def check(data: bytes) -> None:
-    """Play the script that the input makes."""
+    """Run the script that the input describes."""
     run(script_of(data))
 
 
 def script_of(data: bytes) -> Script:
-    """ShardReader an input as a script: of three bytes about the peer, and then its steps."""
+    """Return the script that an input describes: two bytes of choices about the peer, then the steps."""
     cursor = Cursor(data)
     choices, cuts = cursor.byte(), cursor.byte()
     steps = tuple(_steps(cursor))
@@ -55,7 +55,7 @@ def script_of(data: bytes) -> Script:
 
 def _steps(cursor: Cursor) -> Iterator[Step]:
     floods = 0
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         if not cursor.left:
             return
         match operation := cursor.byte() % _OPERATIONS:
@@ -68,7 +68,7 @@ def _steps(cursor: Cursor) -> Iterator[Step]:
             case 3:
                 count = _FLOODS[cursor.byte() % len(_FLOODS)]
                 frame = _frame(cursor.byte() % _KINDS, cursor)
-                if (floods := floods + 1) <= _MOST_FLOODS:
+                if (floods := floods + 1) <= _MAX_FLOODS:
                     yield from itertools.repeat(frame, count)
             case 4:
                 yield cursor.take(cursor.byte())
@@ -79,20 +79,20 @@ def _steps(cursor: Cursor) -> Iterator[Step]:
 def _frame(kind: int, cursor: Cursor) -> Frame:
     flags, stream_id = cursor.byte(), _STREAMS[cursor.byte() % len(_STREAMS)]
     size = cursor.byte()
-    long = size - _MOST_BYTES + 1
+    long = size - _LONG_PAYLOAD + 1
     return Frame(kind, flags, stream_id, bytes(long * 1100) if long > 0 else cursor.take(size))
 
 
-def frame_of(operation: Frame) -> bytes:
-    """Return the part of an input that makes this frame, which has one of the streams above and less than 240 bytes."""
-    at = _STREAMS.index(operation.stream_id)
-    return bytes([_FRAME + operation.kind, operation.flags, at, len(operation.payload)]) + operation.payload
+def frame_of(frame: Frame) -> bytes:
+    """Return the part of an input that describes a frame on one of `_STREAMS`, with less than 240 bytes of payload."""
+    at = _STREAMS.index(frame.stream_id)
+    return bytes([_FRAME + frame.kind, frame.flags, at, len(frame.payload)]) + frame.payload
 
 
 def seeds() -> Iterator[bytes]:
-    """Make what a sound peer sends, and one of each thing that a bad one may."""
+    """Make inputs of a correct peer, and one input for each fault of a faulty one."""
     sibling = bytes([_FOR_SIBLING, 5]) + b"event"
-    answer = frame_of(Frame(HEADERS_FRAME, END_HEADERS, 3, STATUS_200))
+    response = frame_of(Frame(HEADERS_FRAME, END_HEADERS, 3, STATUS_200))
     end = frame_of(Frame(DATA, END_STREAM, 3, b"the end"))
     frames = [
         Frame(DATA, 0, 3, b"data"),
@@ -118,10 +118,10 @@ def seeds() -> Iterator[bytes]:
         Frame(10, 0, 0, b"extension"),
     ]
     acts = bytes([_ASK, 0, _ASK, 1, _GIVE_UP, 0, _GIVE_UP, 1])
-    yield bytes([0, 1]) + answer + sibling + end + acts + sibling
+    yield bytes([0, 1]) + response + sibling + end + acts + sibling
     for choices, frame in enumerate(frames):
         part = frame_of(frame)
-        yield bytes([choices & 6, choices]) + answer + part + sibling + end
+        yield bytes([choices & 6, choices]) + response + part + sibling + end
         yield bytes([choices & 6, 0, _FLOOD, choices, frame.kind]) + part[1:] + sibling
         yield bytes([1, choices, _RAW, len(bytes(frame))]) + bytes(frame)
     yield bytes([1, 3, _RAW, 32]) + b"HTTP/1.1 400 Bad Request\r\n\r\n...."
@@ -132,7 +132,7 @@ TARGET: Final = Target(
     "the HTTP/2 reader",
     check,
     seeds,
-    words=(
+    dictionary=(
         STATUS_200,
         b"\x40\x01a\x01b",
         b"\x48\x03200",
@@ -141,5 +141,5 @@ TARGET: Final = Target(
         b"\0\0\0\x08\x06",
         b"\0\x04\x7f\xff\xff\xff",
     ),
-    longest=1024,
+    max_length=1024,
 )

@@ -1,15 +1,15 @@
-"""Takes an input apart: the fuzzer mutates bytes, a target wants choices, numbers and pieces of bytes."""
+"""Splits an input into choices, numbers and byte strings: the fuzzer mutates bytes only."""
 
 from __future__ import annotations
 
 from typing import Final
 
-_PIECES: Final = (0, 1, 2, 9, 64, 1000, 4096, 16_384)
-_MOST_PIECES: Final = 200
+_PIECE_SIZES: Final = (0, 1, 2, 9, 64, 1000, 4096, 16_384)
+_MAX_PIECES: Final = 200
 
 
 class Cursor:
-    """Reads an input from the front; past its end there are zeros and empty pieces, so every input is a whole one."""
+    """Reads an input from its start. Past the end it returns zeros and empty bytes, so that every input is valid."""
 
     __slots__ = ("_at", "_data")
 
@@ -19,7 +19,7 @@ class Cursor:
 
     @property
     def left(self) -> int:
-        """How many bytes were not taken."""
+        """How many bytes are left."""
         return max(0, len(self._data) - self._at)
 
     def byte(self) -> int:
@@ -32,28 +32,29 @@ class Cursor:
         return self.byte() << 8 | self.byte()
 
     def take(self, size: int) -> bytes:
-        """Take so many bytes, or those that are left."""
+        """Take `size` bytes, or all bytes that are left if there are fewer."""
         self._at += size
         return self._data[self._at - size : self._at]
 
     def rest(self) -> bytes:
-        """Take all that is left."""
+        """Take all bytes that are left."""
         return self.take(self.left)
 
 
 def cut(data: bytes, seed: int) -> list[bytes]:
-    """Cut bytes into pieces, as a network would: whole for 0, equal for the next seeds, else of sizes that it chooses.
+    """Cut bytes into pieces, as a network does.
 
-    There are at most 200: what is left then is the last one.
+    `seed`: 0 cuts nothing, 1 to 7 cut pieces of one size, larger ones cut pieces of different sizes. After 200
+    pieces, the rest is one piece.
     """
     pieces: list[bytes] = []
     at = 0
     while at < len(data):
-        if seed < len(_PIECES):
-            size = _PIECES[seed]
+        if seed < len(_PIECE_SIZES):
+            size = _PIECE_SIZES[seed]
         else:
             seed = (seed * 5 + 3) & 0xFF | 0x100
-            size = _PIECES[seed >> 3 & 7] or 1
-        pieces.append(data[at : at + size] if size and len(pieces) < _MOST_PIECES else data[at:])
+            size = _PIECE_SIZES[seed >> 3 & 7] or 1
+        pieces.append(data[at : at + size] if size and len(pieces) < _MAX_PIECES else data[at:])
         at += len(pieces[-1])
     return pieces

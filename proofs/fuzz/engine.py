@@ -1,6 +1,6 @@
-"""One target under atheris: `python -m proofs.fuzz.engine TARGET [OPTION ...]`. `__main__` starts it.
+"""Runs one target under atheris: `python -m proofs.fuzz.engine TARGET [OPTION ...]`. `__main__` starts it.
 
-efo and the HTTP/2 libraries are imported while atheris watches, so that their branches lead it.
+atheris instruments the imports of efo and of the HTTP/2 libraries, so that their branches guide the fuzzer.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ with atheris.instrument_imports(include=["efo", "h2", "hpack", "hyperframe"]):
 
 
 def main() -> None:
-    """Fuzz until libFuzzer's own options say that it is enough; does not return."""
+    """Fuzz until an option of libFuzzer ends the process. Does not return."""
     name, *options = sys.argv[1:]
     target = TARGETS[name]
-    atheris.Setup([sys.argv[0], f"-max_len={target.longest}", *options], target.check)
+    atheris.Setup([sys.argv[0], f"-max_len={target.max_length}", *options], target.check)
     atheris.Fuzz()
 
 

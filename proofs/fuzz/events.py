@@ -1,6 +1,6 @@
-"""The parser of SubscribeToShard's events: what it accepts, the standard library's JSON reads the same.
+"""The parser of SubscribeToShard events: every event that it accepts, the standard library's `json` reads the same.
 
-An input is the payload of an event, an exception or a refusal, or the headers that say which of them it is.
+An input is the payload of an event, of an exception message or of an error response, or the headers of a message.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from efo.protocol.eventstream import Message
 from efo.protocol.messages import SubscribeToShardEvent, parse, parse_refusal
 from proofs.fuzz.cursor import Cursor
 from proofs.fuzz.frames import EVENT_HEADERS, model_headers
-from proofs.fuzz.target import Target, hold
+from proofs.fuzz.target import Target, require
 
-_EVENT, _EXCEPTION, _REFUSAL, _HEADERS = range(4)
+_EVENT, _EXCEPTION, _ERROR_RESPONSE, _HEADERS = range(4)
 _STATUS: Final = 400
-_MOST_DIGITS: Final = 129
+_MAX_DIGITS: Final = 129
 
 
 def check(data: bytes) -> None:
-    """Parse what the input makes, and compare an event with a reading by `json`."""
+    """Parse the input, and compare an event with the result of `json`."""
     cursor = Cursor(data)
     match cursor.byte() % 4:
         case 0:
@@ -32,17 +32,23 @@ def check(data: bytes) -> None:
         case 1:
             name = cursor.take(cursor.byte()).decode(errors="replace")
             headers = {":message-type": "exception", ":exception-type": name}
-            hold(isinstance(parse(Message(headers, cursor.rest())), ServiceError), "an exception that is no error")
+            require(
+                isinstance(parse(Message(headers, cursor.rest())), ServiceError),
+                "an exception message is not parsed as an error",
+            )
         case 2:
             error = parse_refusal(_STATUS + cursor.byte(), cursor.rest())
-            hold(bool(error.code), "a refusal that is no error")
+            require(bool(error.code), "an error response has no error code")
         case _:
             headers_read = model_headers(cursor.take(cursor.byte()))
             try:
                 parsed = parse(Message(headers_read or {}, cursor.rest()))
             except EventError:
                 return
-            hold(parsed is None or isinstance(parsed, SubscribeToShardEvent | ServiceError), "neither event nor error")
+            require(
+                parsed is None or isinstance(parsed, SubscribeToShardEvent | ServiceError),
+                "the result is neither an event nor an error",
+            )
 
 
 def _check_event(payload: bytes) -> None:
@@ -50,11 +56,11 @@ def _check_event(payload: bytes) -> None:
         event = parse(Message(EVENT_HEADERS, payload))
     except EventError:
         return
-    hold(isinstance(event, SubscribeToShardEvent), "an event was read as something else")
+    require(isinstance(event, SubscribeToShardEvent), "an event is parsed as another message")
     assert isinstance(event, SubscribeToShardEvent)  # noqa: S101 - for the type checker
     _check_rules(event)
     try:
-        # Bytes that are no UTF-8 may stand where nobody looks: in members that we do not know.
+        # The parser ignores unknown members, so they may have bytes that are not valid UTF-8.
         text = payload.decode(errors="surrogateescape")
         model = json.loads(text, strict=False, parse_int=Decimal, parse_float=Decimal)
     except RecursionError:
@@ -64,32 +70,38 @@ def _check_event(payload: bytes) -> None:
 
 def _check_rules(event: SubscribeToShardEvent) -> None:
     children = event.child_shards or ()
-    hold((event.continuation_sequence_number is None) == bool(children), "rule R2: a continuation, or children")
-    hold(all(child.parent_shards for child in children), "a child without parents")
+    require(
+        (event.continuation_sequence_number is None) == bool(children),
+        "rule R2: an event has either a continuation or children",
+    )
+    require(all(child.parent_shards for child in children), "a child has no parents")
     numbers = [record.sequence_number for record in event.records]
     numbers += [event.continuation_sequence_number or "0"]
     for number in numbers:
-        hold(number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS, "a number that is none")
-        hold(int(number) >= 0, "a number that is negative")
+        require(
+            number.isascii() and number.isdigit() and len(number) <= _MAX_DIGITS,
+            "a sequence number is malformed",
+        )
+        require(int(number) >= 0, "a sequence number is negative")
 
 
 def _check_same(event: SubscribeToShardEvent, model: Mapping[str, Any]) -> None:
-    hold(event.continuation_sequence_number == model.get("ContinuationSequenceNumber"), "another continuation")
-    hold(event.millis_behind_latest == model["MillisBehindLatest"], "another delay")
-    hold(len(event.records) == len(model["Records"]), "another number of records")
+    require(event.continuation_sequence_number == model.get("ContinuationSequenceNumber"), "the continuation differs")
+    require(event.millis_behind_latest == model["MillisBehindLatest"], "MillisBehindLatest differs")
+    require(len(event.records) == len(model["Records"]), "the number of records differs")
     for record, item in zip(event.records, model["Records"], strict=True):
-        hold(record.sequence_number == item["SequenceNumber"], "another sequence number")
-        hold(record.partition_key == item["PartitionKey"], "another partition key")
-        hold(record.data == base64.b64decode(item["Data"]), "other data")
-        hold(record.encryption_type == item.get("EncryptionType"), "another encryption type")
+        require(record.sequence_number == item["SequenceNumber"], "a sequence number differs")
+        require(record.partition_key == item["PartitionKey"], "a partition key differs")
+        require(record.data == base64.b64decode(item["Data"]), "the data of a record differs")
+        require(record.encryption_type == item.get("EncryptionType"), "an encryption type differs")
         arrival = float(item.get("ApproximateArrivalTimestamp") or 0)
-        hold(record.approximate_arrival_timestamp == arrival, "another time of arrival")
+        require(record.approximate_arrival_timestamp == arrival, "an arrival timestamp differs")
     for child, item in zip(event.child_shards or (), model.get("ChildShards") or (), strict=True):
         keys = item["HashKeyRange"]
-        told = (item["ShardId"], tuple(item["ParentShards"]), keys["StartingHashKey"], keys["EndingHashKey"])
-        read = child.hash_key_range
-        ours = (child.shard_id, child.parent_shards, read.starting_hash_key, read.ending_hash_key)
-        hold(ours == told, "another child")
+        expected = (item["ShardId"], tuple(item["ParentShards"]), keys["StartingHashKey"], keys["EndingHashKey"])
+        hash_keys = child.hash_key_range
+        parsed = (child.shard_id, child.parent_shards, hash_keys.starting_hash_key, hash_keys.ending_hash_key)
+        require(parsed == expected, "a child shard differs")
 
 
 _RECORD: Final = {
@@ -108,14 +120,14 @@ _CHILD: Final = {
 
 def seeds() -> Iterator[bytes]:
     """Make payloads as Kinesis sends them."""
-    goes_on = {"ContinuationSequenceNumber": _RECORD["SequenceNumber"]}
+    continuation = {"ContinuationSequenceNumber": _RECORD["SequenceNumber"]}
     for members in (
-        goes_on,
-        goes_on | {"Records": [_RECORD, _RECORD]},
-        goes_on | {"ChildShards": []},
+        continuation,
+        continuation | {"Records": [_RECORD, _RECORD]},
+        continuation | {"ChildShards": []},
         {"ChildShards": [_CHILD, _CHILD]},
         {"ContinuationSequenceNumber": None, "Records": [_RECORD], "ChildShards": [_CHILD]},
-        goes_on | {"ChildShards": [_CHILD]},
+        continuation | {"ChildShards": [_CHILD]},
         {},
     ):
         body: dict[str, Any] = {"Records": [], "MillisBehindLatest": 0} | members
@@ -123,8 +135,8 @@ def seeds() -> Iterator[bytes]:
         yield bytes([_EVENT]) + json.dumps(body, ensure_ascii=False).encode()
     name = b"ResourceInUseException"
     yield bytes([_EXCEPTION, len(name)]) + name + b'{"message":"busy"}'
-    for refusal in (b'{"__type":"com.amazonaws.kinesis#LimitExceededException","message":"slow"}', b"<html>", b""):
-        yield bytes([_REFUSAL, 0]) + refusal
+    for response in (b'{"__type":"com.amazonaws.kinesis#LimitExceededException","message":"slow"}', b"<html>", b""):
+        yield bytes([_ERROR_RESPONSE, 0]) + response
     for headers in (
         b"\x0d:message-type\x07\0\x05event\x0b:event-type\x07\0\x15SubscribeToShardEvent",
         b"\x0d:message-type\x07\0\x05error\x0b:error-code\x07\0\x0fInternalFailure",
@@ -134,10 +146,10 @@ def seeds() -> Iterator[bytes]:
 
 TARGET: Final = Target(
     "events",
-    "the parser of SubscribeToShard's events",
+    "the parser of SubscribeToShard events",
     check,
     seeds,
-    words=(
+    dictionary=(
         b'"Records":[', b'"ContinuationSequenceNumber":', b'"ChildShards":[', b'"MillisBehindLatest":', b'"Data":"',
         b'"SequenceNumber":"', b'"PartitionKey":"', b'"ApproximateArrivalTimestamp":', b'"ParentShards":', b"null",
         b"\\ud800", b"1e400", b"-0", b"\xff", b'{"a":', b"[[[[[[[[",

@@ -1,7 +1,7 @@
-"""The event-stream decoder: never a wrong message, whatever the bytes and however they are cut.
+"""The event-stream decoder: it returns no wrong message, for any bytes and any cuts.
 
-An input is wire bytes as they are, or raw headers and payloads that are sealed here with right lengths and checksums:
-no mutation would ever find those. Then one bit may be flipped again, which no decoder may accept.
+An input is wire bytes, or raw headers and payloads. For the latter this module adds correct lengths and checksums,
+which mutation would never find. It may then flip one bit, which the decoder must detect.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ import botocore.eventstream
 from efo.errors import ChecksumError, FrameError
 from efo.protocol.eventstream import MAX_MESSAGE_LENGTH, Decoder, HeaderValue, Message, encode
 from proofs.fuzz.cursor import Cursor, cut
-from proofs.fuzz.target import Target, hold
+from proofs.fuzz.target import Target, require
 
 _RAW, _SEALED, _FLIPPED = range(3)
-_MOST_FRAMES: Final = 16
+_MAX_FRAMES: Final = 16
 _FIXED: Final = {2: ">b", 3: ">h", 4: ">i", 5: ">q", 8: ">q"}
 _UUID: Final = 9
 _UUID_BYTES: Final = 16
 
 
 def check(data: bytes) -> None:
-    """Decode what the input makes, and compare with the model below, with botocore and with our own encoder."""
+    """Decode the input, and compare the result with the model below, with botocore and with our own encoder."""
     cursor = Cursor(data)
     mode, seed = cursor.byte() % 3, cursor.byte()
     if mode == _RAW:
@@ -50,18 +50,18 @@ def check(data: bytes) -> None:
         if mode == _SEALED:
             _check_sealed(frames, whole, failed=failed)
     pieces, also_failed = decode(cut(wire, seed))
-    hold((pieces, also_failed) == (whole, failed), "a cut changes what is read")
+    require((pieces, also_failed) == (whole, failed), "cuts change what is decoded")
 
 
 def seal(headers: bytes, payload: bytes) -> bytes:
-    """Return a frame with right lengths and checksums around raw headers."""
+    """Return a frame with correct lengths and checksums around raw headers."""
     lengths = struct.pack(">II", 16 + len(headers) + len(payload), len(headers))
     frame = lengths + struct.pack(">I", crc32(lengths)) + headers + payload
     return frame + struct.pack(">I", crc32(frame))
 
 
 def decode(pieces: list[bytes]) -> tuple[list[Message], bool]:
-    """Return the messages of these pieces of a stream, and whether it was refused in the end."""
+    """Return the messages in these pieces of a stream, and whether the decoder rejected the stream at the end."""
     decoder = Decoder()
     messages: list[Message] = []
     fed = 0
@@ -71,29 +71,29 @@ def decode(pieces: list[bytes]) -> tuple[list[Message], bool]:
         try:
             messages.extend(decoder.messages())
         except (ChecksumError, FrameError):
-            hold(decoder.pending == 0, "a damaged stream is held")
+            require(decoder.pending == 0, "bytes of a rejected stream are buffered")
             return messages, True
         read = sum(message.wire_length for message in messages)
-        hold(decoder.pending == fed - read, "bytes are lost, or held twice")
-        hold(decoder.pending < MAX_MESSAGE_LENGTH, "more is held than a message")
+        require(decoder.pending == fed - read, "bytes are lost or buffered twice")
+        require(decoder.pending < MAX_MESSAGE_LENGTH, "more than one message is buffered")
     return messages, False
 
 
 def _frames(cursor: Cursor) -> Iterator[tuple[bytes, bytes]]:
-    for _ in range(_MOST_FRAMES):
+    for _ in range(_MAX_FRAMES):
         if not cursor.left:
             return
         headers = cursor.take(cursor.byte())
         yield headers, cursor.take(cursor.byte())
 
 
-def _check_damaged(damaged: bytes, sound: bytes, at: int) -> None:
-    """Hold that a single flipped bit is never accepted: what comes before it is read, what holds it is not."""
-    before, _ = decode([sound])
+def _check_damaged(damaged: bytes, intact: bytes, at: int) -> None:
+    """Check that a flipped bit is detected: the frames before it are read, and its own frame is not."""
+    before, _ = decode([intact])
     after, failed = decode([damaged])
-    hold(after == before[: len(after)], "a flipped bit gives a wrong message")
-    hold(sum(message.wire_length for message in after) <= at, "a frame with a flipped bit was accepted")
-    hold(failed, "a flipped bit is never noticed")
+    require(after == before[: len(after)], "a flipped bit gives a wrong message")
+    require(sum(message.wire_length for message in after) <= at, "a frame with a flipped bit was accepted")
+    require(failed, "a flipped bit is not detected")
 
 
 def _check_sealed(frames: list[tuple[bytes, bytes]], messages: list[Message], *, failed: bool) -> None:
@@ -103,33 +103,33 @@ def _check_sealed(frames: list[tuple[bytes, bytes]], messages: list[Message], *,
         if read is None:
             break
         expected.append(Message(read, payload))
-    hold(messages == expected, f"read {messages!r}, not {expected!r}")
-    hold(failed == (len(expected) < len(frames)), "what the model refuses is accepted, or the other way round")
+    require(messages == expected, f"read {messages!r}, expected {expected!r}")
+    require(failed == (len(expected) < len(frames)), "the decoder and the model disagree about what is valid")
     for message, (headers, payload) in zip(messages, frames, strict=False):
         _check_encoded(message, seal(headers, payload))
 
 
 def _check_encoded(message: Message, frame: bytes) -> None:
-    """Hold that encoding what was read gives the same bytes again, and that botocore reads the same."""
+    """Check that encoding the message gives the same bytes, and that botocore reads the same message."""
     headers = message.headers
     texts = {name: value for name, value in headers.items() if isinstance(value, str)}
     if len(texts) == len(headers):
-        again = encode(texts, bytes(message.payload))
-        # A header that stands there twice is read once.
-        hold(again == frame or len(again) < len(frame), "encoded again it is another frame")
-    witness = botocore.eventstream.EventStreamBuffer()
-    witness.add_data(frame)
+        encoded = encode(texts, bytes(message.payload))
+        # A header that occurs twice is read once.
+        require(encoded == frame or len(encoded) < len(frame), "encoding the message gives another frame")
+    reference = botocore.eventstream.EventStreamBuffer()
+    reference.add_data(frame)
     try:
-        theirs = next(witness)
+        theirs = next(reference)
     except botocore.eventstream.DuplicateHeader:
         return
-    hold(theirs.payload == bytes(message.payload), "botocore reads another payload")
+    require(theirs.payload == bytes(message.payload), "botocore reads another payload")
     ours = {name: value.bytes if isinstance(value, uuid.UUID) else value for name, value in headers.items()}
-    hold(theirs.headers == ours, f"botocore reads {theirs.headers!r}, not {ours!r}")
+    require(theirs.headers == ours, f"botocore reads {theirs.headers!r}, efo reads {ours!r}")
 
 
 def model_headers(data: bytes) -> dict[str, HeaderValue] | None:
-    """ShardReader headers as plainly as can be; None if they do not parse."""
+    """Parse headers with the simplest possible code. Return None if they are not valid."""
     cursor = Cursor(data)
     headers: dict[str, HeaderValue] = {}
     try:
@@ -147,19 +147,19 @@ def _model_value(cursor: Cursor) -> HeaderValue:
         return kind == 0
     if kind in {6, 7}:
         raw = _exactly(cursor, int.from_bytes(_exactly(cursor, 2)))
-        return raw if kind == 6 else raw.decode()  # noqa: PLR2004 - type bytes are the format
+        return raw if kind == 6 else raw.decode()  # noqa: PLR2004 - type bytes of the format
     if kind == _UUID:
         return uuid.UUID(bytes=_exactly(cursor, _UUID_BYTES))
     if kind in _FIXED:
         value: Any = struct.unpack(_FIXED[kind], _exactly(cursor, struct.calcsize(_FIXED[kind])))[0]
         return int(value)
-    raise ValueError(f"no header has the type {kind}")
+    raise ValueError(f"unknown header type {kind}")
 
 
 def _exactly(cursor: Cursor, size: int) -> bytes:
     taken = cursor.take(size)
     if len(taken) < size:
-        raise ValueError("cut short")
+        raise ValueError("the headers end early")
     return taken
 
 
@@ -171,10 +171,10 @@ EVENT_HEADERS: Final = {
 
 
 def seeds() -> Iterator[bytes]:
-    """Make frames as Kinesis sends them, bare and to be sealed, and headers of every type."""
+    """Make frames as Kinesis sends them, whole frames and parts to seal, and headers of every type."""
     event = encode(EVENT_HEADERS, b'{"Records":[],"MillisBehindLatest":0,"ContinuationSequenceNumber":"7"}')
-    refusal = encode({":message-type": "exception", ":exception-type": "ResourceInUseException"}, b'{"message":"busy"}')
-    for wire in (event, refusal, event + refusal, event[:-1], encode({}, b""), encode({}, b"{'foo':'bar'}")):
+    error = encode({":message-type": "exception", ":exception-type": "ResourceInUseException"}, b'{"message":"busy"}')
+    for wire in (event, error, event + error, event[:-1], encode({}, b""), encode({}, b"{'foo':'bar'}")):
         yield bytes([_RAW, 1]) + wire
     raw = encode(EVENT_HEADERS, b"")[12:-4]
     every = b"".join(
@@ -194,7 +194,7 @@ TARGET: Final = Target(
     "the event-stream frame decoder",
     check,
     seeds,
-    words=(
+    dictionary=(
         b":message-type\x07\0\x05event",
         b":event-type",
         b"\x05c\xc2\x48\xeb",

@@ -1,7 +1,7 @@
-"""A trial of our HTTP/2 connection against a peer that sends anything: frames in any order, and bytes that are none.
+"""Tests our HTTP/2 connection with a peer that sends any frames in any order, or bytes that are no frames.
 
-Whatever it sends, the connection goes on or ends in one of efo's errors, within bounds of time (virtual) and memory,
-and a stream beside it, the sibling, gets all its bytes unless the connection has ended. Everything is over memory.
+The connection must stay open or end with one of efo's errors, within bounds of virtual time and memory. A valid stream
+beside the others, the sibling, must get all its bytes unless the connection ends. All streams are in memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from efo.errors import TransportError
 from efo.kinesis.connection import MAX_UNSENT, PING_DEADLINE, PING_INTERVAL, Connection
 from efo.kinesis.response_stream import ResponseStream
 from proofs.fuzz.cursor import cut
-from proofs.fuzz.target import hold
+from proofs.fuzz.target import require
 
 HEADERS: Final = ((":method", "POST"), (":scheme", "https"), (":authority", "peer"), (":path", "/"))
 SIBLING: Final = 1
@@ -27,14 +27,15 @@ END_HEADERS: Final = 4
 STATUS_200: Final = b"\x88"
 """The response's headers, `:status: 200` alone, in HPACK."""
 
-_MOST_ANSWERED: Final = 512 * 1024
-"""Bytes that we send at most beside answers to what arrived: the requests, and window updates of all that is read."""
+_MAX_OWN_BYTES: Final = 512 * 1024
+"""The most bytes that we send besides replies to the peer's frames: requests, and window updates for the bytes read."""
 _READING: Final = 256 * 1024
+"""How many bytes the connection reads at once. The replies to them may exceed `MAX_UNSENT`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A frame of the peer's, right in nothing but its length."""
+    """A frame from the peer. Only its length is always correct."""
 
     kind: int
     flags: int = 0
@@ -52,7 +53,7 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Something that our own side does: ask anew, or give up the `number`-th of its streams."""
+    """An action of our side: "ask" makes a new request, "give up" closes the `number`-th of our streams."""
 
     what: Literal["ask", "give up"]
     number: int = 0
@@ -63,10 +64,11 @@ Step: TypeAlias = Frame | Act | bytes
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """What the peer does. `steps` that are bytes are no frames, and then nobody can say what the sibling must get.
+    """What the peer does.
 
-    `greets`: whether it begins with SETTINGS. `reads`: whether it takes what we send. `hangs_up`: whether it closes the
-    connection at the end, or says nothing more. `cuts`: how what it sends is cut.
+    `steps`: frames, actions of our side, and bytes that are no frames. With such bytes, it is unknown what the sibling
+    must get. `greets`: the peer starts with SETTINGS. `reads`: it reads what we send. `hangs_up`: it closes the
+    connection at the end; otherwise it becomes silent. `cuts`: the seed for `cut`, which splits what it sends.
     """
 
     steps: tuple[Step, ...]
@@ -77,12 +79,12 @@ class Script:
 
     @property
     def is_framed(self) -> bool:
-        """Whether all that the peer sends is whole frames."""
+        """Whether the peer sends only whole frames."""
         return not any(isinstance(step, bytes) for step in self.steps)
 
     @property
     def for_the_sibling(self) -> bytes:
-        """What the sibling is sent, if nothing goes wrong: unpadded DATA on its stream."""
+        """The bytes that the sibling must get from a valid connection: all DATA on its stream, without padding."""
         return b"".join(
             step.payload
             for step in self.steps
@@ -92,7 +94,11 @@ class Script:
 
 @dataclass(slots=True)
 class Outcome:
-    """How a trial went: why the connection ended while the peer was still there, and what the sibling got."""
+    """The result of a script.
+
+    `closed_by`: why the connection ended before the peer did. `sibling`: the bytes that the sibling got. `errors`: what
+    the requests and readers raised.
+    """
 
     closed_by: TransportError | None = None
     sibling: bytes = b""
@@ -100,12 +106,12 @@ class Outcome:
 
 
 def run(script: Script) -> Outcome:
-    """Play the script under virtual time. Raises AssertionError, or whatever escapes, where a property is broken."""
+    """Run the script under virtual time. Raises AssertionError, or another exception, if a property does not hold."""
     return trio.run(_run, script, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
 class _Sent(trio.abc.SendStream):
-    """What we send: counted, and refused by a peer that does not read."""
+    """Counts the bytes that we send. Blocks if the peer does not read."""
 
     def __init__(self, *, is_read: bool) -> None:
         self.size = 0
@@ -124,7 +130,7 @@ class _Sent(trio.abc.SendStream):
         await trio.lowlevel.checkpoint()
 
 
-class _Trial:
+class _ScriptRun:
     def __init__(self, script: Script, nursery: trio.Nursery) -> None:
         self.outcome = Outcome()
         self.ended = trio.Event()
@@ -133,7 +139,7 @@ class _Trial:
         self._incoming = trio.testing.MemoryReceiveStream()
         self._sent = _Sent(is_read=script.reads)
         self._arrived = 0
-        self._answers: dict[int, ResponseStream] = {}
+        self._streams: dict[int, ResponseStream] = {}
         self._readers: dict[int, trio.CancelScope] = {}
         self.connection = Connection(
             trio.StapledStream(self._sent, self._incoming),
@@ -150,8 +156,8 @@ class _Trial:
         script = self._script
         if script.greets:
             await self._send(bytes(Frame(SETTINGS)))
-            for reads in (True, True, False):  # the sibling's, one that is read, one that is not
-                self._nursery.start_soon(self._ask, reads)
+            for reads in (True, True, False):  # the sibling, a stream that is read, and one that is not
+                self._nursery.start_soon(self._request, reads)
                 await trio.testing.wait_all_tasks_blocked()
             await self._send(bytes(Frame(HEADERS_FRAME, END_HEADERS, SIBLING, STATUS_200)))
         wire = bytearray()
@@ -166,32 +172,32 @@ class _Trial:
 
     async def _act(self, act: Act) -> None:
         if act.what == "ask":
-            self._nursery.start_soon(self._ask, act.number % 2 == 0)
+            self._nursery.start_soon(self._request, act.number % 2 == 0)
         elif others := [scope for stream_id, scope in self._readers.items() if stream_id != SIBLING]:
             others[act.number % len(others)].cancel()
         await trio.testing.wait_all_tasks_blocked()
 
-    async def _ask(self, reads: bool) -> None:  # noqa: FBT001 - a nursery passes by position
-        """Make a request and read its answer; or read nothing, and wait to be told to give it up."""
+    async def _request(self, reads: bool) -> None:  # noqa: FBT001 - a nursery passes by position
+        """Make a request. Read its response, or read nothing until a cancellation or the end of the connection."""
         try:
-            answer = await self.connection.request(HEADERS, b"ask")
+            stream = await self.connection.request(HEADERS, b"ask")
         except TransportError as error:
             self.outcome.errors.append(error)
             return
-        self._answers[answer.stream_id] = answer
+        self._streams[stream.stream_id] = stream
         with trio.CancelScope() as scope:
-            self._readers[answer.stream_id] = scope
+            self._readers[stream.stream_id] = scope
             try:
-                await self._read(answer) if reads else await self.ended.wait()
+                await self._read(stream) if reads else await self.ended.wait()
             finally:
-                answer.close()
-                del self._readers[answer.stream_id], self._answers[answer.stream_id]
+                stream.close()
+                del self._readers[stream.stream_id], self._streams[stream.stream_id]
 
-    async def _read(self, answer: ResponseStream) -> None:
+    async def _read(self, stream: ResponseStream) -> None:
         try:
-            await answer.response()
-            while data := await answer.receive():
-                if answer.stream_id == SIBLING:
+            await stream.response()
+            while data := await stream.receive():
+                if stream.stream_id == SIBLING:
                     self.outcome.sibling += data
         except TransportError as error:
             self.outcome.errors.append(error)
@@ -206,49 +212,55 @@ class _Trial:
             self._check_bounds()
 
     def _check_bounds(self) -> None:
-        for answer in self._answers.values():
-            hold(answer.buffered <= STREAM_WINDOW, "a stream holds more than its window")
-        hold(self.connection.unsent <= MAX_UNSENT + _READING, "answers that nobody takes are held without bound")
-        hold(self._sent.size <= _MOST_ANSWERED + 2 * self._arrived, "more is sent than was asked for")
+        for stream in self._streams.values():
+            require(stream.buffered <= STREAM_WINDOW, "a stream buffers more than its window")
+        require(
+            self.connection.unsent <= MAX_UNSENT + _READING,
+            "replies that the peer does not read are buffered without bound",
+        )
+        require(self._sent.size <= _MAX_OWN_BYTES + 2 * self._arrived, "we send too much for what the peer sent")
         if self.connection.closed_by is None:
             check_window(self.connection, CONNECTION_WINDOW)
 
-    def judge(self) -> None:
-        """Check what the sibling has got."""
+    def check_sibling(self) -> None:
+        """Check the bytes that the sibling got."""
         sent, got = self._script.for_the_sibling, self.outcome.sibling
         if not self._script.is_framed or not self._script.greets:
             return
-        hold(sent.startswith(got), "the sibling got what it was not sent")
-        if self.connection.closed_by is None and SIBLING in self._answers:
-            stuck = self.connection.unsent > MAX_UNSENT  # we read no further, and the peer is told so by TCP
-            hold(got == sent or stuck, f"the sibling got {len(got)} of {len(sent)} bytes beside a sound connection")
+        require(sent.startswith(got), "the sibling got bytes that were not sent to it")
+        if self.connection.closed_by is None and SIBLING in self._streams:
+            stuck = self.connection.unsent > MAX_UNSENT  # we stop reading from the peer: back-pressure
+            require(
+                got == sent or stuck,
+                f"the sibling got {len(got)} of {len(sent)} bytes, although the connection is open",
+            )
 
     async def end(self) -> None:
-        """Let the peer end as it does, and see that we end with it."""
+        """Let the peer hang up or become silent, and check that the connection ends."""
         self.outcome.closed_by = self.connection.closed_by
         if self._script.hangs_up:
             self._incoming.put_eof()
-        # A peer that says nothing more is found dead by PING.
+        # A silent peer is detected by PING.
         with trio.fail_after(2 * PING_INTERVAL + PING_DEADLINE + 2):
             await self.ended.wait()
         await trio.testing.wait_all_tasks_blocked()
-        hold(isinstance(self.connection.closed_by, TransportError), "ended without an error of ours")
-        hold(not self._readers, "a reader waits although its connection has ended")
-        hold(not self.connection.open_streams, "streams are left")
+        require(isinstance(self.connection.closed_by, TransportError), "the connection ended without a TransportError")
+        require(not self._readers, "a reader still waits after its connection has ended")
+        require(not self.connection.open_streams, "streams are left open")
 
 
 def check_window(connection: Connection, size: int) -> None:
-    """Hold that no byte of the connection's window is forgotten: what is not credited yet is counted."""
-    manager = connection._h2._inbound_flow_control_window_manager  # noqa: SLF001 - the books of h2, to be audited
+    """Check that no credit of the connection window is lost: bytes without a WINDOW_UPDATE must be counted."""
+    manager = connection._h2._inbound_flow_control_window_manager  # noqa: SLF001 - the counters of h2 are checked
     counted = connection._received + manager._bytes_processed  # noqa: SLF001 - the same
-    hold(connection._h2.inbound_flow_control_window + counted == size, "credit of the connection's window is lost")  # noqa: SLF001
+    require(connection._h2.inbound_flow_control_window + counted == size, "credit of the connection window is lost")  # noqa: SLF001
 
 
 async def _run(script: Script) -> Outcome:
     async with trio.open_nursery() as nursery:
-        trial = _Trial(script, nursery)
-        nursery.start_soon(trial.serve)
-        await trial.play()
-        trial.judge()
-        await trial.end()
-    return trial.outcome
+        script_run = _ScriptRun(script, nursery)
+        nursery.start_soon(script_run.serve)
+        await script_run.play()
+        script_run.check_sibling()
+        await script_run.end()
+    return script_run.outcome

@@ -1,4 +1,4 @@
-"""One target's time with the fuzzer: its corpus, the process, its progress, and what it left behind."""
+"""Fuzzes one target: writes its corpus, runs the fuzzer's process, reports progress, and collects failed inputs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Final
 from proofs.fuzz.target import Target
 
 ENGINE: Final = (sys.executable, "-m", "proofs.fuzz.engine")
-MEMORY: Final = 1024
-"""MiB that a target may take: more is a failure, whatever it was fed."""
-PATIENCE: Final = 30
-"""Seconds that one input may take: more is a failure. Usual are milliseconds."""
-_REPORT_EVERY: Final = 5.0
+MEMORY_LIMIT: Final = 1024
+"""MiB of memory for a target. More is a failure."""
+INPUT_TIMEOUT: Final = 30
+"""Seconds for one input. More is a failure; most inputs take milliseconds."""
+_REPORT_INTERVAL: Final = 5.0
 _GRACE: Final = 60
-"""Seconds beyond the given ones until the process is ended: to import, to read its corpus, to finish an input."""
+"""Seconds after the given time until the process is killed. It imports, reads its corpus and ends the last input."""
 
 _PROGRESS: Final = re.compile(r"#(\d+)\s+\S+.*?cov: (\d+)")
 _COUNT: Final = re.compile(r"stat::number_of_executed_units:\s+(\d+)")
@@ -30,7 +30,7 @@ _SEED: Final = re.compile(r"INFO: Seed: (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How it went. `branches`: of those that were watched, how many were reached. `kept`: inputs that failed."""
+    """The result of a target. `branches`: how many instrumented branches it reached. `kept`: files of failed inputs."""
 
     executions: int
     seconds: float
@@ -41,15 +41,15 @@ class Result:
 
 @dataclass(slots=True)
 class Progress:
-    """What the fuzzer's words say so far."""
+    """The progress that the fuzzer has printed. `last_lines`: its last lines with other text."""
 
     executions: int = 0
     branches: int = 0
     seed: int = 0
-    last_words: list[str] = field(default_factory=list)
+    last_lines: list[str] = field(default_factory=list)
 
-    def take(self, line: str) -> None:
-        """Take one line of them."""
+    def parse(self, line: str) -> None:
+        """Parse one line of the fuzzer's output."""
         if match := _PROGRESS.match(line):
             self.executions, self.branches = int(match[1]), int(match[2])
         elif match := _COUNT.match(line):
@@ -57,59 +57,59 @@ class Progress:
         elif match := _SEED.match(line):
             self.seed = int(match[1])
         else:
-            self.last_words = [*self.last_words[-30:], line]
+            self.last_lines = [*self.last_lines[-30:], line]
 
 
 def fuzz(target: Target, home: Path, *, seconds: int, seed: int = 0) -> Result:
-    """Fuzz one target in a process of its own; tell its progress on stderr. `seed` 0: a new one.
+    """Fuzz one target in a separate process, and print progress on stderr. `seed` 0: a random seed.
 
-    A failure ends it. The input that failed is kept in `home`, and what the fuzzer said of it is shown.
+    The first failure ends the process. The failed input is kept in `home`, and the fuzzer's last lines are printed.
     """
     corpus, failed = home / "corpus" / target.name, home / "failed" / target.name
     failed.mkdir(parents=True, exist_ok=True)
-    _plant(corpus, target.seeds())
+    _write_seeds(corpus, target.seeds())
     before = set(failed.iterdir())
-    words = home / f"{target.name}.words"
-    words.write_text("".join(f'"{_escaped(word)}"\n' for word in target.words))
+    dictionary = home / f"{target.name}.words"
+    dictionary.write_text("".join(f'"{_escaped(word)}"\n' for word in target.dictionary))
     command = [*ENGINE, target.name, str(corpus)]
-    command += [f"-max_total_time={seconds}", f"-seed={seed}", f"-dict={words}", f"-artifact_prefix={failed}/"]
-    command += [f"-rss_limit_mb={MEMORY}", f"-timeout={PATIENCE}", f"-report_slow_units={PATIENCE}"]
+    command += [f"-max_total_time={seconds}", f"-seed={seed}", f"-dict={dictionary}", f"-artifact_prefix={failed}/"]
+    command += [f"-rss_limit_mb={MEMORY_LIMIT}", f"-timeout={INPUT_TIMEOUT}", f"-report_slow_units={INPUT_TIMEOUT}"]
     command += ["-print_final_stats=1", "-reload=0"]
     started = time.monotonic()
-    progress, status = _watch(target.name, command, started, seconds + _GRACE)
+    progress, status = _run(target.name, command, started, seconds + _GRACE)
     kept = sorted(str(path) for path in set(failed.iterdir()) - before)
     failures = max(len(kept), int(status != 0))
     if failures:
-        print("\n".join(progress.last_words), file=sys.stderr)
-        _say(target.name, started, f"failed with seed {progress.seed}, exit status {status}")
+        print("\n".join(progress.last_lines), file=sys.stderr)
+        _report(target.name, started, f"failed with seed {progress.seed}, exit status {status}")
     return Result(progress.executions, round(time.monotonic() - started, 1), failures, progress.branches, tuple(kept))
 
 
-def _watch(name: str, command: list[str], started: float, limit: float) -> tuple[Progress, int]:
+def _run(name: str, command: list[str], started: float, limit: float) -> tuple[Progress, int]:
     progress = Progress()
-    told = started
-    # The command is a process of our own.
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, errors="replace") as run:  # noqa: S603
-        assert run.stderr is not None  # noqa: S101 - it was asked for
+    reported = started
+    # The command is our own program.
+    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, errors="replace") as process:  # noqa: S603
+        assert process.stderr is not None  # noqa: S101 - for the type checker
         try:
-            # It says something every second at least, see `-max_total_time`; one input has `-timeout` to end.
-            for line in run.stderr:
-                progress.take(line.rstrip())
+            # With `-max_total_time` it prints a line at least every second, and `-timeout` limits each input.
+            for line in process.stderr:
+                progress.parse(line.rstrip())
                 now = time.monotonic()
-                if now - told >= _REPORT_EVERY:
-                    told = now
-                    _say(name, started, f"{progress.executions:,} executions, {progress.branches:,} branches")
+                if now - reported >= _REPORT_INTERVAL:
+                    reported = now
+                    _report(name, started, f"{progress.executions:,} executions, {progress.branches:,} branches")
                 if now - started > limit:
                     break
         finally:
-            if run.poll() is None and time.monotonic() - started > limit:
-                run.kill()
-    _say(name, started, f"{progress.executions:,} executions, {progress.branches:,} branches, done")
-    return progress, run.returncode
+            if process.poll() is None and time.monotonic() - started > limit:
+                process.kill()
+    _report(name, started, f"{progress.executions:,} executions, {progress.branches:,} branches, done")
+    return progress, process.returncode
 
 
-def _plant(corpus: Path, seeds: Iterable[bytes]) -> None:
-    """Write the seeds that are not there yet."""
+def _write_seeds(corpus: Path, seeds: Iterable[bytes]) -> None:
+    """Write the seeds to the corpus."""
     corpus.mkdir(parents=True, exist_ok=True)
     for seed in seeds:
         (corpus / hashlib.sha256(seed).hexdigest()[:40]).write_bytes(seed)
@@ -119,5 +119,5 @@ def _escaped(word: bytes) -> str:
     return "".join(f"\\x{byte:02x}" for byte in word)
 
 
-def _say(name: str, since: float, what: str) -> None:
-    print(f"[{name} {time.monotonic() - since:5.1f} s] {what}", file=sys.stderr, flush=True)
+def _report(name: str, started: float, what: str) -> None:
+    print(f"[{name} {time.monotonic() - started:5.1f} s] {what}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""What a target is."""
+"""A fuzz target."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Something to fuzz.
+    """A parser to fuzz.
 
-    `check` takes any bytes, and raises AssertionError, or whatever escapes, where a property is broken. `seeds` makes
-    inputs from real frames. `words` are bytes that the fuzzer may put in. `longest`: bytes of an input at most.
+    `check`: takes any bytes. Raises AssertionError, or lets another exception through, if a property does not hold.
+    `seeds`: makes inputs from real frames. `dictionary`: byte strings that the fuzzer may insert. `max_length`: the
+    maximum length of an input, in bytes.
     """
 
     name: str
-    about: str
+    description: str
     check: Callable[[bytes], None]
     seeds: Callable[[], Iterable[bytes]]
-    words: tuple[bytes, ...] = ()
-    longest: int = 4096
+    dictionary: tuple[bytes, ...] = ()
+    max_length: int = 4096
 
 
-def hold(condition: object, said: str) -> None:
-    """Raise AssertionError unless the condition holds; unlike `assert` also under `python -O`."""
+def require(condition: object, message: str) -> None:
+    """Raise AssertionError unless the condition holds. Unlike `assert`, this also works under `python -O`."""
     if not condition:
-        raise AssertionError(said)
+        raise AssertionError(message)

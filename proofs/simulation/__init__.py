@@ -1,1 +1,1 @@
-"""Whole consumers on a made-up Kinesis, under virtual time, with all that goes wrong: one seed is one world."""
+"""Whole consumers on the fake, under virtual time, with faults: each seed is one simulation world."""

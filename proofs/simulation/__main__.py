@@ -1,7 +1,8 @@
 """`python -m proofs.simulation --seeds 200`: run the worlds of seeds, print a table and, last, one line of JSON.
 
-Exit status: 0 if no seed failed, 1 if one did. A failing seed tells what broke, the end of its story, and how to
-repeat it.
+For a failing seed it prints the broken guarantees, the end of the story, and the command that repeats the seed.
+
+Exit status: 0 if no seed failed, 1 if one did.
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ from multiprocessing import get_context
 from proofs.simulation.run import Outcome, run
 
 PROGRESS_INTERVAL = 5.0
-MOST_TOLD = 5
-"""So many failing seeds are told at length; the others by their first problem."""
+MAX_DETAILED_FAILURES = 5
+"""How many failing seeds are printed with all problems and the story. The others: the first problem only."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command."""
     options = _options(arguments)
     if options.seed is not None:
-        return _repeat(options.seed, options.lines)
-    began = time.monotonic()
+        return _run_one(options.seed, options.lines)
+    started_at = time.monotonic()
     outcomes: list[Outcome] = []
     failed: list[int] = []
-    told_at = began
+    progress_at = started_at
     for outcome in _run_all(range(options.first, options.first + options.seeds), options.jobs):
         outcomes.append(outcome)
         if outcome.problems:
             failed.append(outcome.seed)
-            _tell(outcome, at_length=len(failed) <= MOST_TOLD)
-        if time.monotonic() - told_at > PROGRESS_INTERVAL:
-            told_at = time.monotonic()
+            _print_failure(outcome, detailed=len(failed) <= MAX_DETAILED_FAILURES)
+        if time.monotonic() - progress_at > PROGRESS_INTERVAL:
+            progress_at = time.monotonic()
             print(f"{len(outcomes)} of {options.seeds} seeds, {len(failed)} failed", file=sys.stderr, flush=True)
-    summary = _summary(outcomes, time.monotonic() - began)
+    summary = _summary(outcomes, time.monotonic() - started_at)
     if not options.json:
         _print_table(summary, outcomes, failed)
     print(json.dumps(summary), flush=True)
@@ -50,15 +51,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m proofs.simulation",
-        description="Run whole consumers on a made-up Kinesis under virtual time; each seed is one world.",
-        epilog="example: make sim SEEDS=500; make sim ARGS='--seed 17' repeats one world and tells its story",
+        description="Run whole consumers on a fake Kinesis under virtual time. Each seed is one simulation world.",
+        epilog="example: make sim SEEDS=500; make sim ARGS='--seed 17' repeats one world and prints its story",
     )
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds (default: 200)")
     parser.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (default: one per core)")
-    parser.add_argument("--seed", type=int, help="run this seed alone, and tell its story")
-    parser.add_argument("--lines", type=int, default=60, help="how much of its story, from the end (default: 60)")
-    parser.add_argument("--json", action="store_true", help="print the line of JSON alone")
+    parser.add_argument("--seed", type=int, help="run only this seed, and print its story")
+    parser.add_argument(
+        "--lines", type=int, default=60, help="how many lines of the story to print, from the end (default: 60)"
+    )
+    parser.add_argument("--json", action="store_true", help="print only the line of JSON")
     options = parser.parse_args(arguments)
     for name in ("seeds", "jobs", "lines"):
         if getattr(options, name) < 1:
@@ -70,7 +73,7 @@ def _run_all(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
     if jobs == 1:
         yield from map(run, seeds)
         return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no process stays behind
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the child processes too
     with ProcessPoolExecutor(min(jobs, len(seeds)), mp_context=get_context("spawn")) as processes:
         try:
             yield from processes.map(run, seeds, chunksize=5)
@@ -79,23 +82,23 @@ def _run_all(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
             raise
 
 
-def _repeat(seed: int, lines: int) -> int:
-    outcome = run(seed, lines=lines, digest=True, always_tell=True)
+def _run_one(seed: int, lines: int) -> int:
+    outcome = run(seed, lines=lines, digest=True, keep_story=True)
     print(outcome.story)
     print(f"digest {outcome.digest}")
     if outcome.problems:
-        _tell(outcome, at_length=False)
+        _print_failure(outcome, detailed=False)
     print(json.dumps(_summary([outcome], outcome.seconds)), flush=True)
     return 1 if outcome.problems else 0
 
 
-def _tell(outcome: Outcome, *, at_length: bool) -> None:
-    """Tell what broke, the end of the story, and how to repeat it."""
+def _print_failure(outcome: Outcome, *, detailed: bool) -> None:
+    """Print the problems, the end of the story, and the command that repeats the seed."""
     print(f"\nseed {outcome.seed} failed:")
-    for problem in outcome.problems if at_length else outcome.problems[:1]:
+    for problem in outcome.problems if detailed else outcome.problems[:1]:
         print(f"  - {problem}")
-    if at_length:
-        print("the end of its story (virtual seconds):")
+    if detailed:
+        print("the end of its story, with virtual seconds:")
         print(outcome.story)
     print(f"repeat it: make sim ARGS='--seed {outcome.seed}'", flush=True)
 
@@ -120,7 +123,7 @@ def _print_table(summary: dict[str, float], outcomes: Sequence[Outcome], failed:
     cpu = sum(outcome.seconds for outcome in outcomes)
     rows = summary | {
         "duplicates explained": sum(outcome.duplicates - outcome.unexplained for outcome in outcomes),
-        "most bytes held of a stream": max(outcome.tally.peak_buffered for outcome in outcomes),
+        "peak bytes in one stream": max(outcome.tally.peak_buffered for outcome in outcomes),
         "CPU seconds": round(cpu, 1),
         "seeds per CPU minute": round(60 * len(outcomes) / max(cpu, 1e-9)),
     }

@@ -1,4 +1,4 @@
-"""Judges a story while it is told: what was promised about loss, order, checkpoints, ends and duplicates.
+"""Checks a story while it grows: what efo guarantees about loss, order, checkpoints, shard ends and duplicates.
 
 Pure: lines and their times go in, `problems` come out. Each problem is a sentence.
 """
@@ -12,7 +12,7 @@ from functools import singledispatchmethod
 
 from efo.consumer.shard_task import LAST_SAVE_TIMEOUT
 from efo.model import SHARD_END, TRIM_HORIZON
-from proofs.simulation.book import Book, Reading
+from proofs.simulation.ledger import ShardLedger, TaskLedger
 from proofs.simulation.story import (
     Acked,
     Broken,
@@ -36,412 +36,440 @@ from proofs.simulation.story import (
     StoreFailed,
 )
 
-MOST_PROBLEMS = 20
-"""So many problems are kept: what follows the first few is their consequence."""
+MAX_PROBLEMS = 20
+"""How many problems are kept. Later ones are usually consequences of the first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Promises:
-    """What holds in this world. Times are in seconds.
+class Guarantees:
+    """What must hold in a world. Times are in seconds.
 
-    `at_latest`: what was put before a shard's first lease is not to be read.
-    `owns_position`: the sink keeps position and data in one step, so nothing may take effect twice. `stale_after`: an
-    ack is saved after so long, if the store lets it. `zombie_for`: so long may a worker read on that has lost its lease
-    and cannot know it. `may_set_aside`: the policy skips or dead-letters, and only these (key, number).
+    `at_latest`: records that were put before a shard's first lease must not be read.
+    `owns_position`: the sink commits position and data in one step, so no record may take effect twice.
+    `max_save_delay`: how long after an ack its checkpoint is saved at the latest, if the store works.
+    `max_zombie_time`: how long a worker may continue to read after it lost a lease without knowing it.
+    `may_skip`: whether the policy may skip or dead-letter the record of this key and number.
     """
 
     at_latest: bool = False
     owns_position: bool = False
-    stale_after: float = 5.0
-    zombie_for: float = 10.0
-    may_set_aside: Callable[[str, int], bool] = lambda _key, _number: False
+    max_save_delay: float = 5.0
+    max_zombie_time: float = 10.0
+    may_skip: Callable[[str, int], bool] = lambda _key, _number: False
 
 
 class Checks:
-    """Takes every line of a story. `problems` has what broke a promise; `on_complete` is called when all is done."""
+    """Checks every line of a story. `problems`: broken guarantees. `on_complete`: called when everything is done."""
 
-    def __init__(self, promises: Promises, on_complete: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, guarantees: Guarantees, on_complete: Callable[[], None] = lambda: None) -> None:
         self.problems: list[str] = []
-        self.books: dict[str, Book] = {}
+        self.shards: dict[str, ShardLedger] = {}
         self.records = 0
         self.duplicates = 0
         self.unexplained = 0
-        self._promises = promises
+        self._guarantees = guarantees
         self._on_complete = on_complete
-        self._open: dict[tuple[str, str], Reading] = {}
-        self._frontier: dict[str, int] = {}
-        self._undone = 0
-        self._again: list[tuple[float, Reading, Reading, int]] = []
+        self._open: dict[tuple[str, str], TaskLedger] = {}
+        self._next_number: dict[str, int] = {}
+        self._unprocessed = 0
+        self._repeated: list[tuple[float, TaskLedger, TaskLedger, int]] = []
         self._failed: set[str] = set()
-        self._dead: set[str] = set()
-        self._troubled: set[str] = set()
+        self._crashed: set[str] = set()
+        self._store_failed: set[str] = set()
 
     @property
     def is_complete(self) -> bool:
-        """Whether every record is done, every closed shard finished, and every open one read."""
-        return not self._undone and not any(
-            book.is_waited_for or self._is_neglected(book) for book in self.books.values()
+        """Whether every record is processed, every closed shard is finished, and every open shard has a lease."""
+        return not self._unprocessed and not any(
+            shard.is_unfinished or self._lacks_lease(shard) for shard in self.shards.values()
         )
 
-    def _is_neglected(self, book: Book) -> bool:
-        """Whether a shard should have a lease and has none."""
-        return not book.exists and not (book.is_closed and self._promises.at_latest)
+    def _lacks_lease(self, shard: ShardLedger) -> bool:
+        """Return whether a shard has no lease but needs one."""
+        return not shard.has_lease and not (shard.is_closed and self._guarantees.at_latest)
 
     @property
     def is_settled(self) -> bool:
-        """Whether what is done is acked as well, so that a graceful stop leaves nothing behind."""
+        """Whether every processed record is also acked, so that a graceful stop repeats nothing."""
         acked = {
-            (reading.worker_id, shard): reading.acked_to == len(self.books[shard].marks)
-            for (_, shard), reading in self._open.items()
+            (task.worker_id, shard_id): task.acked_to == len(self.shards[shard_id].marks)
+            for (_, shard_id), task in self._open.items()
         }
         return self.is_complete and all(
-            book.is_closed
-            or acked.get((book.holder or "", shard))
-            or book.index_after(book.checkpoint) == len(book.marks)
-            for shard, book in self.books.items()
+            shard.is_closed
+            or acked.get((shard.holder or "", shard_id))
+            or shard.index_after(shard.checkpoint) == len(shard.marks)
+            for shard_id, shard in self.shards.items()
         )
 
-    def hear(self, now: float, line: Line) -> None:
-        """Judge a line of the story."""
-        self._hear(line, now)
+    def check(self, now: float, line: Line) -> None:
+        """Check a line of the story."""
+        self._check_line(line, now)
 
     def missing(self) -> str:
-        """Return what is not done yet, as text."""
-        shards = {
-            shard: f"{len(book.marks) - len(book.done)} of {len(book.marks)} records, checkpoint {book.checkpoint}"
-            for shard, book in self.books.items()
-            if len(book.done) < len(book.marks) or book.is_waited_for or self._is_neglected(book)
+        """Return a text about what is not done yet."""
+        missing = {
+            shard_id: f"{len(shard.marks) - len(shard.processed)} of {len(shard.marks)} records, "
+            f"checkpoint {shard.checkpoint}"
+            for shard_id, shard in self.shards.items()
+            if len(shard.processed) < len(shard.marks) or shard.is_unfinished or self._lacks_lease(shard)
         }
-        return "; ".join(f"{shard}: {what}" for shard, what in shards.items())
+        return "; ".join(f"{shard_id}: {what}" for shard_id, what in missing.items())
 
     @property
     def generations(self) -> int:
-        """How many generations of shards there were."""
-        return max(map(self._generation, self.books), default=0)
+        """How many generations of shards there are."""
+        return max(map(self._generation, self.shards), default=0)
 
-    def _generation(self, shard: str) -> int:
-        return 1 + max(map(self._generation, self.books[shard].parents), default=0)
+    def _generation(self, shard_id: str) -> int:
+        return 1 + max(map(self._generation, self.shards[shard_id].parents), default=0)
 
-    def uncleared(self) -> list[str]:
-        """Return the finished shards whose leases are there although all that comes after them has begun."""
-        return [shard for shard, book in self.books.items() if self._is_uncleared(book)]
+    def undeleted_leases(self) -> list[str]:
+        """Return the finished shards whose leases exist although nothing depends on them any more."""
+        return [shard_id for shard_id, shard in self.shards.items() if self._must_be_deleted(shard)]
 
-    def _is_uncleared(self, book: Book) -> bool:
+    def _must_be_deleted(self, shard: ShardLedger) -> bool:
         return (
-            book.checkpoint == SHARD_END
-            and not book.is_deleted
-            and all(map(self._has_begun, book.children))
-            and not any(self.books[parent].exists and not self.books[parent].is_deleted for parent in book.parents)
+            shard.checkpoint == SHARD_END
+            and not shard.was_deleted
+            and all(map(self._has_progress, shard.children))
+            and not any(
+                self.shards[parent].has_lease and not self.shards[parent].was_deleted for parent in shard.parents
+            )
         )
 
-    def _has_begun(self, shard: str) -> bool:
-        book = self.books[shard]
-        return book.exists and (book.checkpoint == SHARD_END or not book.checkpoint.is_sentinel)
+    def _has_progress(self, shard_id: str) -> bool:
+        shard = self.shards[shard_id]
+        return shard.has_lease and (shard.checkpoint == SHARD_END or not shard.checkpoint.is_sentinel)
 
     def conclude(self) -> None:
-        """Judge the whole, once every worker has stopped gracefully."""
-        for shard, book in self.books.items():
-            if self._is_neglected(book):
-                self._problem(f"{shard} was never read: it has no lease")
-            elif lost := [book.whose[i] for i in self._owed(book) if i not in book.done]:
-                self._problem(f"lost: {len(lost)} records of {shard}, the first {lost[0]}")
-            if book.is_waited_for:
-                self._problem(f"{shard} is closed and was read to its end, but its checkpoint is {book.checkpoint}")
-            is_unknown = book.held_by in self._troubled and not book.is_begun  # the take's answer was lost
-            is_left = book.held_by in self._dead or is_unknown or book.is_abandoned or book.checkpoint == SHARD_END
-            if book.holder is not None and not is_left:
-                self._problem(f"{shard}: {book.holder} still holds its lease after all workers have left")
-        for worker, shard in self._open:
-            self._problem(f"{worker} has left, but its reading of {shard} was never over")
-        for at, *both, index in self._again:
-            older, newer = sorted(both, key=lambda reading: reading.granted_at)
+        """Check the end state, after every worker has stopped gracefully."""
+        for shard_id, shard in self.shards.items():
+            if self._lacks_lease(shard):
+                self._report(f"{shard_id} was never read: it has no lease")
+            elif lost := [shard.identities[i] for i in self._required(shard) if i not in shard.processed]:
+                self._report(f"lost: {len(lost)} records of {shard_id}, the first {lost[0]}")
+            if shard.is_unfinished:
+                self._report(f"{shard_id} is closed, but its checkpoint is {shard.checkpoint}")
+            # The worker may not know that it took the lease: the response was lost.
+            is_unknown = shard.holding_process in self._store_failed and not shard.is_started
+            may_be_held = (
+                shard.holding_process in self._crashed
+                or is_unknown
+                or shard.is_abandoned
+                or shard.checkpoint == SHARD_END
+            )
+            if shard.holder is not None and not may_be_held:
+                self._report(f"{shard_id}: {shard.holder} still holds its lease after all workers have stopped")
+        for worker, shard_id in self._open:
+            self._report(f"{worker} has ended, but its shard task of {shard_id} has not")
+        for at, *both, index in self._repeated:
+            older, newer = sorted(both, key=lambda task: task.lease_taken_at)
             if (why := self._unexplained(older, newer, index)) is not None:
                 self.unexplained += 1
-                key = self.books[newer.shard].whose[index]
-                self._problem(f"duplicate at {at:.3f}: {key} of {newer.shard} by {newer.worker}, {why}")
+                identity = self.shards[newer.shard].identities[index]
+                self._report(f"duplicate at {at:.3f}: {identity} of {newer.shard} by {newer.worker}, {why}")
 
-    def _unexplained(self, older: Reading, newer: Reading, index: int) -> str | None:
-        """Return why nothing explains that two readings have the same record; None if something does."""
-        end, promises = older.closed_at, self._promises
+    def _unexplained(self, older: TaskLedger, newer: TaskLedger, index: int) -> str | None:
+        """Return why it is a defect that two shard tasks processed the same record, or None if it is allowed."""
+        end, guarantees = older.closed_at, self._guarantees
         is_acked = index < older.acked_to
         if end is None:
-            return f"while {older.worker}, who read it before, reads on to the end"
+            return f"although {older.worker}, which read it earlier, still reads the shard"
         if older.save_failed:
-            return None  # its last progress could not be saved, or nobody knows whether it was
-        if older.has_crashed or older.lost is not None:
+            return None  # its last checkpoint was not saved, or it is unknown whether it was
+        if older.has_crashed or older.lost_reason is not None:
             since = older.acked_at[index - older.start] if is_acked and index >= older.start else end
-            end = min(end, newer.granted_at)
-            if since + promises.stale_after >= end:
+            end = min(end, newer.lease_taken_at)
+            if since + guarantees.max_save_delay >= end:
                 return None
-            return f"though {older.worker} had it acked at {since:.3f}, long before {end:.3f}, when its reading ended"
+            return f"although {older.worker} acked it at {since:.3f}, long before its shard task ended at {end:.3f}"
         if not is_acked and (older.by_key or older.error is not None or older.worker in self._failed):
-            return None  # done ahead of one that was not, or cut short after its effect
-        return f"though {older.worker} ended in order at {end:.3f}, and had it {'' if is_acked else 'un'}acked"
+            return None  # processed ahead of an unprocessed record, or interrupted between its effect and its ack
+        return f"although {older.worker} ended normally at {end:.3f}, with the record {'' if is_acked else 'not '}acked"
 
-    def _problem(self, what: str) -> None:
-        if len(self.problems) < MOST_PROBLEMS:
-            self.problems.append(what)
+    def _report(self, problem: str) -> None:
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(problem)
 
     # --- line by line --------------------------------------------------------------------------------------
 
     @singledispatchmethod
-    def _hear(self, _line: object, _now: float) -> None:
-        """Judge a line; those of no kind below need no judging."""
+    def _check_line(self, _line: object, _now: float) -> None:
+        """Check a line. Kinds of lines that are not registered below need no check."""
 
-    @_hear.register
+    @_check_line.register
     def _(self, line: Put, _now: float) -> None:
-        book = self.books.setdefault(line.shard, Book())
-        book.add(line.mark, line.key, line.number, line.millis)
-        self._undone += book.exists
+        shard = self.shards.setdefault(line.shard, ShardLedger())
+        shard.add(line.mark, line.key, line.number, line.millis)
+        self._unprocessed += shard.has_lease
         self.records += 1
 
-    @_hear.register
+    @_check_line.register
     def _(self, line: Resharded, _now: float) -> None:
         for parent in line.parents:
-            book = self.books.setdefault(parent, Book())
-            book.is_closed, book.children = True, line.children
+            shard = self.shards.setdefault(parent, ShardLedger())
+            shard.is_closed, shard.children = True, line.children
         for child in line.children:
-            self.books.setdefault(child, Book()).parents = line.parents
+            self.shards.setdefault(child, ShardLedger()).parents = line.parents
 
-    @_hear.register
+    @_check_line.register
     def _(self, line: Opened, now: float) -> None:
-        book = self.books.setdefault(line.shard, Book())
+        shard = self.shards.setdefault(line.shard, ShardLedger())
         if (line.worker, line.shard) in self._open:
-            self._problem(f"{line.worker} reads {line.shard} twice at once")
-        granted_at, checkpoint = book.granted.get(line.worker_id, (now, None))
+            self._report(f"{line.worker} reads {line.shard} twice at once")
+        lease_taken_at, checkpoint = shard.taken_by.get(line.worker_id, (now, None))
         if line.checkpoint != checkpoint:
-            self._problem(f"{line.worker} begins {line.shard} at {line.checkpoint}, its lease said {checkpoint}")
-        self._check_parents(line.shard, book)
-        book.is_begun = True
-        start = book.index_after(line.checkpoint)
-        reading = Reading(
-            line.worker, line.worker_id, line.shard, granted_at, start, line.by_key, next=start, acked_to=start
+            self._report(f"{line.worker} starts {line.shard} at {line.checkpoint}, but its lease has {checkpoint}")
+        self._check_parents(line.shard, shard)
+        shard.is_started = True
+        start = shard.index_after(line.checkpoint)
+        task = TaskLedger(
+            line.worker,
+            line.worker_id,
+            line.shard,
+            lease_taken_at,
+            start,
+            line.by_key,
+            next_index=start,
+            acked_to=start,
         )
-        self._open[line.worker, line.shard] = reading
+        self._open[line.worker, line.shard] = task
 
-    @_hear.register
+    @_check_line.register
     def _(self, line: Sought, _now: float) -> None:
-        self._open[line.worker, line.shard].seek(self.books[line.shard].index_after(line.to))
+        self._open[line.worker, line.shard].seek(self.shards[line.shard].index_after(line.to))
 
-    @_hear.register
+    @_check_line.register
     def _(self, line: Handled, now: float) -> None:
         for mark in line.marks:
-            self._done(line.worker, line.shard, mark, now)
+            self._process(line.worker, line.shard, mark, now)
         self._check_lease(line.worker, line.shard, now)
 
-    @_hear.register
+    @_check_line.register
     def _(self, line: SetAside, now: float) -> None:
-        book = self.books[line.shard]
-        if line.mark in book.place and not self._promises.may_set_aside(*book.whose[book.place[line.mark]]):
-            self._problem(f"{line.worker} set {book.whose[book.place[line.mark]]} of {line.shard} aside without need")
-        self._done(line.worker, line.shard, line.mark, now)
-        self._hear(Acked(line.worker, line.shard, (line.mark,)), now)
+        shard = self.shards[line.shard]
+        if line.mark in shard.index_of and not self._guarantees.may_skip(*shard.identities[shard.index_of[line.mark]]):
+            self._report(
+                f"{line.worker} skipped or dead-lettered {shard.identities[shard.index_of[line.mark]]} of "
+                f"{line.shard}, which does not fail"
+            )
+        self._process(line.worker, line.shard, line.mark, now)
+        self._check_line(Acked(line.worker, line.shard, (line.mark,)), now)
 
-    @_hear.register
+    @_check_line.register
     def _(self, line: Acked, now: float) -> None:
-        reading, book = self._open.get((line.worker, line.shard)), self.books[line.shard]
-        if reading is not None:
+        task, shard = self._open.get((line.worker, line.shard)), self.shards[line.shard]
+        if task is not None:
             for mark in line.marks:
-                reading.ack(book.place[mark], now)
+                task.ack(shard.index_of[mark], now)
 
-    @_hear.register
+    @_check_line.register
     def _(self, line: Created, _now: float) -> None:
-        book = self.books.setdefault(line.shard, Book())
-        if book.is_deleted:
-            self._problem(f"{line.shard} has a lease again after its lease was deleted")
-        book.exists, book.checkpoint = True, line.checkpoint
+        shard = self.shards.setdefault(line.shard, ShardLedger())
+        if shard.was_deleted:
+            self._report(f"{line.shard} has a lease again after its lease was deleted")
+        shard.has_lease, shard.checkpoint = True, line.checkpoint
         if line.since_millis is not None:
-            self._pass_over(book, line.since_millis)
-        if line.checkpoint != TRIM_HORIZON and any(self.books[parent].exists for parent in book.parents):
-            self._problem(f"the child {line.shard} begins at {line.checkpoint}, not at its beginning")
-        self._undone += len(self._owed(book))
+            self._skip_before(shard, line.since_millis)
+        if line.checkpoint != TRIM_HORIZON and any(self.shards[parent].has_lease for parent in shard.parents):
+            self._report(f"the child {line.shard} starts at {line.checkpoint}, not at TRIM_HORIZON")
+        self._unprocessed += len(self._required(shard))
 
-    @_hear.register
+    @_check_line.register
     def _(self, line: Deleted, _now: float) -> None:
-        book = self.books[line.shard]
-        book.is_deleted = True
-        if book.checkpoint != SHARD_END:
-            self._problem(f"{line.worker} deletes the lease of {line.shard}, which is at {book.checkpoint}")
-        for child in book.children:
-            if not self._has_begun(child):
-                self._problem(f"{line.worker} deletes the lease of {line.shard} before its child {child} has begun")
-
-    @_hear.register
-    def _(self, line: ChildrenSaved, _now: float) -> None:
-        self.books[line.shard].saved_children = line.children
-
-    @_hear.register
-    def _(self, line: StoreFailed, now: float) -> None:
-        self._troubled.add(line.worker)
-        for reading in self._open.values():
-            if reading.worker == line.worker:
-                reading.save_failed, reading.troubled_at = True, now
-
-    @_hear.register
-    def _(self, line: Saved, _now: float) -> None:
-        book, reading = self.books[line.shard], self._open.get((line.worker, line.shard))
-        if reading is None:
-            self._problem(f"{line.worker} saves {line.checkpoint} of {line.shard}, which it does not read")
-        elif line.checkpoint == SHARD_END:
-            self._check_end(line, book, reading)
-        else:
-            reading.save_failed = False
-            covered = book.index_after(line.checkpoint)
-            if covered > reading.acked_to:
-                self._problem(
-                    f"{line.worker} saves {line.checkpoint} of {line.shard} ahead of an ack: "
-                    f"{book.whose[reading.acked_to]} is not acked"
+        shard = self.shards[line.shard]
+        shard.was_deleted = True
+        if shard.checkpoint != SHARD_END:
+            self._report(f"{line.worker} deletes the lease of {line.shard}, which is at {shard.checkpoint}")
+        for child in shard.children:
+            if not self._has_progress(child):
+                self._report(
+                    f"{line.worker} deletes the lease of {line.shard} before its child {child} has a checkpoint"
                 )
-            if line.checkpoint < book.checkpoint and not self._promises.owns_position:
-                self._problem(f"{line.worker} moves {line.shard} back from {book.checkpoint} to {line.checkpoint}")
-        book.checkpoint = line.checkpoint
-        self._look_whether_complete()
 
-    @_hear.register
+    @_check_line.register
+    def _(self, line: ChildrenSaved, _now: float) -> None:
+        self.shards[line.shard].saved_children = line.children
+
+    @_check_line.register
+    def _(self, line: StoreFailed, now: float) -> None:
+        self._store_failed.add(line.worker)
+        for task in self._open.values():
+            if task.worker == line.worker:
+                task.save_failed, task.store_failed_at = True, now
+
+    @_check_line.register
+    def _(self, line: Saved, _now: float) -> None:
+        shard, task = self.shards[line.shard], self._open.get((line.worker, line.shard))
+        if task is None:
+            self._report(f"{line.worker} saves {line.checkpoint} of {line.shard}, which it does not read")
+        elif line.checkpoint == SHARD_END:
+            self._check_end(line, shard, task)
+        else:
+            task.save_failed = False
+            covered = shard.index_after(line.checkpoint)
+            if covered > task.acked_to:
+                self._report(
+                    f"{line.worker} saves {line.checkpoint} of {line.shard} ahead of an ack: "
+                    f"{shard.identities[task.acked_to]} is not acked"
+                )
+            if line.checkpoint < shard.checkpoint and not self._guarantees.owns_position:
+                self._report(f"{line.worker} moves {line.shard} back from {shard.checkpoint} to {line.checkpoint}")
+        shard.checkpoint = line.checkpoint
+        self._notify_if_complete()
+
+    @_check_line.register
     def _(self, line: Held, now: float) -> None:
-        book = self.books[line.shard]
-        book.holder, book.held_since, book.is_abandoned, book.is_begun = line.holder, now, False, False
+        shard = self.shards[line.shard]
+        shard.holder, shard.held_since, shard.is_abandoned, shard.is_started = line.holder, now, False, False
         if line.holder is not None:
-            book.granted[line.holder] = (now, book.checkpoint)
-        book.held_by = line.worker if line.worker_id == line.holder else line.holder
+            shard.taken_by[line.holder] = (now, shard.checkpoint)
+        shard.holding_process = line.worker if line.worker_id == line.holder else line.holder
 
-    @_hear.register
+    @_check_line.register
     def _(self, line: Lost, _now: float) -> None:
-        if reading := self._open.get((line.worker, line.shard)):
-            reading.lost = line.reason
-        if self.books[line.shard].held_by == line.worker:
-            self.books[line.shard].is_abandoned = True
+        if task := self._open.get((line.worker, line.shard)):
+            task.lost_reason = line.reason
+        if self.shards[line.shard].holding_process == line.worker:
+            self.shards[line.shard].is_abandoned = True
 
-    @_hear.register
+    @_check_line.register
     def _(self, line: Closed, now: float) -> None:
-        reading = self._open.pop((line.worker, line.shard), None)
-        if reading is None:
+        task = self._open.pop((line.worker, line.shard), None)
+        if task is None:
             return
-        reading.closed_at, reading.error = now, line.error
-        book = self.books[line.shard]
-        # The last save of a reading that is cut short has little time (rule R14): a slow store may use it up.
-        reading.save_failed |= line.error is not None and now - reading.troubled_at <= LAST_SAVE_TIMEOUT
-        if line.is_finished and book.checkpoint != SHARD_END:
-            self._problem(f"{line.worker} says that {line.shard} is finished, and its lease does not")
-        if reading.lost is None and not reading.save_failed and not self._covers(book, reading.acked_to):
-            whose = book.whose[reading.acked_to - 1]
-            self._problem(f"{line.worker} stops reading {line.shard} with {whose} acked, and saves {book.checkpoint}")
+        task.closed_at, task.error = now, line.error
+        shard = self.shards[line.shard]
+        # The last save of an interrupted task has little time (rule R14): a slow store may use it up.
+        task.save_failed |= line.error is not None and now - task.store_failed_at <= LAST_SAVE_TIMEOUT
+        if line.is_finished and shard.checkpoint != SHARD_END:
+            self._report(f"{line.worker} reports {line.shard} as finished, but its checkpoint is {shard.checkpoint}")
+        if task.lost_reason is None and not task.save_failed and not self._covers(shard, task.acked_to):
+            identity = shard.identities[task.acked_to - 1]
+            self._report(
+                f"{line.worker} stops reading {line.shard} with {identity} acked, "
+                f"but the checkpoint is {shard.checkpoint}"
+            )
 
-    @_hear.register
+    @_check_line.register
     def _(self, line: Crashed, now: float) -> None:
-        self._dead |= {line.worker, line.worker_id}
-        for worker, shard in [key for key in self._open if key[0] == line.worker]:
-            reading = self._open.pop((worker, shard))
-            reading.closed_at, reading.has_crashed = now, True
+        self._crashed |= {line.worker, line.worker_id}
+        for worker, shard_id in [key for key in self._open if key[0] == line.worker]:
+            task = self._open.pop((worker, shard_id))
+            task.closed_at, task.has_crashed = now, True
 
-    @_hear.register
+    @_check_line.register
     def _(self, line: Exited, _now: float) -> None:
         if line.error is not None:
             self._failed.add(line.worker)
 
-    @_hear.register
+    @_check_line.register
     def _(self, line: Broken, _now: float) -> None:
-        self._problem(line.what)
+        self._report(line.what)
 
     # --- what several lines have in common -----------------------------------------------------------------
 
-    def _owed(self, book: Book) -> range:
-        """Return the indexes of the records that are to be read."""
-        return range(book.first, len(book.marks)) if book.exists else range(0)
+    def _required(self, shard: ShardLedger) -> range:
+        """Return the indexes of the records that must be read."""
+        return range(shard.first_index, len(shard.marks)) if shard.has_lease else range(0)
 
-    def _pass_over(self, book: Book, since_millis: int) -> None:
-        """Take note that a shard is read from this time on: what is before it is not missed, nor in its ancestors."""
-        book.first = bisect_left(book.millis, since_millis)
-        for key, number in book.whose[: book.first]:
-            self._frontier[key] = max(self._frontier.get(key, 0), number + 1)
-        for parent in book.parents:
-            if not self.books[parent].exists:
-                self._pass_over_all(self.books[parent])
+    def _skip_before(self, shard: ShardLedger, since_millis: int) -> None:
+        """Require no records of a shard that were put before this time, and none of its ancestors."""
+        shard.first_index = bisect_left(shard.put_millis, since_millis)
+        for key, number in shard.identities[: shard.first_index]:
+            self._next_number[key] = max(self._next_number.get(key, 0), number + 1)
+        for parent in shard.parents:
+            if not self.shards[parent].has_lease:
+                self._skip_all(self.shards[parent])
 
-    def _pass_over_all(self, book: Book) -> None:
-        for key, number in book.whose:
-            self._frontier[key] = max(self._frontier.get(key, 0), number + 1)
-        for parent in book.parents:
-            self._pass_over_all(self.books[parent])
+    def _skip_all(self, shard: ShardLedger) -> None:
+        for key, number in shard.identities:
+            self._next_number[key] = max(self._next_number.get(key, 0), number + 1)
+        for parent in shard.parents:
+            self._skip_all(self.shards[parent])
 
-    def _check_parents(self, shard: str, book: Book) -> None:
-        for parent in book.parents:
-            is_read = self.books[parent].exists or not self._promises.at_latest
-            if is_read and self.books[parent].checkpoint != SHARD_END:
-                self._problem(f"the child {shard} is begun before its parent {parent} is finished")
+    def _check_parents(self, shard_id: str, shard: ShardLedger) -> None:
+        for parent in shard.parents:
+            is_read = self.shards[parent].has_lease or not self._guarantees.at_latest
+            if is_read and self.shards[parent].checkpoint != SHARD_END:
+                self._report(f"the child {shard_id} starts before its parent {parent} is finished")
 
-    def _check_end(self, line: Saved, book: Book, reading: Reading) -> None:
-        """Judge the end of a shard by rule R2: everything acked, children created, their ids saved, then SHARD_END."""
-        if not book.is_closed:
-            self._problem(f"{line.worker} finishes {line.shard}, which is open")
-        if reading.acked_to < len(book.marks):
-            whose = book.whose[reading.acked_to]
-            self._problem(f"{line.worker} finishes {line.shard} ahead of an ack: {whose} is not acked")
-        if missing := [child for child in book.children if not self.books[child].exists]:
-            self._problem(f"{line.worker} finishes {line.shard} before its children {missing} have leases")
-        if sorted(book.saved_children) != sorted(book.children):
-            self._problem(f"{line.worker} finishes {line.shard} with the children {book.saved_children}")
+    def _check_end(self, line: Saved, shard: ShardLedger, task: TaskLedger) -> None:
+        """Check the end of a shard by rule R2: everything acked, children created, their ids saved, then SHARD_END."""
+        if not shard.is_closed:
+            self._report(f"{line.worker} finishes {line.shard}, which is open")
+        if task.acked_to < len(shard.marks):
+            identity = shard.identities[task.acked_to]
+            self._report(f"{line.worker} finishes {line.shard} ahead of an ack: {identity} is not acked")
+        if missing := [child for child in shard.children if not self.shards[child].has_lease]:
+            self._report(f"{line.worker} finishes {line.shard} before its children {missing} have leases")
+        if sorted(shard.saved_children) != sorted(shard.children):
+            self._report(f"{line.worker} finishes {line.shard} with the saved children {shard.saved_children}")
 
-    def _covers(self, book: Book, index: int) -> bool:
-        return book.checkpoint == SHARD_END or book.index_after(book.checkpoint) >= index
+    def _covers(self, shard: ShardLedger, index: int) -> bool:
+        return shard.checkpoint == SHARD_END or shard.index_after(shard.checkpoint) >= index
 
-    def _check_lease(self, worker: str, shard: str, now: float) -> None:
-        """Judge a worker that handles records of a shard whose lease it holds no more."""
-        book, reading = self.books[shard], self._open.get((worker, shard))
-        if reading is not None and book.holder != reading.worker_id:
-            since = now - book.held_since
-            if since > self._promises.zombie_for:
-                self._problem(
-                    f"{worker} handles records of {shard} {since:.3f} s after its lease went to {book.holder}"
+    def _check_lease(self, worker: str, shard_id: str, now: float) -> None:
+        """Check that a worker does not handle records too long after it lost the lease."""
+        shard, task = self.shards[shard_id], self._open.get((worker, shard_id))
+        if task is not None and shard.holder != task.worker_id:
+            since = now - shard.held_since
+            if since > self._guarantees.max_zombie_time:
+                self._report(
+                    f"{worker} handles records of {shard_id} {since:.3f} s after its lease went to {shard.holder}"
                 )
 
-    def _done(self, worker: str, shard: str, mark: Mark, now: float) -> None:
-        book = self.books.setdefault(shard, Book())
-        index = book.place.get(mark)
+    def _process(self, worker: str, shard_id: str, mark: Mark, now: float) -> None:
+        """Check a record that took effect, was skipped or was dead-lettered."""
+        shard = self.shards.setdefault(shard_id, ShardLedger())
+        index = shard.index_of.get(mark)
         if index is None:
-            self._problem(f"{worker} handles a record of {shard} that was not put there: {mark}")
+            self._report(f"{worker} handles a record of {shard_id} that was not put there: {mark}")
             return
-        reading = self._open.get((worker, shard))
-        if reading is None:
-            self._problem(f"{worker} handles a record of {shard}, which it does not read")
+        task = self._open.get((worker, shard_id))
+        if task is None:
+            self._report(f"{worker} handles a record of {shard_id}, which it does not read")
             return
-        self._check_parents(shard, book)
-        self._check_order(reading, book, index)
-        before = book.done.get(index)
-        book.done[index] = reading
-        if before is None:
-            self._undone -= 1
-            self._advance(shard, *book.whose[index])
-            self._look_whether_complete()
+        self._check_parents(shard_id, shard)
+        self._check_task_order(task, shard, index)
+        earlier = shard.processed.get(index)
+        shard.processed[index] = task
+        if earlier is None:
+            self._unprocessed -= 1
+            self._check_key_order(shard_id, *shard.identities[index])
+            self._notify_if_complete()
             return
         self.duplicates += 1
-        if before is reading:
+        if earlier is task:
             self.unexplained += 1
-            self._problem(f"{worker} handles {book.whose[index]} of {shard} twice in one reading")
-        elif self._promises.owns_position:
+            self._report(f"{worker} handles {shard.identities[index]} of {shard_id} twice in one shard task")
+        elif self._guarantees.owns_position:
             self.unexplained += 1
-            self._problem(f"the sink has {book.whose[index]} of {shard} twice, by {before.worker} and by {worker}")
+            self._report(
+                f"the sink has {shard.identities[index]} of {shard_id} twice, from {earlier.worker} and from {worker}"
+            )
         else:
-            self._again.append((now, before, reading, index))
+            self._repeated.append((now, earlier, task, index))
 
-    def _check_order(self, reading: Reading, book: Book, index: int) -> None:
-        """Judge whether this is the record that comes next in the reading, of its key and, one by one, of all."""
-        key, number = book.whose[index]
-        expected = reading.expected(book, key) if reading.by_key else reading.next
+    def _check_task_order(self, task: TaskLedger, shard: ShardLedger, index: int) -> None:
+        """Check that a record is the next one of its shard task or, with several keys at once, of its key."""
+        key, number = shard.identities[index]
+        expected = task.expected_index(shard, key) if task.by_key else task.next_index
         if index != expected:
-            wanted = "nothing" if expected is None or expected >= len(book.whose) else book.whose[expected]
-            self._problem(f"{reading.worker} handles {(key, number)} of {reading.shard} where {wanted} comes next")
-        if reading.by_key:
-            reading.next_of_key[key] = bisect_right(book.by_key[key], index)
-        reading.next = index + 1
+            wanted = "nothing" if expected is None or expected >= len(shard.identities) else shard.identities[expected]
+            self._report(f"{task.worker} handles {(key, number)} of {task.shard}, but the next one is {wanted}")
+        if task.by_key:
+            task.next_of_key[key] = bisect_right(shard.indexes_of_key[key], index)
+        task.next_index = index + 1
 
-    def _advance(self, shard: str, key: str, number: int) -> None:
-        """Judge the first effect of a record: each key's records take effect in order, across all shards."""
-        expected = self._frontier.get(key, 0)
+    def _check_key_order(self, shard_id: str, key: str, number: int) -> None:
+        """Check that the records of each key first take effect in order, across all shards."""
+        expected = self._next_number.get(key, 0)
         if number != expected:
-            self._problem(f"{key}: its record {number} (of {shard}) takes effect before its record {expected}")
-        self._frontier[key] = max(expected, number + 1)
+            self._report(f"{key}: its record {number} (in {shard_id}) takes effect before its record {expected}")
+        self._next_number[key] = max(expected, number + 1)
 
-    def _look_whether_complete(self) -> None:
+    def _notify_if_complete(self) -> None:
         if self.is_complete:
             self._on_complete()

@@ -1,4 +1,4 @@
-"""What is put into a world's stream, and how its shards are split and merged."""
+"""Puts records into the stream of a world, and splits and merges its shards."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Final
 from efo.model import MAX_HASH_KEY
 from efo.protocol import aggregation as kpl
 from efo.testing import FakeKinesis
-from proofs.simulation.plan import Deed, Plan
-from proofs.simulation.readers import Tell
+from proofs.simulation.plan import Action, Plan
+from proofs.simulation.readers import AddLine
 from proofs.simulation.story import Put, Resharded
 
 STREAM: Final = "orders"
-MOST_SHARDS: Final = 8
-STRAYS: Final = 0.1
-"""The share of an aggregate's records whose keys are another shard's."""
+MAX_OPEN_SHARDS: Final = 8
+STRAY_SHARE: Final = 0.1
+"""The share of user records in an aggregate whose keys belong to another shard."""
 
 
 class Producer:
-    """Puts records and reshards; `splits` and `merges` are counted, `shards` are all that there ever were."""
+    """Puts records and reshards the stream. `splits`, `merges`: how many it did."""
 
-    def __init__(self, fake: FakeKinesis, plan: Plan, random: Random, tell: Tell) -> None:
+    def __init__(self, fake: FakeKinesis, plan: Plan, random: Random, add_line: AddLine) -> None:
         self.splits = 0
         self.merges = 0
         self._fake = fake
         self._plan = plan
         self._random = random
-        self._tell = tell
+        self._add_line = add_line
         self._keys = [f"k{n}" for n in range(plan.keys)]
         self._hashes = {key: kpl.hash_key(key) for key in self._keys}
         self._numbers = dict.fromkeys(self._keys, 0)
@@ -37,20 +37,20 @@ class Producer:
 
     @property
     def shards(self) -> tuple[str, ...]:
-        """All shards that there ever were."""
+        """All shards of the stream, open and closed."""
         return tuple(self._ranges)
 
     @property
     def _millis(self) -> int:
         return int(self._fake.clock() * 1000)
 
-    def put(self, records: int) -> None:
-        """Put so many plain records, of keys at random."""
-        for _ in range(records):
+    def put(self, count: int) -> None:
+        """Put `count` records that are not aggregated, with random keys."""
+        for _ in range(count):
             key = self._random.choice(self._keys)
             number, data = self._next(key)
             shard, sequence = self._fake.put(STREAM, key, data)
-            self._tell(Put(shard, (int(sequence), 0), key, number, self._millis))
+            self._add_line(Put(shard, (int(sequence), 0), key, number, self._millis))
 
     def _next(self, key: str) -> tuple[int, bytes]:
         number = self._numbers[key]
@@ -58,44 +58,44 @@ class Producer:
         return number, b"%s:%d|%s" % (key.encode(), number, b"x" * self._plan.padding)
 
     def aggregate(self) -> None:
-        """Put a KPL aggregate of one shard's keys; strays of other shards are in it, as after a reshard."""
-        first = self._random.choice(self._keys)
-        home = next(s for s in self._fake.open_shards(STREAM) if self._is_in(s, first))
+        """Put a KPL aggregate for one shard, with a few strays: user records of other shards, as after a reshard."""
+        first_key = self._random.choice(self._keys)
+        home = next(s for s in self._fake.open_shards(STREAM) if self._is_in(s, first_key))
         keys = [key for key in self._keys if self._is_in(home, key)]
         strays = [key for key in self._keys if not self._is_in(home, key)]
         entries: list[kpl.Entry] = []
         puts: list[tuple[int, str, int]] = []
         for sub in range(self._random.randint(1, 10)):
-            if strays and self._random.random() < STRAYS:
+            if strays and self._random.random() < STRAY_SHARE:
                 entries.append(kpl.Entry(self._random.choice(strays), b"stray"))
                 continue
             key = self._random.choice(keys)
             number, data = self._next(key)
             entries.append(kpl.Entry(key, data))
             puts.append((sub, key, number))
-        shard, sequence = self._fake.put(STREAM, first, kpl.aggregate(entries))
+        shard, sequence = self._fake.put(STREAM, first_key, kpl.aggregate(entries))
         for sub, key, number in puts:
-            self._tell(Put(shard, (int(sequence), sub), key, number, self._millis))
+            self._add_line(Put(shard, (int(sequence), sub), key, number, self._millis))
 
     def _is_in(self, shard: str, key: str) -> bool:
         start, end = self._ranges[shard]
         return start <= self._hashes[key] <= end
 
-    def reshard(self, deed: Deed) -> None:
-        """Split a shard, or merge two, where that is possible."""
+    def reshard(self, action: Action) -> None:
+        """Split a random shard or merge two adjacent ones, if that is possible. `action`: "split" or "merge"."""
         shards = self._fake.open_shards(STREAM)
-        if deed == "split" and len(shards) < MOST_SHARDS:
+        if action == "split" and len(shards) < MAX_OPEN_SHARDS:
             parent = self._random.choice(shards)
             start, end = self._ranges[parent]
             middle = (start + end) // 2
             children = self._fake.split(STREAM, parent, middle + 1)
             self._ranges |= {children[0]: (start, middle), children[1]: (middle + 1, end)}
-            self._tell(Resharded((parent,), children))
+            self._add_line(Resharded((parent,), children))
             self.splits += 1
-        elif deed == "merge" and len(shards) > 1:
-            at = self._random.randrange(len(shards) - 1)
-            left, right = shards[at : at + 2]
+        elif action == "merge" and len(shards) > 1:
+            index = self._random.randrange(len(shards) - 1)
+            left, right = shards[index : index + 2]
             child = self._fake.merge(STREAM, left, right)
             self._ranges[child] = (self._ranges[left][0], self._ranges[right][1])
-            self._tell(Resharded((left, right), (child,)))
+            self._add_line(Resharded((left, right), (child,)))
             self.merges += 1

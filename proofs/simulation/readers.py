@@ -1,99 +1,105 @@
-"""How the workers of a world read: with handlers that are slow and fail, by hand, or by the service's relay."""
+"""The readers of a world: handlers that are slow and fail, code that acks by hand, and the service's relay."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from random import Random
 from zlib import crc32
 
 import trio
 
-from efo.consumer.failure_handler import HOLD, DeadLetter, HandlerResult
+from efo.consumer.failure_handler import HOLD, HandlerResult
 from efo.consumer.handler import Handler
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.shard_task import ShardReader
 from efo.errors import IsolateShardError
 from efo.events import Observer
 from efo.model import Batch, Checkpoint, Record
+from efo.protocol.failure import DeadLetter
 from efo_service.relay.errors import SinkClosedError
 from efo_service.relay.relay import relay_shard
-from proofs.simulation.plan import MOST_HICCUPS, Plan
+from proofs.simulation.plan import MAX_TRANSIENT_FAILURES, Plan
 from proofs.simulation.sink import MemorySink
 from proofs.simulation.story import Acked, Handled, Line, Mark
 
-Tell = Callable[[Line], None]
-POISON = 10**9
-"""So often does a handler fail with a record that it never takes."""
-HOLDING = 0.8
-"""How likely a handler that holds answers so."""
+AddLine = Callable[[Line], None]
+POISON_FAILURES = 10**9
+"""How often a poison record fails: always."""
+HOLD_PROBABILITY = 0.8
+"""How likely a handler that holds records returns HOLD."""
 
 
 class HandlerError(Exception):
-    """What a handler of these worlds raises."""
+    """Raised by the handlers of a world."""
 
 
-class Failures:
-    """Which records fail how often: by the seed alone, whoever handles them. Shared by all workers of a world."""
+class PlannedFailures:
+    """How often each record fails. It depends on the seed alone, not on the worker. All workers of a world share it."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._left: dict[bytes, int] = {}
 
-    def times(self, identity: bytes) -> int:
-        """Return how often a record fails in all."""
+    def count(self, identity: bytes) -> int:
+        """Return how often a record fails in total."""
         draw = crc32(b"%d %s" % (self._plan.seed, identity)) / 2**32
-        if draw < self._plan.poison:
-            return POISON
-        if draw < self._plan.poison + self._plan.hiccups:
-            return 1 + int(draw * 1e6) % MOST_HICCUPS
+        if draw < self._plan.poison_rate:
+            return POISON_FAILURES
+        if draw < self._plan.poison_rate + self._plan.transient_rate:
+            return 1 + int(draw * 1e6) % MAX_TRANSIENT_FAILURES
         return 0
 
-    def may_set_aside(self, key: str, number: int) -> bool:
-        """Tell whether a record may be skipped: where the policy does that, each that fails may."""
+    def may_skip(self, key: str, number: int) -> bool:
+        """Return whether a record may be skipped or dead-lettered: it fails, and the policy does that."""
         if self._plan.policy.then not in ("skip", "dead_letter"):
             return False
-        return self.times(b"%s:%d" % (key.encode(), number)) > 0
+        return self.count(b"%s:%d" % (key.encode(), number)) > 0
 
-    def meet(self, records: tuple[Record, ...]) -> None:
-        """Raise HandlerError if one of them is to fail now."""
+    def check(self, records: tuple[Record, ...]) -> None:
+        """Raise HandlerError if one of the records must fail now."""
         for record in records:
             identity = record.data.partition(b"|")[0]
-            left = self._left.setdefault(identity, self.times(identity))
+            left = self._left.setdefault(identity, self.count(identity))
             if left:
                 self._left[identity] = left - 1
                 raise HandlerError("made up")
 
 
-class WorldHandler:
-    """Handles for one life of a worker: waits, fails or not, takes effect, waits again; then it is acked."""
+class SimulatedHandler:
+    """The handler of one worker process: sleeps, may fail, lets the records take effect, and sleeps before the ack."""
 
-    def __init__(self, plan: Plan, worker: str, tell: Tell, failures: Failures, rng: Random) -> None:
+    def __init__(self, plan: Plan, worker: str, add_line: AddLine, failures: PlannedFailures, rng: Random) -> None:
         self._plan = plan
         self._worker = worker
-        self._tell = tell
+        self._add_line = add_line
         self._failures = failures
         self._rng = rng
 
-    async def take(self, shard_id: str, records: tuple[Record, ...], held: list[Record]) -> HandlerResult | None:
-        """Handle these records of a shard: hold them, or make them safe, and with them what is held."""
-        await self.pause()
-        self._failures.meet(records)
-        self._tell(Handled(self._worker, shard_id, marks(records)))
+    async def handle(self, shard_id: str, records: tuple[Record, ...], held: list[Record]) -> HandlerResult | None:
+        """Handle records of a shard: add them to `held`, and flush `held` or return HOLD."""
+        await self.sleep()
+        self._failures.check(records)
+        self._add_line(Handled(self._worker, shard_id, marks(records)))
         held += records
-        if self._plan.holds and self._rng.random() < HOLDING:
+        if self._plan.holds and self._rng.random() < HOLD_PROBABILITY:
             return HOLD
         await self.flush(shard_id, held)
         return None
 
     async def flush(self, shard_id: str, held: list[Record]) -> None:
-        """Make safe what is held of a shard."""
-        await self.pause()
-        self._tell(Acked(self._worker, shard_id, marks(held)))
+        """Make the held records of a shard durable."""
+        await self.sleep()
+        self._add_line(Acked(self._worker, shard_id, marks(held)))
         held.clear()
 
-    async def pause(self) -> None:
-        """Take some time, seldom much."""
-        longest = self._plan.nap if self._plan.nap and self._rng.random() < 0.01 else self._plan.slowness
+    async def sleep(self) -> None:
+        """Sleep for a random time, rarely for a long one."""
+        longest = (
+            self._plan.max_rare_delay
+            if self._plan.max_rare_delay and self._rng.random() < 0.01
+            else self._plan.max_delay
+        )
         if longest:
             await trio.sleep(self._rng.uniform(0.0, longest))
         else:
@@ -101,28 +107,36 @@ class WorldHandler:
 
 
 def reader(
-    plan: Plan, worker: str, tell: Tell, failures: Failures, sink: MemorySink, observer: Observer, rng: Random
+    plan: Plan,
+    worker: str,
+    add_line: AddLine,
+    failures: PlannedFailures,
+    sink: MemorySink,
+    observer: Observer,
+    rng: Random,
 ) -> ShardReader:
-    """Return what reads shards in one life of a worker."""
-    handler = WorldHandler(plan, worker, tell, failures, rng)
+    """Return the shard reader of one worker process."""
+    handler = SimulatedHandler(plan, worker, add_line, failures, rng)
     match plan.reader:
-        case "plain":
-            return _Plain(worker, tell, handler, rng)
+        case "stream":
+            return _StreamReader(worker, add_line, handler, rng)
         case "sink":
-            return _Relay(worker, tell, sink)
+            return _RelayReader(worker, add_line, sink)
         case kind:
-            return _ByHandler(plan, handler, observer, rng, by_record=kind == "records")
+            return _HandlerReader(plan, handler, observer, rng, by_record=kind == "records")
 
 
 def marks(records: Iterable[Record]) -> tuple[Mark, ...]:
-    """Return the places of records in their shard."""
+    """Return the positions of records in their shard."""
     return tuple((int(record.sequence_number), record.sub_sequence_number) for record in records)
 
 
-class _ByHandler:
-    """A `Handler`, one for each shard: a handler of records is not told which shard they are of."""
+class _HandlerReader:
+    """Runs a `Handler` per shard, with functions of its own, since handlers hold records by shard."""
 
-    def __init__(self, plan: Plan, handler: WorldHandler, observer: Observer, rng: Random, *, by_record: bool) -> None:
+    def __init__(
+        self, plan: Plan, handler: SimulatedHandler, observer: Observer, rng: Random, *, by_record: bool
+    ) -> None:
         self._plan = plan
         self._handler = handler
         self._observer = observer
@@ -130,56 +144,58 @@ class _ByHandler:
         self._by_record = by_record
 
     async def __call__(self, shard: ShardStream) -> None:
-        together: list[Record] = []
+        held_by_shard: list[Record] = []
 
         def held() -> list[Record]:
-            return together if self._plan.holds else []  # several keys at once have nothing in common
+            return held_by_shard if self._plan.holds else []  # calls that run at once must not share a list
 
         async def handle(batch: Batch) -> HandlerResult | None:
-            return await self._handler.take(batch.shard_id, batch.records, held())
+            return await self._handler.handle(batch.shard_id, batch.records, held())
 
-        async def handle_record(record: Record) -> HandlerResult | None:
-            return await self._handler.take(shard.shard_id, (record,), held())
+        async def handle_record(record: Record, batch: Batch) -> HandlerResult | None:
+            return await self._handler.handle(batch.shard_id, (record,), held())
 
         async def flush(shard_id: str) -> None:
-            await self._handler.flush(shard_id, together)
+            await self._handler.flush(shard_id, held_by_shard)
 
-        handling = Handler(
+        policy = self._plan.policy
+        if policy.then == "dead_letter":
+            policy = replace(policy, dead_letter=self._dead_letter)
+        handler = Handler(
             None if self._by_record else handle,
-            handle_record=handle_record if self._by_record else None,
-            failures=self._plan.policy,
-            dead_letter=self._bury,
+            record_handler=handle_record if self._by_record else None,
+            on_error=policy,
             flush=flush,
             key_concurrency=self._plan.key_concurrency,
             observer=self._observer,
             rng=self._rng,
         )
-        await handling(shard)
+        await handler(shard)
 
-    async def _bury(self, _letter: DeadLetter) -> None:
-        await self._handler.pause()
+    async def _dead_letter(self, _letter: DeadLetter) -> None:
+        await self._handler.sleep()
 
 
-class _Plain:
-    """Iterates over a shard and acks by hand: batch by batch, several at once, or single records in any order."""
+class _StreamReader:
+    """Iterates a shard stream and acks by hand: one batch, several batches at once, or single records in any order."""
 
-    def __init__(self, worker: str, tell: Tell, handler: WorldHandler, rng: Random) -> None:
+    def __init__(self, worker: str, add_line: AddLine, handler: SimulatedHandler, rng: Random) -> None:
         self._worker = worker
-        self._tell = tell
+        self._add_line = add_line
         self._handler = handler
         self._rng = rng
 
     async def __call__(self, shard: ShardStream) -> None:
         unacked: list[Batch] = []
         async for batch in shard:
-            await self._handler.pause()
-            self._tell(Handled(self._worker, shard.shard_id, marks(batch.records)))
+            await self._handler.sleep()
+            self._add_line(Handled(self._worker, shard.shard_id, marks(batch.records)))
             unacked.append(batch)
             if self._rng.random() < 0.02:
                 self._ack(shard, unacked)
                 raise IsolateShardError("made up", cooldown=self._rng.uniform(0.0, 5.0))
             if self._rng.random() < 0.5:
-                await self._handler.pause()
+                await self._handler.sleep()
                 self._ack(shard, unacked)
                 unacked.clear()
         self._ack(shard, unacked)
@@ -188,52 +204,52 @@ class _Plain:
         if not batches:
             return
         if self._rng.random() < 0.5:
-            self._tell_acked(shard, tuple(record for batch in batches for record in batch.records))
+            self._add_acked(shard, tuple(record for batch in batches for record in batch.records))
             shard.ack_through(batches[-1])
             return
         single = [(batch, record) for batch in batches for record in batch.records]
         self._rng.shuffle(single)
         for batch, record in single:
-            self._tell_acked(shard, (record,))
+            self._add_acked(shard, (record,))
             shard.ack_record(batch, record)
 
-    def _tell_acked(self, shard: ShardStream, records: tuple[Record, ...]) -> None:
-        self._tell(Acked(self._worker, shard.shard_id, marks(records)))
+    def _add_acked(self, shard: ShardStream, records: tuple[Record, ...]) -> None:
+        self._add_line(Acked(self._worker, shard.shard_id, marks(records)))
 
 
-class _Relay:
-    """The service's relay into a sink that owns its position: what is committed is what took effect."""
+class _RelayReader:
+    """The service's relay into a sink that keeps its position. Records take effect when they are committed."""
 
-    def __init__(self, worker: str, tell: Tell, sink: MemorySink) -> None:
+    def __init__(self, worker: str, add_line: AddLine, sink: MemorySink) -> None:
         self._worker = worker
-        self._tell = tell
-        self._sink = sink.of(self._committed)
+        self._add_line = add_line
+        self._sink = sink.for_worker(self._committed)
 
     async def __call__(self, shard: ShardStream) -> None:
         try:
-            await relay_shard(_Watched(shard, self._worker, self._tell), self._sink, commit_records=20)
+            await relay_shard(_ObservedShard(shard, self._worker, self._add_line), self._sink, commit_records=20)
         except SinkClosedError as error:
             raise IsolateShardError(f"fenced: {error}", cooldown=1.0) from error
 
     def _committed(self, shard_id: str, records: tuple[Record, ...]) -> None:
-        self._tell(Handled(self._worker, shard_id, marks(records)))
+        self._add_line(Handled(self._worker, shard_id, marks(records)))
 
 
-class _Watched:
-    """A shard as the relay sees it; what it acks is told."""
+class _ObservedShard:
+    """A shard stream for the relay that adds each ack to the story."""
 
-    def __init__(self, shard: ShardStream, worker: str, tell: Tell) -> None:
+    def __init__(self, shard: ShardStream, worker: str, add_line: AddLine) -> None:
         self.stream = shard.stream
         self.shard_id = shard.shard_id
         self._shard = shard
         self._worker = worker
-        self._tell = tell
+        self._add_line = add_line
         self._unacked: list[Batch] = []
 
     def seek(self, checkpoint: Checkpoint) -> None:
         self._shard.seek(checkpoint)
 
-    def __aiter__(self) -> _Watched:
+    def __aiter__(self) -> _ObservedShard:
         return self
 
     async def __anext__(self) -> Batch:
@@ -243,6 +259,6 @@ class _Watched:
 
     def ack_through(self, batch: Batch) -> None:
         while self._unacked and self._unacked[0].number <= batch.number:
-            done = self._unacked.pop(0)
-            self._tell(Acked(self._worker, self.shard_id, marks(done.records)))
+            acked = self._unacked.pop(0)
+            self._add_line(Acked(self._worker, self.shard_id, marks(acked.records)))
         self._shard.ack_through(batch)

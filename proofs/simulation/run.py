@@ -1,4 +1,4 @@
-"""Runs the world of a seed, the same way each time and everywhere."""
+"""Runs the world of a seed. Every run of a seed is the same, on every machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,11 @@ from proofs.simulation.world import Tally, World
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one seed. `problems`: what broke a promise; `story`: its end, where there are any."""
+    """The result of one seed. Times are in seconds.
+
+    `problems`: the broken guarantees. `unexplained`: duplicates that are a defect. `seconds`: CPU time. `story`: the
+    last lines of the story, if there are problems or they were asked for.
+    """
 
     seed: int
     problems: tuple[str, ...]
@@ -30,15 +34,19 @@ class Outcome:
     digest: str = ""
 
 
-def run(seed: int, *, lines: int = 60, digest: bool = False, always_tell: bool = False) -> Outcome:
-    """Run a seed. `lines`: how much of its story to keep if it fails, or always; `digest`: whether to take that."""
+def run(seed: int, *, lines: int = 60, digest: bool = False, keep_story: bool = False) -> Outcome:
+    """Run a seed.
+
+    `lines`: how many lines of the story to keep. `digest`: also compute the digest of the story. `keep_story`: keep the
+    story of a seed without problems too.
+    """
     began = time.process_time()
     _pin(seed)
     world = World(plan(seed))
     raised: list[str] = []
     try:
         trio.run(world.run, clock=trio.testing.MockClock(autojump_threshold=0))
-    except Exception as error:  # noqa: BLE001 - whatever a world raises is what was looked for
+    except Exception as error:  # noqa: BLE001 - whatever a world raises is a problem to report
         raised.append("".join(traceback.format_exception(error)))
     problems = [*world.checks.problems, *raised]
     outcome = Outcome(
@@ -49,13 +57,13 @@ def run(seed: int, *, lines: int = 60, digest: bool = False, always_tell: bool =
         world.checks.unexplained,
         world.tally,
         time.process_time() - began,
-        story=world.story.end(lines) if problems or always_tell else "",
+        story=world.story.tail(lines) if problems or keep_story else "",
     )
     return replace(outcome, digest=world.story.digest()) if digest else outcome
 
 
 def _pin(seed: int) -> None:
-    """Let trio wake tasks in the same order each time: it shuffles those that are ready, by a generator of its own."""
+    """Seed trio's scheduler, which otherwise shuffles the tasks that are ready, and the global random generator."""
     schedule: Any = trio._core._run
     schedule._ALLOW_DETERMINISTIC_SCHEDULING = True
     schedule._r.seed(seed)

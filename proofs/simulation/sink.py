@@ -1,4 +1,4 @@
-"""A sink that owns its position: data and position in one step, one writer of a shard at a time (rule R12)."""
+"""A sink that keeps position and data in one step, with one writer per shard at a time (rule R12)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from efo_service.relay.errors import SinkClosedError, SinkLockedError, SinkOrder
 from efo_service.relay.sink import ShardSink
 
 Guard = Literal["lock", "fence"]
-"""How a second writer is met: it waits for the first, as the log's; or the first is refused, as with Kafka."""
+"""What happens to a second writer: it waits for the first, as in the log; or it fences the first, as with Kafka."""
 
-LOCK_PATIENCE = 30.0
+LOCK_TIMEOUT = 30.0
 OnCommit = Callable[[str, tuple[Record, ...]], None]
 
 
 @dataclass(slots=True)
-class _Table:
-    """What is durable of a shard: how far it is. `epoch` counts its writers; `writer` is the one that has it open."""
+class _ShardState:
+    """The durable state of a shard. `epoch`: the fencing epoch, which counts the writers. `closed`: not open."""
 
     position: Checkpoint | None = None
     epoch: int = 0
@@ -32,25 +32,25 @@ class _Table:
 
 
 class MemorySink:
-    """What all workers write into; it outlives them. `of` gives one worker's way in."""
+    """The sink that all workers share. It survives their crashes."""
 
-    def __init__(self, guard: Guard, rng: Random, slowness: float, failover_time: float = 0.0) -> None:
+    def __init__(self, guard: Guard, rng: Random, max_delay: float, failover_time: float = 0.0) -> None:
         self.guard = guard
-        self.patience = max(LOCK_PATIENCE, failover_time)  # as the service has it
+        self.lock_timeout = max(LOCK_TIMEOUT, failover_time)  # as in the service
         self.rng = rng
-        self.slowness = slowness
-        self._tables: dict[str, _Table] = {}
+        self.max_delay = max_delay
+        self._states: dict[str, _ShardState] = {}
 
-    def table(self, shard_id: str) -> _Table:
-        """Return what is durable of a shard."""
-        return self._tables.setdefault(shard_id, _Table())
+    def state(self, shard_id: str) -> _ShardState:
+        """Return the durable state of a shard."""
+        return self._states.setdefault(shard_id, _ShardState())
 
-    def of(self, on_commit: OnCommit) -> MemorySinkWay:
-        """Return the way in of one worker's life. `on_commit` is told what is durable, at that moment."""
-        return MemorySinkWay(self, on_commit)
+    def for_worker(self, on_commit: OnCommit) -> WorkerSink:
+        """Return the sink for one process of a worker. `on_commit` is called with records when they become durable."""
+        return WorkerSink(self, on_commit)
 
 
-class MemorySinkWay:
+class WorkerSink:
     """See `efo_service.relay.sink.Sink`."""
 
     def __init__(self, sink: MemorySink, on_commit: OnCommit) -> None:
@@ -58,61 +58,61 @@ class MemorySinkWay:
         self._on_commit = on_commit
 
     def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[ShardSink]:
-        """Open a shard. Entering raises SinkLockedError."""
+        """Open a shard. Entering the context raises SinkLockedError."""
         return self._open(stream, shard_id)
 
     @asynccontextmanager
     async def _open(self, _stream: str, shard_id: str) -> AsyncIterator[ShardSink]:
-        table = self._sink.table(shard_id)
-        with trio.move_on_after(self._sink.patience):
-            while self._sink.guard == "lock" and table.is_open:
-                await table.closed.wait()
-        if self._sink.guard == "lock" and table.is_open:
-            raise SinkLockedError(f"another writer has {shard_id} open for {self._sink.patience:g} s")
-        table.is_open, table.closed = True, trio.Event()
-        table.epoch += 1
-        shard_sink = MemoryShardSink(self._sink, table, shard_id, self._on_commit)
+        state = self._sink.state(shard_id)
+        with trio.move_on_after(self._sink.lock_timeout):
+            while self._sink.guard == "lock" and state.is_open:
+                await state.closed.wait()
+        if self._sink.guard == "lock" and state.is_open:
+            raise SinkLockedError(f"another writer has {shard_id} open for {self._sink.lock_timeout:g} s")
+        state.is_open, state.closed = True, trio.Event()
+        state.epoch += 1
+        shard_sink = MemoryShardSink(self._sink, state, shard_id, self._on_commit)
         try:
             yield shard_sink
         finally:
-            if table.epoch == shard_sink.epoch:
-                table.is_open = False
-                table.closed.set()
+            if state.epoch == shard_sink.epoch:
+                state.is_open = False
+                state.closed.set()
 
 
 class MemoryShardSink:
     """See `efo_service.relay.sink.ShardSink`."""
 
-    def __init__(self, sink: MemorySink, table: _Table, shard_id: str, on_commit: OnCommit) -> None:
-        self.epoch = table.epoch
+    def __init__(self, sink: MemorySink, state: _ShardState, shard_id: str, on_commit: OnCommit) -> None:
+        self.epoch = state.epoch
         self._sink = sink
-        self._table = table
+        self._state = state
         self._shard_id = shard_id
         self._on_commit = on_commit
         self._records: tuple[Record, ...] = ()
-        self._written = table.position
+        self._written = state.position
 
     @property
     def position(self) -> Checkpoint | None:
-        """How far the sink has the shard."""
-        return self._table.position
+        """The position of the last commit."""
+        return self._state.position
 
     @property
     def pending_records(self) -> int:
-        """How many records the open group has."""
+        """How many records the write buffer has."""
         return len(self._records)
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes the open group has."""
+        """How many bytes the write buffer has."""
         return sum(len(record.data) for record in self._records)
 
     def refusal(self, _record: Record) -> str | None:
-        """Return None: this sink takes every record."""
+        """Return None: this sink accepts every record."""
         return None
 
     def write(self, batch: Batch) -> None:
-        """Take a batch into the open group. Raises SinkOrderError."""
+        """Add a batch to the write buffer. Raises SinkOrderError."""
         if not batch.records:
             return
         if self._written is not None and checkpoint_of(batch.records[0]) <= self._written:
@@ -121,15 +121,15 @@ class MemoryShardSink:
         self._records += batch.records
 
     async def commit(self) -> None:
-        """Make the open group durable, with the position, in one step. Raises SinkClosedError."""
+        """Make the write buffer and its position durable in one step. Raises SinkClosedError."""
         records, self._records = self._records, ()
-        await self._pause()  # cancelled here, nothing is durable
-        if self._table.epoch != self.epoch:
+        await self._sleep()  # a cancellation here leaves nothing durable
+        if self._state.epoch != self.epoch:
             raise SinkClosedError(f"{self._shard_id}: another writer has it open")
         if records:
-            self._table.position = checkpoint_of(records[-1])
+            self._state.position = checkpoint_of(records[-1])
             self._on_commit(self._shard_id, records)
-        await self._pause()  # cancelled here, all is durable and nobody knows
+        await self._sleep()  # a cancellation here leaves everything durable, but the caller does not know it
 
-    async def _pause(self) -> None:
-        await trio.sleep(self._sink.rng.uniform(0.0, self._sink.slowness))
+    async def _sleep(self) -> None:
+        await trio.sleep(self._sink.rng.uniform(0.0, self._sink.max_delay))

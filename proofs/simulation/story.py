@@ -1,4 +1,4 @@
-"""What happens in a world, as values: the world tells them, the checks judge them, a digest compares two runs."""
+"""The story of a world: what happened, as values. The checks read each one, and a digest compares two runs."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from efo.events import Event
 from efo.model import Checkpoint
 
 Mark: TypeAlias = tuple[int, int]
-"""A user record's place in its shard: sequence number and sub-sequence number."""
+"""The position of a user record in its shard: sequence number and sub-sequence number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """A user record was put: the `number`-th of its key, from 0. `millis`: when, by the service's clock."""
+    """A user record was put.
+
+    `number`: its number among the records of its key, from 0. `millis`: when it was put, by the clock of the service.
+    """
 
     shard: str
     mark: Mark
@@ -35,9 +38,10 @@ class Resharded:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A worker begins a reading of a shard, after this checkpoint. `worker_id`: as in the lease.
+    """A worker started a shard task after this checkpoint.
 
-    `by_key`: several keys are handled at once.
+    `worker`: one process of a worker. `worker_id`: the id that the process writes to the lease. `by_key`: the task
+    handles several keys at once.
     """
 
     worker: str
@@ -49,7 +53,7 @@ class Opened:
 
 @dataclass(frozen=True, slots=True)
 class Sought:
-    """The reading goes on after this checkpoint: what its sink has is done."""
+    """A shard task continues after this checkpoint: its sink already has the records up to it."""
 
     worker: str
     shard: str
@@ -58,7 +62,7 @@ class Sought:
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """These records took effect, at once."""
+    """These records took effect, all at the same moment."""
 
     worker: str
     shard: str
@@ -67,7 +71,7 @@ class Handled:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """A record was skipped or dead-lettered, by policy, and its reader was told so."""
+    """A record was skipped or dead-lettered by the failure policy, and an event reported it."""
 
     worker: str
     shard: str
@@ -76,7 +80,7 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """The reader acks these records now."""
+    """The reader is about to ack these records."""
 
     worker: str
     shard: str
@@ -85,7 +89,7 @@ class Acked:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The lease store has a new checkpoint."""
+    """The lease row has a new checkpoint."""
 
     worker: str
     shard: str
@@ -94,14 +98,14 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class StoreFailed:
-    """A worker's way to the lease store fails, hangs or is slow, whether or not a write takes place."""
+    """A call of a worker to the lease store fails, hangs or is slow. A write may still take effect."""
 
     worker: str
 
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """The lease store has a new lease. `since_millis`: what LATEST means there, by the service's clock."""
+    """The lease table has a new lease. `since_millis`: the time that LATEST stands for, by the clock of the service."""
 
     shard: str
     checkpoint: Checkpoint
@@ -110,7 +114,7 @@ class Created:
 
 @dataclass(frozen=True, slots=True)
 class Deleted:
-    """The lease store has a lease no more."""
+    """A lease was deleted from the lease table."""
 
     worker: str
     shard: str
@@ -118,7 +122,7 @@ class Deleted:
 
 @dataclass(frozen=True, slots=True)
 class ChildrenSaved:
-    """The lease store has the ids of a shard's children."""
+    """The lease row has the ids of the children of its shard."""
 
     shard: str
     children: tuple[str, ...]
@@ -126,7 +130,7 @@ class ChildrenSaved:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """The lease store has another holder of a shard: the worker of this id, None for nobody. `worker` wrote it."""
+    """The holder of a lease changed. `holder`: the id of the new holder, or None. `worker` wrote the change."""
 
     worker: str
     worker_id: str
@@ -136,7 +140,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A worker has noticed that a lease is no longer its own."""
+    """A worker noticed that it lost a lease."""
 
     worker: str
     shard: str
@@ -145,7 +149,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A reading is over. `error`: of what kind, if it failed."""
+    """A shard task ended. `error`: the type of its error, if it failed."""
 
     worker: str
     shard: str
@@ -155,7 +159,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """A worker is gone, as by SIGKILL: it does nothing any more."""
+    """A worker process was killed, as by SIGKILL."""
 
     worker: str
     worker_id: str
@@ -163,7 +167,7 @@ class Crashed:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """A worker's `run` has returned. `error`: what it raised."""
+    """`Consumer.run` of a worker process returned. `error`: the type of the exception that it raised."""
 
     worker: str
     error: str | None = None
@@ -171,7 +175,7 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """Another diagnostic event of efo's."""
+    """Any other diagnostic event of efo."""
 
     worker: str
     event: Event
@@ -179,14 +183,14 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Acted:
-    """The world did something that needs no judging."""
+    """The world did something that needs no check."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """Something that must not happen has happened."""
+    """The world found something that must not happen."""
 
     what: str
 
@@ -216,27 +220,27 @@ Line: TypeAlias = (
 
 
 class Story:
-    """All that happened, in order, with the virtual time of each. `listener` is told each line at once."""
+    """All lines in order, each with its virtual time. `listener` is called with each new line."""
 
     def __init__(self, clock: Callable[[], float], listener: Callable[[float, Line], None]) -> None:
         self.lines: list[tuple[float, Line]] = []
         self._clock = clock
         self._listener = listener
 
-    def tell(self, line: Line) -> None:
+    def add(self, line: Line) -> None:
         """Add a line."""
         now = self._clock()
         self.lines.append((now, line))
         self._listener(now, line)
 
     def digest(self) -> str:
-        """Return a fingerprint of every line and its time."""
+        """Return a hash of all lines and their times."""
         text = sha256()
         for at, line in self.lines:
             text.update(f"{at!r} {line!r}\n".encode())
         return text.hexdigest()
 
-    def end(self, lines: int, *, shard: str = "") -> str:
-        """Return the last lines as text; of one shard, if it is given."""
-        wanted = [(at, line) for at, line in self.lines if shard in repr(line)]
-        return "\n".join(f"{at:10.3f}  {line}" for at, line in wanted[-lines:])
+    def tail(self, lines: int, *, shard: str = "") -> str:
+        """Return the last `lines` lines as text; only those that name `shard`, if it is given."""
+        selected = [(at, line) for at, line in self.lines if shard in repr(line)]
+        return "\n".join(f"{at:10.3f}  {line}" for at, line in selected[-lines:])

@@ -1,4 +1,4 @@
-"""A worker of a world: it lives, crashes or leaves, and comes again, as an orchestrator has it."""
+"""A worker of a world: its process runs, crashes or stops, and starts again, as under an orchestrator."""
 
 from __future__ import annotations
 
@@ -8,48 +8,49 @@ from random import Random
 import trio
 
 from efo import events
-from efo.consumer.consumer import Consumer, ConsumerSettings, open_consumer
+from efo.consumer.consumer import Consumer, open_consumer
 from efo.consumer.shard_task import ShardReader
 from efo.errors import EfoError
 from efo.kinesis.client import Kinesis
 from efo.model import Checkpoint, Position
-from proofs.simulation.gauges import leftovers
+from efo.settings import ConsumerSettings
+from proofs.simulation.leak_checks import find_leaks
 from proofs.simulation.plan import Plan
-from proofs.simulation.readers import HandlerError
+from proofs.simulation.readers import AddLine, HandlerError
+from proofs.simulation.store_faults import FaultyLeaseStore, LeaseRows, StoreFault
 from proofs.simulation.story import Broken, Closed, Crashed, Exited, Line, Lost, Opened, SetAside, Sought, Told
-from proofs.simulation.ways import Rows, Trouble, Way
 
-MakeReader = Callable[[str, Callable[[Line], None], events.Observer], ShardReader]
-GRACE = 60.0
-"""Seconds that a graceful stop may take beyond the longest nap of a handler."""
+MakeReader = Callable[[str, AddLine, events.Observer], ShardReader]
+STOP_TIMEOUT = 60.0
+"""Seconds that a graceful stop may take, besides the longest delays of a handler."""
 
 
-class Life:
-    """One life of a worker: a process, from its start to its end. Nothing that it does after a crash counts."""
+class WorkerProcess:
+    """One process of a worker, from its start to its end. What it does after a crash does not count."""
 
-    def __init__(self, worker_id: str, name: str, plan: Plan, tell: Callable[[Line], None]) -> None:
+    def __init__(self, worker_id: str, name: str, plan: Plan, add_line: AddLine) -> None:
         self.worker_id = worker_id
         self.name = name
-        self.is_dead = False
-        self.is_leaving = False
-        self.has_begun = False
+        self.has_crashed = False
+        self.is_stopping = False
+        self.has_started = False
         self.arn = ""
         self.consumer: Consumer | None = None
         self.scope = trio.CancelScope()
         self._plan = plan
-        self._tell = tell
+        self._add_line = add_line
 
-    def tell(self, line: Line) -> None:
-        """Add to the story, unless it is the dead who speak."""
-        if not self.is_dead:
-            self._tell(line)
+    def add_line(self, line: Line) -> None:
+        """Add a line to the story, unless this process has crashed."""
+        if not self.has_crashed:
+            self._add_line(line)
 
     def observe(self, event: events.Event) -> None:
-        """Take a diagnostic event of the consumer."""
-        self.has_begun |= isinstance(event, events.ShardsCounted)
+        """Add a diagnostic event of the consumer to the story."""
+        self.has_started |= isinstance(event, events.ShardsCounted)
         if isinstance(event, events.ConsumerReady):
             self.arn = event.arn
-        self.tell(self._line(event))
+        self.add_line(self._line(event))
 
     def _line(self, event: events.Event) -> Line:  # noqa: PLR0911 - a table
         match event:
@@ -70,88 +71,93 @@ class Life:
 
 
 class Worker:
-    """A place where one process runs at a time. `run` until `finish`; `crash` and `leave` end one life."""
+    """Runs one process at a time and restarts it until `finish`. `crash` and `stop` end the current process."""
 
     def __init__(
-        self, number: int, plan: Plan, kinesis: Kinesis, rows: Rows, tell: Callable[[Line], None], make: MakeReader
+        self, number: int, plan: Plan, kinesis: Kinesis, rows: LeaseRows, add_line: AddLine, make_reader: MakeReader
     ) -> None:
-        self.life: Life | None = None
+        self.process: WorkerProcess | None = None
         self.crashes = 0
         self.number = number
         self._plan = plan
         self._kinesis = kinesis
         self._rows = rows
-        self._tell = tell
-        self._make = make
+        self._add_line = add_line
+        self._make_reader = make_reader
         self._rng = Random(f"worker {plan.seed} {number}")
-        self._lives = 0
-        self._way: Way | None = None
-        self._trouble = Trouble.NONE
+        self._starts = 0
+        self._store: FaultyLeaseStore | None = None
+        self._store_fault = StoreFault.NONE
         self._finishing = trio.Event()
 
     async def run(self) -> None:
-        """Live again and again until `finish`."""
+        """Run one process after the other until `finish`."""
         await trio.sleep(self._rng.choice((0.0, 0.0, self._rng.uniform(0.0, 30.0))))
         while not self._finishing.is_set():
-            await self._live()
-            away = self._rng.choice((0.0, self._rng.uniform(0.0, 5.0), self._rng.uniform(0.0, 40.0)))
-            with trio.move_on_after(away):
+            await self._run_process()
+            downtime = self._rng.choice((0.0, self._rng.uniform(0.0, 5.0), self._rng.uniform(0.0, 40.0)))
+            with trio.move_on_after(downtime):
                 await self._finishing.wait()
 
     def crash(self) -> bool:
-        """End the life as SIGKILL does; return whether there was one."""
-        if self.life is None or self.life.is_dead or self._way is None:
+        """End the process as SIGKILL does. Return whether one was running."""
+        if self.process is None or self.process.has_crashed or self._store is None:
             return False
-        self.life.tell(Crashed(self.life.name, self.life.worker_id))
-        self.life.is_dead = self._way.cut = True
-        self.life.scope.cancel()
+        self.process.add_line(Crashed(self.process.name, self.process.worker_id))
+        self.process.has_crashed = self._store.is_cut = True
+        self.process.scope.cancel()
         self.crashes += 1
         return True
 
-    def leave(self) -> bool:
-        """End the life as SIGTERM does; return whether there was one."""
-        if self.life is None or self.life.consumer is None or self.life.is_leaving:
+    def stop(self) -> bool:
+        """End the process gracefully, as SIGTERM does. Return whether one was running."""
+        if self.process is None or self.process.consumer is None or self.process.is_stopping:
             return False
-        self.life.is_leaving = True
-        self.life.consumer.stop()
+        self.process.is_stopping = True
+        self.process.consumer.drain()
         return True
 
     def finish(self) -> None:
-        """Leave for good."""
+        """Stop gracefully, and do not start again."""
         self._finishing.set()
-        if not self.leave() and self.life is not None and self.life.consumer is None:
-            self.life.scope.cancel()  # it is still waiting for the fan-out consumer
+        if not self.stop() and self.process is not None and self.process.consumer is None:
+            self.process.scope.cancel()  # it still waits for the fan-out consumer
 
-    def become(self, trouble: Trouble) -> None:
-        """Let the way to the lease store be so, in this life and those to come."""
-        self._trouble = trouble
-        if self._way is not None:
-            self._way.become(trouble)
+    def set_store_fault(self, fault: StoreFault) -> None:
+        """Set the fault between this worker and the lease store, for this process and later ones."""
+        self._store_fault = fault
+        if self._store is not None:
+            self._store.set_fault(fault)
 
-    async def _live(self) -> None:
-        self._lives += 1
-        worker_id = f"w{self.number}.{self._lives}" if self._plan.new_names else f"w{self.number}"
-        self.life = life = Life(worker_id, f"w{self.number}.{self._lives}", self._plan, self._tell)
-        self._way = Way(self._rows, life.name, worker_id, life.tell, Random(f"way {self._plan.seed} {life.name}"))
-        self._way.become(self._trouble)
+    async def _run_process(self) -> None:
+        self._starts += 1
+        worker_id = f"w{self.number}.{self._starts}" if self._plan.new_worker_ids else f"w{self.number}"
+        self.process = process = WorkerProcess(worker_id, f"w{self.number}.{self._starts}", self._plan, self._add_line)
+        self._store = FaultyLeaseStore(
+            self._rows, process.name, worker_id, process.add_line, Random(f"way {self._plan.seed} {process.name}")
+        )
+        self._store.set_fault(self._store_fault)
         error: Exception | None = None
-        with life.scope:
+        with process.scope:
             try:
-                await self._consume(life, self._way)
+                await self._consume(process, self._store)
             except (EfoError, HandlerError) as failure:
                 error = failure
-        if not life.is_dead and error is not None and life.has_begun and not isinstance(error, HandlerError):
-            self._tell(Broken(f"{life.name} gave up: {type(error).__name__}: {error}"))
-        if life.consumer is not None and (left := leftovers(life.consumer)):
-            self._tell(Broken(f"{life.name} has ended, and there is left: {left}"))
-        life.tell(Exited(life.name, None if error is None else type(error).__name__))
-        self.life = None
+        if (
+            not process.has_crashed
+            and error is not None
+            and process.has_started
+            and not isinstance(error, HandlerError)
+        ):
+            self._add_line(Broken(f"{process.name} gave up: {type(error).__name__}: {error}"))
+        if process.consumer is not None and (leaks := find_leaks(process.consumer)):
+            self._add_line(Broken(f"{process.name} has ended, and there is left: {leaks}"))
+        process.add_line(Exited(process.name, None if error is None else type(error).__name__))
+        self.process = None
 
-    async def _consume(self, life: Life, way: Way) -> None:
-        plan, name = self._plan, life.name
+    async def _consume(self, process: WorkerProcess, store: FaultyLeaseStore) -> None:
+        plan, name = self._plan, process.name
         settings = ConsumerSettings(
-            application="sim",
-            worker_id=life.worker_id,
             initial_position=Position.latest() if plan.at_latest else Position.trim_horizon(),
             failover_time=plan.failover_time,
             checkpoint_interval=plan.checkpoint_interval,
@@ -167,8 +173,17 @@ class Worker:
             timing=plan.timing,
         )
         rng = Random(f"consumer {plan.seed} {name}")
-        async with open_consumer(self._kinesis, way, settings, life.observe, rng=rng) as consumer:
-            life.consumer = consumer
+        opening = open_consumer(
+            self._kinesis,
+            application="sim",
+            leases=store,
+            worker_id=process.worker_id,
+            settings=settings,
+            observer=process.observe,
+            rng=rng,
+        )
+        async with opening as consumer:
+            process.consumer = consumer
             if self._finishing.is_set():
                 return
-            await consumer.run(self._make(name, life.tell, life.observe))
+            await consumer.run(self._make_reader(name, process.add_line, process.observe))

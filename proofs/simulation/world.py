@@ -1,4 +1,4 @@
-"""Runs one world: a made-up Kinesis, its workers, what befalls them, and the calm at the end in which all gets done."""
+"""Runs one world: a fake, its workers, the actions of the plan, and a calm end in which everything must be done."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from efo.testing import FakeKinesis
 from efo.testing.errors import FakeError
 from efo.testing.faults.kinds import NoAnswer, Refuse, StaleListing
 from efo.testing.faults.script import FaultScript, When
-from proofs.simulation.checks import Checks, Promises
-from proofs.simulation.gauges import gauge
-from proofs.simulation.plan import SOON, Deed, Plan
+from proofs.simulation.checks import Checks, Guarantees
+from proofs.simulation.leak_checks import stream_usage
+from proofs.simulation.plan import SHORT_CLEANUP_AFTER, Action, Plan
 from proofs.simulation.producer import STREAM, Producer
-from proofs.simulation.readers import Failures, Tell, reader
+from proofs.simulation.readers import AddLine, PlannedFailures, reader
 from proofs.simulation.sink import MemorySink
+from proofs.simulation.store_faults import LeaseRows, StoreFault
 from proofs.simulation.story import Acted, Broken, Story
-from proofs.simulation.ways import Rows, Trouble
-from proofs.simulation.worker import GRACE, Worker
+from proofs.simulation.worker import STOP_TIMEOUT, Worker
 
-MEAN_TROUBLE: Final = 12.0
-"""How long in the mean a worker's way to the lease store is troubled, in seconds."""
-_TROUBLES: Final = tuple(trouble for trouble in Trouble if trouble is not Trouble.NONE)
+MEAN_STORE_FAULT: Final = 12.0
+"""The mean duration of a fault between a worker and the lease store, in seconds."""
+_STORE_FAULTS: Final = tuple(fault for fault in StoreFault if fault is not StoreFault.NONE)
 
 
 @dataclass(slots=True)
 class Tally:
-    """What a world had."""
+    """Counts of what happened in a world. `peak_buffered`: the most bytes that one HTTP/2 stream buffered."""
 
     splits: int = 0
     merges: int = 0
@@ -46,133 +46,138 @@ class Tally:
 
 
 class World:
-    """One seed's world. `run` it once, in a trio run of its own; `story` and `checks` then have what was."""
+    """The world of one seed. `run` it once, in its own trio run; `story` and `checks` then have the results."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.tally = Tally()
-        self._failures = Failures(plan)
+        self._failures = PlannedFailures(plan)
         self._complete = trio.Event()
         self.checks = Checks(
-            Promises(
+            Guarantees(
                 owns_position=plan.reader == "sink",
                 at_latest=plan.at_latest,
-                stale_after=plan.checkpoint_interval + 2 * max(plan.nap, plan.slowness) + 1.0,
-                zombie_for=plan.failover_time,
-                may_set_aside=self._failures.may_set_aside,
+                max_save_delay=plan.checkpoint_interval + 2 * max(plan.max_rare_delay, plan.max_delay) + 1.0,
+                max_zombie_time=plan.failover_time,
+                may_skip=self._failures.may_skip,
             ),
-            self._complete_now,
+            self._set_complete,
         )
-        self.story = Story(trio.current_time, self.checks.hear)
+        self.story = Story(trio.current_time, self.checks.check)
+        # The texts are part of the seeds: another text is another world.
         self._random = Random(f"deeds {plan.seed}")
         self._script = FaultScript(seed=plan.seed)
         if plan.fault_rate:
-            self._script = FaultScript.random(plan.seed, kinds=plan.kinds, rate=plan.fault_rate, stop=plan.calm_from)
-        self._sink = MemorySink(plan.guard, Random(f"sink {plan.seed}"), plan.slowness, plan.failover_time)
+            self._script = FaultScript.random(
+                plan.seed, kinds=plan.fault_kinds, rate=plan.fault_rate, stop=plan.calm_from
+            )
+        self._sink = MemorySink(plan.guard, Random(f"sink {plan.seed}"), plan.max_delay, plan.failover_time)
         self._workers: list[Worker] = []
 
     async def run(self) -> None:
-        """Let it happen, and judge it."""
+        """Run the world and check it."""
         plan = self.plan
         async with FakeKinesis(settings=plan.fake, faults=self._script) as fake:
-            producer = Producer(fake, plan, self._random, self.story.tell)
-            rows, kinesis = Rows(MemoryLeaseStore()), fake.kinesis(STREAM)
-            living = trio.lowlevel.current_statistics().tasks_living
-            tell = self.story.tell
-            self._workers = [Worker(n, plan, kinesis, rows, tell, self._reader) for n in range(plan.workers)]
+            producer = Producer(fake, plan, self._random, self.story.add)
+            rows, kinesis = LeaseRows(MemoryLeaseStore()), fake.kinesis(STREAM)
+            tasks_before = trio.lowlevel.current_statistics().tasks_living
+            add_line = self.story.add
+            self._workers = [Worker(n, plan, kinesis, rows, add_line, self._reader) for n in range(plan.workers)]
             async with trio.open_nursery() as nursery:
                 for worker in self._workers:
                     nursery.start_soon(worker.run)
-                async with trio.open_nursery() as deeds:
-                    for at, deed in plan.deeds:
+                async with trio.open_nursery() as actions:
+                    for at, action in plan.actions:
                         await trio.sleep_until(at)
-                        self._do(deed, producer, fake, deeds)
-                        self._measure()
+                        self._perform(action, producer, fake, actions)
+                        self._check_streams()
                     await trio.sleep_until(plan.calm_from)
-                    deeds.cancel_scope.cancel()
-                await self._calm()
-                await self._clear()
+                    actions.cancel_scope.cancel()
+                await self._await_completion()
+                await self._await_lease_cleanup()
                 await self._finish(nursery)
-            await self._check_nothing_is_left(producer, fake, living)
+            await self._check_leaks(producer, fake, tasks_before)
         self.checks.conclude()
         self.tally.splits, self.tally.merges = producer.splits, producer.merges
         self.tally.faults = len(self._script.fired)
         self.tally.crashes = sum(worker.crashes for worker in self._workers)
         self.tally.virtual_seconds = trio.current_time()
 
-    def _reader(self, name: str, tell: Tell, observe: events.Observer) -> ShardReader:
+    def _reader(self, name: str, add_line: AddLine, observe: events.Observer) -> ShardReader:
         rng = Random(f"reader {self.plan.seed} {name}")
-        return reader(self.plan, name, tell, self._failures, self._sink, observe, rng)
+        return reader(self.plan, name, add_line, self._failures, self._sink, observe, rng)
 
-    def _complete_now(self) -> None:
+    def _set_complete(self) -> None:
         self._complete.set()
 
     # --- the end -------------------------------------------------------------------------------------------
 
-    async def _calm(self) -> None:
-        """Let everything be done: nothing goes wrong any more."""
+    async def _await_completion(self) -> None:
+        """End all faults and wait until everything is done."""
         self._script.clear()
-        self.story.tell(Acted("calm"))
+        self.story.add(Acted("calm"))
         for worker in self._workers:
-            worker.become(Trouble.NONE)
-        with trio.move_on_after(self.plan.patience):
+            worker.set_store_fault(StoreFault.NONE)
+        with trio.move_on_after(self.plan.completion_timeout):
             while not self.checks.is_complete:
                 self._complete = trio.Event()
                 await self._complete.wait()
-            keeps_back = self.plan.reader == "plain" or self.plan.holds
-            while not keeps_back and not self.checks.is_settled:  # noqa: ASYNC110 - it is no event
+            delays_acks = self.plan.reader == "stream" or self.plan.holds
+            while not delays_acks and not self.checks.is_settled:  # noqa: ASYNC110 - no event announces it
                 await trio.sleep(1.0)
             return
-        self.story.tell(Broken(f"no progress: {self.plan.patience:g} s after all was well: {self.checks.missing()}"))
+        self.story.add(
+            Broken(f"no progress: {self.plan.completion_timeout:g} s after all was well: {self.checks.missing()}")
+        )
 
-    async def _clear(self) -> None:
-        """Let the leases be deleted that have served, where that comes soon enough to be waited for."""
+    async def _await_lease_cleanup(self) -> None:
+        """Wait until the leases of finished shards are deleted, if the plan deletes them early."""
         plan, checks = self.plan, self.checks
-        if plan.lease_cleanup_after != SOON:
+        if plan.lease_cleanup_after != SHORT_CLEANUP_AFTER:
             return
-        # Of a lineage the oldest go first, and each generation waits for the one before.
+        # A lease is deleted only after the leases of the shard's parents.
         with trio.move_on_after(checks.generations * (plan.lease_cleanup_after + 2 * plan.shard_sync_interval)):
-            while checks.uncleared():  # noqa: ASYNC110 - it is no event
+            while checks.undeleted_leases():  # noqa: ASYNC110 - no event announces it
                 await trio.sleep(1.0)
-        for shard in checks.uncleared():
-            self.story.tell(Broken(f"{shard} has served, and its lease is still there"))
+        for shard in checks.undeleted_leases():
+            self.story.add(Broken(f"{shard} has served, and its lease is still there"))
 
     async def _finish(self, nursery: trio.Nursery) -> None:
-        """Let every worker leave gracefully."""
-        self.story.tell(Acted("finish"))
+        """Stop every worker gracefully."""
+        self.story.add(Acted("finish"))
         for worker in self._workers:
             worker.finish()
-        limit = GRACE + 3 * max(self.plan.nap, self.plan.slowness)
+        limit = STOP_TIMEOUT + 3 * max(self.plan.max_rare_delay, self.plan.max_delay)
         nursery.cancel_scope.deadline = trio.current_time() + limit
 
-    async def _check_nothing_is_left(self, producer: Producer, fake: FakeKinesis, living: int) -> None:
-        """Judge what the workers have left behind: no task of theirs, and no subscription."""
+    async def _check_leaks(self, producer: Producer, fake: FakeKinesis, tasks_before: int) -> None:
+        """Check that the workers left no task and no subscription behind."""
         await trio.testing.wait_all_tasks_blocked()
-        left = trio.lowlevel.current_statistics().tasks_living - living
+        left = trio.lowlevel.current_statistics().tasks_living - tasks_before
         if left:
-            self.story.tell(Broken(f"{left} tasks are alive after all workers have left"))
+            self.story.add(Broken(f"{left} tasks are alive after all workers have left"))
         for shard in producer.shards:
             if live := fake.subscriptions(STREAM, shard).live:
-                self.story.tell(Broken(f"{live} subscriptions of {shard} are live after all workers have left"))
+                self.story.add(Broken(f"{live} subscriptions of {shard} are live after all workers have left"))
 
-    def _measure(self) -> None:
-        """Judge what the workers hold now: at most a window for each stream, and two streams for each shard."""
+    def _check_streams(self) -> None:
+        """Check that no stream buffers more than its window, and that no worker has more streams than it needs."""
         for worker in self._workers:
-            if worker.life is None or worker.life.consumer is None:
+            if worker.process is None or worker.process.consumer is None:
                 continue
-            held = gauge(worker.life.consumer)
-            self.tally.peak_buffered = max(self.tally.peak_buffered, held.buffered)
-            if held.buffered > self.plan.stream_window:
-                self.story.tell(Broken(f"{worker.life.name} holds {held.buffered} bytes of one stream"))
-            if held.streams > held.most_streams:
-                what = f"{held.streams} streams, and {held.most_streams} would be enough"
-                self.story.tell(Broken(f"{worker.life.name} has {what}"))
+            usage = stream_usage(worker.process.consumer)
+            self.tally.peak_buffered = max(self.tally.peak_buffered, usage.max_buffered)
+            if usage.max_buffered > self.plan.stream_window:
+                self.story.add(Broken(f"{worker.process.name} holds {usage.max_buffered} bytes of one stream"))
+            if usage.open_streams > usage.max_streams:
+                what = f"{usage.open_streams} streams, and {usage.max_streams} would be enough"
+                self.story.add(Broken(f"{worker.process.name} has {what}"))
 
-    # --- deeds ---------------------------------------------------------------------------------------------
+    # --- actions -------------------------------------------------------------------------------------------
 
-    def _do(self, deed: Deed, producer: Producer, fake: FakeKinesis, nursery: trio.Nursery) -> None:
+    def _perform(self, action: Action, producer: Producer, fake: FakeKinesis, nursery: trio.Nursery) -> None:
         worker = self._random.choice(self._workers)
-        match deed:
+        match action:
             case "put":
                 producer.put(self._random.randint(1, 12))
             case "burst":
@@ -180,28 +185,28 @@ class World:
             case "aggregate":
                 producer.aggregate()
             case "split" | "merge":
-                producer.reshard(deed)
+                producer.reshard(action)
             case "deregister":
                 self._deregister(fake)
-            case "listing" | "control":
-                self._fail_control(deed)
+            case "stale_listing" | "control_plane_fault":
+                self._inject_control_plane_fault(action)
             case _:
-                self._do_to(worker, deed, nursery)
+                self._perform_on_worker(worker, action, nursery)
 
-    def _do_to(self, worker: Worker, deed: Deed, nursery: trio.Nursery) -> None:
-        match deed:
+    def _perform_on_worker(self, worker: Worker, action: Action, nursery: trio.Nursery) -> None:
+        match action:
             case "crash":
                 worker.crash()
-            case "leave":
-                worker.leave()
+            case "stop":
+                worker.stop()
             case "pause":
                 nursery.start_soon(self._pause, worker)
-            case "store":
-                nursery.start_soon(self._trouble, worker)
+            case "store_fault":
+                nursery.start_soon(self._inject_store_fault, worker)
 
     async def _pause(self, worker: Worker) -> None:
         """Pause a shard of a worker for a while."""
-        consumer = None if worker.life is None else worker.life.consumer
+        consumer = None if worker.process is None else worker.process.consumer
         shards = () if consumer is None else consumer.status().shards
         if consumer is None or not shards:
             return
@@ -214,26 +219,26 @@ class World:
                 consumer.resume(shard)
 
     def _deregister(self, fake: FakeKinesis) -> None:
-        """Deregister the fan-out consumer, as somebody else would (rule R13)."""
-        arns = [worker.life.arn for worker in self._workers if worker.life is not None and worker.life.arn]
+        """Deregister the fan-out consumer, as another client might (rule R13)."""
+        arns = [worker.process.arn for worker in self._workers if worker.process is not None and worker.process.arn]
         if arns:
-            with suppress(FakeError):  # it is gone already, and they do not know
+            with suppress(FakeError):  # it was deregistered before, and the worker has not noticed yet
                 fake.deregister(arns[0])
-                self.story.tell(Acted("deregister"))
+                self.story.add(Acted("deregister"))
 
-    async def _trouble(self, worker: Worker) -> None:
-        """Trouble a worker's way to the lease store for a while."""
-        trouble, seconds = self._random.choice(_TROUBLES), self._random.expovariate(1 / MEAN_TROUBLE)
-        self.story.tell(Acted(f"w{worker.number}: the lease store is {trouble} for {seconds:.3f} s"))
-        worker.become(trouble)
+    async def _inject_store_fault(self, worker: Worker) -> None:
+        """Inject a fault between a worker and the lease store for a while."""
+        fault, seconds = self._random.choice(_STORE_FAULTS), self._random.expovariate(1 / MEAN_STORE_FAULT)
+        self.story.add(Acted(f"w{worker.number}: the lease store is {fault} for {seconds:.3f} s"))
+        worker.set_store_fault(fault)
         await trio.sleep(seconds)
-        worker.become(Trouble.NONE)
+        worker.set_store_fault(StoreFault.NONE)
 
-    def _fail_control(self, deed: Deed) -> None:
-        """Let ListShards lag, or calls of the control plane fail, for a while."""
+    def _inject_control_plane_fault(self, action: Action) -> None:
+        """Delay what ListShards shows, or fail calls of the control plane, for a while."""
         now = trio.current_time()
         until = now + self._random.uniform(5.0, 60.0)
-        if deed == "listing":
+        if action == "stale_listing":
             lag = self._random.uniform(2.0, min(60.0, self.plan.lease_cleanup_after / 2))
             self._script.add(StaleListing(lag), When(start=now, stop=until, times=inf))
             return

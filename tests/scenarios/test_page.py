@@ -1,4 +1,4 @@
-"""The page of scenarios and its tool: the tables are of today, and results are counted as they fell."""
+"""docs/scenarios.md and its tool: the tables are up to date, and results are counted by situation."""
 
 import importlib.util
 import json
@@ -14,22 +14,22 @@ from tests.paths import ROOT
 def tool(monkeypatch):
     spec = importlib.util.spec_from_file_location("scenarios", ROOT / "tools" / "scenarios.py")
     module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "scenarios", module)  # where dataclasses look for their module
+    monkeypatch.setitem(sys.modules, "scenarios", module)  # dataclasses look up their module there
     spec.loader.exec_module(module)
     return module
 
 
-def test_the_tables_are_of_today(tool):
+def test_the_tables_are_up_to_date(tool):
     page = tool.PAGE.read_text()
     assert page == tool.renewed(page), "stale: run python tools/scenarios.py --write"
 
 
-def test_every_number_has_words(tool):
+def test_each_situation_from_g1_to_g75_has_a_text(tool):
     assert list(tool.SCENARIOS) == [f"G{n}" for n in range(1, 76)]
     assert len(set(tool.SCENARIOS.values())) == 75
 
 
-def test_a_page_without_a_place_for_them(tool):
+def test_a_page_without_a_place_for_the_tables_is_rejected(tool):
     with pytest.raises(ValueError, match="no place for the tables"):
         tool.renewed("# A page\n")
 
@@ -61,7 +61,7 @@ def test_markers_are_found_on_tests_classes_and_parameters(tool, tmp_path):
     }
 
 
-def test_a_marker_that_names_nothing_is_told(tool, tmp_path):
+def test_a_marker_with_an_unknown_situation_is_rejected(tool, tmp_path):
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_a.py").write_text('@pytest.mark.scenario("G99")\ndef test_one(): pass\n')
     with pytest.raises(ValueError, match=r"tests/test_a.py::test_one shows G99"):
@@ -72,7 +72,7 @@ def report(node, outcome, when="call"):
     return SimpleNamespace(nodeid=node, outcome=outcome, when=when)
 
 
-def test_the_worst_of_its_tests_is_the_result(tool, capsys):
+def test_the_result_of_a_situation_is_that_of_its_worst_test(tool, capsys):
     results = tool.Results()
     marks = {"a": ["G1", "G2"], "b": ["G2"], "c": ["G3"], "d": ["G3"], "e": ["G4"]}
     results._of.update(marks)
@@ -89,13 +89,13 @@ def test_the_worst_of_its_tests_is_the_result(tool, capsys):
     }  # fmt: skip
 
 
-def test_a_test_that_fails_in_its_set_up_has_failed(tool):
+def test_a_failure_in_the_setup_of_a_test_counts_as_failed(tool):
     results = tool.Results()
     results._of["a"] = ["G1"]
     results.pytest_runtest_logreport(report("a", "failed", "setup"))
     assert results.of("G1") == "failed"
 
 
-def test_wrong_arguments(tool, capsys):
+def test_an_unknown_situation_on_the_command_line_is_rejected(tool, capsys):
     assert tool.main(["G99"]) == 2
     assert "there are G1 to G75" in capsys.readouterr().err

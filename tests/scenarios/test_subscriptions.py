@@ -1,4 +1,4 @@
-"""One shard's subscription at its ends: see docs/scenarios.md."""
+"""How a shard subscription fails and is closed: see docs/scenarios.md."""
 
 import pytest
 import trio
@@ -18,9 +18,9 @@ def event(number):
 
 
 @pytest.mark.scenario("G51")
-@pytest.mark.parametrize("is_silence_first", [True, False])
+@pytest.mark.parametrize("is_silence_first", [True, False], ids=["silence first", "error first"])
 def test_two_errors_of_one_attempt_make_one_new_attempt(is_silence_first):
-    """Its silence is noticed when its connection breaks, in either order."""
+    """The silence timeout expires at the moment the connection breaks. Either comes first."""
     machine = Subscription(Position.trim_horizon(), lambda: 0.5)
     assert machine.tick(0.0) == [Subscribe(1, Position.trim_horizon(), renewal=False)]
     machine.handle(Received(1, event(10)), 0.0)
@@ -31,41 +31,41 @@ def test_two_errors_of_one_attempt_make_one_new_attempt(is_silence_first):
         assert machine.handle(broken, 35.0) == []
     else:
         assert machine.handle(broken, 35.0) == []
-    made = []
+    subscribes = []
     for at in (35.0, 35.0, 36.0, 40.0, 60.0):
-        made += machine.tick(at)
+        subscribes += machine.tick(at)
         machine.handle(broken, at)
-    assert made == [Subscribe(2, Position.after("10"), renewal=False)]
+    assert subscribes == [Subscribe(2, Position.after("10"), renewal=False)]
 
 
 @pytest.mark.scenario("G59")
-async def test_a_subscription_that_is_closed_before_it_was_used_makes_no_call(autojump_clock):
-    async with open_subscribed(1, 20.0) as one:
-        subscription = one.make(0, SHARD)
+async def test_closing_an_unused_subscription_makes_no_call(autojump_clock):
+    async with open_subscribed(1, 20.0) as subscribed:
+        subscription = subscribed.make(0, SHARD)
         subscription.close("seek")
         subscription.close("seek")
         await trio.sleep(60)
-        assert one.fake.subscriptions(STREAM, SHARD).live == 0
-        assert not one.pool._connections
+        assert subscribed.fake.subscriptions(STREAM, SHARD).live == 0
+        assert not subscribed.pool._connections
         assert subscription.position == Position.trim_horizon()
 
 
 @pytest.mark.scenario("G59")
-async def test_a_subscription_that_is_closed_twice_is_closed_once(autojump_clock):
-    told = []
-    async with open_subscribed(1, 20.0) as one:
-        one.put(0)
-        subscription = one.make(0, SHARD)
-        subscription._observer = told.append
+async def test_closing_a_subscription_twice_ends_it_once(autojump_clock):
+    events = []
+    async with open_subscribed(1, 20.0) as subscribed:
+        subscribed.put(0)
+        subscription = subscribed.make(0, SHARD)
+        subscription._observer = events.append
         await subscription.receive()
         position = subscription.position
-        assert one.fake.subscriptions(STREAM, SHARD).live == 1
+        assert subscribed.fake.subscriptions(STREAM, SHARD).live == 1
         for _ in range(2):
             subscription.close("seek")
             await trio.sleep(10)
-        assert one.fake.subscriptions(STREAM, SHARD).live == 0
+        assert subscribed.fake.subscriptions(STREAM, SHARD).live == 0
         assert subscription.position == position
-        assert [type(e) for e in told].count(SubscribeAttempted) == 1
-        assert [e.reason for e in told if hasattr(e, "reason")] == ["seek"]
-        [connection] = one.pool._connections
+        assert [type(e) for e in events].count(SubscribeAttempted) == 1
+        assert [e.reason for e in events if hasattr(e, "reason")] == ["seek"]
+        [connection] = subscribed.pool._connections
         assert connection.open_streams == 0

@@ -17,7 +17,7 @@ from efo.model import SHARD_END, Batch, Checkpoint, Lease, Position, Record
 from efo.protocol.aggregation import Entry, aggregate
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis, FakeSettings
-from tests.efo.consumer.workers import open_worker
+from tests.workers import open_worker
 
 STREAM = "orders"
 

@@ -16,7 +16,7 @@ from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import TRIM_HORIZON, Lease
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
-from tests.efo.consumer.workers import open_worker
+from tests.workers import open_worker
 
 STREAM = "orders"
 

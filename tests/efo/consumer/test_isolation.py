@@ -16,7 +16,7 @@ from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Lease
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
-from tests.efo.consumer.workers import open_worker
+from tests.workers import open_worker
 
 STREAM = "orders"
 
@@ -81,7 +81,9 @@ async def test_a_shard_that_the_service_rejects_is_isolated_and_the_others_go_on
     assert next(event.error_type for event in seen if isinstance(event, events.ShardStopped)) == "kms"
 
 
-async def test_by_default_a_shard_that_the_service_rejects_stops_everything(autojump_clock: trio.testing.MockClock) -> None:
+async def test_by_default_a_shard_that_the_service_rejects_stops_everything(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async def sign(target: str, body: bytes) -> list[tuple[str, str]]:
         await trio.lowlevel.checkpoint()
         raise AccessDeniedError("AccessDeniedException", "no kinesis:SubscribeToShard")

@@ -8,7 +8,7 @@ from efo.errors import ConfigurationError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
-from tests.efo.consumer.workers import open_worker
+from tests.workers import open_worker
 
 
 async def read(shard):

@@ -13,7 +13,7 @@ from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import SHARD_END, Batch
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
-from tests.efo.consumer.workers import open_worker
+from tests.workers import open_worker
 
 STREAM = "orders"
 SETTINGS = ConsumerSettings()

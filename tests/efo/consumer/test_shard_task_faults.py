@@ -18,7 +18,7 @@ from efo.model import SHARD_END, Checkpoint, Lease, Position, Shard
 from efo.protocol.aggregation import Entry, aggregate
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
-from tests.efo.consumer.workers import open_worker
+from tests.workers import open_worker
 
 STREAM = "orders"
 SETTINGS = ConsumerSettings()

@@ -1,4 +1,4 @@
-"""The checks can fail: a story that is well, and each of its mutants, which must be found out."""
+"""The checks accept a correct story, and find the problem in each of its mutants."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from efo.model import LATEST, SHARD_END, TRIM_HORIZON, Checkpoint
-from proofs.simulation.checks import Checks, Promises
+from proofs.simulation.checks import Checks, Guarantees
 from proofs.simulation.story import (
     Acked,
     Broken,
@@ -75,8 +75,7 @@ SPLIT: list[Line] = [
 ]
 """A worker reads four records, a split, and a record of a child."""
 
-
-SERVED: list[Line] = [
+BOTH_CHILDREN_READ: list[Line] = [
     *SPLIT,
     Put(R, (11, 0), "other", 0),
     *opened("a", R),
@@ -84,13 +83,13 @@ SERVED: list[Line] = [
     Saved("a", R, at(11)),
     *closed("a", R),
 ]
-"""Both children have begun."""
+"""The worker then reads a record of the other child too."""
 
 
-def judge(lines: list[Line], **promises: object) -> Checks:
-    checks = Checks(Promises(**promises))
-    for moment, line in enumerate(lines):
-        checks.hear(float(moment), line)
+def check(lines: list[Line], **guarantees: object) -> Checks:
+    checks = Checks(Guarantees(**guarantees))
+    for second, line in enumerate(lines):
+        checks.check(float(second), line)
     checks.conclude()
     return checks
 
@@ -100,26 +99,26 @@ def without(line: Line) -> list[Line]:
     return [other for other in SPLIT if other != line]
 
 
-def before(line: Line, other: Line) -> list[Line]:
-    """Move `line` to just before `other`."""
+def moved(line: Line, before: Line) -> list[Line]:
+    """Return SPLIT with `line` moved to just before `before`."""
     lines = without(line)
-    lines.insert(lines.index(other), line)
+    lines.insert(lines.index(before), line)
     return lines
 
 
-def test_a_story_without_fault_has_no_problem() -> None:
-    checks = judge(SPLIT)
+def test_a_correct_story_has_no_problem() -> None:
+    checks = check(SPLIT)
     assert checks.problems == []
     assert checks.is_complete
     assert (checks.records, checks.duplicates, checks.unexplained) == (5, 0, 0)
 
 
-def test_a_lease_that_has_served_is_to_be_deleted() -> None:
-    assert judge(SPLIT).uncleared() == []
-    assert judge(SERVED).uncleared() == [P]
-    cleared = judge([*SERVED, Deleted("a", P)])
-    assert (cleared.uncleared(), cleared.problems) == ([], [])
-    assert cleared.generations == 2
+def test_a_finished_shard_whose_children_are_read_needs_no_lease() -> None:
+    assert check(SPLIT).undeleted_leases() == []
+    assert check(BOTH_CHILDREN_READ).undeleted_leases() == [P]
+    deleted = check([*BOTH_CHILDREN_READ, Deleted("a", P)])
+    assert (deleted.undeleted_leases(), deleted.problems) == ([], [])
+    assert deleted.generations == 2
 
 
 MUTANTS: dict[str, tuple[list[Line], str]] = {
@@ -129,69 +128,84 @@ MUTANTS: dict[str, tuple[list[Line], str]] = {
     ),
     "a record is lost in the middle": (
         [line for line in SPLIT if line not in handled("a", P, 2)],
-        "handles ('k', 3) of parent where ('k', 2) comes next",
+        "handles ('k', 3) of parent, but the next one is ('k', 2)",
     ),
     "two records are swapped": (
-        before(Handled("a", P, ((3, 0),)), Handled("a", P, ((2, 0),))),
+        moved(Handled("a", P, ((3, 0),)), Handled("a", P, ((2, 0),))),
         "takes effect before its record 2",
     ),
-    "a record is handled that nobody put": (
+    "a record is handled that was not put": (
         [*SPLIT[:-3], *handled("a", L, 11)[:1], *SPLIT[-3:]],
         "that was not put there",
     ),
     "a checkpoint is ahead of its ack": (
-        before(Saved("a", P, at(1)), Acked("a", P, ((0, 0), (1, 0)))),
+        moved(Saved("a", P, at(1)), Acked("a", P, ((0, 0), (1, 0)))),
         "ahead of an ack: ('k', 0)",
     ),
-    "a child begins before its parent is finished": (
-        before(Opened("a", "a", L, TRIM_HORIZON), Saved("a", P, SHARD_END)),
-        "the child left is begun before its parent parent is finished",
+    "a child starts before its parent is finished": (
+        moved(Opened("a", "a", L, TRIM_HORIZON), Saved("a", P, SHARD_END)),
+        "the child left starts before its parent parent is finished",
     ),
-    "the end is ahead of an ack": (
-        before(Saved("a", P, SHARD_END), Acked("a", P, ((3, 0),))),
+    "SHARD_END is saved ahead of an ack": (
+        moved(Saved("a", P, SHARD_END), Acked("a", P, ((3, 0),))),
         "finishes parent ahead of an ack",
     ),
-    "the end is there before a child": (
-        before(Saved("a", P, SHARD_END), Created(R, TRIM_HORIZON)),
+    "SHARD_END is saved before a child has a lease": (
+        moved(Saved("a", P, SHARD_END), Created(R, TRIM_HORIZON)),
         "before its children ['right'] have leases",
     ),
-    "the children are not saved": (without(ChildrenSaved(P, (L, R))), "finishes parent with the children ()"),
-    "the end is never saved": (without(Saved("a", P, SHARD_END)), "says that parent is finished"),
-    "a child begins at the latest": (
-        [Created(L, LATEST) if line == Created(L, TRIM_HORIZON) else line for line in SPLIT],
-        "the child left begins at LATEST",
+    "the children are not saved": (
+        without(ChildrenSaved(P, (L, R))),
+        "finishes parent with the saved children ()",
     ),
-    "the last progress is not saved": (without(Saved("a", L, at(10))), "stops reading left with ('k', 4) acked"),
+    "SHARD_END is never saved": (without(Saved("a", P, SHARD_END)), "reports parent as finished"),
+    "a child starts at LATEST": (
+        [Created(L, LATEST) if line == Created(L, TRIM_HORIZON) else line for line in SPLIT],
+        "the child left starts at LATEST",
+    ),
+    "the last checkpoint is not saved": (without(Saved("a", L, at(10))), "stops reading left with ('k', 4) acked"),
     "a lease is not released": (without(Held("a", "a", L, None)), "a still holds its lease"),
-    "a reading is never over": (without(Closed("a", L, is_finished=False)), "was never over"),
-    "a shard is finished that is open": (
+    "a shard task never ends": (
+        without(Closed("a", L, is_finished=False)),
+        "a has ended, but its shard task of left has not",
+    ),
+    "an open shard is finished": (
         [*SPLIT[:-4], Saved("a", L, SHARD_END), *SPLIT[-3:]],
         "finishes left, which is open",
     ),
     "a record is handled twice": (
         [*SPLIT[:-4], *handled("a", L, 10), *SPLIT[-4:]],
-        "handles ('k', 4) of left twice in one reading",
+        "handles ('k', 4) of left twice in one shard task",
     ),
     "a shard is read twice at once": ([*SPLIT[:-4], *opened("a", L), *SPLIT[-4:]], "reads left twice at once"),
-    "a reading begins elsewhere": (
+    "a shard task starts at another checkpoint than its lease has": (
         [replace(line, checkpoint=at(5)) if line == Opened("a", "a", L, TRIM_HORIZON) else line for line in SPLIT],
-        "begins left at 5, its lease said TRIM_HORIZON",
+        "starts left at 5, but its lease has TRIM_HORIZON",
     ),
-    "a record is skipped without need": ([*PUTS, *opened("a", P), SetAside("a", P, (0, 0))], "aside without need"),
-    "a lease is deleted that has not served": ([*SPLIT, Deleted("a", L)], "deletes the lease of left, which is at 10"),
-    "a lease is deleted before all that comes after has begun": (
+    "a record is skipped that does not fail": (
+        [*PUTS, *opened("a", P), SetAside("a", P, (0, 0))],
+        "skipped or dead-lettered ('k', 0) of parent, which does not fail",
+    ),
+    "the lease of an unfinished shard is deleted": (
+        [*SPLIT, Deleted("a", L)],
+        "deletes the lease of left, which is at 10",
+    ),
+    "a lease is deleted before each child has a checkpoint": (
         [*SPLIT, Deleted("a", P)],
-        "deletes the lease of parent before its child right has begun",
+        "deletes the lease of parent before its child right has a checkpoint",
     ),
-    "a lease that has served comes again": ([*SERVED, Deleted("a", P), Created(P, TRIM_HORIZON)], "has a lease again"),
-    "what the world itself found": ([*SPLIT, Broken("3 tasks are alive")], "3 tasks are alive"),
+    "a deleted lease is created again": (
+        [*BOTH_CHILDREN_READ, Deleted("a", P), Created(P, TRIM_HORIZON)],
+        "has a lease again",
+    ),
+    "the world itself reports a problem": ([*SPLIT, Broken("3 tasks are alive")], "3 tasks are alive"),
 }
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_a_mutant_is_found_out(name: str) -> None:
+def test_a_mutant_has_the_expected_problem(name: str) -> None:
     lines, problem = MUTANTS[name]
-    assert any(problem in found for found in judge(lines).problems), judge(lines).problems
+    assert any(problem in found for found in check(lines).problems), check(lines).problems
 
 
 # --- duplicates ------------------------------------------------------------------------------------------------
@@ -199,7 +213,7 @@ def test_a_mutant_is_found_out(name: str) -> None:
 FIRST: list[Line] = [*PUTS, *opened("a", P), *handled("a", P, 0, 1), Saved("a", P, at(0)), *handled("a", P, 2)]
 """A worker has acked three records and saved the first."""
 SECOND: list[Line] = [*opened("b", P, at(0)), *handled("b", P, 1, 2, 3), Saved("b", P, at(3)), *closed("b", P)]
-"""Another one goes on after the first."""
+"""Another worker continues after the first record."""
 
 
 @pytest.mark.parametrize(
@@ -210,36 +224,36 @@ SECOND: list[Line] = [*opened("b", P, at(0)), *handled("b", P, 1, 2, 3), Saved("
         [StoreFailed("a"), *closed("a", P)],
         [StoreFailed("a"), Saved("a", P, at(0)), Closed("a", P, is_finished=False, error="HandlerError")],
     ],
-    ids=["crash", "lost lease", "store", "no time for the last save"],
+    ids=["crash", "lost lease", "store fault", "store fault before the last save"],
 )
-def test_a_duplicate_is_explained(between: list[Line]) -> None:
-    checks = judge([*FIRST, *between, *SECOND], stale_after=100.0)
+def test_duplicates_after_a_crash_a_lost_lease_or_a_store_fault_are_allowed(between: list[Line]) -> None:
+    checks = check([*FIRST, *between, *SECOND], max_save_delay=100.0)
     assert checks.problems == []
     assert (checks.duplicates, checks.unexplained) == (2, 0)
 
 
-def test_a_duplicate_after_a_graceful_stop_is_not() -> None:
-    checks = judge([*FIRST, *closed("a", P), *SECOND])
+def test_duplicates_after_a_graceful_stop_are_a_problem() -> None:
+    checks = check([*FIRST, *closed("a", P), *SECOND])
     assert checks.unexplained == 2
-    assert "duplicate at 16.000: ('k', 1) of parent by b, though a ended in order" in "".join(checks.problems)
+    assert "duplicate at 16.000: ('k', 1) of parent by b, although a ended normally" in "".join(checks.problems)
 
 
 @pytest.mark.parametrize(("pause", "error"), [(0, None), (9, "HandlerError")])
-def test_nor_is_one_after_a_stop_that_had_the_time_to_save(pause: int, error: str | None) -> None:
-    waited: list[Line] = [StoreFailed("nobody")] * pause
+def test_a_stop_that_had_time_to_save_must_save_the_last_ack(pause: int, error: str | None) -> None:
+    delay: list[Line] = [StoreFailed("nobody")] * pause
     end = Closed("a", P, is_finished=False, error=error)
-    checks = judge([*FIRST, StoreFailed("a"), Saved("a", P, at(0)), *waited, end, *SECOND])
+    checks = check([*FIRST, StoreFailed("a"), Saved("a", P, at(0)), *delay, end, *SECOND])
     assert "a stops reading parent with ('k', 2) acked" in "".join(checks.problems)
 
 
-def test_nor_is_one_of_what_was_acked_long_before_the_crash() -> None:
+def test_duplicates_of_records_that_were_acked_long_before_a_crash_are_a_problem() -> None:
     pause: list[Line] = [StoreFailed("nobody")] * 50
-    checks = judge([*FIRST, *pause, Crashed("a", "a"), *SECOND], stale_after=5.0)
+    checks = check([*FIRST, *pause, Crashed("a", "a"), *SECOND], max_save_delay=5.0)
     assert checks.unexplained == 2
     assert "long before" in "".join(checks.problems)
 
 
-def test_several_keys_at_once_may_be_ahead_of_one() -> None:
+def test_with_several_keys_at_once_records_ahead_of_an_unprocessed_one_may_repeat() -> None:
     lines: list[Line] = [
         Created(P, TRIM_HORIZON),
         Put(P, (0, 0), "slow", 0),
@@ -252,34 +266,34 @@ def test_several_keys_at_once_may_be_ahead_of_one() -> None:
         Saved("b", P, at(1)),
         *closed("b", P),
     ]
-    checks = judge(lines)
+    checks = check(lines)
     assert checks.problems == []
     assert checks.duplicates == 1
 
 
-def test_a_sink_that_owns_its_position_has_nothing_twice() -> None:
-    checks = judge([*FIRST, Crashed("a", "a"), *SECOND], owns_position=True, stale_after=100.0)
+def test_duplicates_in_a_sink_that_owns_its_position_are_a_problem() -> None:
+    checks = check([*FIRST, Crashed("a", "a"), *SECOND], owns_position=True, max_save_delay=100.0)
     assert checks.unexplained == 2
     assert "the sink has ('k', 1) of parent twice" in "".join(checks.problems)
 
 
-def test_its_reader_goes_on_after_the_sinks_position() -> None:
-    again: list[Line] = [
+def test_a_shard_task_continues_after_the_position_of_its_sink() -> None:
+    resumed: list[Line] = [
         *opened("b", P, at(0)),
         Sought("b", P, at(2)),
         *handled("b", P, 3),
         Saved("b", P, at(3)),
         *closed("b", P),
     ]
-    assert judge([*FIRST, Crashed("a", "a"), *again], owns_position=True).problems == []
+    assert check([*FIRST, Crashed("a", "a"), *resumed], owns_position=True).problems == []
 
 
-def test_a_worker_that_reads_on_long_after_its_lease_went_is_found_out() -> None:
+def test_handling_records_long_after_the_lease_is_lost_is_a_problem() -> None:
     taken: list[Line] = [Held("b", "b", P, "b"), *[StoreFailed("nobody")] * 20]
-    checks = judge([*FIRST, *taken, *handled("a", P, 3)], zombie_for=10.0)
+    checks = check([*FIRST, *taken, *handled("a", P, 3)], max_zombie_time=10.0)
     assert any("after its lease went to b" in found for found in checks.problems)
 
 
-def test_a_skip_by_policy_counts_as_done() -> None:
+def test_a_record_that_the_policy_skips_counts_as_processed() -> None:
     lines = [*PUTS, *opened("a", P), *handled("a", P, 0, 1, 2), SetAside("a", P, (3, 0)), Saved("a", P, at(3))]
-    assert judge([*lines, *closed("a", P)], may_set_aside=lambda _key, number: number == 3).problems == []
+    assert check([*lines, *closed("a", P)], may_skip=lambda _key, number: number == 3).problems == []

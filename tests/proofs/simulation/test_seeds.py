@@ -1,4 +1,4 @@
-"""Two hundred worlds: the ones that `make sim` runs without options."""
+"""The two hundred worlds that `make sim` runs without options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CHUNK = 5
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_no_promise_is_broken(first: int) -> None:
+def test_seeds_break_no_guarantee(first: int) -> None:
     for seed in range(first, first + CHUNK):
         outcome = run(seed)
         assert not outcome.problems, f"seed {seed}: {outcome.problems}\n{outcome.story}"

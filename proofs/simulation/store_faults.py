@@ -1,4 +1,4 @@
-"""A worker's way to the lease store: it may be down, hang, be slow, or lose the answer of a write that took place."""
+"""Faults between a worker and the lease store: calls fail, hang or are slow, or the response of a write is lost."""
 
 from __future__ import annotations
 
@@ -18,30 +18,31 @@ from proofs.simulation.story import ChildrenSaved, Created, Deleted, Held, Line,
 T = TypeVar("T")
 
 
-class Trouble(StrEnum):
-    """What is wrong with a way."""
+class StoreFault(StrEnum):
+    """What happens to the calls of a worker to the lease store."""
 
     NONE = "none"
     DOWN = "down"
     HANG = "hang"
     SLOW = "slow"
     UNANSWERED = "unanswered"
+    """Calls take effect, but their responses are lost."""
     FLAKY = "flaky"
-    """Each call meets one of the others, or none."""
+    """Each call meets one of the others at random, or none."""
 
 
-_FLAKY = (Trouble.NONE, Trouble.NONE, Trouble.DOWN, Trouble.SLOW, Trouble.UNANSWERED)
+_FLAKY = (StoreFault.NONE, StoreFault.NONE, StoreFault.DOWN, StoreFault.SLOW, StoreFault.UNANSWERED)
 
 
-class Rows:
-    """The store that all share, and its rows as the last write left them: what a write changed is told by them."""
+class LeaseRows:
+    """The lease store that all workers share. It turns each write into story lines, by a copy of the rows."""
 
     def __init__(self, store: LeaseStore) -> None:
         self.store = store
         self._rows: dict[str, Lease] = {}
 
     def changes(self, worker: str, worker_id: str, row: Lease) -> list[Line]:
-        """Return what this worker's write has changed."""
+        """Return the story lines of a write by this worker. `row`: the row after the write."""
         before = self._rows.get(row.key)
         self._rows[row.key] = row
         lines: list[Line] = []
@@ -54,39 +55,48 @@ class Rows:
             lines.append(Held(worker, worker_id, row.key, row.holder))
         return lines
 
-    def gone(self, worker: str, key: str) -> list[Line]:
-        """Take note that this worker has deleted a row."""
+    def deletion(self, worker: str, key: str) -> list[Line]:
+        """Return the story lines of the deletion of a row by this worker."""
         return [] if self._rows.pop(key, None) is None else [Deleted(worker, key)]
 
     def forget_holder(self, key: str) -> None:
-        """Let the next change tell the holder, whoever it was."""
+        """Forget the holder of a row, so that the next write reports its holder in any case."""
         self._rows[key] = replace(self._rows[key], owner=None, checkpoint_owner=None)
 
-    def children(self, key: str, children: tuple[str, ...]) -> ChildrenSaved:
-        """Take note that a shard's children were saved."""
+    def children_saved(self, key: str, children: tuple[str, ...]) -> ChildrenSaved:
+        """Return the story line for the saved children of a shard."""
         self._rows[key] = replace(self._rows[key], children=children)
         return ChildrenSaved(key, children)
 
 
-class Way:
-    """A LeaseStore for one life of a worker, over the store that all share. `cut`: nothing gets through any more."""
+class FaultyLeaseStore:
+    """A LeaseStore for one process of a worker, in front of the shared store.
 
-    def __init__(self, rows: Rows, worker: str, worker_id: str, tell: Callable[[Line], None], rng: Random) -> None:
-        self.cut = False
-        self._trouble = Trouble.NONE
+    `is_cut`: the process was killed, and none of its calls reaches the store.
+    """
+
+    def __init__(
+        self, rows: LeaseRows, worker: str, worker_id: str, add_line: Callable[[Line], None], rng: Random
+    ) -> None:
+        self.is_cut = False
+        self._fault = StoreFault.NONE
         self._rows = rows
         self._store = rows.store
         self._worker = worker
         self._worker_id = worker_id
-        self._tell = tell
+        self._add_line = add_line
         self._rng = rng
-        self._changed = trio.Event()
+        self._fault_changed = trio.Event()
 
-    def become(self, trouble: Trouble) -> None:
-        """Be so from now on; calls that hang are answered when it is over."""
-        self._trouble = trouble
-        self._changed.set()
-        self._changed = trio.Event()
+    def set_fault(self, fault: StoreFault) -> None:
+        """Set the fault for the next calls. Calls that hang continue, unless the new fault is HANG too."""
+        self._fault = fault
+        self._fault_changed.set()
+        self._fault_changed = trio.Event()
+
+    def ensure_scope(self, application: str, stream: str) -> None:
+        """Ask the shared store, without a fault: it is no call to a server."""
+        self._store.ensure_scope(application, stream)
 
     async def list(self) -> Sequence[Lease]:
         """Return all leases."""
@@ -102,7 +112,7 @@ class Way:
         async def create() -> bool:
             created = await self._store.create(lease)
             if created:
-                self._tell_all(self._rows.changes(self._worker, self._worker_id, lease))
+                self._add_lines(self._rows.changes(self._worker, self._worker_id, lease))
             return created
 
         return await self._call(create)
@@ -112,85 +122,85 @@ class Way:
 
         async def take() -> Lease:
             taken = await self._store.take(lease, owner)
-            self._rows.forget_holder(lease.key)  # told in any case: one may take again what was its own
+            self._rows.forget_holder(lease.key)  # a worker may take its own expired lease: report that too
             return taken
 
         return await self._write(take)
 
     async def request_handoff(self, lease: Lease, to: str) -> Lease:
-        """Ask for a hand-off."""
+        """Request a hand-off."""
         return await self._write(lambda: self._store.request_handoff(lease, to))
 
     async def renew(self, lease: Lease, throughput_kbps: float | None = None) -> Lease:
-        """Give a sign of life."""
+        """Renew the lease."""
         return await self._write(lambda: self._store.renew(lease, throughput_kbps))
 
     async def release(self, lease: Lease) -> Lease:
-        """Let go."""
+        """Release the lease."""
         return await self._write(lambda: self._store.release(lease))
 
     async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
-        """Save progress."""
+        """Save a checkpoint."""
         return await self._write(lambda: self._store.checkpoint(lease, checkpoint))
 
     async def prepare_checkpoint(self, lease: Lease, checkpoint: Checkpoint, state: bytes | None = None) -> Lease:
-        """Save what the next checkpoint is about to be."""
+        """Save a pending checkpoint."""
         return await self._write(lambda: self._store.prepare_checkpoint(lease, checkpoint, state))
 
     async def save_children(self, lease: Lease, children: tuple[str, ...]) -> Lease:
-        """Save the children's ids."""
+        """Save the ids of the children."""
 
         async def save() -> Lease:
             saved = await self._store.save_children(lease, children)
-            self._tell(self._rows.children(lease.key, children))
+            self._add_line(self._rows.children_saved(lease.key, children))
             return saved
 
         return await self._call(save)
 
     async def reset(self, lease: Lease, checkpoint: Checkpoint, starts_at: float | None = None) -> Lease:
-        """Put it elsewhere."""
+        """Move the lease to another checkpoint."""
         return await self._write(lambda: self._store.reset(lease, checkpoint, starts_at))
 
     async def delete(self, key: str) -> None:
-        """Remove a lease."""
+        """Delete a lease."""
 
         async def delete() -> None:
             await self._store.delete(key)
-            self._tell_all(self._rows.gone(self._worker, key))
+            self._add_lines(self._rows.deletion(self._worker, key))
 
         await self._call(delete)
 
     async def _write(self, operation: Callable[[], Awaitable[Lease]]) -> Lease:
         async def write() -> Lease:
             row = await operation()
-            self._tell_all(self._rows.changes(self._worker, self._worker_id, row))
+            self._add_lines(self._rows.changes(self._worker, self._worker_id, row))
             return row
 
         return await self._call(write)
 
-    def _tell_all(self, lines: Iterable[Line]) -> None:
+    def _add_lines(self, lines: Iterable[Line]) -> None:
         for line in lines:
-            self._tell(line)
+            self._add_line(line)
 
     async def _call(self, operation: Callable[[], Awaitable[T]]) -> T:
-        trouble = self._trouble
-        if trouble is Trouble.FLAKY:
-            trouble = self._rng.choice(_FLAKY)
-        if trouble is not Trouble.NONE:
-            self._tell(StoreFailed(self._worker))
-        if trouble is Trouble.SLOW:
+        fault = self._fault
+        if fault is StoreFault.FLAKY:
+            fault = self._rng.choice(_FLAKY)
+        if fault is not StoreFault.NONE:
+            self._add_line(StoreFailed(self._worker))
+        if fault is StoreFault.SLOW:
             await trio.sleep(self._rng.uniform(0.0, 1.5))
-        while self._trouble is Trouble.HANG:
-            await self._changed.wait()
-        if self.cut:
+        while self._fault is StoreFault.HANG:
+            await self._fault_changed.wait()
+        if self.is_cut:
             raise LeaseLostError(f"{self._worker} is dead")
-        if trouble is Trouble.DOWN:
+        if fault is StoreFault.DOWN:
             await trio.sleep(self._rng.uniform(0.0, 0.2))
             raise LeaseStoreUnavailableError(f"{self._worker} cannot reach the lease store")
         result = await operation()
-        if trouble is Trouble.SLOW:
+        if fault is StoreFault.SLOW:
             await trio.sleep(self._rng.uniform(0.0, 1.5))
-        elif trouble is Trouble.UNANSWERED:
+        elif fault is StoreFault.UNANSWERED:
             await trio.sleep(self._rng.uniform(0.0, 2.0))
             raise LeaseStoreUnavailableError(f"{self._worker} got no answer from the lease store")
         return result

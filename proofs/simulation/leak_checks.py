@@ -1,0 +1,48 @@
+"""What a consumer holds while it runs, and what it leaks. Only this module reads private attributes of a consumer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from efo.consumer.consumer import Consumer
+
+STREAMS_PER_SHARD: Final = 2
+"""The live attempt of a shard, and the candidate that takes over from it (rule R7)."""
+SHARDS_IN_TRANSITION: Final = 2
+"""Shards that may have open streams although their task has just ended or has not started yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamUsage:
+    """The HTTP/2 streams of a consumer.
+
+    `max_buffered`: the most bytes that one stream buffers. `open_streams`: how many streams are open. `max_streams`:
+    how many may be open, for the shards that the consumer reads.
+    """
+
+    max_buffered: int
+    open_streams: int
+    max_streams: int
+
+
+def stream_usage(consumer: Consumer) -> StreamUsage:
+    """Return the stream usage of a running consumer."""
+    streams = [stream for c in consumer._caller._pool._connections for stream in c._streams.values()]
+    shards = len(consumer._running)
+    max_streams = STREAMS_PER_SHARD * (shards + SHARDS_IN_TRANSITION)
+    return StreamUsage(max((stream.buffered for stream in streams), default=0), len(streams), max_streams)
+
+
+def find_leaks(consumer: Consumer) -> dict[str, int]:
+    """Return how many entries each table of a consumer still has. After its context is left, this must be empty."""
+    limiter = consumer._limiter
+    tables = {
+        "leases held": consumer.keeper.held,
+        "shards read": consumer._running,
+        "shards begun": consumer._started,
+        "connections": consumer._caller._pool._connections,
+        "subscribes admitted": limiter._granted,
+        "subscribes asked for": limiter._pacer._waiting,
+    }
+    return {name: len(table) for name, table in tables.items() if table}
