@@ -1,1 +1,1 @@
-"""Lease stores, and the keeper that renews and takes leases."""
+"""Lease stores, and the keeper that takes and renews leases."""

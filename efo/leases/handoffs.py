@@ -1,4 +1,4 @@
-"""The leases that this worker has asked other workers for, and waits for."""
+"""Requests of this worker for leases that other workers hold (graceful hand-off)."""
 
 from __future__ import annotations
 
@@ -16,75 +16,79 @@ from efo.model import Lease
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """What is to be done now.
+class DueHandoffs:
+    """The hand-offs that need an action now.
 
-    `handed`: leases that were handed to us, to be taken. `overdue`: those whose holder lets us wait too long, to be
-    taken by force. `wanted`: those that were handed to us, and that another worker asked for before we saw it.
+    `handed_over`: leases released for this worker: take them.
+    `overdue`: leases that their holder did not release in time: take them by force.
+    `wanted`: leases released for this worker that another worker requested before this worker took them: release
+    them.
     """
 
-    handed: tuple[Lease, ...] = ()
+    handed_over: tuple[Lease, ...] = ()
     overdue: tuple[Lease, ...] = ()
     wanted: tuple[Lease, ...] = ()
 
 
 class Handoffs:
-    """Asks for leases, and knows which of them are due. `timeout`: seconds to wait for a holder to let go."""
+    """Requests leases and tracks the requests. `timeout`: seconds that a holder has to release a lease."""
 
     def __init__(self, store: LeaseStore, worker_id: str, timeout: float, observer: Observer) -> None:
         self._store = store
         self._worker_id = worker_id
         self._timeout = timeout
         self._observer = observer
-        self._until: dict[str, float] = {}
+        self._deadlines: dict[str, float] = {}
 
-    async def ask(self, lease: Lease) -> None:
-        """Ask for a lease. That it was let go of or asked for by another in the meantime is no error."""
+    async def request(self, lease: Lease) -> None:
+        """Request a lease. Does nothing if it was released, or requested by another worker, in the meantime."""
         with suppress(LeaseLostError), reported(self._observer, "request_handoff", lease.key):
             await self._store.request_handoff(lease, self._worker_id)
-            self._until[lease.key] = trio.current_time() + self._timeout
+            self._deadlines[lease.key] = trio.current_time() + self._timeout
 
-    def observe(self, rows: Sequence[Lease], held: Container[str]) -> Due:
-        """Return what is due by the table. `held`: the keys of the leases in our hands.
+    def observe(self, rows: Sequence[Lease], held: Container[str]) -> DueHandoffs:
+        """Return the hand-offs that are due. `rows`: the lease table. `held`: the keys of this worker's held leases.
 
-        A request of ours that we know nothing of was made in an earlier life, or its answer was lost: we wait for that
-        one too. One that the table does not show was replaced or overrun by another worker, or the table is a moment
-        old: it is remembered until its time is over.
+        The table may show a request of this worker that this object does not know: an earlier run made it, or its
+        response was lost. Its timeout starts now. A request that the table does not show was replaced or overrun by
+        another worker, or the table is stale: it is remembered until its timeout.
         """
         now = trio.current_time()
-        open_ = {row.key: row for row in rows if row.key not in held and not row.is_finished}
-        ours = [row for row in open_.values() if row.owner == self._worker_id]
-        waiting = [row for row in ours if row.holder != self._worker_id]
-        handed = [row for row in ours if row.holder == self._worker_id and row.key in self._until]
+        not_held = {row.key: row for row in rows if row.key not in held and not row.is_finished}
+        owned = [row for row in not_held.values() if row.owner == self._worker_id]
+        waiting = [row for row in owned if row.holder != self._worker_id]
+        handed_over = [row for row in owned if row.holder == self._worker_id and row.key in self._deadlines]
         wanted = [
             row
-            for row in open_.values()
-            if row.holder == self._worker_id and row.owner != self._worker_id and row.key in self._until
+            for row in not_held.values()
+            if row.holder == self._worker_id and row.owner != self._worker_id and row.key in self._deadlines
         ]
-        due = {row.key: self._until.get(row.key, now + self._timeout) for row in waiting}
-        self._until = {key: until for key, until in self._until.items() if key in open_ and until > now} | due
-        return Due(tuple(handed), tuple(row for row in waiting if due[row.key] <= now), tuple(wanted))
+        due = {row.key: self._deadlines.get(row.key, now + self._timeout) for row in waiting}
+        self._deadlines = {
+            key: deadline for key, deadline in self._deadlines.items() if key in not_held and deadline > now
+        } | due
+        return DueHandoffs(tuple(handed_over), tuple(row for row in waiting if due[row.key] <= now), tuple(wanted))
 
     async def pass_on(self, lease: Lease) -> None:
-        """Let go of a lease that was handed to us, for the worker that has asked for it since."""
+        """Release a lease that was released for this worker, because another worker has requested it since."""
         self.forget(lease.key)
         with suppress(LeaseLostError), reported(self._observer, "release", lease.key):
             await self._store.release(lease)
 
     def forget(self, key: str) -> None:
-        """Wait for a lease no longer: it went another way."""
-        self._until.pop(key, None)
+        """Stop waiting for a lease."""
+        self._deadlines.pop(key, None)
 
     async def withdraw(self, held: Container[str]) -> None:
-        """Take all requests back: the holders go on as if nothing had been, and what was let go of for us is free.
+        """Withdraw all requests, and release the leases that were released for this worker.
 
-        Without this such leases would wait for us until they expire. Raises LeaseStoreUnavailableError.
+        Otherwise these leases would wait for this worker until they expire. Raises LeaseStoreUnavailableError.
         """
-        for key in [key for key in self._until if key not in held]:
+        for key in [key for key in self._deadlines if key not in held]:
             with suppress(LeaseLostError), reported(self._observer, "withdraw", key):
                 try:
                     await self._withdraw(key)
-                except LeaseLostError:  # its holder let go between our look and our write, so that it is ours now
+                except LeaseLostError:  # the holder released the lease after the read: this worker holds it now
                     await self._withdraw(key)
             self.forget(key)
 
@@ -92,7 +96,7 @@ class Handoffs:
         row = await self._store.get(key)
         if row is None:
             return
-        if row.holder == self._worker_id:  # it was let go of for us, and may be wanted by another since
+        if row.holder == self._worker_id:  # released for this worker, and possibly requested by another one since
             await self._store.release(row)
         elif row.owner == self._worker_id and row.checkpoint_owner is not None:
             await self._store.request_handoff(row, row.checkpoint_owner)

@@ -1,4 +1,4 @@
-"""One lease that this worker holds: its writes in a row, and how long it may be trusted."""
+"""One lease that this worker holds: its writes, one at a time, and how long the worker may rely on it."""
 
 from __future__ import annotations
 
@@ -16,22 +16,21 @@ from efo.model import SHARD_END, Checkpoint, Lease
 from efo.protocol.throughput import Throughput
 
 RENEWALS: Final = 3
-"""Renewals in one fail-over time, as in KCL: two may fail."""
+"""Renewals per fail-over time, as in KCL: two of them may fail."""
 TRUSTED_SHARE: Final = 0.95
-"""The share of the fail-over time for which we trust a lease. The rest is for its reader to stop, before another
-worker may take it."""
+"""How long after a write this worker relies on a lease, as a share of the fail-over time. In the rest of it the reader
+stops, before another worker may take the lease."""
 
 
 class HeldLease:
-    """A lease in our hands; made by LeaseKeeper.
+    """A lease that this worker holds; created by LeaseKeeper.
 
-    `lost` is set once the lease is no longer ours: stop reading. It is not set by the end of the shard, after which
-    there is nothing to lose. `wanted` is set once another worker has asked for the lease: finish what is begun,
-    checkpoint and release. Writes wait for each other, so none of them meets a counter that another one of ours has
-    moved.
+    `lost`: set when this worker does not hold the lease any more: stop reading. The end of the shard does not set it.
+    `wanted`: set when another worker has requested the lease: finish the current work, checkpoint and release.
+    `received`: set by the reader of the shard: returns the bytes received so far. Renewals save the throughput;
+    frequent checkpoints replace renewals, and do not save it.
 
-    `received`: for whoever reads the shard to set; returns how many bytes of it came so far. What the shard brings goes
-    out with the renewals, which checkpoints spare if they come more often.
+    Writes run one at a time, so that none of them meets a counter that another write of this worker has changed.
     """
 
     def __init__(
@@ -53,35 +52,35 @@ class HeldLease:
         self._store = store
         self._failover_time = failover_time
         self._trusted_until = self._renew_at = taken_at
-        self._confirm(taken_at)
+        self._extend_trust(taken_at)
         self._observer = observer
         self._on_end = on_end
         self._on_wanted = on_wanted
-        self._one_at_a_time = trio.Lock()
+        self._write_lock = trio.Lock()
         self._scope = trio.CancelScope()
         self._has_ended = False
-        self._is_in_doubt = False  # whether a write was cut short, so that the row may be one ahead of us
+        self._is_in_doubt = False  # whether a write may have taken place unseen: the counter may be one ahead
 
     @property
     def lease(self) -> Lease:
-        """The lease as we last wrote it."""
+        """The lease as this worker last wrote it."""
         return self._lease
 
     async def checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Save how far the shard is done. With SHARD_END the lease leaves our hands: there is no more to do.
+        """Save the progress. With SHARD_END this worker stops holding the lease: there is nothing left to read.
 
-        Raises LeaseLostError, and LeaseStoreUnavailableError: then it may or may not be saved; save again.
+        Raises LeaseLostError, and LeaseStoreUnavailableError: the checkpoint may or may not be saved, save it again.
         """
         await self._write("checkpoint", lambda lease: self._store.checkpoint(lease, checkpoint))
         if checkpoint == SHARD_END:
             self._end()
 
     async def prepare_checkpoint(self, checkpoint: Checkpoint, state: bytes | None = None) -> None:
-        """Save what the next checkpoint is about to be, with bytes of the reader's. Raises as `checkpoint` does."""
+        """Save the next checkpoint as pending, with bytes of the reader. Raises as `checkpoint` does."""
         await self._write("prepare_checkpoint", lambda lease: self._store.prepare_checkpoint(lease, checkpoint, state))
 
     async def confirm(self) -> None:
-        """Make sure that the lease is ours at this moment. Raises as `checkpoint` does."""
+        """Renew the lease now, to check that this worker holds it. Raises as `checkpoint` does."""
         await self._write("renew", self._renew)
 
     async def save_children(self, children: tuple[str, ...]) -> None:
@@ -89,11 +88,10 @@ class HeldLease:
         await self._write("save_children", lambda lease: self._store.save_children(lease, children))
 
     async def release(self) -> None:
-        """Let go, so that the worker that asked for the lease has it, or anybody can take it at once.
+        """Release the lease, for the worker that requested it or for any worker.
 
-        Does nothing if it has ended already.
-
-        Raises LeaseStoreUnavailableError; the lease is then still ours, until it expires.
+        Does nothing if the lease has ended already. Raises LeaseStoreUnavailableError: this worker then still holds the
+        lease, until it expires.
         """
         try:
             await self._write("release", self._store.release)
@@ -101,23 +99,23 @@ class HeldLease:
             return
         self.give_up("released" if self._lease.owner is None else "handed_over")
 
-    def notice(self, row: Lease) -> None:
-        """Take note of the row as somebody read it: it may show that another worker asks for the lease."""
+    def observe_row(self, row: Lease) -> None:
+        """Set `wanted` if the row, as just read, shows that another worker has requested the lease."""
         if not self._has_ended and row.checkpoint_owner == self._lease.holder and row.counter >= self._lease.counter:
-            self._want()
+            self._set_wanted()
 
     async def keep_alive(self) -> None:
-        """Renew the lease until it ends; give it up when that does not succeed in time (rule R10)."""
+        """Renew the lease until it ends. Give it up if no renewal succeeds in time (rule R10)."""
         with self._scope:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._renew_forever)
-                # Apart from the renewals, so that one that hangs cannot hide that the time is up.
-                while trio.current_time() < self._trusted_until:  # noqa: ASYNC110 - it moves on while we sleep
+                # Not in the task of the renewals: one of them may hang.
+                while trio.current_time() < self._trusted_until:  # noqa: ASYNC110 - writes extend it
                     await trio.sleep_until(self._trusted_until)
                 self.give_up("store" if self._is_store_down else "expired")
 
     def give_up(self, reason: str) -> None:
-        """Regard the lease as lost, whatever its row says. `reason`: as in the event LeaseLost."""
+        """Treat the lease as lost, without a write. `reason`: as in the event LeaseLost."""
         if not self._has_ended:
             self.lost.set()
             self._observer(LeaseLost(self._lease.key, reason))
@@ -127,7 +125,7 @@ class HeldLease:
         while True:
             await trio.sleep_until(self._renew_at)
             if trio.current_time() < self._renew_at:
-                continue  # another write was a sign of life too
+                continue  # another write has renewed the lease
             try:
                 await self._write("renew", self._renew)
             except LeaseLostError:
@@ -141,28 +139,28 @@ class HeldLease:
         return await self._store.renew(lease, kbps)
 
     async def _write(self, operation: LeaseOperation, write: Callable[[Lease], Awaitable[Lease]]) -> None:
-        async with self._one_at_a_time:
+        async with self._write_lock:
             if self._has_ended:
-                raise LeaseLostError(f"lease {self._lease.key}: it is no longer in our hands")
+                raise LeaseLostError(f"lease {self._lease.key} is not held by this worker any more")
             started = trio.current_time()
             try:
                 with reported(self._observer, operation, self._lease.key):
-                    self._lease = await self._attempt(write)
+                    self._lease = await self._try_write(write)
             except LeaseLostError:
                 self.give_up("taken")
                 raise
             if self._lease.checkpoint_owner is not None:
-                self._want()
-            if operation != "save_children":  # which tells nobody that we are alive
-                self._confirm(started)
+                self._set_wanted()
+            if operation != "save_children":  # which does not change the counter
+                self._extend_trust(started)
 
-    def _confirm(self, started: float) -> None:
-        """Trust the lease anew, from the start of the write: the others count from later, when they see it."""
+    def _extend_trust(self, started: float) -> None:
+        """Rely on the lease from the start of the write. Other workers count from later, when they see the write."""
         self._trusted_until = started + TRUSTED_SHARE * self._failover_time
         self._renew_at = started + self._failover_time / RENEWALS
         self._is_store_down = False
 
-    async def _attempt(self, write: Callable[[Lease], Awaitable[Lease]]) -> Lease:
+    async def _try_write(self, write: Callable[[Lease], Awaitable[Lease]]) -> Lease:
         try:
             lease = await write(self._lease)
         except LeaseLostError:
@@ -173,21 +171,21 @@ class HeldLease:
         except BaseException:
             self._is_in_doubt = True
             raise
-        if lease.counter != self._lease.counter:  # a write that moves no counter, as `save_children`, clears no doubt
+        if lease.counter != self._lease.counter:  # `save_children` does not change it, and does not end the doubt
             self._is_in_doubt = False
         return lease
 
     async def _resolve(self) -> Lease:
-        """Return the row if the write that was cut short did take place: still ours and one ahead.
+        """Return the row if the write in doubt took place: the same holder, and the counter is one ahead.
 
-        Only asked in doubt. Otherwise such a row is the work of a second worker with our id.
+        Called in doubt only. Otherwise such a row was written by a second worker with the same id.
         """
         row = await self._store.get(self._lease.key)
         if row is None or (row.holder, row.counter) != (self._lease.holder, self._lease.counter + 1):
-            raise transitions.lost(self._lease)
+            raise transitions.lease_lost(self._lease)
         return row
 
-    def _want(self) -> None:
+    def _set_wanted(self) -> None:
         if not self.wanted.is_set():
             self.wanted.set()
             self._on_wanted()
@@ -201,7 +199,7 @@ class HeldLease:
 
 @contextmanager
 def reported(observer: Observer, operation: LeaseOperation, shard_id: str) -> Iterator[None]:
-    """Report an operation on the store, and how it went."""
+    """Report an operation on the lease store, its duration and its error."""
     started = trio.current_time()
     error_type: str | None = None
     try:

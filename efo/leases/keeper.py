@@ -1,4 +1,4 @@
-"""Keeps this worker's leases alive and takes its fair share of them: never behind a handler (rule R10)."""
+"""Renews this worker's leases and takes its fair share of them, never delayed by a handler (rule R10)."""
 
 from __future__ import annotations
 
@@ -25,32 +25,31 @@ from efo.protocol.throughput import SMOOTHING
 __all__ = ["HeldLease", "LeaseKeeper"]
 
 RELEASE_TIMEOUT: Final = 5.0
-"""Seconds that releasing all leases may take at the end. What is not released by then expires."""
+"""Seconds for the release of all leases at the end. A lease that is not released by then expires."""
 RELEASE_RETRY: Final = 0.5
-"""Seconds between two tries of it, at most, however seldom the table is looked at."""
-
-
+"""Maximum seconds between two tries of that release, however long the lease scan interval is."""
 MAX_CONCURRENT_MOVES: Final = 10
-"""Leases that are taken or asked for at the same time. If another worker was quicker to take one of them our table is
-old, and the rest waits for a new one."""
+"""How many leases are taken or requested at the same time. If another worker took one of them first, the table as read
+is outdated, and the remaining moves wait for the next lease scan."""
 OUTDATED_RESCAN_SHARE: Final = 0.01
-"""The part of the fail-over time after which a table that proved to be old is looked at again."""
+"""Delay until the next lease scan if the table as read was outdated, as a share of the fail-over time."""
 
 
 class LeaseKeeper:
     """Holds leases for one worker: `run` is its task.
 
-    `worker_id`: unique among the workers of the application. `failover_time`: seconds without a sign of life
-    after which the others take a worker's leases. `scan_interval`: seconds between two looks at the table,
-    by default as `default_scan_interval` says; about as long does a released lease wait for its next
-    owner. `graceful_handoff`: a lease that another worker holds is asked for, and taken by force only when he
-    has not let go of it for `handoff_timeout` seconds and the fail-over time; otherwise it is stolen, and what its
-    reader had not yet checkpointed is read again. `max_leases`: own no more than this. `by_throughput`: share out what
-    the shards bring and not their number.
-
-    `on_change`: called when something changed in `held`, or in `leases` an owner, an end or a row, or when a lease in
-    our hands is asked for; quick, and must not call `wake`. `eligible`: whether a lease may be taken now, by the table
-    in `leases`.
+    `worker_id`: unique among the workers of the application.
+    `failover_time`: seconds without a renewal after which other workers take a worker's leases.
+    `scan_interval`: seconds between two lease scans, about as long as a released lease waits for its next owner. None:
+    see `default_scan_interval`.
+    `graceful_handoff`: request a lease from its holder, and take it by force only if the holder does not release it
+    within `handoff_timeout` seconds plus the fail-over time. False: steal it, so that records that are not yet
+    checkpointed are read again.
+    `max_leases`: the most leases that this worker owns.
+    `by_throughput`: balance the throughput of the shards, not their number.
+    `on_change`: called when `held` changes, when `leases` gains or loses a row, or one changes its owner or is
+    finished, and when a held lease is requested. Must be quick, and must not call `wake`.
+    `eligible`: whether a lease may be taken now, according to `leases`.
     """
 
     def __init__(
@@ -70,8 +69,8 @@ class LeaseKeeper:
     ) -> None:
         if not worker_id or failover_time <= 0:
             raise ConfigurationError(
-                f"worker_id {worker_id!r} and failover_time {failover_time!r}: name the worker, "
-                "and give the fail-over time in seconds above 0"
+                f"worker_id {worker_id!r} or failover_time {failover_time!r} is invalid: "
+                "worker_id must not be empty, and failover_time must be above 0 seconds"
             )
         self._store = store
         self._worker_id = worker_id
@@ -89,34 +88,34 @@ class LeaseKeeper:
         self._held: dict[str, HeldLease] = {}
         self._workers = 1
         self._has_scanned = False
-        self._is_outdated = False
-        self._is_taking = True
-        self._balance_at = -inf
+        self._is_table_outdated = False
+        self._is_acquiring = True
+        self._next_balance_at = -inf
         self._woken = trio.Event()
 
     @property
     def held(self) -> Mapping[str, HeldLease]:
-        """The leases in our hands, by shard id."""
+        """The held leases of this worker, by shard id."""
         return MappingProxyType(self._held)
 
     @property
     def leases(self) -> Mapping[str, Lease]:
-        """All leases of all workers by shard id, as the last look at the table found them."""
+        """All leases of all workers as of the last lease scan, by shard id."""
         return MappingProxyType(self._leases)
 
     def wake(self) -> None:
-        """Look at the table at once: leases were created, or a shard came to its end."""
+        """Scan the lease table at once: leases were created, or a shard reached its end."""
         self._woken.set()
 
     def stop_acquiring(self) -> None:
-        """Take no more leases and wait for none; those in our hands are kept. For a worker that is about to leave."""
-        self._is_taking = False
+        """Take no more leases and withdraw all requests; keep the held leases. For a worker that is about to stop."""
+        self._is_acquiring = False
         self.wake()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Take and renew leases until cancelled, then release all that are left.
+        """Take and renew leases until cancelled, then release all of them.
 
-        While the store is unavailable it tries on, and gives up each lease that it cannot renew in time. Raises
+        While the lease store is unavailable, retries, and gives up each lease that cannot be renewed in time. Raises
         LeaseStoreCorruptError.
         """
         try:
@@ -129,23 +128,23 @@ class LeaseKeeper:
 
     async def _scan_forever(self, nursery: trio.Nursery) -> None:
         while True:
-            with trio.move_on_after(self._failover_time):  # a store that hangs is asked again
-                with suppress(LeaseStoreUnavailableError):  # reported, and tried again soon
+            with trio.move_on_after(self._failover_time):  # the store may hang
+                with suppress(LeaseStoreUnavailableError):  # reported, and retried soon
                     await self._scan(nursery)
-            with trio.move_on_at(self._next_look()):
+            with trio.move_on_at(self._next_scan()):
                 await self._woken.wait()
             self._woken = trio.Event()
 
-    def _next_look(self) -> float:
-        """Return when to look at the table: after the interval, or when another worker's lease may expire."""
+    def _next_scan(self) -> float:
+        """Return the time of the next lease scan: after the interval, or when another worker's lease may expire."""
         now = trio.current_time()
-        if self._is_outdated:
-            self._is_outdated = False
+        if self._is_table_outdated:
+            self._is_table_outdated = False
             return now + OUTDATED_RESCAN_SHARE * self._failover_time
         others = [key for key, lease in self._leases.items() if key not in self._held and lease.holder is not None]
         expiry = self._expiry.next_expiry(others)
-        after = now + self._interval()
-        return expiry if expiry is not None and now < expiry < after else after
+        latest = now + self._interval()
+        return expiry if expiry is not None and now < expiry < latest else latest
 
     def _interval(self) -> float:
         if self._scan_interval is not None:
@@ -153,58 +152,61 @@ class LeaseKeeper:
         return default_scan_interval(self._failover_time, self._workers)
 
     async def _scan(self, nursery: trio.Nursery) -> None:
-        """Look at the table and take what is ours to take."""
-        asked = trio.current_time()
+        """Scan the lease table, then take and request leases."""
+        started = trio.current_time()
         with reported(self._observer, "list", ""):
             rows = await self._store.list()
-        self._expiry.observe(rows, asked=asked, answered=trio.current_time())
-        before, self._leases = self._leases, {row.key: row for row in rows}
-        if _outline(before) != _outline(self._leases):
+        self._expiry.observe(rows, asked=started, answered=trio.current_time())
+        previous, self._leases = self._leases, {row.key: row for row in rows}
+        if _ownership(previous) != _ownership(self._leases):
             self._on_change()
         for key, held in self._held.items():
             if key in self._leases:
-                held.notice(self._leases[key])
-        if self._is_taking:
-            await self._act(rows, nursery)
+                held.observe_row(self._leases[key])
+        if self._is_acquiring:
+            await self._make_moves(rows, nursery)
         else:
             await self._handoffs.withdraw(self._held)
-        self._count()
+        self._report_counts()
 
-    async def _act(self, rows: Sequence[Lease], nursery: trio.Nursery) -> None:
+    async def _make_moves(self, rows: Sequence[Lease], nursery: trio.Nursery) -> None:
         plan, due = self._plan(rows), self._handoffs.observe(rows, self._held)
         self._has_scanned = True
-        wished = self._steals(plan)
-        stolen = () if self._graceful_handoff else wished
+        to_move = self._leases_to_move(plan)
+        stolen = () if self._graceful_handoff else to_move
         moves: list[Callable[[], Awaitable[None]]] = [
-            *(partial(self._take, lease, "take", nursery) for lease in (*due.handed, *plan.take)),
+            *(partial(self._take, lease, "take", nursery) for lease in (*due.handed_over, *plan.take)),
             *(partial(self._take, lease, "steal", nursery) for lease in (*due.overdue, *stolen)),
-            *(partial(self._handoffs.ask, lease) for lease in wished if self._graceful_handoff),
+            *(partial(self._handoffs.request, lease) for lease in to_move if self._graceful_handoff),
             *(partial(self._handoffs.pass_on, lease) for lease in due.wanted),
         ]
         for start in range(0, len(moves), MAX_CONCURRENT_MOVES):
             failures: list[LeaseStoreUnavailableError] = []
             with collapse_groups():
-                async with trio.open_nursery() as some:
+                async with trio.open_nursery() as batch:
                     for move in moves[start : start + MAX_CONCURRENT_MOVES]:
-                        some.start_soon(_tried, move, failures)
+                        batch.start_soon(_make_move, move, failures)
             if failures:
                 raise failures[0]
-            if self._is_outdated:
+            if self._is_table_outdated:
                 return
 
-    def _steals(self, plan: Plan) -> Sequence[Lease]:
-        """Return what to steal now. By throughput that has to be measured anew after every move, which takes time."""
+    def _leases_to_move(self, plan: Plan) -> Sequence[Lease]:
+        """Return the leases to move to this worker now.
+
+        By throughput, the next moves wait until the measurements show the effect of the last ones.
+        """
         now = trio.current_time()
         if not self._by_throughput or not plan.steal:
             return plan.steal
-        if now < self._balance_at:
+        if now < self._next_balance_at:
             return ()
-        self._balance_at = now + SMOOTHING
+        self._next_balance_at = now + SMOOTHING
         return plan.steal
 
     def _plan(self, rows: Sequence[Lease]) -> Plan:
-        # Only at first: later, a lease of our name that is not in our hands is that of a second worker with our id,
-        # and to take it back would go to and fro for ever.
+        # In the first scan only. Later, a lease with this worker's id that is not held belongs to a second worker with
+        # the same id: the two would take it from each other for ever.
         former = {row.key for row in rows if row.holder == self._worker_id and not self._has_scanned}
         return assign(
             rows,
@@ -218,16 +220,16 @@ class LeaseKeeper:
         )
 
     async def _take(self, lease: Lease, operation: LeaseOperation, nursery: trio.Nursery) -> None:
-        if lease.key in self._held or not self._is_taking:
+        if lease.key in self._held or not self._is_acquiring:
             return
         started = trio.current_time()
         try:
             with reported(self._observer, operation, lease.key):
                 lease = await self._store.take(lease, self._worker_id)
-        except LeaseLostError:  # another worker was quicker, or the holder that is to be overrun has just renewed
+        except LeaseLostError:  # another worker took it first, or the overdue holder renewed it
             if operation == "take":
                 self._handoffs.forget(lease.key)
-            self._is_outdated = True
+            self._is_table_outdated = True
             return
         held = HeldLease(
             lease,
@@ -235,7 +237,7 @@ class LeaseKeeper:
             taken_at=started,
             failover_time=self._failover_time,
             observer=self._observer,
-            on_end=self._drop,
+            on_end=self._remove,
             on_wanted=self._on_change,
         )
         self._held[lease.key] = held
@@ -243,7 +245,7 @@ class LeaseKeeper:
         nursery.start_soon(held.keep_alive)
         self._on_change()
 
-    def _drop(self, held: HeldLease) -> None:
+    def _remove(self, held: HeldLease) -> None:
         key = held.lease.key
         del self._held[key]
         self._leases[key] = held.lease
@@ -252,7 +254,7 @@ class LeaseKeeper:
     def _expired(self) -> set[str]:
         return self._expiry.expired() - self._held.keys()
 
-    def _count(self) -> None:
+    def _report_counts(self) -> None:
         counts = {"held": 0, "unowned": 0, "expired": 0}
         workers: set[str] = set()
         expired = self._expired()
@@ -272,13 +274,13 @@ class LeaseKeeper:
     async def _release_all(self) -> None:
         with trio.move_on_after(RELEASE_TIMEOUT, shield=True):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._persist, lambda: self._handoffs.withdraw(self._held))
+                nursery.start_soon(self._retry_until_written, lambda: self._handoffs.withdraw(self._held))
                 for held in list(self._held.values()):
-                    nursery.start_soon(self._persist, held.release)
+                    nursery.start_soon(self._retry_until_written, held.release)
         for held in list(self._held.values()):
             held.give_up("store")
 
-    async def _persist(self, write: Callable[[], Awaitable[None]]) -> None:
+    async def _retry_until_written(self, write: Callable[[], Awaitable[None]]) -> None:
         while True:
             try:
                 await write()
@@ -290,14 +292,14 @@ class LeaseKeeper:
                 return
 
 
-async def _tried(move: Callable[[], Awaitable[None]], failures: list[LeaseStoreUnavailableError]) -> None:
-    """Make a move; a store that is down for one is no reason to cut off the others, which may have reached it."""
+async def _make_move(move: Callable[[], Awaitable[None]], failures: list[LeaseStoreUnavailableError]) -> None:
+    """Make a move and collect its failure: raising it would cancel other moves that may have reached the store."""
     try:
         await move()
     except LeaseStoreUnavailableError as error:
         failures.append(error)
 
 
-def _outline(leases: Mapping[str, Lease]) -> dict[str, tuple[str | None, bool]]:
-    """Return what may matter to others than the owner; renewals and progress do not."""
+def _ownership(leases: Mapping[str, Lease]) -> dict[str, tuple[str | None, bool]]:
+    """Return the parts of the leases that `on_change` reports. Renewals and progress are not among them."""
     return {key: (lease.owner, lease.is_finished) for key, lease in leases.items()}

@@ -1,6 +1,6 @@
-"""A lease as named columns: how every store that keeps rows of its own names and types them.
+"""A lease row as named and typed columns, for the stores with a format of efo.
 
-Names and values are those of KCL's lease table, so that leases can go over to it and back.
+Names and values are those of KCL's lease table, so that leases can be moved to it and back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from efo.model import Checkpoint, HashKeyRange, Lease
 
 
 class LeaseRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The values of one lease. `msgspec.convert` and the decoders check the types of what was stored."""
+    """The columns of one lease. `msgspec.convert` and msgspec's decoders check the types of stored values."""
 
     lease_key: str
     lease_owner: str | None
@@ -56,7 +56,7 @@ class LeaseRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def lease(self) -> Lease:
-        """Return the lease of these columns. Raises ConfigurationError for a checkpoint that is none."""
+        """Return the lease of these columns. Raises ConfigurationError if a checkpoint is invalid."""
         start, end, pending = self.starting_hash_key, self.ending_hash_key, self.pending_checkpoint
         return Lease(
             self.lease_key,
@@ -78,4 +78,4 @@ class LeaseRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 COLUMN_NAMES = LeaseRow.__struct_fields__
-"""The columns' names, in their order."""
+"""The column names, in order."""

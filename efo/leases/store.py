@@ -1,4 +1,4 @@
-"""What a lease store must do. Every write is conditional, so that two workers can never both win."""
+"""The interface of lease stores. Every write is conditional: of two competing workers at most one succeeds."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from efo.model import Checkpoint, Lease
 
 
 class LeaseStore(Protocol):
-    """Keeps one row per shard of one application on one stream.
+    """Keeps one lease row per shard of one application on one stream.
 
-    Every method may raise LeaseStoreUnavailableError (try again) and LeaseStoreCorruptError (an operator must
-    act). Methods that take a `Lease` take it as the caller last saw it, and return the row as it now is: the Lease to
-    use from then on. Where the condition fails they raise LeaseLostError and change nothing. The semantics are those
-    of KCL's lease table, so that a store over that table can be one of the implementations (reference: KCL's
-    DynamoDBLeaseRefresher). What each write makes of a row, and on what condition, is in `efo.leases.transitions`.
+    Every method may raise LeaseStoreUnavailableError (try again) and LeaseStoreCorruptError (an operator must act).
+    A method with a `Lease` parameter expects the lease as the caller last read it, and returns the row after the write:
+    use this one from then on. If its condition fails, it raises LeaseLostError and changes nothing. The semantics are
+    those of KCL's lease table (reference: KCL's DynamoDBLeaseRefresher), so that KCL's table can be one of the stores.
+    `efo.leases.transitions` defines the conditions and the row after each write.
 
-    Two conditions recur. *Seen*: the row's `counter` is the lease's. *Held*: the same, and the row's `holder` is the
-    lease's, which is not None. `holder` is `checkpoint_owner` or, without one, `owner`: so a hand-off that another
-    worker asked for in the meantime takes nothing from the holder; it learns of it by the row that its next write
-    returns, and goes on writing until it lets go.
+    Two conditions recur. *Same counter*: the `counter` of the row equals that of the lease. *Same holder*: in addition
+    the `holder` of the row equals that of the lease, which is not None. `holder` is `checkpoint_owner` or, without one,
+    `owner`. So a request for a graceful hand-off does not stop the holder: its next write returns the row with the
+    request, and its writes succeed until it releases the lease.
 
-    After a call that was cancelled or found the store unavailable its effect is unknown, and the keeper finds out
-    by reading. A store whose client repeats calls by itself must recognise its own first try: it would look like
-    LeaseLostError.
+    If a call is cancelled or raises LeaseStoreUnavailableError, its effect is unknown, and the keeper reads the row. A
+    store whose client retries writes must recognise the effect of the first try, which looks like LeaseLostError.
     """
 
     def ensure_scope(self, application: str, stream: str) -> None:
@@ -39,69 +38,68 @@ class LeaseStore(Protocol):
         ...
 
     async def get(self, key: str) -> Lease | None:
-        """Return one lease as the last write left it, or None."""
+        """Return one lease as of the last write, or None."""
         ...
 
     async def create(self, lease: Lease) -> bool:
-        """Add a lease, with all its fields, if there is none of its key; return whether it was added."""
+        """Add a lease with all its fields, unless its key exists; return whether it was added."""
         ...
 
     async def take(self, lease: Lease, owner: str) -> Lease:
-        """Become the owner, at once and by force: `counter` + 1, no `checkpoint_owner`; if seen.
+        """Make `owner` the owner: `counter` + 1, no `checkpoint_owner`. Condition: same counter.
 
-        For a lease that is free or expired, that is stolen, or that was handed to us. `owner_switches` grows when it is
-        taken from another owner.
+        For a lease that is unowned, expired, to be stolen, or handed over. `owner_switches` + 1 if the lease had
+        another owner.
         """
         ...
 
     async def request_handoff(self, lease: Lease, to: str) -> Lease:
-        """Ask the holder to hand the lease over: `owner` becomes `to`, `checkpoint_owner` the holder.
+        """Request the lease from its holder: `owner` becomes `to`, `checkpoint_owner` becomes the holder.
 
-        If there is an owner, and owner and checkpoint_owner are as last seen. `counter` is neither changed nor a
-        condition: the holder goes on renewing (KCL: initiateGracefulLeaseHandoff). A request that is pending can be
-        asked for anew by another worker, and taken back by a request `to` the holder itself, which leaves no
-        `checkpoint_owner`.
+        Condition: the row has an owner, and the same `owner` and `checkpoint_owner` as the lease. `counter` is neither
+        changed nor checked: the holder keeps renewing (KCL: initiateGracefulLeaseHandoff). A request can replace the
+        pending one of another worker. A request `to` the holder itself withdraws it and removes `checkpoint_owner`.
         """
         ...
 
     async def renew(self, lease: Lease, throughput_kbps: float | None = None) -> Lease:
-        """Tell the others that we are alive: `counter` + 1; if held. `throughput_kbps` is saved, None leaves it."""
+        """Renew: `counter` + 1. Condition: same holder. `throughput_kbps` is saved, None keeps the saved value."""
         ...
 
     async def release(self, lease: Lease) -> Lease:
-        """Let go: `counter` + 1; if held.
+        """Release: `counter` + 1. Condition: same holder.
 
-        Without a hand-off the lease then has no owner. With one, whether the caller has seen it or not, the owner who
-        waits has it: `checkpoint_owner` is removed and `owner_switches` grows (KCL: assignLease by the old owner).
+        Without a hand-off the lease then has no owner. With one, even if the caller has not read the request, the
+        waiting owner holds it: `checkpoint_owner` is removed, `owner_switches` + 1 (KCL: assignLease by the old owner).
         """
         ...
 
     async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
-        """Save how far the shard is done: `counter` + 1, `owner_switches` 0, nothing pending; if held.
+        """Save the progress: `counter` + 1, `owner_switches` 0, no pending checkpoint. Condition: same holder.
 
-        Never moves backwards on its own: callers decide what to write.
+        The store does not compare checkpoints: the caller decides what to write.
         """
         ...
 
     async def prepare_checkpoint(self, lease: Lease, checkpoint: Checkpoint, state: bytes | None = None) -> Lease:
-        """Save what the next checkpoint is about to be, with bytes of the reader's: `counter` + 1; if held."""
+        """Save the next checkpoint as pending, with bytes of the reader: `counter` + 1. Condition: same holder."""
         ...
 
     async def save_children(self, lease: Lease, children: tuple[str, ...]) -> Lease:
-        """Save the ids of the shard's children (rule R2). Conditional on the row's existence only.
+        """Save the ids of the shard's children (rule R2). Condition: the row exists.
 
-        The lease returned is the caller's with these children, not the row: one that was lost stays lost.
+        Returns the caller's lease with these children, not the row: a lost lease stays lost.
         """
         ...
 
     async def reset(self, lease: Lease, checkpoint: Checkpoint, starts_at: float | None = None) -> Lease:
-        """Put the lease elsewhere, as an operator does: free, nothing pending, `counter` + 1; if seen.
+        """Set another checkpoint, for an operator: no owner, nothing pending, `counter` + 1. Condition: same counter.
 
-        Its shard is then begun anew at the checkpoint, forwards or backwards. With the sentinel AT_TIMESTAMP or LATEST
-        `starts_at` says where that is (`Lease.latest_at`), in seconds since the epoch by the service's clock.
+        The shard is then read from this checkpoint, which may be earlier or later. `starts_at`: the time that a
+        sentinel AT_TIMESTAMP or LATEST stands for (`Lease.latest_at`), seconds since the epoch by the service's clock.
         """
         ...
 
     async def delete(self, key: str) -> None:
-        """Remove a lease, if it is there."""
+        """Delete a lease, if it exists."""
         ...

@@ -1,7 +1,7 @@
-"""What each write makes of a lease's row, and on what condition: one truth for all stores, so that none can differ.
+"""The conditions of writes to a lease row, and the row after each write: defined once, for all lease stores.
 
-`seen`, `held`, `unmoved` and `existing` take the row as it is (None where there is none) and the lease as the caller
-last saw it. They return the row, or raise LeaseLostError. The others return the row that a write leaves.
+`existing`, `same_counter`, `same_holder` and `same_owners` take the current row (None if missing) and the lease as the
+caller last read it. They return the row, or raise LeaseLostError. The other functions return the row after a write.
 """
 
 from __future__ import annotations
@@ -15,78 +15,78 @@ from efo.model import Checkpoint, Lease
 
 
 def existing(row: Lease | None, lease: Lease) -> Lease:
-    """Return the row if there is one."""
+    """Return the row if it exists."""
     if row is None:
-        raise lost(lease)
+        raise lease_lost(lease)
     return row
 
 
-def seen(row: Lease | None, lease: Lease) -> Lease:
-    """Return the row if its counter is the one last seen."""
+def same_counter(row: Lease | None, lease: Lease) -> Lease:
+    """Return the row if its counter is unchanged."""
     if row is None or row.counter != lease.counter:
-        raise lost(lease)
+        raise lease_lost(lease)
     return row
 
 
-def held(row: Lease | None, lease: Lease) -> Lease:
-    """Return the row if its counter and its holder are those last seen: a hand-off may have been asked for since."""
-    if owned(lease).holder != (row := seen(row, lease)).holder:
-        raise lost(lease)
+def same_holder(row: Lease | None, lease: Lease) -> Lease:
+    """Return the row if its counter and its holder are unchanged. A hand-off may have been requested since."""
+    if owned(lease).holder != (row := same_counter(row, lease)).holder:
+        raise lease_lost(lease)
     return row
 
 
-def unmoved(row: Lease | None, lease: Lease) -> Lease:
-    """Return the row if it has the owner and the checkpoint_owner last seen."""
+def same_owners(row: Lease | None, lease: Lease) -> Lease:
+    """Return the row if its `owner` and `checkpoint_owner` are unchanged."""
     owned(lease)
     if row is None or (row.owner, row.checkpoint_owner) != (lease.owner, lease.checkpoint_owner):
-        raise lost(lease)
+        raise lease_lost(lease)
     return row
 
 
 def owned(lease: Lease) -> Lease:
-    """Return the lease if somebody holds it."""
+    """Return the lease if a worker holds it."""
     if lease.holder is None:
-        raise LeaseLostError(f"lease {lease.key}: it has no owner, so only `take` may write it")
+        raise LeaseLostError(f"lease {lease.key} has no owner: take it first")
     return lease
 
 
-def lost(lease: Lease) -> LeaseLostError:
-    """Return the error that says that a write's condition failed."""
+def lease_lost(lease: Lease) -> LeaseLostError:
+    """Return the error for a write whose condition failed."""
     return LeaseLostError(
-        f"lease {lease.key}: not as {lease.holder or 'nobody'} last saw it (counter {lease.counter}): "
-        "another worker took it, or its row was deleted"
+        f"lease {lease.key}: its row has changed since it was read (holder {lease.holder or 'none'}, counter "
+        f"{lease.counter}): another worker took the lease, or the row was deleted"
     )
 
 
-# --- what is written ------------------------------------------------------------------------------------------
+# --- rows after a write --------------------------------------------------------------------------------------
 
 
 def taken(lease: Lease, owner: str) -> Lease:
-    """Return the lease with a new owner. A change counts when it is taken from somebody else."""
+    """Return the lease with a new owner. `owner_switches` + 1 if it had another owner."""
     switches = lease.owner_switches + (lease.owner not in (None, owner))
     return replace(lease, owner=owner, checkpoint_owner=None, counter=lease.counter + 1, owner_switches=switches)
 
 
 def requested(lease: Lease, to: str) -> Lease:
-    """Return the lease with a hand-off under way, or with none when it is for the holder itself."""
+    """Return the lease with a hand-off to `to`, or without a hand-off if `to` is the holder."""
     return replace(lease, owner=to, checkpoint_owner=None if to == lease.holder else lease.holder)
 
 
 def renewed(lease: Lease, throughput_kbps: float | None = None) -> Lease:
-    """Return the lease with a sign of life, and with what was measured, if it was."""
+    """Return the lease renewed, with the throughput if it was measured."""
     measured = lease.throughput_kbps if throughput_kbps is None else throughput_kbps
     return replace(lease, counter=lease.counter + 1, throughput_kbps=measured)
 
 
 def released(lease: Lease) -> Lease:
-    """Return the lease without its holder: for the owner who waits, or for anybody."""
+    """Return the lease without its holder: for the waiting owner, or without an owner."""
     if lease.checkpoint_owner is None:
         return replace(lease, owner=None, counter=lease.counter + 1)
     return replace(lease, checkpoint_owner=None, counter=lease.counter + 1, owner_switches=lease.owner_switches + 1)
 
 
 def checkpointed(lease: Lease, checkpoint: Checkpoint) -> Lease:
-    """Return the lease with its progress; what was pending is done with."""
+    """Return the lease with a checkpoint, and without a pending one."""
     return replace(
         lease,
         checkpoint=checkpoint,
@@ -98,11 +98,11 @@ def checkpointed(lease: Lease, checkpoint: Checkpoint) -> Lease:
 
 
 def prepared(lease: Lease, checkpoint: Checkpoint, state: bytes | None = None) -> Lease:
-    """Return the lease with a checkpoint that is pending."""
+    """Return the lease with a pending checkpoint."""
     return replace(lease, counter=lease.counter + 1, pending_checkpoint=checkpoint, pending_checkpoint_state=state)
 
 
 def reset(lease: Lease, checkpoint: Checkpoint, starts_at: float | None = None) -> Lease:
-    """Return the lease as an operator puts it elsewhere: free, nothing pending, to be begun there."""
-    free = replace(lease, owner=None, checkpoint_owner=None, latest_at=starts_at)
-    return checkpointed(free, checkpoint)
+    """Return the lease at another checkpoint, without an owner and without a pending checkpoint."""
+    unowned = replace(lease, owner=None, checkpoint_owner=None, latest_at=starts_at)
+    return checkpointed(unowned, checkpoint)

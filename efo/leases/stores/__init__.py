@@ -1,1 +1,1 @@
-"""Where leases are kept: memory, SQLite, DynamoDB (KCL's table), PostgreSQL, Redis."""
+"""The lease stores: memory, SQLite, DynamoDB (KCL's lease table), PostgreSQL, Redis."""

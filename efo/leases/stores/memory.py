@@ -12,9 +12,9 @@ from efo.model import Lease
 
 
 class MemoryLeaseStore(RowStore):
-    """A LeaseStore that lives as long as its object. Workers that share the object share the leases.
+    """A LeaseStore whose leases exist as long as the object. Workers that share the object share the leases.
 
-    Every method is one scheduling point followed by one atomic step: a cancelled call has done nothing.
+    Every method is one trio checkpoint followed by one atomic step: a cancelled call has no effect.
     """
 
     def __init__(self, application: str | None = None, stream: str | None = None) -> None:
@@ -36,7 +36,7 @@ class MemoryLeaseStore(RowStore):
         return self._rows.get(key)
 
     async def create(self, lease: Lease) -> bool:
-        """Add a lease if there is none of its key; return whether it was added."""
+        """Add a lease unless its key exists; return whether it was added."""
         await trio.lowlevel.checkpoint()
         if lease.key in self._rows:
             return False
@@ -44,7 +44,7 @@ class MemoryLeaseStore(RowStore):
         return True
 
     async def delete(self, key: str) -> None:
-        """Remove a lease, if it is there."""
+        """Delete a lease, if it exists."""
         await trio.lowlevel.checkpoint()
         self._rows.pop(key, None)
 

@@ -1,10 +1,10 @@
-"""A lease store in Redis: for workers on many machines, where there is a Redis that keeps what it is told.
+"""A lease store in Redis: for workers on many machines that share a persistent Redis.
 
-All leases of one application on one stream are one hash: a field per lease, its value the lease as JSON. So one
-command reads them all, and in a cluster they stay together. Every write is a script that compares the value that was
-read before: whoever was quicker wins.
+All leases of one application on one stream are one hash: a field per lease, with the lease as JSON. So one command
+reads all of them, and in a Redis cluster they are on one node. Every write is a script that writes only if the value is
+still the one that was read: the first of two competing writes succeeds.
 
-How much Redis loses in a crash or a fail-over is its own setting, see docs/leases.md.
+How much a crash or fail-over of Redis loses depends on its settings, see docs/leases.md.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ try:
     )
     from redis.retry import Retry
 except ImportError as error:
-    raise ImportError(f"leases in Redis need its driver: pip install 'efo[redis]' ({error})") from error
+    raise ImportError(f"the Redis lease store needs redis-py: pip install 'efo[redis]' ({error})") from error
 
 _T = TypeVar("_T")
 
 VERSION: Final = 1
-"""The version of what is kept. It stands in a field of the hash, so that every look at the leases sees it."""
-_VERSION_FIELD: Final = b"#version"  # no shard has such a name
+"""The version of the format. It is a field of the hash, so that every lease scan reads it."""
+_VERSION_FIELD: Final = b"#version"  # not a valid shard id
 
 _CREATE: Final = """
     redis.call('HSETNX', KEYS[1], '#version', ARGV[3])
@@ -54,12 +54,12 @@ _WRITE: Final = """
     return 1
 """
 
-_MEANINGS: Final[tuple[tuple[type[Exception], type[LeaseError], str], ...]] = (
-    (AuthenticationError, LeaseStoreUnavailableError, "Check user and password"),
-    (NoPermissionError, LeaseStoreUnavailableError, "The user's rights: see docs/leases.md"),
-    (OutOfMemoryError, LeaseStoreUnavailableError, "Give it more memory"),
-    (MovedError, LeaseStoreUnavailableError, "This server is one of a cluster: name the one that has the key"),
-    (RedisError, LeaseStoreUnavailableError, "Check that it runs, and its address"),
+_ERRORS: Final[tuple[tuple[type[Exception], type[LeaseError], str], ...]] = (
+    (AuthenticationError, LeaseStoreUnavailableError, "check user and password"),
+    (NoPermissionError, LeaseStoreUnavailableError, "grant the user the permissions in docs/leases.md"),
+    (OutOfMemoryError, LeaseStoreUnavailableError, "give the server more memory"),
+    (MovedError, LeaseStoreUnavailableError, "this server is a cluster node: use the URL of the node that has the key"),
+    (RedisError, LeaseStoreUnavailableError, "check the server and its address"),
 )
 
 
@@ -68,19 +68,21 @@ class RedisLeaseStore(RowStore):
 
     `url`: `redis://[USER]:PASSWORD@HOST:PORT/DATABASE`; `rediss:` for TLS. The leases are the hash
     `efo:leases:{APPLICATION/STREAM}`.
-    `timeout`: seconds that a call may take. `connections`: as many calls are made at once.
+    `timeout`: maximum seconds per call.
+    `connections`: maximum number of concurrent calls.
 
-    Opening raises ConfigurationError (no URL), LeaseStoreUnavailableError (unreachable, refused, a replica, one that
-    evicts what has no expiry) and LeaseStoreCorruptError (leases of a newer efo, or a key of another program).
+    Opening raises ConfigurationError (invalid URL), LeaseStoreUnavailableError (server unreachable, access refused, a
+    replica, or a policy that evicts keys without expiry) and LeaseStoreCorruptError (leases of a newer efo, or a key of
+    another program).
 
-    A call that is cancelled returns at once while its command runs to its end behind it, within `timeout`: whether it
-    took place is then unknown, as with any store at a distance, but it is never left half done.
+    A cancelled call returns at once, and its command completes in the background within `timeout`. Its effect is
+    then unknown, but never partial.
     """
 
     def __init__(self, url: str, application: str, stream: str, *, timeout: float = 5.0, connections: int = 4) -> None:
         self._lease_scope = LeaseScope(application, stream)
         self._key = f"efo:leases:{{{application}/{stream}}}"
-        self._client, self._place = _client(url, timeout, connections)
+        self._client, self._location = _client(url, timeout, connections)
         self._create_script = self._client.register_script(_CREATE)
         self._write_script = self._client.register_script(_WRITE)
         self._timeout = timeout
@@ -124,17 +126,17 @@ class RedisLeaseStore(RowStore):
         return None if value is None else self._lease_of(key, value)
 
     async def create(self, lease: Lease) -> bool:
-        """Add a lease if there is none of its key; return whether it was added."""
+        """Add a lease unless its key exists; return whether it was added."""
         added = await self._run(lambda: self._create_script([self._key], [lease.key, _value(lease), VERSION]))
         return bool(added)
 
     async def delete(self, key: str) -> None:
-        """Remove a lease, if it is there."""
+        """Delete a lease, if it exists."""
         await self._run(lambda: self._client.hdel(self._key, key))
 
     async def _write(self, key: str, change: Change) -> Lease:
         def write() -> Lease:
-            while True:  # until nobody else was quicker, who then did get on
+            while True:  # repeated only if another write succeeded in between
                 old = self._read(key)
                 new = change(None if old is None else self._lease_of(key, old))
                 if self._write_script([self._key], [key, old or b"", _value(new)]) == 1:
@@ -147,8 +149,8 @@ class RedisLeaseStore(RowStore):
         version = fields.pop(_VERSION_FIELD, None)
         if version != b"%d" % VERSION and (fields or version is not None):
             raise LeaseStoreCorruptError(
-                f"lease store {self._place}, key {self._key}: its version is {(version or b'missing').decode()} and "
-                f"this efo knows {VERSION}. Use the efo that wrote it, or a newer one"
+                f"lease store {self._location}, key {self._key}: its version is {(version or b'missing').decode()}, "
+                f"this efo supports {VERSION}: use the efo release that wrote the leases, or a newer one"
             )
         return [self._lease_of(key.decode(), value) for key, value in fields.items()]
 
@@ -156,30 +158,30 @@ class RedisLeaseStore(RowStore):
         return cast("bytes | None", self._client.hget(self._key, key))
 
     def _check(self) -> None:
-        """Refuse a server that is a replica, or that would drop leases when its memory is full."""
+        """Refuse a server that is a replica, or that evicts leases when its memory is full."""
         try:
-            facts = self._client.info()
+            info = self._client.info()
         except NoPermissionError:
-            return  # it need not tell us
-        if facts.get("role") == "slave":
+            return  # the permission is optional
+        if info.get("role") == "slave":
             raise LeaseStoreUnavailableError(
-                f"lease store {self._place}: this server is a read-only replica. Name the primary"
+                f"lease store {self._location}: this server is a read-only replica: use the URL of the primary"
             )
-        policy = str(facts.get("maxmemory_policy", ""))
-        if facts.get("maxmemory") and policy.startswith("allkeys"):
+        policy = str(info.get("maxmemory_policy", ""))
+        if info.get("maxmemory") and policy.startswith("allkeys"):
             raise LeaseStoreUnavailableError(
-                f"lease store {self._place}: its maxmemory-policy {policy} drops leases when its memory is full. "
-                "Set noeviction, or one of volatile-*: leases do not expire"
+                f"lease store {self._location}: maxmemory-policy {policy} evicts leases when the memory is full: "
+                "set noeviction, or one of volatile-*, because leases have no expiry"
             )
 
     async def _run(self, work: Callable[[], _T]) -> _T:
-        """Run `work` in a thread, within the time that a call may take."""
+        """Run `work` in a thread, within the timeout of a call."""
         if not self._is_open:
-            raise LeaseStoreUnavailableError(f"lease store {self._place}: it is not open, use `async with`")
-        with self._translated(), trio.move_on_after(self._timeout):
+            raise LeaseStoreUnavailableError(f"lease store {self._location} is not open: use `async with`")
+        with self._translate_errors(), trio.move_on_after(self._timeout):
             return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
         raise LeaseStoreUnavailableError(
-            f"lease store {self._place}: no answer within {self._timeout:g} s. Check that it runs, and the network"
+            f"lease store {self._location}: no response within {self._timeout:g} s: check the server and the network"
         )
 
     def _close(self) -> None:
@@ -187,23 +189,23 @@ class RedisLeaseStore(RowStore):
         self._client.close()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Turn redis-py's errors into ours: the seam between the two."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise the errors of redis-py as errors of efo."""
         try:
             yield
         except RedisError as error:
             if _is_replica(error):
-                # It was the primary, and keeps its connections: only new ones go where the name now leads.
+                # A former primary keeps its connections open: only a new one resolves the host name again.
                 self._client.connection_pool.disconnect(inuse_connections=False)
-            kind, advice = _meaning(error)
-            raise kind(f"lease store {self._place}, key {self._key}: {error}. {advice}") from error
+            kind, advice = _classify(error)
+            raise kind(f"lease store {self._location}, key {self._key}: {error}; {advice}") from error
 
     def _lease_of(self, key: str, value: bytes) -> Lease:
         try:
             return msgspec.json.decode(value, type=LeaseRow).lease()
         except (ConfigurationError, msgspec.DecodeError) as error:
             raise LeaseStoreCorruptError(
-                f"lease store {self._place}, key {self._key}, lease {key!r}: {error}. Correct the field or delete it"
+                f"lease store {self._location}, key {self._key}, lease {key!r}: {error}; correct the field or delete it"
             ) from error
 
 
@@ -212,37 +214,41 @@ def _value(lease: Lease) -> bytes:
 
 
 def _is_replica(error: Exception) -> bool:
-    """Tell whether it refused a write because it is a replica; before Redis 7 a script's error quotes that only."""
+    """Return whether the server is a replica that refused a write. Before Redis 7, a script's error only quotes it."""
     return isinstance(error, ReadOnlyError) or "READONLY" in str(error)
 
 
-def _meaning(error: Exception) -> tuple[type[LeaseError], str]:
-    """Return which error of ours one of redis-py's is, and what to do about it."""
+def _classify(error: Exception) -> tuple[type[LeaseError], str]:
+    """Return the type of efo's error for an error of redis-py, and what to do about it."""
     if str(error).startswith("WRONGTYPE"):
-        return LeaseStoreCorruptError, "The key belongs to another program"
+        return LeaseStoreCorruptError, "the key belongs to another program"
     if _is_replica(error):
-        return LeaseStoreUnavailableError, "This server is a read-only replica: name the primary"
-    return next((kind, advice) for foreign, kind, advice in _MEANINGS if isinstance(error, foreign))
+        return LeaseStoreUnavailableError, "this server is a read-only replica: use the URL of the primary"
+    return next((kind, advice) for redis_error, kind, advice in _ERRORS if isinstance(error, redis_error))
 
 
 def _client(url: str, timeout: float, connections: int) -> tuple[redis.Redis, str]:
-    """Return a client and what may be shown of its URL: never the password."""
+    """Return a client, and its URL without the password."""
     try:
         client = redis.Redis.from_url(
             url,
             socket_timeout=timeout,
             socket_connect_timeout=timeout,
-            max_connections=2 * connections,  # a call that was given up keeps its own until it ends
-            retry=Retry(NoBackoff(), 0),  # a write that is repeated unseen would find its own first try in its way
+            max_connections=2 * connections,  # an abandoned call keeps its connection until it ends
+            retry=Retry(NoBackoff(), 0),  # a repeated write would meet the effect of its first try
         )
         pool = client.connection_pool
-        pool.connection_class(**pool.connection_kwargs)  # options are looked at only when there is to be a connection
+        pool.connection_class(**pool.connection_kwargs)  # only this checks the options
     except (ValueError, TypeError, AttributeError, RedisError):
-        # Their messages may repeat parts of the URL, and with them the password.
+        # Their messages may contain parts of the URL, and so the password.
         raise ConfigurationError(
-            "the URL of the lease store is not one of Redis: expected redis://:PASSWORD@HOST:PORT/DATABASE, and after a"
-            " ? only options of redis-py; those that begin with ssl_ need rediss://"
+            "the URL of the lease store is not a valid Redis URL: expected redis://:PASSWORD@HOST:PORT/DATABASE, "
+            "optionally with options of redis-py after a ?; options that begin with ssl_ need rediss://"
         ) from None
-    at = pool.connection_kwargs
-    at["decode_responses"] = False  # whatever the URL says: leases are read as bytes
-    return client, at.get("path") or f"redis://{at.get('host', 'localhost')}:{at.get('port', 6379)}/{at.get('db', 0)}"
+    options = pool.connection_kwargs
+    options["decode_responses"] = False  # overrides the URL: leases are read as bytes
+    return (
+        client,
+        options.get("path")
+        or f"redis://{options.get('host', 'localhost')}:{options.get('port', 6379)}/{options.get('db', 0)}",
+    )

@@ -130,7 +130,7 @@ def reset(
         if settings.relay.owns_positions:
             warn(
                 f'[relay] sink = "{settings.relay.sink}" knows itself how far each shard is, and its relay goes on'
-                " there, whatever the leases say: docs/leases.md, To read anew"
+                " there, whatever the leases say: docs/leases.md, Reset leases"
             )
         what = f"reset {len(leases)} leases to {to}" + f" and make {len(missing)}" * bool(missing)
         done = await _change(what, leases, put, settings, store, yes, force, more=bool(missing))

@@ -1,4 +1,4 @@
-"""Workers that share a lease store, each over a way to it that can be broken, to be run under virtual time."""
+"""Workers that share a lease store, in virtual time. The access of each worker to the store can be made to fail."""
 
 from contextlib import suppress
 
@@ -14,11 +14,13 @@ from efo.model import LATEST, Lease
 
 
 class FaultyStore:
-    """One worker's way to a sound store.
+    """One worker's access to a store.
 
-    `faults`: operation name, or "*" for all, to what goes wrong with it until the entry is removed. "down": refused,
-    nothing is done. "unanswered": done, but the answer is lost. "hang": nothing, for ever. "slow": a second to get
-    there, and one to get back.
+    `faults`: a fault by operation name, or "*" for all operations. It applies until the entry is removed.
+    "down": the call raises and has no effect.
+    "response_lost": the call takes effect and then raises.
+    "hang": the call never returns and has no effect.
+    "slow": the call takes effect after one second and returns after two.
     """
 
     def __init__(self, store):
@@ -36,14 +38,14 @@ class FaultyStore:
                 await trio.sleep_forever()
             if fault == "down":
                 await trio.lowlevel.checkpoint()
-                raise LeaseStoreUnavailableError(f"{operation}: down, as the test wants it")
+                raise LeaseStoreUnavailableError(f"{operation}: down (injected fault)")
             if fault == "slow":
                 await trio.sleep(1)
             result = await call(*arguments)
             if fault == "slow":
                 await trio.sleep(1)
-            if fault == "unanswered":
-                raise LeaseStoreUnavailableError(f"{operation}: answer lost, as the test wants it")
+            if fault == "response_lost":
+                raise LeaseStoreUnavailableError(f"{operation}: response lost (injected fault)")
             return result
 
         return wrapped
@@ -53,11 +55,14 @@ class FaultyStore:
 
 
 class Worker:
-    """A keeper, and a reader of all its leases who lets go `pace` seconds after a lease is asked for (None: never)."""
+    """A keeper and a reader of its leases. The reader releases a lease `release_delay` seconds after it is requested.
 
-    def __init__(self, name, store, options, pace=0.0):
-        self.pace = pace
-        self.letting_go = set()
+    `release_delay` None: it never releases a lease.
+    """
+
+    def __init__(self, name, store, options, release_delay=0.0):
+        self.release_delay = release_delay
+        self.releasing = set()
         self.store = FaultyStore(store)
         self.events = []
         self.stolen_at = {}
@@ -80,22 +85,22 @@ class Worker:
     async def run(self):
         with self._scope, collapse_groups():
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._make_way, nursery)
+                nursery.start_soon(self._release_wanted, nursery)
                 await self.keeper.run()
         self._ended.set()
 
-    async def _make_way(self, nursery):
-        asked = set()
+    async def _release_wanted(self, nursery):
+        started = set()
         while True:
             for held in list(self.keeper.held.values()):
-                if held.wanted.is_set() and held not in asked and self.pace is not None:
-                    asked.add(held)
-                    nursery.start_soon(self._let_go, held)
+                if held.wanted.is_set() and held not in started and self.release_delay is not None:
+                    started.add(held)
+                    nursery.start_soon(self._release, held)
             await self.changed.wait()
 
-    async def _let_go(self, held):
-        await trio.sleep(self.pace)
-        self.letting_go.add(held)  # it does not read any more
+    async def _release(self, held):
+        await trio.sleep(self.release_delay)
+        self.releasing.add(held)  # the reader has stopped
         with suppress(LeaseLostError, LeaseStoreUnavailableError):
             await held.release()
 
@@ -104,7 +109,7 @@ class Worker:
         await self._ended.wait()
 
     def crash(self):
-        """Like kill -9: nothing is written any more."""
+        """Stop without any further write, like kill -9."""
         self.store.faults = {"*": "hang"}
         self._scope.cancel()
 
@@ -114,18 +119,20 @@ class Worker:
 
     @property
     def reading(self):
-        return {key for key, held in self.keeper.held.items() if held not in self.letting_go}
+        return {key for key, held in self.keeper.held.items() if held not in self.releasing}
 
     @property
     def losses(self):
         return [(event.shard_id, event.reason) for event in self.events if isinstance(event, LeaseLost)]
 
     @property
-    def counted(self):
+    def last_count(self):
         return [event for event in self.events if isinstance(event, LeasesCounted)][-1]
 
 
-class Team:
+class Fleet:
+    """The workers of one application, and their lease store."""
+
     def __init__(self, nursery, store):
         self._nursery = nursery
         self.store = store
@@ -134,12 +141,12 @@ class Team:
         for number in range(count):
             await self.store.create(Lease(f"s{number}", LATEST, owner=owner))
 
-    def hire(self, name, store=None, **options):
-        pace = options.pop("pace", 0.0)
-        return Worker(name, store or self.store, options, pace)
+    def make_worker(self, name, store=None, **options):
+        release_delay = options.pop("release_delay", 0.0)
+        return Worker(name, store or self.store, options, release_delay)
 
     def start(self, name, store=None, **options):
-        worker = self.hire(name, store, **options)
+        worker = self.make_worker(name, store, **options)
         self._nursery.start_soon(worker.run)
         return worker
 
@@ -148,5 +155,5 @@ class Team:
 
 
 @pytest.fixture
-def team(nursery):
-    return Team(nursery, MemoryLeaseStore())
+def fleet(nursery):
+    return Fleet(nursery, MemoryLeaseStore())

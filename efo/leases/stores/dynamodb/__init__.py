@@ -1,1 +1,1 @@
-"""Leases in DynamoDB, in the table layout of the Kinesis Client Library."""
+"""The lease store in DynamoDB, in the table layout of the Kinesis Client Library."""

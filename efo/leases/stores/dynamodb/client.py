@@ -1,4 +1,4 @@
-"""The way to one DynamoDB table: an aiobotocore client on trio, and the one seam to its errors."""
+"""Access to one DynamoDB table: an aiobotocore client on trio. Translates the errors of botocore."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, L
 from efo.tls import client_tls_context
 
 ATTEMPTS: Final = 3
-"""How often botocore makes a call that was throttled, failed inside DynamoDB or was cut off (its standard mode)."""
+"""How often botocore tries a call that is throttled, fails with a 5xx status or loses its connection ("standard")."""
 CONNECTIONS: Final = 25
-"""Connections at once: a worker writes its leases side by side."""
+"""Maximum number of connections. A worker writes its leases concurrently."""
 
 _NO_CREDENTIALS: Final = (
     botocore.exceptions.NoCredentialsError,
@@ -30,42 +30,43 @@ _NO_CREDENTIALS: Final = (
 
 
 class ConditionFailedError(Exception):
-    """A write's condition was not met. `item`: the row as it is, if the service tells it.
+    """The condition of a write failed.
 
-    `was_repeated`: botocore had made the call before, so that what failed the condition may be our own first try.
+    `item`: the current row, if the service returned it.
+    `was_retried`: botocore retried the call. The effect of the first try may be what failed the condition.
     """
 
-    def __init__(self, item: Mapping[str, Any] | None, *, was_repeated: bool) -> None:
+    def __init__(self, item: Mapping[str, Any] | None, *, was_retried: bool) -> None:
         super().__init__()
         self.item = item
-        self.was_repeated = was_repeated
+        self.was_retried = was_retried
 
 
 class TableNotFoundError(LeaseStoreUnavailableError):
-    """There is no table of the name."""
+    """The table does not exist."""
 
 
 class TableExistsError(LeaseStoreUnavailableError):
-    """The table is there already, or is being changed."""
+    """The table exists, or is being changed."""
 
 
 _DENIED: Final = (
     LeaseStoreUnavailableError,
     (
-        ". The credentials need dynamodb:DescribeTable, Scan, GetItem, PutItem, UpdateItem and DeleteItem on the "
-        "table; CreateTable, TagResource and UpdateContinuousBackups to make it"
+        "; the credentials need dynamodb:DescribeTable, Scan, GetItem, PutItem, UpdateItem and DeleteItem on the "
+        "table, and CreateTable, TagResource and UpdateContinuousBackups to create it"
     ),
 )
 _THROTTLED: Final = (
     LeaseStoreUnavailableError,
-    f". It was asked {ATTEMPTS} times; give the table more capacity, or bill it on demand (PAY_PER_REQUEST)",
+    f"; tried {ATTEMPTS} times: give the table more capacity, or on-demand billing (PAY_PER_REQUEST)",
 )
-_REFUSALS: Final[dict[str, tuple[type[LeaseError], str]]] = {
+_ERRORS: Final[dict[str, tuple[type[LeaseError], str]]] = {
     "ResourceNotFoundException": (TableNotFoundError, ""),
     "ResourceInUseException": (TableExistsError, ""),
     "ValidationException": (
         LeaseStoreCorruptError,
-        ". A lease table has the partition key leaseKey, a string, and no sort key: name another table",
+        "; a lease table has the partition key leaseKey, a string, and no sort key: use another table",
     ),
     "AccessDeniedException": _DENIED,
     "UnrecognizedClientException": _DENIED,
@@ -74,12 +75,12 @@ _REFUSALS: Final[dict[str, tuple[type[LeaseError], str]]] = {
     "ThrottlingException": _THROTTLED,
     "RequestLimitExceeded": _THROTTLED,
 }
-"""What DynamoDB's errors are to us, and what to do about them. The others may pass by themselves."""
+"""The type of efo's error for an error code of DynamoDB, and what to do about it. Other errors may be transient."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a table is. `profile`: of the AWS configuration. `timeout`: seconds that one try of a call may take."""
+class TableLocation:
+    """Where a table is. `profile`: of the AWS configuration. `timeout`: maximum seconds per try of a call."""
 
     region: str | None = None
     endpoint_url: str | None = None
@@ -89,27 +90,27 @@ class Place:
 
 
 @asynccontextmanager
-async def open_table(table: str, place: Place) -> AsyncIterator[Table]:
-    """Open the way to a table, whether it is there or not. Raises ConfigurationError."""
+async def open_table(table: str, location: TableLocation) -> AsyncIterator[Table]:
+    """Open a client for a table, which may be missing. Raises ConfigurationError."""
     config = aiobotocore.config.AioConfig(
         http_session_cls=aiobotocore.httpxsession.HttpxSession,
-        connect_timeout=place.timeout,
-        read_timeout=place.timeout,
+        connect_timeout=location.timeout,
+        read_timeout=location.timeout,
         max_pool_connections=CONNECTIONS,
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
     )
-    with _settings_checked():
-        session = aiobotocore.session.AioSession(profile=place.profile)
-        bundle = place.ca_file or session.get_config_variable("ca_bundle")
+    with _translate_setting_errors():
+        session = aiobotocore.session.AioSession(profile=location.profile)
+        bundle = location.ca_file or session.get_config_variable("ca_bundle")
         if bundle is not None:
-            client_tls_context(bundle)  # botocore would raise bare errors of ssl
-        session.set_default_client_config(config)  # by it, credentials too are fetched on trio
+            client_tls_context(bundle)  # checks it: botocore would raise errors of ssl
+        session.set_default_client_config(config)  # so that credentials, too, are fetched on trio
         context = session.create_client(
             "dynamodb",
-            # botocore itself reads AWS_DEFAULT_REGION only; the containers that AWS starts set AWS_REGION.
-            region_name=place.region or os.environ.get("AWS_REGION"),
-            endpoint_url=place.endpoint_url,
-            verify=place.ca_file,
+            # botocore reads AWS_DEFAULT_REGION only, but AWS sets AWS_REGION in its containers.
+            region_name=location.region or os.environ.get("AWS_REGION"),
+            endpoint_url=location.endpoint_url,
+            verify=location.ca_file,
             config=config,
         )
         client = await context.__aenter__()
@@ -121,70 +122,70 @@ async def open_table(table: str, place: Place) -> AsyncIterator[Table]:
 
 
 class Table:
-    """One table; `call` makes the calls about it."""
+    """One DynamoDB table."""
 
     def __init__(self, name: str, client: Any) -> None:
         self.name = name
         self._client = client
-        self._has_answered = False
-        self._where = f"lease table {name!r} in {client.meta.region_name}"
+        self._had_credentials = False
+        self._description = f"lease table {name!r} in {client.meta.region_name}"
 
     def __str__(self) -> str:
-        return self._where
+        return self._description
 
     @property
     def events(self) -> Any:
-        """The client's hooks, as botocore calls them, for who wants to see its calls."""
+        """The event hooks of the botocore client, for measurements."""
         return self._client.meta.events
 
     async def call(self, operation: str, **arguments: object) -> Mapping[str, Any]:
-        """Make a call of botocore's about the table.
+        """Call an operation of botocore's client on the table; return the response.
 
-        Raises LeaseStoreUnavailableError (the two about tables are such), LeaseStoreCorruptError where it is no lease
-        table, ConfigurationError where there never were credentials, and ConditionFailedError.
+        Raises LeaseStoreUnavailableError (also as TableNotFoundError or TableExistsError), LeaseStoreCorruptError (not
+        a lease table), ConfigurationError (no credentials from the start) and ConditionFailedError.
         """
         errors = botocore.exceptions
         try:
-            answer: Mapping[str, Any] = await getattr(self._client, operation)(TableName=self.name, **arguments)
+            response: Mapping[str, Any] = await getattr(self._client, operation)(TableName=self.name, **arguments)
         except errors.ClientError as error:
-            raise self._refusal(error) from error
+            raise self._translate(error) from error
         except (*_NO_CREDENTIALS, RuntimeError) as error:
-            # For credentials that have expired when they are fetched botocore has no class of its own.
+            # botocore raises a bare RuntimeError if the credentials that it fetched have expired.
             if isinstance(error, RuntimeError) and "expired" not in str(error):
                 raise
-            if self._has_answered:
+            if self._had_credentials:
                 raise LeaseStoreUnavailableError(f"{self}: the AWS credentials cannot be refreshed: {error}") from error
             raise ConfigurationError(
-                f"{self}: no usable AWS credentials: {error}; botocore looks in the environment, ~/.aws, the "
-                "container's and the instance's roles"
+                f"{self}: no usable AWS credentials: {error}; set them in the environment or in ~/.aws, or "
+                "give the container or the instance a role"
             ) from error
         except (errors.HTTPClientError, errors.ConnectionError) as error:
             raise LeaseStoreUnavailableError(
-                f"{self}: DynamoDB cannot be reached: {error}. Check the network, the region, and the endpoint if one "
+                f"{self}: DynamoDB cannot be reached: {error}; check the network, the region, and the endpoint if one "
                 "is set"
             ) from error
         except (errors.BotoCoreError, ValueError) as error:
-            raise ConfigurationError(f"{self}: botocore refuses the call: {error}") from error
-        self._has_answered = True
-        return answer
+            raise ConfigurationError(f"{self}: botocore rejects the call: {error}") from error
+        self._had_credentials = True
+        return response
 
-    def _refusal(self, error: botocore.exceptions.ClientError) -> Exception:
-        """Return what a response other than 200 says."""
-        said = error.response.get("Error", {})
-        code, message = str(said.get("Code", "")), " ".join(str(said.get("Message", "")).split())
+    def _translate(self, error: botocore.exceptions.ClientError) -> Exception:
+        """Return the exception for an error response."""
+        details = error.response.get("Error", {})
+        code, message = str(details.get("Code", "")), " ".join(str(details.get("Message", "")).split())
         if code == "ConditionalCheckFailedException":
-            was_repeated = error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
-            return ConditionFailedError(error.response.get("Item"), was_repeated=was_repeated)
-        kind, advice = _REFUSALS.get(code, (LeaseStoreUnavailableError, ""))
-        return kind(f"{self}: DynamoDB says {code}: {message}{advice}")
+            was_retried = error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
+            return ConditionFailedError(error.response.get("Item"), was_retried=was_retried)
+        kind, advice = _ERRORS.get(code, (LeaseStoreUnavailableError, ""))
+        return kind(f"{self}: DynamoDB responds {code}: {message}{advice}")
 
 
 @contextmanager
-def _settings_checked() -> Iterator[None]:
+def _translate_setting_errors() -> Iterator[None]:
     errors = botocore.exceptions
     try:
         yield
     except errors.NoRegionError as error:
         raise ConfigurationError("no AWS region for the lease table: set region or AWS_REGION") from error
     except (errors.BotoCoreError, ValueError) as error:
-        raise ConfigurationError(f"botocore refuses the settings of the lease table: {error}") from error
+        raise ConfigurationError(f"botocore rejects the settings of the lease table: {error}") from error

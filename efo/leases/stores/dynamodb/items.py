@@ -1,8 +1,8 @@
-"""A lease as a row of KCL's lease table, and back: pure.
+"""Conversion between leases and items (rows) of KCL's lease table, without I/O.
 
-The attributes, their types and what they mean are KCL's (reference: DynamoDBLeaseSerializer and
-DynamoDBMultiStreamLeaseSerializer of KCL 3.5), with one of ours beside them, `efoLatestAt`, which KCL leaves
-alone. Rows of KCL 2.x are the same with fewer attributes. Attributes that are not listed here are never written.
+The attributes, their types and their meanings are those of KCL (reference: DynamoDBLeaseSerializer and
+DynamoDBMultiStreamLeaseSerializer of KCL 3.5). efo adds `efoLatestAt`, which KCL does not change. Rows of KCL 2.x have
+fewer of these attributes. Other attributes are never written.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from efo.errors import ConfigurationError
 from efo.model import Checkpoint, HashKeyRange, Lease
 
 Value = Mapping[str, Any]
-"""A value as DynamoDB's protocol has it: its type's name, and it. Numbers are text."""
+"""A value in DynamoDB's format: the type, mapped to the value. Numbers are strings."""
 Item = Mapping[str, Value]
-"""A row: attributes by name."""
+"""A row: its values by attribute name."""
 
 KEY: Final = "leaseKey"
 OWNER: Final = "leaseOwner"
@@ -31,9 +31,9 @@ _LEASE: Final = "LEASE"
 
 @dataclass(frozen=True, slots=True)
 class ItemCodec:
-    """How leases are keyed. `stream_id`: "account:stream:epoch" in a table of many streams, else None.
+    """Converts leases to items and back. `stream_id`: "account:stream:epoch" in a multi-stream lease table, else None.
 
-    There the key is KCL's of a multi-stream application, `account:stream:epoch:shardId`.
+    The keys of a multi-stream lease table are those of KCL's multi-stream applications: `account:stream:epoch:shardId`.
     """
 
     stream_id: str | None = None
@@ -42,36 +42,36 @@ class ItemCodec:
         """Return the primary key of a shard's lease."""
         return {KEY: {"S": f"{self.stream_id}:{shard_id}" if self.stream_id else shard_id}}
 
-    def is_ours(self, item: Item) -> bool:
-        """Tell whether a row is a lease of our stream.
+    def is_lease_of_stream(self, item: Item) -> bool:
+        """Return whether a row is a lease of this stream.
 
-        Since 3.5 KCL keeps rows of other kinds in the same table; those of before, and leases of 2.x, have no kind.
-        Raises ConfigurationError for a table of many streams that is taken for one of a single stream: leases of other
-        streams would seem to be of shards that are gone.
+        Since 3.5, KCL keeps rows of other entity types in the same table. Rows of older versions have no entity type.
+        Raises ConfigurationError for a row of a multi-stream table if `stream_id` is None: its leases would seem to
+        belong to shards that do not exist any more.
         """
         if item.get(_ENTITY, {}).get("S", _LEASE) != _LEASE:
             return False
         stream = item.get("streamName", {}).get("S")
         if self.stream_id is None and stream is not None:
             raise ConfigurationError(
-                f"the lease table is that of a multi-stream application: it has leases of {stream!r}. Set stream_id to "
-                "account:stream:epoch of the stream that is read, or name another table"
+                f"the lease table belongs to a multi-stream application, it has leases of {stream!r}: set stream_id to "
+                "account:stream:epoch of this stream, or use another table"
             )
         return self.stream_id in {None, stream}
 
     def new_item(self, lease: Lease) -> dict[str, Value]:
-        """Return the row of a lease that has none yet."""
+        """Return a new row for a lease."""
         item = self.key(lease.key) | attributes(lease) | {_ENTITY: {"S": _LEASE}}
         if self.stream_id is not None:
             item |= {"streamName": {"S": self.stream_id}, "shardId": {"S": lease.key}}
         return item
 
     def lease(self, item: Item) -> Lease:
-        """Return the lease of a row. Raises ConfigurationError, LookupError, TypeError or ValueError: it is none."""
+        """Return the lease of a row. Raises ConfigurationError, LookupError, TypeError or ValueError if invalid."""
         key = _text(item, KEY)
         prefix = f"{self.stream_id}:" if self.stream_id else ""
         if not key.startswith(prefix):
-            raise ValueError(f"the key does not begin with the stream's {prefix!r}")
+            raise ValueError(f"the key does not begin with {prefix!r}, the prefix of the stream")
         checkpoint = _checkpoint(item, "checkpoint")
         if checkpoint is None:
             raise KeyError("checkpoint")
@@ -94,7 +94,7 @@ class ItemCodec:
 
 
 def attributes(lease: Lease) -> dict[str, Value]:
-    """Return a lease's attributes but the key. What is None or empty has none: DynamoDB has no empty sets."""
+    """Return the attributes of a lease, without the key. None and empty sets, which DynamoDB rejects, are left out."""
     hash_keys, pending = lease.hash_key_range, lease.pending_checkpoint
     values: dict[str, Value | None] = {
         OWNER: _string(lease.owner),
@@ -118,7 +118,7 @@ def attributes(lease: Lease) -> dict[str, Value]:
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Expressions of UpdateItem, and the values that they name."""
+    """The expressions of an UpdateItem call, and the values that they refer to."""
 
     update: str
     condition: str
@@ -126,9 +126,10 @@ class Expression:
 
 
 def update_of(old: Lease, new: Lease, condition: tuple[str, ...]) -> Expression:
-    """Return what writes the difference between two states of a lease, if the attributes named are as in `old`.
+    """Return the expressions that write the differences between `old` and `new`.
 
-    A row that is not there has none of the attributes, so one of those in `condition` must be there in `old`.
+    `condition`: attributes whose values must be those of `old`. At least one of them must be present in `old`, because
+    a missing row also fulfils conditions on absent attributes.
     """
     before, after = attributes(old), attributes(new)
     changed = {name: value for name, value in after.items() if before.get(name) != value}
@@ -138,10 +139,10 @@ def update_of(old: Lease, new: Lease, condition: tuple[str, ...]) -> Expression:
         update.append("SET " + ", ".join(f"{name} = :{name}" for name in changed))
     if removed:
         update.append("REMOVE " + ", ".join(removed))
-    tests = [f"{name} = :was_{name}" if name in before else f"attribute_not_exists({name})" for name in condition]
+    conditions = [f"{name} = :was_{name}" if name in before else f"attribute_not_exists({name})" for name in condition]
     values = {f":{name}": value for name, value in changed.items()}
     values |= {f":was_{name}": before[name] for name in condition if name in before}
-    return Expression(" ".join(update), " AND ".join(tests), values)
+    return Expression(" ".join(update), " AND ".join(conditions), values)
 
 
 # --- values ----------------------------------------------------------------------------------------------------
@@ -175,7 +176,7 @@ def _text_or_none(item: Item, name: str) -> str | None:
 
 
 def _texts(item: Item, name: str) -> tuple[str, ...]:
-    """Return a set, in the order of its texts: sets have none of their own."""
+    """Return a string set, sorted: sets have no order."""
     return tuple(sorted(item[name]["SS"])) if name in item else ()
 
 
@@ -189,7 +190,7 @@ def _float_or_none(item: Item, name: str) -> float | None:
 
 
 def _bytes_or_none(item: Item, name: str) -> bytes | None:
-    """Return bytes; KCL (to 3.5.1 at least) writes a number here when it creates a row, which says nothing."""
+    """Return bytes. KCL (at least up to 3.5.1) creates rows with a number here, which counts as None."""
     value = item.get(name, {}).get("B")
     return None if value is None else bytes(value)
 

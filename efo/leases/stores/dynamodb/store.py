@@ -1,7 +1,7 @@
-"""A lease store in KCL's DynamoDB table, attribute for attribute and write for write.
+"""A lease store in KCL's DynamoDB table, with KCL's attributes and KCL's conditional writes.
 
-So workers of efo and of KCL 2 and 3 can share one application: leases move between them, and one goes on where the
-other's checkpoint says. The way there: docs/leases-dynamodb.md.
+So workers of efo and of KCL 2 and 3 can share one application: leases move between them, and the new owner resumes from
+the checkpoint of the old one. How to set this up: docs/leases-dynamodb.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from efo.errors import ConfigurationError, EfoError, LeaseStoreCorruptError, Lea
 from efo.leases import transitions
 from efo.leases.row_store import Change
 from efo.leases.scope import LeaseScope
-from efo.leases.stores.dynamodb.client import ConditionFailedError, Place, Table, open_table
+from efo.leases.stores.dynamodb.client import ConditionFailedError, Table, TableLocation, open_table
 from efo.leases.stores.dynamodb.items import CHECKPOINT_OWNER, CHILDREN, COUNTER, KEY, OWNER, Item, ItemCodec, update_of
 from efo.leases.stores.dynamodb.table import NewTable, prepare
 from efo.model import Checkpoint, Lease
@@ -25,26 +25,28 @@ __all__ = ["DynamoDbLeaseStore", "NewTable"]
 
 _OWNERS: Final = (OWNER, CHECKPOINT_OWNER)
 _STATE: Final = (COUNTER, *_OWNERS)
-"""What a write depends on; for a hand-off the owners only: the counter is the holder's to move."""
-_RACES: Final = 5
-"""How often a write is tried again because the row changed without its counter: a hand-off was asked for."""
+"""The attributes that conditions check. A hand-off request checks the owners only: the holder changes the counter."""
+_MAX_TRIES: Final = 5
+"""Tries of a write if the row changes without its counter: a hand-off was requested."""
 
 
 class DynamoDbLeaseStore:
     """A LeaseStore in the DynamoDB table `table`: `async with DynamoDbLeaseStore("orders") as store:`.
 
-    `table`: KCL names it after the application. `region`, `endpoint_url`, `ca_file`, `profile`: as of `open_kinesis`,
-    with the same credentials. `timeout`: seconds that one try of a call may take; there are up to three.
-    `new_table`: how to make the table if it is not there; None: it must be there. `stream_id`: for a table of many
-    streams, as KCL's multi-stream applications have it, "account:stream:epoch" of ours; leases of others are not
-    touched. `consistent_reads`: the list of leases is read strongly consistent, for twice the price. By default, as in
-    KCL, it may be some moments old: that may delay a take-over, but win none, for every write has its condition.
+    `table`: the name of the lease table. KCL names it after the application.
+    `region`, `endpoint_url`, `ca_file`, `profile`: as for `open_kinesis`, with the same credentials.
+    `timeout`: maximum seconds per try of a call. A call has up to three tries.
+    `new_table`: how to create a missing table. None: the table must exist.
+    `stream_id`: "account:stream:epoch" of this stream, in the lease table of a KCL multi-stream application. Leases of
+    other streams are not touched.
+    `consistent_reads`: scan the lease table with strongly consistent reads, at twice the price. By default, as in KCL,
+    a scan may be slightly stale. This is safe, because every write is conditional, but can delay the take of a lease.
 
-    Opening raises LeaseStoreUnavailableError (unreachable, refused, no table), LeaseStoreCorruptError (the table is
-    no lease table) and ConfigurationError (no region, no credentials).
+    Opening raises LeaseStoreUnavailableError (table unreachable or missing, access refused), LeaseStoreCorruptError
+    (not a lease table) and ConfigurationError (no region, no credentials).
 
-    Each write is one conditional call, that of a lease that nobody else writes one call in all. botocore may repeat
-    calls by itself; a repetition that meets the work of the first try takes it for its own.
+    Each write is one conditional call, without a read, unless another worker changed the row. If botocore retries a
+    call and the first try had taken effect, the store recognises this.
     """
 
     def __init__(
@@ -60,11 +62,11 @@ class DynamoDbLeaseStore:
         stream_id: str | None = None,
         consistent_reads: bool = False,
     ) -> None:
-        if stream_id is not None and stream_id.count(":") != 2:  # noqa: PLR2004 - as the message says
-            raise ConfigurationError(f"stream_id {stream_id!r}: expected account:stream:epoch, as in KCL's rows")
-        self._lease_scope = LeaseScope()
+        if stream_id is not None and stream_id.count(":") != 2:  # noqa: PLR2004 - three parts, see the message
+            raise ConfigurationError(f"stream_id {stream_id!r} is invalid: expected account:stream:epoch, as in KCL")
+        self._lease_scope = LeaseScope(stream=stream_id.split(":")[1] if stream_id else None)
         self._name = table
-        self._place = Place(region, endpoint_url, ca_file, profile, timeout)
+        self._location = TableLocation(region, endpoint_url, ca_file, profile, timeout)
         self._new_table = new_table
         self._codec = ItemCodec(stream_id)
         self._consistent_reads = consistent_reads
@@ -72,7 +74,7 @@ class DynamoDbLeaseStore:
         self._opened: Table | None = None
 
     async def __aenter__(self) -> Self:
-        opening = open_table(self._name, self._place)
+        opening = open_table(self._name, self._location)
         table = await opening.__aenter__()
         try:
             await prepare(table, self._new_table)
@@ -94,9 +96,9 @@ class DynamoDbLeaseStore:
 
     @property
     def table(self) -> Table:
-        """The table, for what leases are not: operators' tools, measurements. Raises LeaseStoreUnavailableError."""
+        """The table, for operator tools and measurements. Raises LeaseStoreUnavailableError."""
         if self._opened is None:
-            raise LeaseStoreUnavailableError(f"lease table {self._name!r}: it is not open, use `async with`")
+            raise LeaseStoreUnavailableError(f"lease table {self._name!r} is not open: use `async with`")
         return self._opened
 
     # --- reading ---------------------------------------------------------------------------------------------
@@ -111,21 +113,21 @@ class DynamoDbLeaseStore:
         return self._opened is not None
 
     async def list(self) -> Sequence[Lease]:
-        """Return all leases, in no particular order. It reads the whole table: that is what costs.
+        """Return all leases, in no particular order. Scans the whole table.
 
-        Raises ConfigurationError for a table of many streams without `stream_id`.
+        Raises ConfigurationError for a multi-stream lease table without `stream_id`.
         """
-        return [self._lease_of(item) for item in await self._items() if self._codec.is_ours(item)]
+        return [self._lease_of(item) for item in await self._items() if self._codec.is_lease_of_stream(item)]
 
     async def get(self, key: str) -> Lease | None:
-        """Return one lease as the last write left it, or None."""
+        """Return one lease as of the last write, or None."""
         item = (await self.table.call("get_item", Key=self._codec.key(key), ConsistentRead=True)).get("Item")
         return None if item is None else self._lease_of(item)
 
     # --- writing ---------------------------------------------------------------------------------------------
 
     async def create(self, lease: Lease) -> bool:
-        """Add a lease if there is none of its key; return whether it was added."""
+        """Add a lease unless its key exists; return whether it was added."""
         try:
             await self.table.call(
                 "put_item",
@@ -134,78 +136,82 @@ class DynamoDbLeaseStore:
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
             )
         except ConditionFailedError as failure:
-            return failure.was_repeated and await self._row_after(failure, lease.key) == lease
+            return failure.was_retried and await self._row_of(failure, lease.key) == lease
         return True
 
     async def take(self, lease: Lease, owner: str) -> Lease:
-        """Become the owner, if the lease is as last seen."""
-        return await self._write(lease, lambda row: transitions.taken(transitions.seen(row, lease), owner))
+        """Make `owner` the owner, if the counter is unchanged."""
+        return await self._write(lease, lambda row: transitions.taken(transitions.same_counter(row, lease), owner))
 
     async def request_handoff(self, lease: Lease, to: str) -> Lease:
-        """Ask the holder to hand the lease over, if it has not moved."""
+        """Request the lease from its holder, if the owners are unchanged."""
         return await self._write(
-            lease, lambda row: transitions.requested(transitions.unmoved(row, lease), to), condition=_OWNERS
+            lease, lambda row: transitions.requested(transitions.same_owners(row, lease), to), condition=_OWNERS
         )
 
     async def renew(self, lease: Lease, throughput_kbps: float | None = None) -> Lease:
-        """Tell the others that we are alive, if we hold the lease."""
-        return await self._write(lease, lambda row: transitions.renewed(transitions.held(row, lease), throughput_kbps))
+        """Renew the lease, if holder and counter are unchanged."""
+        return await self._write(
+            lease, lambda row: transitions.renewed(transitions.same_holder(row, lease), throughput_kbps)
+        )
 
     async def release(self, lease: Lease) -> Lease:
-        """Let go of the lease, if we hold it."""
-        return await self._write(lease, lambda row: transitions.released(transitions.held(row, lease)))
+        """Release the lease, if holder and counter are unchanged."""
+        return await self._write(lease, lambda row: transitions.released(transitions.same_holder(row, lease)))
 
     async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
-        """Save how far the shard is done, if we hold the lease."""
-        return await self._write(lease, lambda row: transitions.checkpointed(transitions.held(row, lease), checkpoint))
+        """Save the progress, if holder and counter are unchanged."""
+        return await self._write(
+            lease, lambda row: transitions.checkpointed(transitions.same_holder(row, lease), checkpoint)
+        )
 
     async def prepare_checkpoint(self, lease: Lease, checkpoint: Checkpoint, state: bytes | None = None) -> Lease:
-        """Save what the next checkpoint is about to be, if we hold the lease."""
+        """Save the next checkpoint as pending, if holder and counter are unchanged."""
         return await self._write(
-            lease, lambda row: transitions.prepared(transitions.held(row, lease), checkpoint, state)
+            lease, lambda row: transitions.prepared(transitions.same_holder(row, lease), checkpoint, state)
         )
 
     async def save_children(self, lease: Lease, children: tuple[str, ...]) -> Lease:
-        """Save the ids of the shard's children, if there is a row."""
-        has_some = {"ExpressionAttributeValues": {":children": {"SS": sorted(children)}}} if children else {}
+        """Save the ids of the shard's children, if the row exists."""
+        values = {"ExpressionAttributeValues": {":children": {"SS": sorted(children)}}} if children else {}
         try:
             await self.table.call(
                 "update_item",
                 Key=self._codec.key(lease.key),
                 UpdateExpression=f"SET {CHILDREN} = :children" if children else f"REMOVE {CHILDREN}",
                 ConditionExpression=f"attribute_exists({KEY})",
-                **has_some,
+                **values,
             )
         except ConditionFailedError:
-            raise transitions.lost(lease) from None
+            raise transitions.lease_lost(lease) from None
         return replace(lease, children=children)
 
     async def reset(self, lease: Lease, checkpoint: Checkpoint, starts_at: float | None = None) -> Lease:
-        """Put the lease elsewhere, if it is as last seen."""
+        """Set another checkpoint and no owner, if the counter is unchanged."""
         return await self._write(
-            lease, lambda row: transitions.reset(transitions.seen(row, lease), checkpoint, starts_at)
+            lease, lambda row: transitions.reset(transitions.same_counter(row, lease), checkpoint, starts_at)
         )
 
     async def delete(self, key: str) -> None:
-        """Remove a lease, if it is there."""
+        """Delete a lease, if it exists."""
         await self.table.call("delete_item", Key=self._codec.key(key))
 
     async def _write(self, lease: Lease, change: Change, *, condition: tuple[str, ...] = _STATE) -> Lease:
-        """Write what `change` makes of the row: of the lease as last seen first, which the row nearly always is."""
+        """Write what `change` returns for the row: first for the lease as last read, nearly always the current row."""
         row: Lease | None = lease
-        for _ in range(_RACES):
+        for _ in range(_MAX_TRIES):
             new, old = change(row), transitions.existing(row, lease)
             try:
                 return await self._update(old, new, condition)
             except ConditionFailedError as failure:
-                row = await self._row_after(failure, lease.key)
-                if failure.was_repeated and row is not None and _is_written(row, new, condition):
+                row = await self._row_of(failure, lease.key)
+                if failure.was_retried and row is not None and _is_written(row, new, condition):
                     return row
-        raise LeaseStoreUnavailableError(f"{self.table}: lease {lease.key!r} changed {_RACES} times while we wrote it")
+        raise LeaseStoreUnavailableError(f"{self.table}: lease {lease.key!r} changed {_MAX_TRIES} times during a write")
 
     async def _update(self, old: Lease, new: Lease, condition: tuple[str, ...]) -> Lease:
         expression = update_of(old, new, condition)
-        answer = await self.table.call(
+        response = await self.table.call(
             "update_item",
             Key=self._codec.key(old.key),
             **({"UpdateExpression": expression.update} if expression.update else {}),
@@ -214,14 +220,14 @@ class DynamoDbLeaseStore:
             ReturnValues="ALL_NEW",
             ReturnValuesOnConditionCheckFailure="ALL_OLD",
         )
-        return self._lease_of(answer["Attributes"])
+        return self._lease_of(response["Attributes"])
 
-    async def _row_after(self, failure: ConditionFailedError, key: str) -> Lease | None:
-        """Return the row that failed a condition; it comes with the failure, if there is one."""
+    async def _row_of(self, failure: ConditionFailedError, key: str) -> Lease | None:
+        """Return the row that failed a condition: from the failure, or else by a read."""
         return await self.get(key) if failure.item is None else self._lease_of(failure.item)
 
     async def _items(self) -> Sequence[Item]:
-        """Return all rows of the table, all pages."""
+        """Return the rows of all pages of a scan."""
         page = await self.table.call("scan", ConsistentRead=self._consistent_reads)
         items = list(page["Items"])
         while start := page.get("LastEvaluatedKey"):
@@ -235,12 +241,12 @@ class DynamoDbLeaseStore:
         except (EfoError, LookupError, TypeError, ValueError) as error:
             key = item.get(KEY, {}).get("S")
             raise LeaseStoreCorruptError(
-                f"{self.table}: the row {key!r} is no lease: {type(error).__name__}: {error}. Correct it or delete it"
+                f"{self.table}: the row {key!r} is not a lease: {type(error).__name__}: {error}; correct or delete it"
             ) from error
 
 
 def _is_written(row: Lease, new: Lease, condition: tuple[str, ...]) -> bool:
-    """Tell whether a row is as a write would have left it, but for a hand-off that was asked for since."""
+    """Return whether a row has the effect of a write. A hand-off may have been requested since."""
     if COUNTER in condition:
         return (row.counter, row.holder) == (new.counter, new.holder)
     return (row.owner, row.checkpoint_owner) == (new.owner, new.checkpoint_owner)

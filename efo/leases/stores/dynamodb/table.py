@@ -1,4 +1,4 @@
-"""Makes the lease table, or sees that the one that is there can be one."""
+"""Creates the lease table, or checks the key of an existing one."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from efo.errors import LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases.stores.dynamodb.client import Table, TableExistsError, TableNotFoundError
 from efo.leases.stores.dynamodb.items import KEY
 
-POLL: Final = 1.0
-"""Seconds between two looks at a table that is being made."""
-PATIENCE: Final = 120.0
-"""Seconds that the making of a table may take. It takes some ten."""
+POLL_INTERVAL: Final = 1.0
+"""Seconds between two checks of a table that is being created."""
+CREATION_TIMEOUT: Final = 120.0
+"""Seconds for the creation of the table. It usually takes about ten."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTable:
-    """How to make the table if it is not there: billed on demand (PAY_PER_REQUEST), as KCL does by default.
+    """How to create the table if it is missing: with on-demand billing (PAY_PER_REQUEST), as KCL does by default.
 
-    `tags`: names and values. `deletion_protection`: the table cannot be deleted until this is switched off.
-    `point_in_time_recovery`: continuous backups. One that is there already is left as it is.
+    `tags`: values by name.
+    `deletion_protection`: the table cannot be deleted until this is switched off.
+    `point_in_time_recovery`: continuous backups.
+
+    An existing table is not changed.
     """
 
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -32,33 +35,35 @@ class NewTable:
 
 
 async def prepare(table: Table, new: NewTable | None) -> None:
-    """Wait until the table can be used; make it first, if it is not there and `new` says how.
+    """Wait until the table can be used. Create it first if it is missing and `new` is given.
 
-    Raises LeaseStoreCorruptError where its key is not a lease table's, and LeaseStoreUnavailableError.
+    Raises LeaseStoreCorruptError if its key is not that of a lease table, and LeaseStoreUnavailableError.
     """
     description = await _describe(table)
-    is_made = False
+    is_created = False
     if description is None:
         if new is None:
-            raise LeaseStoreUnavailableError(f"{table}: there is no such table; make it, or let efo make it")
-        is_made = await _create(table, new)
-    with trio.move_on_after(PATIENCE):
+            raise LeaseStoreUnavailableError(f"{table} does not exist: create it, or let efo create it")
+        is_created = await _create(table, new)
+    with trio.move_on_after(CREATION_TIMEOUT):
         _check(table, await _until_usable(table, description))
-        if is_made and new is not None and new.point_in_time_recovery:
+        if is_created and new is not None and new.point_in_time_recovery:
             await table.call(
                 "update_continuous_backups", PointInTimeRecoverySpecification={"PointInTimeRecoveryEnabled": True}
             )
         return
-    raise LeaseStoreUnavailableError(f"{table}: not ready after {PATIENCE:.0f} s; see its status in the console")
+    raise LeaseStoreUnavailableError(
+        f"{table} is not ready after {CREATION_TIMEOUT:.0f} s: check its status in the console"
+    )
 
 
 async def _until_usable(table: Table, description: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return the description of the table once it can be used. A new one may even take a while to appear."""
+    """Return the description of the table once it can be used. A new table may not be visible at once."""
     pause = 0.0
-    # A table whose indexes or capacity are being changed takes calls as ever.
+    # A table can be used while its indexes or its capacity are updated.
     while description is None or description["TableStatus"] not in {"ACTIVE", "UPDATING"}:
         await trio.sleep(pause)
-        pause = POLL
+        pause = POLL_INTERVAL
         description = await _describe(table)
     return description
 
@@ -72,7 +77,7 @@ async def _describe(table: Table) -> Mapping[str, Any] | None:
 
 
 async def _create(table: Table, new: NewTable) -> bool:
-    """Make the table; return whether it was us: another worker may have been quicker."""
+    """Create the table; return False if another worker created it first."""
     try:
         await table.call(
             "create_table",
@@ -93,5 +98,5 @@ def _check(table: Table, description: Mapping[str, Any]) -> None:
     if schema != [(KEY, "HASH")] or types.get(KEY) != "S":
         found = ", ".join(f"{name} ({types.get(name)}, {kind})" for name, kind in schema)
         raise LeaseStoreCorruptError(
-            f"{table}: it is no lease table: its key is {found}, where KCL's is {KEY} (S, HASH). Name another table"
+            f"{table} is not a lease table: its key is {found}, not {KEY} (S, HASH): use another table"
         )

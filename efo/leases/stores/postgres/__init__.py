@@ -1,1 +1,1 @@
-"""Leases in PostgreSQL."""
+"""The lease store in PostgreSQL."""

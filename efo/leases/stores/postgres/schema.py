@@ -1,7 +1,7 @@
-"""The lease store's table in PostgreSQL: one for all applications and streams, made and renewed by efo itself.
+"""The PostgreSQL table of the lease store: one for all applications and streams, created and migrated by efo.
 
-`MIGRATIONS` is the whole history: a database at version n gets the statements after the n-th. A role that may not
-create tables can be given them by the database's owner; `efo_lease_version` then tells that it is done.
+`MIGRATIONS` is the whole history: a database at version n gets the statements after the n-th. If a role may not create
+tables, the owner of the database can create them; `efo_lease_version` then has the current version.
 """
 
 from __future__ import annotations
@@ -39,61 +39,59 @@ MIGRATIONS: Final = (
     INSERT INTO efo_lease_version VALUES (1);
     """,
 )
-"""Rows are written several times a second and half of a page is left free, so that a write stays in its page, touches
-no index, and what it replaces is removed without a vacuum (PostgreSQL: heap-only tuples)."""
+"""`fillfactor`: rows are updated often. With half of each page free, an update stays in its page, touches no index, and
+the old row version is removed without a vacuum (PostgreSQL: heap-only tuples)."""
 VERSION: Final = len(MIGRATIONS)
 
 _LOCK: Final = int.from_bytes(b"efoLease")
-"""Workers that come at once wait for the one that makes the table (advisory lock, for one transaction)."""
+"""Key of the transaction-level advisory lock: workers that start together wait for the one that creates the table."""
 _NEEDED: Final = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
-def prepare(connection: psycopg.Connection, place: str) -> None:
-    """Make the table or bring it to this version, and check that we may use it.
+def prepare(connection: psycopg.Connection, location: str) -> None:
+    """Create the table or migrate it to this version, and check the permissions of the role.
 
     Raises LeaseStoreCorruptError, LeaseStoreUnavailableError and psycopg.Error.
     """
-    if _only(connection, "SELECT pg_is_in_recovery()"):
+    if _scalar(connection, "SELECT pg_is_in_recovery()"):
         raise LeaseStoreUnavailableError(
-            f"lease store {place}: this server is a read-only replica. Name the primary, or several hosts with "
-            "target_session_attrs=read-write"
+            f"lease store {location}: this server is a read-only replica: use the URL of the primary, or several "
+            "hosts with target_session_attrs=read-write"
         )
-    if _version(connection, place) < VERSION:
+    if _version(connection, location) < VERSION:
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-            for statements in MIGRATIONS[_version(connection, place) :]:
+            for statements in MIGRATIONS[_version(connection, location) :]:
                 connection.execute(statements)
             connection.execute("UPDATE efo_lease_version SET version = %s", (VERSION,))
-    _check_permissions(connection, place)
+    _check_permissions(connection, location)
 
 
-def _version(connection: psycopg.Connection, place: str) -> int:
-    """Return the version of what is there: 0 for nothing."""
-    # By way of a table, pg_class: a session learns of what others have made when it locks one, and an advisory lock
-    # is none.
-    if not _only(connection, "SELECT EXISTS (SELECT FROM pg_class WHERE oid = to_regclass('efo_lease_version'))"):
+def _version(connection: psycopg.Connection, location: str) -> int:
+    """Return the version of the table, 0 if it does not exist."""
+    # Through pg_class: a session sees tables that other sessions have created once it locks a relation. An advisory
+    # lock does not do that.
+    if not _scalar(connection, "SELECT EXISTS (SELECT FROM pg_class WHERE oid = to_regclass('efo_lease_version'))"):
         return 0
-    version = _only(connection, "SELECT max(version) FROM efo_lease_version")
+    version = _scalar(connection, "SELECT max(version) FROM efo_lease_version")
     if not isinstance(version, int) or not 0 < version <= VERSION:
         raise LeaseStoreCorruptError(
-            f"lease store {place}: the version of its table is {version} and this efo knows {VERSION}. "
-            "Use the efo that made it, or a newer one"
+            f"lease store {location}: the version of its table is {version}, this efo supports {VERSION}: "
+            "use the efo release that wrote it, or a newer one"
         )
     return version
 
 
-def _check_permissions(connection: psycopg.Connection, place: str) -> None:
-    missing = [
-        right for right in _NEEDED if not _only(connection, "SELECT has_table_privilege('efo_lease', %s)", right)
-    ]
+def _check_permissions(connection: psycopg.Connection, location: str) -> None:
+    missing = [name for name in _NEEDED if not _scalar(connection, "SELECT has_table_privilege('efo_lease', %s)", name)]
     if missing:
         raise LeaseStoreUnavailableError(
-            f"lease store {place}: the role may not {', '.join(missing)}. "
-            f"As the table's owner: GRANT {', '.join(_NEEDED)} ON efo_lease TO the role"
+            f"lease store {location}: the role lacks {', '.join(missing)} on efo_lease: "
+            f"as the owner of the table, GRANT {', '.join(_NEEDED)} ON efo_lease TO the role"
         )
 
 
-def _only(connection: psycopg.Connection, query: str, *parameters: object) -> object:
-    """Return the one value of a query."""
+def _scalar(connection: psycopg.Connection, query: str, *parameters: object) -> object:
+    """Return the single value of a query."""
     row = connection.execute(query, parameters).fetchone()
     return None if row is None else row[0]

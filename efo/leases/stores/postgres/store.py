@@ -1,7 +1,7 @@
-"""A lease store in PostgreSQL: for workers on many machines, where there is a database already.
+"""A lease store in PostgreSQL: for workers on many machines that share a database.
 
-Every write is a statement of its own, conditional on the version of the row that was read before (`xmin`). No lock
-outlives a statement, so a worker that is stopped half way, or a network that fails, holds nobody up.
+Every write is one statement, conditional on the version of the row that was read before (`xmin`). No lock outlives a
+statement, so a suspended worker or a network failure blocks no other worker.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ try:
     from efo.leases.stores.postgres.schema import prepare
     from efo.leases.stores.postgres.sessions import Session
 except ImportError as error:
-    raise ImportError(f"leases in PostgreSQL need its driver: pip install 'efo[postgres]' ({error})") from error
+    raise ImportError(f"the PostgreSQL lease store needs psycopg: pip install 'efo[postgres]' ({error})") from error
 
 _T = TypeVar("_T")
 
@@ -45,46 +45,47 @@ _WRITE: Final = (
 )
 _DELETE: Final = f"DELETE FROM efo_lease {_SCOPE} AND lease_key = %s"  # noqa: S608 - constants
 
-_MEANINGS: Final[tuple[tuple[type[Exception], type[LeaseError], str], ...]] = (
-    (psycopg.errors.InsufficientPrivilege, LeaseStoreUnavailableError, "Grant it to the role"),
-    (psycopg.errors.ReadOnlySqlTransaction, LeaseStoreUnavailableError, "This server is a read-only replica"),
-    (psycopg.errors.QueryCanceled, LeaseStoreUnavailableError, "The table is locked, or the server is overloaded"),
-    (psycopg.OperationalError, LeaseStoreUnavailableError, "Check that it runs, its address, user and password"),
-    (psycopg.InterfaceError, LeaseStoreUnavailableError, "The connection is made anew"),
-    (psycopg.Error, LeaseStoreCorruptError, "Its table efo_lease is not the one that this efo makes"),
+_ERRORS: Final[tuple[tuple[type[Exception], type[LeaseError], str], ...]] = (
+    (psycopg.errors.InsufficientPrivilege, LeaseStoreUnavailableError, "grant the role this permission"),
+    (psycopg.errors.ReadOnlySqlTransaction, LeaseStoreUnavailableError, "this server is read-only: use the primary"),
+    (psycopg.errors.QueryCanceled, LeaseStoreUnavailableError, "the table is locked, or the server is overloaded"),
+    (psycopg.OperationalError, LeaseStoreUnavailableError, "check the server, its address, the user and the password"),
+    (psycopg.InterfaceError, LeaseStoreUnavailableError, "the next call opens a new connection"),
+    (psycopg.Error, LeaseStoreCorruptError, "its table efo_lease is not the one that this efo creates"),
 )
 
 
 class PostgresLeaseStore(RowStore):
     """A LeaseStore in a PostgreSQL database: `async with PostgresLeaseStore(...) as store:`.
 
-    `url`: `postgresql://USER:PASSWORD@HOST:PORT/DATABASE` or any other connection string of libpq; its environment
-    variables and password file count too. One database may serve many applications and streams: their leases are
-    rows of one table, which is made if it is not there.
-    `timeout`: seconds that a call may take. Then it is given up, whatever the server does. `connections`: as many
-    calls are made at once.
+    `url`: `postgresql://USER:PASSWORD@HOST:PORT/DATABASE` or any other connection string of libpq. libpq's environment
+    variables and password file apply too. One database may serve many applications and streams: their leases are rows
+    of one table, which is created if missing.
+    `timeout`: maximum seconds per call, whatever the server does.
+    `connections`: maximum number of concurrent calls.
 
-    Opening raises ConfigurationError (no connection string), LeaseStoreUnavailableError (unreachable, refused, a
-    read-only replica, rights that are missing) and LeaseStoreCorruptError (a table of a newer efo or another program).
+    Opening raises ConfigurationError (invalid connection string), LeaseStoreUnavailableError (server unreachable,
+    access refused, a read-only replica, missing permissions) and LeaseStoreCorruptError (a table of a newer efo or of
+    another program).
 
-    A call that is cancelled or takes too long returns at once and its connection is closed. Whether it took place is
-    then unknown, as with any store at a distance, but it is never left half done.
+    If a call is cancelled or exceeds `timeout`, it returns at once and its connection is closed. Its effect is then
+    unknown, but never partial.
     """
 
     def __init__(self, url: str, application: str, stream: str, *, timeout: float = 5.0, connections: int = 4) -> None:
-        self._conninfo, self._place = _parse(url, timeout)
+        self._conninfo, self._location = _parse(url, timeout)
         self._lease_scope = LeaseScope(application, stream)
         self._scope = (application, stream)
         self._timeout = timeout
         self._opened = False
         self._idle: list[Session] = []
-        self._turns = trio.Semaphore(connections)
+        self._slots = trio.Semaphore(connections)
         self._threads = trio.CapacityLimiter(connections)
 
     async def __aenter__(self) -> Self:
         self._opened = True
         try:
-            await self._run(lambda connection: prepare(connection, self._place))
+            await self._run(lambda connection: prepare(connection, self._location))
         except BaseException:
             self._close()
             raise
@@ -119,17 +120,17 @@ class PostgresLeaseStore(RowStore):
         return lease
 
     async def create(self, lease: Lease) -> bool:
-        """Add a lease if there is none of its key; return whether it was added."""
+        """Add a lease unless its key exists; return whether it was added."""
         parameters = (*self._scope, *_values(lease))
         return await self._run(lambda connection: connection.execute(_CREATE, parameters).rowcount == 1)
 
     async def delete(self, key: str) -> None:
-        """Remove a lease, if it is there."""
+        """Delete a lease, if it exists."""
         await self._run(lambda connection: connection.execute(_DELETE, (*self._scope, key)))
 
     async def _write(self, key: str, change: Change) -> Lease:
         def write(connection: psycopg.Connection) -> Lease:
-            while True:  # until nobody else was quicker, who then did get on
+            while True:  # repeated only if another write succeeded in between
                 row, version = self._read(connection, key)
                 new = change(row)
                 if connection.execute(_WRITE, (*_values(new), *self._scope, key, version)).rowcount == 1:
@@ -143,18 +144,18 @@ class PostgresLeaseStore(RowStore):
         return (None, None) if row is None else (self._lease_of(row), row[-1])
 
     async def _run(self, work: Callable[[psycopg.Connection], _T]) -> _T:
-        """Run `work` with a connection in a thread, within the time that a call may take."""
+        """Run `work` with a connection in a thread, within the timeout of a call."""
         if not self._opened:
-            raise LeaseStoreUnavailableError(f"lease store {self._place}: it is not open, use `async with`")
-        with self._translated(), trio.move_on_after(self._timeout):
-            async with self._turns:
+            raise LeaseStoreUnavailableError(f"lease store {self._location} is not open: use `async with`")
+        with self._translate_errors(), trio.move_on_after(self._timeout):
+            async with self._slots:
                 session = self._idle.pop() if self._idle else Session(self._connect)
                 try:
                     result = await trio.to_thread.run_sync(
                         session.run, work, abandon_on_cancel=True, limiter=self._threads
                     )
                 except trio.Cancelled:
-                    session.cut()
+                    session.abort()
                     raise
                 except BaseException:
                     self._idle.append(session)
@@ -162,14 +163,14 @@ class PostgresLeaseStore(RowStore):
                 self._idle.append(session)
                 return result
         raise LeaseStoreUnavailableError(
-            f"lease store {self._place}: no answer within {self._timeout:g} s. Check that it runs, and the network"
+            f"lease store {self._location}: no response within {self._timeout:g} s: check the server and the network"
         )
 
     def _connect(self) -> psycopg.Connection:
-        # Without prepared statements, so that a pooler may stand in between.
+        # Without prepared statements, so that a connection pooler can be used.
         connection = psycopg.connect(self._conninfo, autocommit=True, prepare_threshold=None)
         try:
-            # What we have given up shall not wait for a lock for ever either.
+            # The server must end statements that the caller has abandoned, for example while they wait for a lock.
             connection.execute("SELECT set_config('statement_timeout', %s, false)", (str(ceil(self._timeout * 1000)),))
         except BaseException:
             connection.close()
@@ -179,51 +180,51 @@ class PostgresLeaseStore(RowStore):
     def _close(self) -> None:
         self._opened = False
         while self._idle:
-            self._idle.pop().cut()
+            self._idle.pop().abort()
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Turn psycopg's errors into ours: the seam between the two."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise the errors of psycopg as errors of efo."""
         try:
             yield
         except psycopg.Error as error:
-            kind, advice = _meaning(error)
-            said = " ".join(str(error).split())
-            raise kind(f"lease store {self._place}: {said}. {advice}") from error
+            kind, advice = _classify(error)
+            message = " ".join(str(error).split())
+            raise kind(f"lease store {self._location}: {message}; {advice}") from error
 
     def _lease_of(self, row: Sequence[Any]) -> Lease:
         try:
             return msgspec.convert(dict(zip(COLUMN_NAMES, row, strict=False)), LeaseRow).lease()
         except (ConfigurationError, msgspec.ValidationError) as error:
             raise LeaseStoreCorruptError(
-                f"lease store {self._place}, application {self._scope[0]!r}, stream {self._scope[1]!r}, "
-                f"lease {row[0]!r}: {error}. Correct the row or delete it"
+                f"lease store {self._location}, application {self._scope[0]!r}, stream {self._scope[1]!r}, "
+                f"lease {row[0]!r}: {error}; correct the row or delete it"
             ) from error
 
 
-def _meaning(error: Exception) -> tuple[type[LeaseError], str]:
-    """Return which error of ours one of psycopg's is, and what to do about it."""
-    return next((kind, advice) for foreign, kind, advice in _MEANINGS if isinstance(error, foreign))
+def _classify(error: Exception) -> tuple[type[LeaseError], str]:
+    """Return the type of efo's error for an error of psycopg, and what to do about it."""
+    return next((kind, advice) for psycopg_error, kind, advice in _ERRORS if isinstance(error, psycopg_error))
 
 
 def _values(lease: Lease) -> tuple[object, ...]:
-    """Return the values of a lease in the order of COLUMN_NAMES, as psycopg takes them: lists for arrays."""
+    """Return the values of a lease in the order of COLUMN_NAMES, with lists for psycopg's arrays."""
     columns = msgspec.structs.astuple(LeaseRow.of(lease))
     return tuple(list(value) if isinstance(value, tuple) else value for value in columns)
 
 
 def _parse(url: str, timeout: float) -> tuple[str, str]:
-    """Return the connection string and what may be shown of it: never the password."""
+    """Return the connection string, and the location of the database without the password."""
     try:
         parameters = conninfo_to_dict(url)
     except psycopg.Error:
-        # Its message may repeat parts of the URL, and with them the password.
+        # Its message may contain parts of the URL, and so the password.
         raise ConfigurationError(
-            "the URL of the lease store is not one of PostgreSQL: expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+            "the URL of the lease store is not a PostgreSQL URL: expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
         ) from None
     hosts = str(parameters.get("host") or parameters.get("hostaddr") or "localhost")
-    # Each of several hosts gets its share of the time; psycopg knows no less than 2 s.
+    # The hosts share the timeout. psycopg's minimum is 2 s.
     parameters.setdefault("connect_timeout", max(2, int(timeout / len(hosts.split(",")))))
     parameters.setdefault("application_name", "efo")
-    place = f"postgresql://{hosts}:{parameters.get('port') or 5432}/{parameters.get('dbname') or ''}"
-    return make_conninfo("", **parameters), place
+    location = f"postgresql://{hosts}:{parameters.get('port') or 5432}/{parameters.get('dbname') or ''}"
+    return make_conninfo("", **parameters), location

@@ -1,1 +1,1 @@
-"""Leases in one SQLite file, for the workers of one machine."""
+"""The lease store in one SQLite file, for the workers of one machine."""

@@ -1,7 +1,7 @@
-"""The lease store's SQLite file: whose it is, which version, and its one table.
+"""The SQLite file of the lease store: its application id, its version and its one table.
 
-LeaseRow carry the names and values of KCL's lease table, so that leases can go over to it and back. The lists of
-shard ids are JSON arrays, which SQLite's own functions can read.
+The columns have the names and values of KCL's lease table, so that leases can be moved to it and back. The lists of
+shard ids are JSON arrays, which SQLite's functions can read.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, Final
 from efo.errors import LeaseStoreCorruptError
 
 APPLICATION_ID: Final = int.from_bytes(b"efoL")
-"""SQLite's `application_id` of a lease store: `file` and others tell files apart by it."""
+"""SQLite's `application_id` of a lease store. `file` and other tools identify the file by it."""
 VERSION: Final = 2
-"""The table's version, in SQLite's `user_version`. A file of an older one is brought up to it when it is opened."""
+"""The version of the table, in SQLite's `user_version`. An older file is migrated when it is opened."""
 
 _TABLE: Final = """
     CREATE TABLE lease (
@@ -50,14 +50,14 @@ _MIGRATIONS: Final = {
         "ALTER TABLE lease ADD COLUMN throughput_kbps REAL",
     ),
 }
-"""What makes a table of one version one of the next. LeaseRow are only added, so that an older efo that has the file
-open goes on working: it names the columns that it knows, and takes a hand-off for a theft."""
+"""The statements that migrate each version to the next. Columns are only added, so that an older efo can keep the file
+open: it names the columns that it knows, and sees a hand-off as a stolen lease."""
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:
-    """Make an empty file a lease store, or check that it is one of ours and sound, and bring it up to our version.
+    """Create the table in an empty file, or check the file and migrate it to this version.
 
-    Raises LeaseStoreCorruptError and sqlite3.Error. A file that is not ours, or newer, is left as it was.
+    Raises LeaseStoreCorruptError and sqlite3.Error. A file of another program or of a newer efo is not changed.
     """
     is_new = _is_empty(connection)
     if not is_new:
@@ -73,7 +73,7 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
 def _migrate(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        version = _pragma(connection, "user_version")  # another worker may have been quicker
+        version = _pragma(connection, "user_version")  # another worker may have migrated it first
         for older in range(version, VERSION):
             for statement in _MIGRATIONS[older]:
                 connection.execute(statement)
@@ -87,7 +87,7 @@ def _migrate(connection: sqlite3.Connection) -> None:
 def _create(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        if _is_empty(connection):  # two workers may have come at once
+        if _is_empty(connection):  # another worker may have created it first
             connection.execute(_TABLE)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -100,17 +100,17 @@ def _create(connection: sqlite3.Connection) -> None:
 def _check(connection: sqlite3.Connection, path: Path) -> None:
     if _pragma(connection, "application_id") != APPLICATION_ID:
         raise LeaseStoreCorruptError(
-            f"lease store {path}: this SQLite file belongs to another program. Name a file of its own for the leases"
+            f"lease store {path}: this SQLite file belongs to another program: use another file for the leases"
         )
     if not 1 <= (version := _pragma(connection, "user_version")) <= VERSION:
         raise LeaseStoreCorruptError(
-            f"lease store {path}: its version is {version} and this efo knows 1 to {VERSION}. "
-            "Use the efo that wrote it, or a newer one"
+            f"lease store {path}: its version is {version}, this efo supports 1 to {VERSION}: "
+            "use the efo release that wrote the file, or a newer one"
         )
     if (finding := _pragma(connection, "quick_check(1)")) != "ok":
         raise LeaseStoreCorruptError(
-            f"lease store {path}: the file is damaged ({finding}). Restore it from a backup, or move it away: "
-            "efo then starts anew, at the initial position"
+            f"lease store {path}: the file is damaged ({finding}): restore a backup, or move the file away, so that "
+            "efo starts at the initial position"
         )
 
 

@@ -1,10 +1,10 @@
-"""A lease store in one SQLite file: for all the workers of one machine, with nothing to install.
+"""A lease store in one SQLite file: for the workers of one machine, without a server.
 
-The file belongs on a local disk: SQLite's write-ahead log does not work over a network.
+The file must be on a local disk: SQLite's write-ahead log does not work over a network.
 
-Commits wait for the disk (`synchronous=FULL`). Most checkpoints could be lost to a power failure at no
-greater price than a repeat, but not the first one of a shard that began at LATEST: without it the shard
-would begin at the *new* latest record and everything in between would be skipped.
+Commits wait for the disk (`synchronous=FULL`). If a power failure loses a checkpoint, records are read again. But if it
+loses the first checkpoint of a shard that started at LATEST, the shard restarts at the *new* latest record, and the
+records in between are skipped.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _T = TypeVar("_T")
 _Value = str | int | float | bytes | None
 
 BUSY_TIMEOUT: Final = 2.0
-"""Seconds that a write waits for another process' write. A transaction here takes milliseconds."""
+"""Seconds that a write waits for a write of another process. A transaction takes milliseconds."""
 
 _LISTS: Final = ("parent_shard_ids", "child_shard_ids")
-"""LeaseRow whose value is a JSON array."""
+"""Columns whose value is a JSON array."""
 _NAMES: Final = ", ".join(COLUMN_NAMES)
 _LIST: Final = f"SELECT {_NAMES} FROM lease WHERE application = ? AND stream = ?"  # noqa: S608 - constants
 _GET: Final = _LIST + " AND lease_key = ?"
@@ -50,15 +50,14 @@ _CORRUPT_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB
 
 
 class SqliteLeaseStore(RowStore):
-    """A LeaseStore in the file `path`, made if it is not there: `async with SqliteLeaseStore(...) as store:`.
+    """A LeaseStore in the file `path`, created if missing: `async with SqliteLeaseStore(...) as store:`.
 
-    One file may serve many applications and streams. Opening raises LeaseStoreUnavailableError (directory
-    missing or not writable, file locked) and LeaseStoreCorruptError (not a lease store of efo, or damaged, or
-    written by a newer efo).
+    One file may serve many applications and streams. Opening raises LeaseStoreUnavailableError (directory missing or
+    not writable, file locked) and LeaseStoreCorruptError (not a lease store of efo, damaged, or written by a newer
+    efo).
 
-    Each write is one short transaction in a thread, and the connection serves one thread at a time. A
-    cancelled call returns at once while its transaction runs to its end behind it: whether it took
-    place is then unknown, as with any store at a distance, but it is never left half done.
+    Each write is one short transaction in a thread, and the connection serves one thread at a time. A cancelled call
+    returns at once, and its transaction completes in the background: its effect is then unknown, but never partial.
     """
 
     def __init__(self, path: Path, application: str, stream: str) -> None:
@@ -66,11 +65,11 @@ class SqliteLeaseStore(RowStore):
         self._lease_scope = LeaseScope(application, stream)
         self._scope = (application, stream)
         self._connection: sqlite3.Connection | None = None
-        self._one_at_a_time = trio.CapacityLimiter(1)
+        self._single_thread = trio.CapacityLimiter(1)
 
     async def __aenter__(self) -> Self:
-        # Not abandoned on cancellation: a connection that nobody knows could not be closed.
-        self._connection = await trio.to_thread.run_sync(self._open, limiter=self._one_at_a_time)
+        # Not abandoned on cancellation: nothing would close the connection.
+        self._connection = await trio.to_thread.run_sync(self._open, limiter=self._single_thread)
         return self
 
     async def __aexit__(
@@ -82,7 +81,7 @@ class SqliteLeaseStore(RowStore):
         connection, self._connection = self._connection, None
         if connection is not None:
             with trio.CancelScope(shield=True):  # bounded: an abandoned write ends within the busy timeout
-                await trio.to_thread.run_sync(connection.close, limiter=self._one_at_a_time)
+                await trio.to_thread.run_sync(connection.close, limiter=self._single_thread)
 
     def ensure_scope(self, application: str, stream: str) -> None:
         """Raise ConfigurationError if the store keeps the leases of another application or stream."""
@@ -103,7 +102,7 @@ class SqliteLeaseStore(RowStore):
         return await self._run(lambda connection: self._read(connection, key))
 
     async def create(self, lease: Lease) -> bool:
-        """Add a lease if there is none of its key; return whether it was added."""
+        """Add a lease unless its key exists; return whether it was added."""
 
         def insert(connection: sqlite3.Connection) -> bool:
             with _transaction(connection):
@@ -112,7 +111,7 @@ class SqliteLeaseStore(RowStore):
         return await self._run(insert)
 
     async def delete(self, key: str) -> None:
-        """Remove a lease, if it is there."""
+        """Delete a lease, if it exists."""
 
         def remove(connection: sqlite3.Connection) -> None:
             with _transaction(connection):
@@ -136,37 +135,37 @@ class SqliteLeaseStore(RowStore):
     async def _run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Run `work` in a thread, after any other work on the connection."""
         if (connection := self._connection) is None:
-            raise LeaseStoreUnavailableError(f"lease store {self._path}: it is not open, use `async with`")
-        with self._translated():
-            return await trio.to_thread.run_sync(work, connection, abandon_on_cancel=True, limiter=self._one_at_a_time)
+            raise LeaseStoreUnavailableError(f"lease store {self._path} is not open: use `async with`")
+        with self._translate_errors():
+            return await trio.to_thread.run_sync(work, connection, abandon_on_cancel=True, limiter=self._single_thread)
 
     def _open(self) -> sqlite3.Connection:
-        with self._translated():
+        with self._translate_errors():
             connection = sqlite3.connect(
                 self._path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
             )
             try:
-                _patiently(lambda: prepare(connection, self._path))
+                _retry_while_locked(lambda: prepare(connection, self._path))
             except BaseException:
                 connection.close()
                 raise
             return connection
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Turn sqlite3's errors into ours: the seam between the two."""
+    def _translate_errors(self) -> Iterator[None]:
+        """Raise the errors of sqlite3 as errors of efo."""
         try:
             yield
         except sqlite3.Error as error:
-            # Only the low byte names the error, the rest is detail. Errors of Python's own have no code.
+            # The low byte is the primary error code. Errors that Python raises have no code.
             if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _CORRUPT_CODES:
                 raise LeaseStoreCorruptError(
-                    f"lease store {self._path}: the file is damaged or no SQLite file ({error}). Restore it from a "
-                    "backup, or move it away: efo then starts anew, at the initial position"
+                    f"lease store {self._path}: the file is damaged or not a SQLite file ({error}): restore a backup, "
+                    "or move the file away, so that efo starts at the initial position"
                 ) from error
             raise LeaseStoreUnavailableError(
-                f"lease store {self._path}: {error}. Check that its directory exists and is writable, that the disk "
-                "is not full, and that no other program holds the file locked"
+                f"lease store {self._path}: {error}; check that its directory exists and is writable, that the disk "
+                "is not full, and that no other program locks the file"
             ) from error
 
     def _lease_of(self, row: tuple[Any, ...]) -> Lease:
@@ -176,12 +175,12 @@ class SqliteLeaseStore(RowStore):
         except (ConfigurationError, ValueError, TypeError) as error:
             raise LeaseStoreCorruptError(
                 f"lease store {self._path}, application {self._scope[0]!r}, stream {self._scope[1]!r}, "
-                f"lease {value['lease_key']!r}: {error}. Correct the row or delete it"
+                f"lease {value['lease_key']!r}: {error}; correct the row or delete it"
             ) from error
 
 
-def _patiently(work: Callable[[], None]) -> None:
-    """Repeat `work` while the file is locked: SQLite does not wait by itself where it switches to the WAL."""
+def _retry_while_locked(work: Callable[[], None]) -> None:
+    """Repeat `work` while the file is locked. SQLite does not wait for the lock when it switches to the WAL."""
     deadline = time.monotonic() + BUSY_TIMEOUT
     while True:
         try:
@@ -200,8 +199,8 @@ def _row_of(lease: Lease) -> tuple[_Value, ...]:
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit what is done within, or nothing of it if it fails."""
-    connection.execute("BEGIN IMMEDIATE")  # the write lock first: no deadlock with another process' write
+    """Commit the statements of the block, or roll them back if it raises."""
+    connection.execute("BEGIN IMMEDIATE")  # takes the write lock first: no deadlock with another process
     try:
         yield
         connection.execute("COMMIT")

@@ -1,4 +1,4 @@
-"""Every lease store, as two workers reach it. One that adds itself to STORES has to pass test_conformance.py."""
+"""All lease stores, opened for two workers. Every store in STORES must pass test_conformance.py."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from proofs.local_servers.postgres import serve_postgres
 from proofs.local_servers.redis import serve_redis
 from proofs.local_servers.running import Serve
 
-PATIENCE = 60.0
-"""Seconds that a call to a server may take: long, for a machine that has much else to do."""
+CALL_TIMEOUT = 60.0
+"""Maximum seconds per call to a server. Long, for a heavily loaded machine."""
 
 
 @dataclass(frozen=True)
-class Kind:
-    """One kind of store.
+class StoreKind:
+    """One kind of lease store.
 
-    `open`: two ways to the same leases, which nobody else has; called with a directory of its own and, if it
-    needs a server, with that server's URL.
-    `serve`: starts the server; tests are skipped by name where it is not installed.
+    `open`: opens two stores on the same, new set of leases. Called with an empty directory and, if `serve` is given,
+    with the URL of the server.
+    `serve`: starts the server. Tests are skipped if it is not installed.
     """
 
     open: Callable[..., AbstractAsyncContextManager[tuple[LeaseStore, LeaseStore]]]
@@ -53,8 +53,8 @@ async def sqlite(path):
 @asynccontextmanager
 async def postgres(path, url):
     async with (
-        PostgresLeaseStore(url, str(path), "stream", timeout=PATIENCE) as one,
-        PostgresLeaseStore(url, str(path), "stream", timeout=PATIENCE) as other,
+        PostgresLeaseStore(url, str(path), "stream", timeout=CALL_TIMEOUT) as one,
+        PostgresLeaseStore(url, str(path), "stream", timeout=CALL_TIMEOUT) as other,
     ):
         yield one, other
 
@@ -62,8 +62,8 @@ async def postgres(path, url):
 @asynccontextmanager
 async def redis(path, url):
     async with (
-        RedisLeaseStore(url, str(path), "stream", timeout=PATIENCE) as one,
-        RedisLeaseStore(url, str(path), "stream", timeout=PATIENCE) as other,
+        RedisLeaseStore(url, str(path), "stream", timeout=CALL_TIMEOUT) as one,
+        RedisLeaseStore(url, str(path), "stream", timeout=CALL_TIMEOUT) as other,
     ):
         yield one, other
 
@@ -72,21 +72,21 @@ async def redis(path, url):
 async def dynamodb(path, url, **options):
     table = f"leases-{path.name[:200]}"
     with credentials():
-        one = DynamoDbLeaseStore(table, endpoint_url=url, timeout=PATIENCE, **options)
-        other = DynamoDbLeaseStore(table, endpoint_url=url, timeout=PATIENCE, **options)
+        one = DynamoDbLeaseStore(table, endpoint_url=url, timeout=CALL_TIMEOUT, **options)
+        other = DynamoDbLeaseStore(table, endpoint_url=url, timeout=CALL_TIMEOUT, **options)
         async with one, other:
             yield one, other
 
 
 many_streams = partial(dynamodb, stream_id="123456789012:orders:1700000000")
-"""The same where the table has leases of many streams, as of KCL's multi-stream applications."""
+"""DynamoDB with the lease table of a KCL multi-stream application."""
 
 
 STORES = {
-    "memory": Kind(memory),
-    "sqlite": Kind(sqlite),
-    "dynamodb-local": Kind(dynamodb, serve_dynamodb_local),
-    "ministack": Kind(many_streams, serve_ministack),
-    "postgres": Kind(postgres, serve_postgres),
-    "redis": Kind(redis, serve_redis),
+    "memory": StoreKind(memory),
+    "sqlite": StoreKind(sqlite),
+    "dynamodb-local": StoreKind(dynamodb, serve_dynamodb_local),
+    "ministack": StoreKind(many_streams, serve_ministack),
+    "postgres": StoreKind(postgres, serve_postgres),
+    "redis": StoreKind(redis, serve_redis),
 }

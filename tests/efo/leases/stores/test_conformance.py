@@ -1,4 +1,4 @@
-"""What every lease store must do: all implementations pass this file."""
+"""The conformance suite of the lease stores: every store passes these tests."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -14,14 +14,14 @@ from tests.efo.leases.stores.all_stores import STORES
 
 @pytest.fixture(params=STORES)
 def pair(request, tmp_path, servers):
-    """Opens two ways to the same leases."""
+    """A function that opens two stores on the same leases."""
     kind = STORES[request.param]
     return partial(kind.open, tmp_path, *([servers.url(kind.serve)] if kind.serve else []))
 
 
 @pytest.fixture
 async def stores(pair):
-    """Two ways to the same leases, as two workers have them."""
+    """Two stores on the same leases, one per worker."""
     async with pair() as stores:
         yield stores
 
@@ -61,12 +61,12 @@ async def test_a_new_store_is_empty(store):
     "lease",
     [FULL, *(Lease("s", Checkpoint(name)) for name in ("TRIM_HORIZON", "LATEST", "AT_TIMESTAMP", "SHARD_END"))],
 )
-async def test_every_field_comes_back(store, lease):
+async def test_every_field_is_stored(store, lease):
     await store.create(lease)
     assert await only(store) == lease
 
 
-async def test_one_lease_is_got_by_its_key(stores):
+async def test_get_returns_one_lease_by_its_key(stores):
     one, other = stores
     await one.create(FULL)
     await one.create(Lease("s", LATEST))
@@ -76,7 +76,7 @@ async def test_one_lease_is_got_by_its_key(stores):
 
 
 @pytest.mark.scenario("G19")
-async def test_create_twice_adds_once(stores):
+async def test_a_second_create_adds_nothing(stores):
     one, other = stores
     assert await one.create(Lease("s", LATEST)) is True
     assert await other.create(Lease("s", TRIM_HORIZON)) is False
@@ -86,7 +86,7 @@ async def test_create_twice_adds_once(stores):
 
 
 @pytest.mark.scenario("G23")
-async def test_take_then_renew_then_release_then_take(stores):
+async def test_a_lease_is_taken_renewed_released_and_taken_again(stores):
     one, other = stores
     await one.create(Lease("s", LATEST))
     ann = await one.take(await only(one), "ann")
@@ -99,7 +99,7 @@ async def test_take_then_renew_then_release_then_take(stores):
     assert bob == await only(one) == Lease("s", LATEST, owner="bob", counter=4)
 
 
-async def test_a_change_of_owner_is_counted_until_the_next_checkpoint(store):
+async def test_owner_switches_are_counted_until_the_next_checkpoint(store):
     await store.create(Lease("s", LATEST, owner="ann", counter=5))
     again = await store.take(await only(store), "ann")
     assert again.owner_switches == 0
@@ -110,7 +110,7 @@ async def test_a_change_of_owner_is_counted_until_the_next_checkpoint(store):
 
 
 @pytest.mark.parametrize("kbps", [12.25, 1e-6, 0.0, 123456789.123457])
-async def test_what_a_shard_brings_is_saved_with_a_renewal_and_kept_by_the_next(store, kbps):
+async def test_the_throughput_is_saved_by_a_renewal_and_kept_by_the_next_one(store, kbps):
     await store.create(Lease("s", LATEST, owner="ann"))
     lease = await store.renew(await only(store), kbps)
     assert lease == await only(store) == Lease("s", LATEST, owner="ann", counter=1, throughput_kbps=kbps)
@@ -119,7 +119,7 @@ async def test_what_a_shard_brings_is_saved_with_a_renewal_and_kept_by_the_next(
 
 
 @pytest.mark.scenario("G66")
-async def test_a_prepared_checkpoint_waits_for_the_next_one(stores):
+async def test_a_pending_checkpoint_stays_until_the_next_checkpoint(stores):
     one, other = stores
     await one.create(Lease("s", Checkpoint("5"), owner="ann"))
     lease = await one.prepare_checkpoint(await only(one), Checkpoint("7", 2), b"\x00half")
@@ -132,7 +132,7 @@ async def test_a_prepared_checkpoint_waits_for_the_next_one(stores):
         pending_checkpoint_state=b"\x00half",
     )
     assert await other.renew(await other.take(lease, "bob")) == await only(one)
-    assert (await only(one)).pending_checkpoint == Checkpoint("7", 2)  # for the next owner to know
+    assert (await only(one)).pending_checkpoint == Checkpoint("7", 2)  # the next owner can read it
     lease = await other.prepare_checkpoint(await only(other), Checkpoint("8"))
     assert (lease.pending_checkpoint, lease.pending_checkpoint_state) == (Checkpoint("8"), None)
     lease = await other.checkpoint(lease, Checkpoint("8"))
@@ -171,12 +171,12 @@ async def write_children(store, lease):
     await store.save_children(lease, ("c",))
 
 
-OWNERS_WRITES = [write_renew, write_release, write_checkpoint, write_prepare]
+HOLDER_WRITES = [write_renew, write_release, write_checkpoint, write_prepare]
 
 
-@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_take, write_reset])
+@pytest.mark.parametrize("write", [*HOLDER_WRITES, write_take, write_reset])
 @pytest.mark.scenario("G20", "G23")
-async def test_a_stale_counter_loses(stores, write):
+async def test_a_write_with_a_stale_counter_fails(stores, write):
     one, other = stores
     await one.create(Lease("s", LATEST))
     stale = await one.take(await only(one), "ann")
@@ -186,15 +186,15 @@ async def test_a_stale_counter_loses(stores, write):
     assert await only(other) == current
 
 
-@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_request])
-async def test_another_owner_loses_even_with_the_right_counter(store, write):
+@pytest.mark.parametrize("write", [*HOLDER_WRITES, write_request])
+async def test_a_write_of_another_owner_fails_even_with_the_current_counter(store, write):
     await store.create(Lease("s", LATEST, owner="ann", counter=3))
     with pytest.raises(LeaseLostError):
         await write(store, Lease("s", LATEST, owner="bob", counter=3))
     assert await only(store) == Lease("s", LATEST, owner="ann", counter=3)
 
 
-@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_request])
+@pytest.mark.parametrize("write", [*HOLDER_WRITES, write_request])
 @pytest.mark.scenario("G23")
 async def test_an_unowned_lease_can_only_be_taken(store, write):
     await store.create(Lease("s", LATEST))
@@ -203,9 +203,9 @@ async def test_an_unowned_lease_can_only_be_taken(store, write):
     assert await only(store) == Lease("s", LATEST)
 
 
-@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_take, write_request, write_reset, write_children])
+@pytest.mark.parametrize("write", [*HOLDER_WRITES, write_take, write_request, write_reset, write_children])
 @pytest.mark.scenario("G28")
-async def test_a_deleted_lease_is_lost_and_not_resurrected(stores, write):
+async def test_a_write_to_a_deleted_lease_fails_and_does_not_recreate_it(stores, write):
     one, other = stores
     await one.create(Lease("s", LATEST, owner="ann", counter=1))
     ann = await only(one)
@@ -220,100 +220,100 @@ async def test_a_deleted_lease_is_lost_and_not_resurrected(stores, write):
 
 
 @pytest.fixture
-async def asked(stores):
-    """ann holds the lease, bob has asked her for it; returned as each of them last saw it."""
+async def requested(stores):
+    """The lease as last read by ann, the holder, and by bob, which has requested it."""
     one, other = stores
     await one.create(Lease("s", LATEST))
-    anns = await one.take(await only(one), "ann")
-    return anns, await other.request_handoff(await only(other), "bob")
+    ann_lease = await one.take(await only(one), "ann")
+    return ann_lease, await other.request_handoff(await only(other), "bob")
 
 
-async def test_a_request_names_the_next_owner_and_leaves_the_counter(stores, asked):
-    anns, bobs = asked
-    assert bobs == await only(stores[0]) == Lease("s", LATEST, owner="bob", counter=1, checkpoint_owner="ann")
-    assert bobs.holder == anns.holder == "ann"
+async def test_a_request_sets_the_next_owner_and_keeps_the_counter(stores, requested):
+    ann_lease, bob_lease = requested
+    assert bob_lease == await only(stores[0]) == Lease("s", LATEST, owner="bob", counter=1, checkpoint_owner="ann")
+    assert bob_lease.holder == ann_lease.holder == "ann"
 
 
 @pytest.mark.scenario("G22")
-async def test_the_holder_learns_of_the_request_by_the_next_write_and_goes_on_writing(stores, asked):
+async def test_the_next_write_of_the_holder_succeeds_and_returns_the_request(stores, requested):
     one, other = stores
-    anns, _ = asked
-    anns = await one.renew(anns, 3.5)  # she knows nothing of it yet
+    ann_lease, _ = requested
+    ann_lease = await one.renew(ann_lease, 3.5)  # ann has not read the request yet
     expected = Lease("s", LATEST, owner="bob", counter=2, checkpoint_owner="ann", throughput_kbps=3.5)
-    assert anns == await only(other) == expected
-    anns = await one.prepare_checkpoint(anns, Checkpoint("7"), b"x")
-    anns = await one.checkpoint(anns, Checkpoint("7"))
+    assert ann_lease == await only(other) == expected
+    ann_lease = await one.prepare_checkpoint(ann_lease, Checkpoint("7"), b"x")
+    ann_lease = await one.checkpoint(ann_lease, Checkpoint("7"))
     expected = Lease("s", Checkpoint("7"), owner="bob", counter=4, checkpoint_owner="ann", throughput_kbps=3.5)
-    assert anns == await only(other) == expected
+    assert ann_lease == await only(other) == expected
 
 
-@pytest.mark.parametrize("knows", [False, True], ids=["unseen", "seen"])
+@pytest.mark.parametrize("is_seen", [False, True], ids=["unread request", "read request"])
 @pytest.mark.scenario("G31")
-async def test_the_holder_lets_go_and_the_next_owner_has_it(stores, asked, knows):
+async def test_a_release_hands_the_lease_over_to_the_next_owner(stores, requested, is_seen):
     one, other = stores
-    anns, bobs = asked
-    anns = await one.release(bobs if knows else anns)
-    assert anns == await only(other) == Lease("s", LATEST, owner="bob", counter=2, owner_switches=1)
+    ann_lease, bob_lease = requested
+    ann_lease = await one.release(bob_lease if is_seen else ann_lease)
+    assert ann_lease == await only(other) == Lease("s", LATEST, owner="bob", counter=2, owner_switches=1)
     with pytest.raises(LeaseLostError):
-        await other.renew(bobs)  # as he saw it before: it is not yet his
-    bobs = await other.take(await only(other), "bob")
-    assert bobs == Lease("s", LATEST, owner="bob", counter=3, owner_switches=1)
+        await other.renew(bob_lease)  # the lease as bob read it before the release
+    bob_lease = await other.take(await only(other), "bob")
+    assert bob_lease == Lease("s", LATEST, owner="bob", counter=3, owner_switches=1)
     with pytest.raises(LeaseLostError):
-        await one.checkpoint(replace(anns, owner="ann"), Checkpoint("9"))
-    assert await other.renew(bobs) == await only(one)
+        await one.checkpoint(replace(ann_lease, owner="ann"), Checkpoint("9"))
+    assert await other.renew(bob_lease) == await only(one)
 
 
-async def test_the_next_owner_may_not_write_before_the_holder_has_let_go(stores, asked):
+async def test_the_next_owner_cannot_write_before_the_release(stores, requested):
     _, other = stores
-    _, bobs = asked
-    for write in OWNERS_WRITES:
+    _, bob_lease = requested
+    for write in HOLDER_WRITES:
         with pytest.raises(LeaseLostError):
-            await write(other, replace(bobs, checkpoint_owner=None))
-    assert await only(other) == bobs
+            await write(other, replace(bob_lease, checkpoint_owner=None))
+    assert await only(other) == bob_lease
 
 
-async def test_a_forced_take_ends_the_hand_off(stores, asked):
+async def test_a_take_by_force_ends_the_hand_off(stores, requested):
     one, other = stores
-    anns, bobs = asked
-    bobs = await other.take(bobs, "bob")
-    assert bobs == await only(one) == Lease("s", LATEST, owner="bob", counter=2)
+    ann_lease, bob_lease = requested
+    bob_lease = await other.take(bob_lease, "bob")
+    assert bob_lease == await only(one) == Lease("s", LATEST, owner="bob", counter=2)
     with pytest.raises(LeaseLostError):
-        await one.checkpoint(anns, Checkpoint("9"))
-    cids = await one.take(bobs, "cid")
-    assert cids == await only(other) == Lease("s", LATEST, owner="cid", counter=3, owner_switches=1)
+        await one.checkpoint(ann_lease, Checkpoint("9"))
+    cid_lease = await one.take(bob_lease, "cid")
+    assert cid_lease == await only(other) == Lease("s", LATEST, owner="cid", counter=3, owner_switches=1)
 
 
-async def test_a_second_request_replaces_the_first_if_it_has_seen_it(stores, asked):
+async def test_a_second_request_replaces_the_first_only_if_it_has_read_it(stores, requested):
     one, other = stores
-    anns, bobs = asked
+    ann_lease, bob_lease = requested
     with pytest.raises(LeaseLostError):
-        await one.request_handoff(anns, "cid")  # asks as if there were no other request
-    assert await only(one) == bobs
-    cids = await one.request_handoff(bobs, "cid")
-    assert cids == await only(other) == Lease("s", LATEST, owner="cid", counter=1, checkpoint_owner="ann")
+        await one.request_handoff(ann_lease, "cid")  # has not read the request of bob
+    assert await only(one) == bob_lease
+    cid_lease = await one.request_handoff(bob_lease, "cid")
+    assert cid_lease == await only(other) == Lease("s", LATEST, owner="cid", counter=1, checkpoint_owner="ann")
     with pytest.raises(LeaseLostError):
-        await other.request_handoff(bobs, "bob")
+        await other.request_handoff(bob_lease, "bob")
 
 
-async def test_a_request_is_taken_back_by_one_for_the_holder(stores, asked):
+async def test_a_request_for_the_holder_withdraws_the_pending_request(stores, requested):
     one, other = stores
-    anns, bobs = asked
-    bobs = await other.request_handoff(bobs, "ann")
-    assert bobs == await only(one) == anns == Lease("s", LATEST, owner="ann", counter=1)
-    assert (await one.release(anns)).owner is None
+    ann_lease, bob_lease = requested
+    bob_lease = await other.request_handoff(bob_lease, "ann")
+    assert bob_lease == await only(one) == ann_lease == Lease("s", LATEST, owner="ann", counter=1)
+    assert (await one.release(ann_lease)).owner is None
 
 
-async def test_a_request_needs_no_current_counter(stores):
-    """The holder renews all the time: who asks must not have to hit upon the moment."""
+async def test_a_request_does_not_depend_on_the_counter(stores):
+    """Otherwise the renewals of the holder would make requests fail."""
     one, other = stores
     await one.create(Lease("s", LATEST, owner="ann", counter=1))
-    bobs = await only(other)
-    anns = await one.renew(bobs)
-    bobs = await other.request_handoff(bobs, "bob")
-    assert bobs == await only(one) == replace(anns, owner="bob", checkpoint_owner="ann")
+    bob_lease = await only(other)
+    ann_lease = await one.renew(bob_lease)
+    bob_lease = await other.request_handoff(bob_lease, "bob")
+    assert bob_lease == await only(one) == replace(ann_lease, owner="bob", checkpoint_owner="ann")
 
 
-async def test_a_request_that_comes_too_late_changes_nothing(stores):
+async def test_a_request_after_a_release_or_a_take_fails(stores):
     one, other = stores
     await one.create(Lease("s", LATEST, owner="ann", counter=1))
     old = await only(other)
@@ -327,23 +327,23 @@ async def test_a_request_that_comes_too_late_changes_nothing(stores):
     assert await only(other) == after
 
 
-async def test_many_requests_have_one_winner(stores):
+async def test_one_of_many_concurrent_requests_succeeds(stores):
     await stores[0].create(Lease("s", LATEST, owner="ann", counter=1))
     lease = await only(stores[0])
     won = []
 
-    async def ask(store, worker):
+    async def request(store, worker):
         with suppress(LeaseLostError):
             won.append(await store.request_handoff(lease, worker))
 
     async with trio.open_nursery() as nursery:
         for number in range(6):
-            nursery.start_soon(ask, stores[number % 2], f"w{number}")
+            nursery.start_soon(request, stores[number % 2], f"w{number}")
     assert won == [await only(stores[1])]
 
 
-async def test_children_need_no_current_counter_and_give_none(stores):
-    """A worker that lost its lease may save what is a fact, but must not get the new owner's counter by it."""
+async def test_saving_children_neither_needs_nor_returns_the_current_counter(stores):
+    """A worker that lost its lease may save the children, but must not get the counter of the new owner."""
     one, other = stores
     await one.create(Lease("s", LATEST))
     ann = await one.take(await only(one), "ann")
@@ -353,23 +353,23 @@ async def test_children_need_no_current_counter_and_give_none(stores):
     assert (await only(one)).children == ("a", "b")
     with pytest.raises(LeaseLostError):
         await one.checkpoint(ann, SHARD_END)
-    await other.renew(bob)  # bob knows nothing of the children; his write leaves them
+    await other.renew(bob)  # a write of bob, which has not read the children, keeps them
     assert (await only(one)).children == ("a", "b")
 
 
-async def test_a_reset_lease_is_free_and_begins_elsewhere(stores):
+async def test_a_reset_lease_has_no_owner_and_another_checkpoint(stores):
     one, other = stores
     await one.create(replace(FULL, checkpoint=SHARD_END))
     row = await other.reset(await only(other), AT_TIMESTAMP, 1_767_225_600.25)
-    free = replace(FULL, owner=None, checkpoint_owner=None, pending_checkpoint=None, pending_checkpoint_state=None)
-    there = replace(free, checkpoint=AT_TIMESTAMP, latest_at=1_767_225_600.25, owner_switches=0, counter=42)
-    assert row == await only(one) == there
+    unowned = replace(FULL, owner=None, checkpoint_owner=None, pending_checkpoint=None, pending_checkpoint_state=None)
+    expected = replace(unowned, checkpoint=AT_TIMESTAMP, latest_at=1_767_225_600.25, owner_switches=0, counter=42)
+    assert row == await only(one) == expected
     row = await one.reset(row, Checkpoint("7", 1))
     assert (row.checkpoint, row.latest_at) == (Checkpoint("7", 1), None)
     assert row == await only(other)
 
 
-async def test_leases_do_not_touch_each_other(store):
+async def test_writes_to_one_lease_do_not_change_another(store):
     await store.create(Lease("a", LATEST))
     await store.create(Lease("b", TRIM_HORIZON))
     taken = await store.take(Lease("a", LATEST), "ann")
@@ -378,7 +378,7 @@ async def test_leases_do_not_touch_each_other(store):
     assert await only(store) == Lease("b", TRIM_HORIZON)
 
 
-async def test_a_race_to_take_has_one_winner(stores):
+async def test_one_of_many_concurrent_takes_succeeds(stores):
     keys = [f"s{number}" for number in range(10)]
     for key in keys:
         await stores[0].create(Lease(key, LATEST))
@@ -396,7 +396,7 @@ async def test_a_race_to_take_has_one_winner(stores):
     assert sorted(won, key=lambda lease: lease.key) == sorted(await stores[1].list(), key=lambda lease: lease.key)
 
 
-async def test_a_race_to_create_has_one_winner(stores):
+async def test_one_of_many_concurrent_creates_succeeds(stores):
     created = []
 
     async def create(store, worker):
@@ -408,8 +408,8 @@ async def test_a_race_to_create_has_one_winner(stores):
     assert sorted(created) == [False] * 5 + [True]
 
 
-@pytest.mark.parametrize("write", [*OWNERS_WRITES, write_request, write_children])
-async def test_a_cancelled_write_takes_place_whole_or_not_at_all(stores, write):
+@pytest.mark.parametrize("write", [*HOLDER_WRITES, write_request, write_children])
+async def test_a_write_cancelled_before_it_starts_has_no_effect_and_leaves_no_lock(stores, write):
     one, other = stores
     await one.create(Lease("s", LATEST, owner="ann", counter=1))
     before = await only(one)
@@ -418,5 +418,5 @@ async def test_a_cancelled_write_takes_place_whole_or_not_at_all(stores, write):
         await write(one, before)
     assert scope.cancelled_caught
     assert await only(other) == before
-    await write(other, before)  # nobody is left holding a lock
+    await write(other, before)  # no lock is left behind
     assert await only(one) != before

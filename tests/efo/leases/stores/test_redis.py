@@ -1,4 +1,4 @@
-"""Redis: what it refuses to open, and what it survives."""
+"""The Redis lease store: servers and data that it rejects, and failures that it survives."""
 
 import importlib
 import socket
@@ -13,12 +13,12 @@ from efo.errors import ConfigurationError, LeaseLostError, LeaseStoreCorruptErro
 from efo.leases.stores.redis import VERSION, RedisLeaseStore
 from efo.model import LATEST, TRIM_HORIZON, Checkpoint, Lease
 from proofs.local_servers.redis import PASSWORD, serve_redis
-from tests.efo.leases.stores.all_stores import PATIENCE
+from tests.efo.leases.stores.all_stores import CALL_TIMEOUT
 from tests.waiting import until
 
 NUMBERS = count(1)
-SOON = 0.5
-"""Seconds after which a call to a server that does not answer is given up."""
+SHORT_TIMEOUT = 0.5
+"""Maximum seconds per call to a server that does not respond."""
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def client(url):
 
 @pytest.fixture
 def application():
-    """A name of its own."""
+    """The name of a new application."""
     return f"test{next(NUMBERS)}"
 
 
@@ -45,30 +45,30 @@ def key(application):
 
 @pytest.fixture
 def open_store(url, application):
-    def open_store(url=url, application=application, stream="stream", timeout=PATIENCE):
+    def open_store(url=url, application=application, stream="stream", timeout=CALL_TIMEOUT):
         return RedisLeaseStore(url, application, stream, timeout=timeout)
 
     return open_store
 
 
-async def refused(store, kind):
+async def error_of_opening(store, kind):
     with pytest.raises(kind) as caught:
         async with store:
-            pytest.fail("it opened")
+            pytest.fail("the store opened")
     message = str(caught.value)
     assert PASSWORD not in message
     assert "lease store redis://127.0.0.1:" in message
     return message
 
 
-async def test_leases_outlive_the_object(open_store):
+async def test_leases_persist_after_close(open_store):
     async with open_store() as store:
         await store.create(Lease("s", LATEST))
     async with open_store() as store:
         assert await store.list() == [Lease("s", LATEST)]
 
 
-async def test_applications_and_streams_share_a_database_without_meeting(open_store, application):
+async def test_applications_and_streams_in_one_database_are_separate(open_store, application):
     async with (
         open_store() as store,
         open_store(application=f"{application}-other") as other,
@@ -84,32 +84,32 @@ async def test_applications_and_streams_share_a_database_without_meeting(open_st
         assert await stream.list() == []
 
 
-async def test_leases_do_not_expire(open_store, client, key):
+async def test_the_key_has_no_expiry(open_store, client, key):
     async with open_store() as store:
         await store.create(Lease("s", LATEST))
     assert client.ttl(key) == -1
 
 
 @pytest.mark.parametrize("version", [VERSION + 1, "banana"])
-async def test_another_version_is_refused(open_store, client, key, version):
+async def test_another_version_is_rejected(open_store, client, key, version):
     async with open_store() as store:
         await store.create(Lease("s", LATEST))
     client.hset(key, "#version", version)
-    assert f"version is {version}" in await refused(open_store(), LeaseStoreCorruptError)
+    assert f"version is {version}" in await error_of_opening(open_store(), LeaseStoreCorruptError)
 
 
-async def test_leases_that_somebody_else_wrote_are_refused(open_store, client, key):
+async def test_a_hash_without_a_version_is_rejected(open_store, client, key):
     client.hset(key, "s", "x")
-    assert "version is missing" in await refused(open_store(), LeaseStoreCorruptError)
+    assert "version is missing" in await error_of_opening(open_store(), LeaseStoreCorruptError)
 
 
-async def test_a_key_of_another_program_is_refused_and_left_alone(open_store, client, key):
+async def test_a_key_of_another_program_is_rejected_and_not_changed(open_store, client, key):
     client.set(key, "theirs")
-    assert "another program" in await refused(open_store(), LeaseStoreCorruptError)
+    assert "another program" in await error_of_opening(open_store(), LeaseStoreCorruptError)
     assert client.get(key) == b"theirs"
 
 
-async def test_a_version_that_comes_while_running_is_seen(open_store, client, key):
+async def test_a_newer_version_is_rejected_while_the_store_is_open(open_store, client, key):
     async with open_store() as store:
         await store.create(Lease("s", LATEST))
         client.hset(key, "#version", VERSION + 1)
@@ -118,14 +118,14 @@ async def test_a_version_that_comes_while_running_is_seen(open_store, client, ke
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "message"),
     [
         (b'{"lease_key": "s"', "truncated"),
         (b'{"lease_key": "s"}', "missing required field"),
         (b"\xff\xfe", "malformed"),
     ],
 )
-async def test_a_lease_that_makes_no_sense_is_named(open_store, client, key, value, said):
+async def test_an_invalid_lease_is_rejected_with_its_key(open_store, client, key, value, message):
     async with open_store() as store:
         await store.create(Lease("s", LATEST))
         client.hset(key, "s", value)
@@ -133,10 +133,10 @@ async def test_a_lease_that_makes_no_sense_is_named(open_store, client, key, val
             with pytest.raises(LeaseStoreCorruptError, match="lease 's': ") as caught:
                 await call
             assert key in str(caught.value)
-            assert said in str(caught.value)
+            assert message in str(caught.value)
 
 
-async def test_a_checkpoint_that_is_none_is_named(open_store, client, key):
+async def test_an_invalid_checkpoint_is_rejected(open_store, client, key):
     async with open_store() as store:
         await store.create(Lease("s", LATEST))
         client.hset(key, "s", client.hget(key, "s").replace(b"LATEST", b"banana"))
@@ -145,7 +145,7 @@ async def test_a_checkpoint_that_is_none_is_named(open_store, client, key):
 
 
 @pytest.mark.parametrize(
-    "changed",
+    "change",
     [
         lambda url: url.replace(PASSWORD, "hunter2"),
         lambda url: url.replace(f":{PASSWORD}@", ""),
@@ -153,13 +153,13 @@ async def test_a_checkpoint_that_is_none_is_named(open_store, client, key):
     ],
     ids=["wrong password", "no password", "unknown user"],
 )
-async def test_who_is_not_let_in_is_told(open_store, url, changed):
-    message = await refused(open_store(changed(url)), LeaseStoreUnavailableError)
-    assert "Check user and password" in message
+async def test_wrong_credentials_are_reported_without_the_password(open_store, url, change):
+    message = await error_of_opening(open_store(change(url)), LeaseStoreUnavailableError)
+    assert "check user and password" in message
     assert "hunter2" not in message
 
 
-async def test_a_user_without_a_right_is_told_which(open_store, client, url, application):
+async def test_a_missing_permission_is_reported_until_it_is_granted(open_store, client, url, application):
     user = f"user-{application}"
     client.acl_setuser(user, enabled=True, passwords=[f"+{PASSWORD}"], keys=["*"], commands=["+hget", "+hgetall"])
     try:
@@ -172,10 +172,10 @@ async def test_a_user_without_a_right_is_told_which(open_store, client, url, app
         client.acl_deluser(user)
 
 
-async def test_the_rights_that_are_documented_are_enough(open_store, client, url, application):
+async def test_the_documented_permissions_are_sufficient(open_store, client, url, application):
     user = f"user-{application}"
-    rights = ["+hget", "+hgetall", "+hdel", "+hset", "+hsetnx", "+evalsha", "+script|load"]
-    client.acl_setuser(user, enabled=True, passwords=[f"+{PASSWORD}"], keys=["efo:leases:*"], commands=rights)
+    commands = ["+hget", "+hgetall", "+hdel", "+hset", "+hsetnx", "+evalsha", "+script|load"]
+    client.acl_setuser(user, enabled=True, passwords=[f"+{PASSWORD}"], keys=["efo:leases:*"], commands=commands)
     client.script_flush()
     try:
         async with open_store(url.replace("://:", f"://{user}:")) as store:
@@ -187,19 +187,19 @@ async def test_the_rights_that_are_documented_are_enough(open_store, client, url
         client.acl_deluser(user)
 
 
-async def test_a_server_that_is_not_there_is_unavailable(open_store):
+async def test_a_refused_connection_is_unavailable(open_store):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    message = await refused(open_store(f"redis://:{PASSWORD}@127.0.0.1:{port}/0"), LeaseStoreUnavailableError)
+    message = await error_of_opening(open_store(f"redis://:{PASSWORD}@127.0.0.1:{port}/0"), LeaseStoreUnavailableError)
     assert "refused" in message
     assert str(port) in message
 
 
-async def test_a_server_that_says_nothing_is_unavailable_and_keeps_no_thread(open_store):
+async def test_a_server_that_does_not_respond_is_unavailable_and_blocks_no_thread(open_store):
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        silent = open_store(f"redis://:{PASSWORD}@127.0.0.1:{listener.getsockname()[1]}/0", timeout=SOON)
-        message = await refused(silent, LeaseStoreUnavailableError)
-        assert "no answer within" in message or "Timeout" in message
+        silent = open_store(f"redis://:{PASSWORD}@127.0.0.1:{listener.getsockname()[1]}/0", timeout=SHORT_TIMEOUT)
+        message = await error_of_opening(silent, LeaseStoreUnavailableError)
+        assert "no response within" in message or "Timeout" in message
         await until(lambda: silent._threads.borrowed_tokens == 0)
 
 
@@ -216,66 +216,66 @@ async def test_a_server_that_says_nothing_is_unavailable_and_keeps_no_thread(ope
         "redis://:hunter2@h/0?maint_notifications_config=x",
     ],
 )
-async def test_what_is_no_url_of_redis_is_refused_without_showing_it(url):
+async def test_an_invalid_url_is_rejected_without_showing_it(url):
     with pytest.raises(ConfigurationError, match="redis://:PASSWORD@HOST:PORT/DATABASE") as caught:
         RedisLeaseStore(url, "app", "stream")
     assert "hunter2" not in str(caught.value)
     assert caught.value.__suppress_context__
 
 
-async def test_options_of_the_url_that_redis_py_has_may_stand_there(open_store, url):
+async def test_options_of_redis_py_in_the_url_are_accepted(open_store, url):
     async with open_store(f"{url}?health_check_interval=5&decode_responses=yes") as store:
         assert await store.create(Lease("s", LATEST))
         assert await store.list() == [Lease("s", LATEST)]
 
 
-def test_options_of_tls_may_stand_in_a_url_with_tls():
+def test_ssl_options_in_a_rediss_url_are_accepted():
     RedisLeaseStore("rediss://h/0?ssl_ca_certs=x", "app", "stream")
 
 
 @pytest.fixture
-def other(servers):
-    """A server that a test may change."""
-    servers.url(serve_redis)  # skips where there is none
+def own_server(servers):
+    """The URL and a client of a server that only this test uses."""
+    servers.url(serve_redis)  # skips the test if Redis is not installed
     with serve_redis() as url, redis.Redis.from_url(url) as client:
         yield url, client
 
 
-async def test_a_replica_is_refused(open_store, url, other):
-    replica, client = other
-    at = redis.connection.parse_url(url)
+async def test_a_replica_is_rejected(open_store, url, own_server):
+    replica, client = own_server
+    primary = redis.connection.parse_url(url)
     client.config_set("masterauth", PASSWORD)
-    client.replicaof(at["host"], at["port"])
-    assert "read-only replica" in await refused(open_store(replica), LeaseStoreUnavailableError)
+    client.replicaof(primary["host"], primary["port"])
+    assert "read-only replica" in await error_of_opening(open_store(replica), LeaseStoreUnavailableError)
 
 
-async def test_a_primary_that_becomes_a_replica_is_named(open_store, url, other):
-    replica, client = other
-    at = redis.connection.parse_url(url)
+async def test_a_primary_that_becomes_a_replica_is_reported_and_its_connections_are_closed(open_store, url, own_server):
+    replica, client = own_server
+    primary = redis.connection.parse_url(url)
     async with open_store(replica) as store:
         await store.create(Lease("s", LATEST))
         client.config_set("masterauth", PASSWORD)
-        client.replicaof(at["host"], at["port"])
+        client.replicaof(primary["host"], primary["port"])
         with pytest.raises(LeaseStoreUnavailableError, match="read-only replica"):
             await store.create(Lease("t", LATEST))
-        # It keeps its connections; the name may lead elsewhere by now, so the next call looks it up.
+        # So that the next call resolves the host name again.
         connections = store._client.connection_pool._available_connections
         assert connections
         assert not any(connection.is_connected for connection in connections)
 
 
-async def test_a_server_that_would_drop_leases_is_refused(open_store, other):
-    forgetful, client = other
+async def test_a_server_that_may_evict_leases_is_rejected(open_store, own_server):
+    evicting, client = own_server
     client.config_set("maxmemory", "100mb")
     client.config_set("maxmemory-policy", "allkeys-lru")
-    assert "maxmemory-policy allkeys-lru" in await refused(open_store(forgetful), LeaseStoreUnavailableError)
+    assert "maxmemory-policy allkeys-lru" in await error_of_opening(open_store(evicting), LeaseStoreUnavailableError)
     client.config_set("maxmemory-policy", "volatile-lru")
-    async with open_store(forgetful):
+    async with open_store(evicting):
         pass
 
 
-async def test_a_server_without_memory_is_unavailable_and_then_available_again(open_store, other):
-    full, client = other
+async def test_a_server_without_free_memory_is_unavailable_until_it_has_some(open_store, own_server):
+    full, client = own_server
     async with open_store(full) as store:
         await store.create(Lease("s", LATEST))
         client.config_set("maxmemory", "1")
@@ -285,12 +285,12 @@ async def test_a_server_without_memory_is_unavailable_and_then_available_again(o
         assert (await store.take(Lease("s", LATEST), "ann")).counter == 1
 
 
-async def test_a_member_of_a_cluster_serves_what_it_has_and_says_what_it_has_not(open_store, servers):
+async def test_a_cluster_node_is_unavailable_until_it_has_the_key(open_store, servers):
     servers.url(serve_redis)
     with serve_redis("--cluster-enabled", "yes") as url, redis.Redis.from_url(url) as client:
         with pytest.raises(LeaseStoreUnavailableError, match=r"CLUSTERDOWN|not served"):
             async with open_store(url) as store:
-                pytest.fail("it opened")
+                pytest.fail("the store opened")
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         await until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO", NEVER_DECODE=True))
         async with open_store(url) as store:
@@ -298,7 +298,7 @@ async def test_a_member_of_a_cluster_serves_what_it_has_and_says_what_it_has_not
             assert (await store.take(Lease("s", LATEST), "ann")).counter == 1
 
 
-async def test_connections_that_the_server_ended_are_made_anew_unseen(open_store, client):
+async def test_connections_that_the_server_closed_are_reopened_without_an_error(open_store, client):
     async with open_store() as store:
         await store.create(Lease("s", LATEST))
         for lease in (Lease("s", LATEST), Lease("s", LATEST, owner="ann", counter=1)):
@@ -306,7 +306,7 @@ async def test_connections_that_the_server_ended_are_made_anew_unseen(open_store
             await store.take(lease, "ann")
 
 
-async def test_scripts_that_the_server_forgot_are_sent_again(open_store, client):
+async def test_scripts_that_the_server_flushed_are_loaded_again(open_store, client):
     async with open_store() as store:
         await store.create(Lease("s", LATEST))
         client.script_flush()
@@ -316,45 +316,45 @@ async def test_scripts_that_the_server_forgot_are_sent_again(open_store, client)
 
 
 @pytest.fixture
-def held_up(client):
-    """Hold every write up until the test ends it."""
-    client.client_pause(int(PATIENCE * 1000), all=False)
+def paused_writes(client):
+    """Pause all writes on the server until the test calls the returned function."""
+    client.client_pause(int(CALL_TIMEOUT * 1000), all=False)
     yield client.client_unpause
     client.client_unpause()
 
 
-async def test_a_call_that_takes_too_long_is_given_up_and_leaves_nothing_behind(open_store, request):
-    async with open_store() as owner, open_store(timeout=SOON) as store:
+async def test_a_call_that_times_out_leaves_no_thread_and_no_partial_write(open_store, request):
+    async with open_store() as owner, open_store(timeout=SHORT_TIMEOUT) as store:
         await owner.create(Lease("s", LATEST))
-        go_on = request.getfixturevalue("held_up")
-        for _ in range(6):  # more often than there are connections
-            with pytest.raises(LeaseStoreUnavailableError, match=r"no answer within 0\.5 s|Timeout"):
+        resume = request.getfixturevalue("paused_writes")
+        for _ in range(6):  # more calls than connections
+            with pytest.raises(LeaseStoreUnavailableError, match=r"no response within 0\.5 s|Timeout"):
                 await store.take(Lease("s", LATEST), "ann")
         await until(lambda: store._threads.borrowed_tokens == 0)
-        go_on()
+        resume()
         lease = await owner.get("s")
         assert lease in {Lease("s", LATEST), Lease("s", LATEST, owner="ann", counter=1)}
         assert (await store.take(lease, "ann")).counter == lease.counter + 1
 
 
-async def test_a_cancelled_call_returns_at_once_and_takes_place_whole_or_not_at_all(open_store, client, request):
+async def test_a_cancelled_call_returns_at_once_and_completes_in_the_background(open_store, client, request):
     async with open_store() as store:
         await store.create(Lease("s", LATEST, owner="ann", counter=1))
         lease = await store.get("s")
-        go_on = request.getfixturevalue("held_up")
+        resume = request.getfixturevalue("paused_writes")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(store.checkpoint, lease, Checkpoint("5"))
             await until(lambda: client.info("clients")["blocked_clients"] == 1)
             nursery.cancel_scope.cancel()
-        assert store._threads.borrowed_tokens == 1  # the caller is gone, the thread is still at it
-        go_on()
+        assert store._threads.borrowed_tokens == 1  # the caller has returned, the thread still runs
+        resume()
         await until(lambda: store._threads.borrowed_tokens == 0)
         after = await store.get("s")
         assert after == Lease("s", Checkpoint("5"), owner="ann", counter=2)
         await store.renew(after)
 
 
-async def test_a_closed_store_says_so(open_store):
+async def test_a_closed_store_is_unavailable(open_store):
     store = open_store()
     async with store:
         await store.list()
@@ -362,13 +362,13 @@ async def test_a_closed_store_says_so(open_store):
         await store.list()
 
 
-def test_a_missing_driver_is_told(monkeypatch):
+def test_a_missing_driver_is_reported_with_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "redis", None)
     monkeypatch.delitem(sys.modules, "efo.leases.stores.redis")
     with pytest.raises(ImportError, match=r"pip install 'efo\[redis\]'"):
         importlib.import_module("efo.leases.stores.redis")
 
 
-def test_the_client_repeats_no_write_by_itself(url):
+def test_the_client_does_not_retry_writes(url):
     connection = RedisLeaseStore(url, "app", "stream")._client.connection_pool.connection_kwargs
     assert connection["retry"].get_retries() == 0

@@ -1,4 +1,4 @@
-"""Rows as KCL writes them: what each attribute is to a lease."""
+"""Rows as KCL writes them, and their conversion to leases and back."""
 
 import pytest
 
@@ -42,36 +42,36 @@ LEASE_2 = Lease(
 NEW = {"leaseKey": {"S": "s"}, "leaseCounter": {"N": "0"}, "checkpoint": {"S": "TRIM_HORIZON"}}
 
 
-def test_a_row_of_kcl_2():
-    assert ItemCodec().is_ours(KCL_2)
+def test_a_row_of_kcl_2_is_read():
+    assert ItemCodec().is_lease_of_stream(KCL_2)
     assert ItemCodec().lease(KCL_2) == LEASE_2
 
 
-def test_a_row_of_kcl_3():
+def test_a_row_of_kcl_3_is_read_with_all_its_attributes():
     lease = ItemCodec().lease(KCL_3)
-    assert ItemCodec().is_ours(KCL_3)
+    assert ItemCodec().is_lease_of_stream(KCL_3)
     assert (lease.holder, lease.owner, lease.throughput_kbps) == ("worker-0", "worker-1", 12.5)
     assert lease.pending_checkpoint == Checkpoint("49590338271490256608559692538361571095921575989136588899", 2)
     assert (lease.pending_checkpoint_state, lease.children, lease.latest_at) == (b"state", ("a", "b"), 1767225600.125)
 
 
-def test_what_a_new_row_need_not_have():
+def test_absent_attributes_get_default_values():
     assert ItemCodec().lease(NEW) == Lease("s", TRIM_HORIZON)
 
 
-def test_a_state_that_kcl_writes_as_a_number_says_nothing():
+def test_a_pending_checkpoint_state_that_is_a_number_is_none():
     assert ItemCodec().lease(NEW | {"pendingCheckpointState": {"N": "0"}}).pending_checkpoint_state is None
 
 
 @pytest.mark.parametrize(
-    "kind", ["LEADER", "STREAM", "CLIENT_VERSION_MIGRATION", "TABLE_MIGRATION", "WORKER_METRIC_STATS"]
+    "entity_type", ["LEADER", "STREAM", "CLIENT_VERSION_MIGRATION", "TABLE_MIGRATION", "WORKER_METRIC_STATS"]
 )
-def test_rows_of_other_kinds_are_not_ours(kind):
-    assert not ItemCodec().is_ours({"leaseKey": {"S": kind}, "entityType": {"S": kind}})
+def test_rows_of_other_entity_types_are_ignored(entity_type):
+    assert not ItemCodec().is_lease_of_stream({"leaseKey": {"S": entity_type}, "entityType": {"S": entity_type}})
 
 
-@pytest.mark.parametrize("row", [KCL_2, KCL_3, NEW], ids=["2", "3", "new"])
-def test_what_is_read_is_what_would_be_written(row):
+@pytest.mark.parametrize("row", [KCL_2, KCL_3, NEW], ids=["kcl 2", "kcl 3", "new"])
+def test_a_row_that_is_read_and_written_again_is_the_same_lease(row):
     codec = ItemCodec()
     item = codec.new_item(codec.lease(row))
     assert codec.lease(item) == codec.lease(row)
@@ -79,7 +79,7 @@ def test_what_is_read_is_what_would_be_written(row):
     assert item.keys() >= row.keys()
 
 
-def test_empty_values_have_no_attribute():
+def test_none_and_empty_values_are_not_written():
     assert set(attributes(Lease("s", LATEST))) == {
         "leaseCounter",
         "ownerSwitchesSinceCheckpoint",
@@ -88,27 +88,27 @@ def test_empty_values_have_no_attribute():
     }
 
 
-def test_a_table_of_many_streams_has_the_streams_name_in_its_keys():
+def test_keys_in_a_multi_stream_table_contain_the_stream_id():
     codec = ItemCodec(STREAM)
     item = codec.new_item(LEASE_2)
     assert item["leaseKey"] == codec.key(KEY)["leaseKey"] == {"S": f"{STREAM}:{KEY}"}
     assert (item["streamName"], item["shardId"]) == ({"S": STREAM}, {"S": KEY})
     assert item["parentShardId"] == {"SS": ["shardId-000000000000"]}
-    assert codec.is_ours(item)
+    assert codec.is_lease_of_stream(item)
     assert codec.lease(item) == LEASE_2
-    assert not ItemCodec("123456789012:others:1700000000").is_ours(item)
-    assert not codec.is_ours(KCL_2)
-    with pytest.raises(ConfigurationError, match=f"it has leases of '{STREAM}'. Set stream_id"):
-        ItemCodec().is_ours(item)
+    assert not ItemCodec("123456789012:others:1700000000").is_lease_of_stream(item)
+    assert not codec.is_lease_of_stream(KCL_2)
+    with pytest.raises(ConfigurationError, match=f"it has leases of '{STREAM}': set stream_id"):
+        ItemCodec().is_lease_of_stream(item)
 
 
-def test_a_state_of_no_bytes_is_a_state():
+def test_an_empty_pending_checkpoint_state_is_not_none():
     lease = Lease("s", LATEST, pending_checkpoint=Checkpoint("7"), pending_checkpoint_state=b"")
     assert ItemCodec().lease(ItemCodec().new_item(lease)) == lease
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "invalid",
     [
         {"leaseCounter": {"S": "7"}},
         {"leaseCounter": {"N": "7.5"}},
@@ -123,23 +123,23 @@ def test_a_state_of_no_bytes_is_a_state():
     ],
     ids=str,
 )
-def test_a_row_that_is_no_lease_says_so(wrong):
+def test_an_invalid_attribute_is_rejected(invalid):
     with pytest.raises((LookupError, TypeError, ValueError)):
-        ItemCodec().lease(KCL_2 | wrong)
+        ItemCodec().lease(KCL_2 | invalid)
 
 
 @pytest.mark.parametrize("name", ["leaseKey", "leaseCounter", "checkpoint"])
-def test_what_a_row_must_have(name):
+def test_a_missing_attribute_is_named(name):
     with pytest.raises(LookupError, match=name):
         ItemCodec().lease({key: value for key, value in KCL_2.items() if key != name})
 
 
-def test_a_key_of_another_stream_is_refused():
+def test_a_key_of_another_stream_is_rejected():
     with pytest.raises(ValueError, match="does not begin"):
         ItemCodec(STREAM).lease(KCL_2)
 
 
-def test_an_update_writes_what_differs_and_nothing_else():
+def test_an_update_writes_only_the_attributes_that_differ():
     old = Lease("s", LATEST, owner="ann", counter=3, parents=("p",))
     new = Lease("s", Checkpoint("9", 1), counter=4, parents=("p",))
     expression = update_of(old, new, (COUNTER, OWNER, "checkpointOwner"))

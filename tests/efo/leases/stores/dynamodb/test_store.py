@@ -1,4 +1,4 @@
-"""What the DynamoDB store does beyond the conformance suite: KCL's rows, its table, and what goes wrong."""
+"""The DynamoDB lease store: retries of botocore, errors, the lease table, and rows of KCL."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from efo.leases.stores.dynamodb.client import ConditionFailedError, Table, Table
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore, NewTable
 from efo.model import LATEST, SHARD_END, TRIM_HORIZON, Checkpoint, Lease
 from proofs.local_servers.dynamodb import credentials, serve_dynamodb_local, serve_ministack
-from tests.efo.leases.stores.all_stores import PATIENCE
+from tests.efo.leases.stores.all_stores import CALL_TIMEOUT
 
 HELD = Lease("s", LATEST, owner="ann", counter=3)
 ROW = {
@@ -29,42 +29,42 @@ ROW = {
 
 
 class ScriptedClient:
-    """Answers botocore's calls in turn: an error is raised, anything else returned."""
+    """Returns or raises the given responses of botocore, in order."""
 
     class meta:  # noqa: N801 - botocore's name
         region_name = "eu-west-1"
 
-    def __init__(self, *answers):
+    def __init__(self, *responses):
         self.calls = []
-        self._answers = list(answers)
+        self._responses = list(responses)
 
     def __getattr__(self, operation):
         async def call(**arguments):
             await trio.lowlevel.checkpoint()
             self.calls.append((operation, arguments))
-            answer = self._answers.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            return answer
+            response = self._responses.pop(0)
+            if isinstance(response, Exception):
+                raise response
+            return response
 
         return call
 
 
-def refused(code, *, retries=0, item=None):
-    response = {"Error": {"Code": code, "Message": "as the test  wants\nit"}}
+def error_response(code, *, retries=0, item=None):
+    response = {"Error": {"Code": code, "Message": "the message  of\nthe service"}}
     response["ResponseMetadata"] = {"HTTPStatusCode": 400, "RetryAttempts": retries}
     if item is not None:
         response["Item"] = item
     return botocore.exceptions.ClientError(response, "UpdateItem")
 
 
-def failed(*, retries=0, item=None):
-    return refused("ConditionalCheckFailedException", retries=retries, item=item)
+def condition_failed(*, retries=0, item=None):
+    return error_response("ConditionalCheckFailedException", retries=retries, item=item)
 
 
-def store_of(*answers):
+def store_of(*responses):
     store = DynamoDbLeaseStore("leases")
-    client = ScriptedClient(*answers)
+    client = ScriptedClient(*responses)
     store._opened = Table("leases", client)
     return store, client
 
@@ -73,7 +73,7 @@ def row(**changed):
     return ROW | {name: value for name, value in changed.items() if value is not None}
 
 
-# --- botocore repeats a call -----------------------------------------------------------------------------------
+# --- calls that botocore retries --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -93,72 +93,72 @@ def row(**changed):
     ],
     ids=["renew", "checkpoint", "take", "release", "request_handoff"],
 )
-async def test_a_repeated_write_takes_the_work_of_its_first_try_for_its_own(write, after):
-    store, client = store_of(failed(retries=1, item=after))
+async def test_a_retried_write_recognises_the_effect_of_its_first_try(write, after):
+    store, client = store_of(condition_failed(retries=1, item=after))
     lease = await write(store)
     assert lease == store._codec.lease(after)
     assert len(client.calls) == 1
 
-    store, _ = store_of(failed(item=after))  # not repeated: the work of another
+    store, _ = store_of(condition_failed(item=after))  # not retried: a write of another worker
     with pytest.raises(LeaseLostError):
         await write(store)
 
 
-async def test_a_repeated_renewal_is_ours_though_a_hand_off_was_asked_for_since():
+async def test_a_retried_renewal_succeeds_although_a_hand_off_was_requested_since():
     after = row(leaseCounter={"N": "4"}, leaseOwner={"S": "bob"}, checkpointOwner={"S": "ann"})
-    store, _ = store_of(failed(retries=1, item=after))
+    store, _ = store_of(condition_failed(retries=1, item=after))
     assert (await store.renew(HELD)).holder == "ann"
 
 
-async def test_a_repeated_renewal_after_which_another_took_the_lease_is_lost():
-    store, _ = store_of(failed(retries=1, item=row(leaseCounter={"N": "4"}, leaseOwner={"S": "bob"})))
+async def test_a_retried_renewal_fails_after_another_worker_took_the_lease():
+    store, _ = store_of(condition_failed(retries=1, item=row(leaseCounter={"N": "4"}, leaseOwner={"S": "bob"})))
     with pytest.raises(LeaseLostError):
         await store.renew(HELD)
 
 
-async def test_a_repeated_creation_has_created():
+async def test_a_retried_create_recognises_the_effect_of_its_first_try():
     lease = Lease("s", LATEST)
     item = {name: value for name, value in row(leaseCounter={"N": "0"}).items() if name != "leaseOwner"}
-    assert await store_of(failed(retries=1, item=item))[0].create(lease)
-    assert not await store_of(failed(item=item))[0].create(lease)
-    assert not await store_of(failed(retries=1, item=ROW))[0].create(lease)
+    assert await store_of(condition_failed(retries=1, item=item))[0].create(lease)
+    assert not await store_of(condition_failed(item=item))[0].create(lease)
+    assert not await store_of(condition_failed(retries=1, item=ROW))[0].create(lease)
 
 
-async def test_a_service_that_does_not_tell_the_row_is_asked_for_it():
-    asked = row(leaseOwner={"S": "bob"}, checkpointOwner={"S": "ann"})
-    renewed = asked | {"leaseCounter": {"N": "4"}}
-    store, client = store_of(failed(), {"Item": asked}, {"Attributes": renewed})
+async def test_a_row_that_is_missing_in_the_failure_is_read():
+    requested = row(leaseOwner={"S": "bob"}, checkpointOwner={"S": "ann"})
+    renewed = requested | {"leaseCounter": {"N": "4"}}
+    store, client = store_of(condition_failed(), {"Item": requested}, {"Attributes": renewed})
     lease = await store.renew(HELD)
     assert (lease.counter, lease.holder, lease.owner) == (4, "ann", "bob")
     assert [operation for operation, _ in client.calls] == ["update_item", "get_item", "update_item"]
     assert client.calls[1][1]["ConsistentRead"] is True
 
 
-async def test_a_row_that_changes_for_ever_is_given_up():
-    asked = (row(leaseOwner={"S": f"w{number}"}, checkpointOwner={"S": "ann"}) for number in range(5))
-    store, _ = store_of(*(failed(item=item) for item in asked))
+async def test_a_write_fails_after_five_changes_of_the_row():
+    requested = (row(leaseOwner={"S": f"w{number}"}, checkpointOwner={"S": "ann"}) for number in range(5))
+    store, _ = store_of(*(condition_failed(item=item) for item in requested))
     with pytest.raises(LeaseStoreUnavailableError, match="changed 5 times"):
         await store.renew(HELD)
 
 
-async def test_botocore_tells_that_it_repeated_a_call():
-    """On which the store relies: here the first try is done and its answer is an error, so it is made again."""
+async def test_botocore_reports_that_it_retried_a_call():
+    """The store relies on it. Here the first try takes effect, but its response is an error, so botocore retries."""
     after = row(leaseCounter={"N": "4"})
-    answers = [
+    responses = [
         (200, {"Table": table_of(("leaseKey", "HASH", "S"))}),
         (500, {"__type": "InternalServerError"}),
         (400, {"__type": "com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException", "Item": after}),
     ]
-    async with answering(answers) as url:
+    async with serve_responses(responses) as url:
         with credentials():
-            async with DynamoDbLeaseStore("leases", endpoint_url=url, timeout=PATIENCE) as store:
+            async with DynamoDbLeaseStore("leases", endpoint_url=url, timeout=CALL_TIMEOUT) as store:
                 assert (await store.renew(HELD)).counter == 4
-    assert not answers
+    assert not responses
 
 
 @asynccontextmanager
-async def answering(answers):
-    """A server that answers requests in turn, each on a connection of its own."""
+async def serve_responses(responses):
+    """Serve the given responses in order, each on a new connection. Yields the URL."""
 
     async def serve(stream):
         received = b""
@@ -168,7 +168,7 @@ async def answering(answers):
         length = int(re.search(rb"content-length: (\d+)", head, re.IGNORECASE)[1])
         while len(body) < length:
             body += await stream.receive_some()
-        status, content = answers.pop(0)
+        status, content = responses.pop(0)
         text = json.dumps(content).encode()
         await stream.send_all(
             b"HTTP/1.1 %d X\r\nContent-Type: application/x-amz-json-1.0\r\nConnection: close\r\n"
@@ -182,18 +182,18 @@ async def answering(answers):
         nursery.cancel_scope.cancel()
 
 
-# --- what goes wrong -------------------------------------------------------------------------------------------
+# --- errors ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "says"),
+    ("error", "kind", "message"),
     [
-        (refused("AccessDeniedException"), LeaseStoreUnavailableError, "credentials need dynamodb:"),
-        (refused("ProvisionedThroughputExceededException"), LeaseStoreUnavailableError, "more capacity"),
-        (refused("ThrottlingException"), LeaseStoreUnavailableError, "PAY_PER_REQUEST"),
-        (refused("ResourceNotFoundException"), TableNotFoundError, "as the test wants it"),
-        (refused("ValidationException"), LeaseStoreCorruptError, "partition key leaseKey"),
-        (refused("InternalServerError"), LeaseStoreUnavailableError, "InternalServerError"),
+        (error_response("AccessDeniedException"), LeaseStoreUnavailableError, "credentials need dynamodb:"),
+        (error_response("ProvisionedThroughputExceededException"), LeaseStoreUnavailableError, "more capacity"),
+        (error_response("ThrottlingException"), LeaseStoreUnavailableError, "PAY_PER_REQUEST"),
+        (error_response("ResourceNotFoundException"), TableNotFoundError, "the message of the service"),
+        (error_response("ValidationException"), LeaseStoreCorruptError, "partition key leaseKey"),
+        (error_response("InternalServerError"), LeaseStoreUnavailableError, "InternalServerError"),
         (
             botocore.exceptions.ConnectTimeoutError(endpoint_url="https://dynamodb"),
             LeaseStoreUnavailableError,
@@ -205,31 +205,31 @@ async def answering(answers):
             "cannot be reached",
         ),
         (botocore.exceptions.NoCredentialsError(), ConfigurationError, "no usable AWS credentials"),
-        (botocore.exceptions.ParamValidationError(report="x"), ConfigurationError, "refuses the call"),
+        (botocore.exceptions.ParamValidationError(report="x"), ConfigurationError, "rejects the call"),
     ],
     ids=lambda value: getattr(value, "__name__", None),
 )
-async def test_each_error_is_one_of_ours_and_says_where_and_what_to_do(error, kind, says):
+async def test_an_error_of_botocore_is_translated_with_the_table_and_advice(error, kind, message):
     store, _ = store_of(error)
-    with pytest.raises(kind, match=says) as caught:
+    with pytest.raises(kind, match=message) as caught:
         await store.list()
     assert "lease table 'leases' in eu-west-1" in str(caught.value)
 
 
-async def test_credentials_that_were_there_and_cannot_be_had_now_may_come_back():
+async def test_credentials_that_cannot_be_refreshed_make_the_store_unavailable():
     store, _ = store_of({"Items": []}, botocore.exceptions.NoCredentialsError())
     await store.list()
     with pytest.raises(LeaseStoreUnavailableError, match="cannot be refreshed"):
         await store.list()
 
 
-async def test_a_damaged_row_is_named_and_nothing_is_dropped_silently():
+async def test_an_invalid_row_is_rejected_with_its_key():
     store, _ = store_of({"Items": [ROW, row(leaseKey={"S": "t"}, checkpoint={"S": "nowhere"})]})
     with pytest.raises(LeaseStoreCorruptError, match=r"lease table 'leases' in eu-west-1: the row 't' .* 'nowhere'"):
         await store.list()
 
 
-async def test_a_list_has_all_pages():
+async def test_list_reads_all_pages():
     first = {"Items": [ROW], "LastEvaluatedKey": {"leaseKey": {"S": "s"}}}
     store, client = store_of(first, {"Items": [row(leaseKey={"S": "t"})]})
     assert [lease.key for lease in await store.list()] == ["s", "t"]
@@ -240,17 +240,17 @@ def start_after(key):
     return {"ExclusiveStartKey": {"leaseKey": {"S": key}}}
 
 
-async def test_a_store_that_is_not_open_says_so():
+async def test_a_store_that_is_not_open_is_unavailable():
     with pytest.raises(LeaseStoreUnavailableError, match="async with"):
         await DynamoDbLeaseStore("leases").list()
 
 
-def test_a_stream_id_is_three_parts():
+def test_a_stream_id_without_three_parts_is_rejected():
     with pytest.raises(ConfigurationError, match="account:stream:epoch"):
         DynamoDbLeaseStore("leases", stream_id="orders")
 
 
-async def test_wrong_settings_are_named(monkeypatch, tmp_path):
+async def test_invalid_settings_are_named(monkeypatch, tmp_path):
     for ca_file in (str(tmp_path / "none.pem"), __file__):
         with pytest.raises(ConfigurationError, match=r"CA file .* cannot be used"):
             await DynamoDbLeaseStore("leases", ca_file=ca_file).__aenter__()
@@ -263,13 +263,13 @@ async def test_wrong_settings_are_named(monkeypatch, tmp_path):
     monkeypatch.delenv("AWS_DEFAULT_REGION", raising=False)
     with pytest.raises(ConfigurationError, match="set region or AWS_REGION"):
         await DynamoDbLeaseStore("leases").__aenter__()
-    with pytest.raises(ConfigurationError, match="botocore refuses the settings"):
+    with pytest.raises(ConfigurationError, match="botocore rejects the settings"):
         await DynamoDbLeaseStore("leases", profile="nobody").__aenter__()
 
 
-async def test_a_port_where_nobody_listens_is_unreachable(tmp_path):
+async def test_a_port_without_a_server_is_unreachable(tmp_path):
     with credentials():
-        store = DynamoDbLeaseStore("leases", endpoint_url="http://127.0.0.1:9", timeout=PATIENCE)
+        store = DynamoDbLeaseStore("leases", endpoint_url="http://127.0.0.1:9", timeout=CALL_TIMEOUT)
         with pytest.raises(LeaseStoreUnavailableError, match="cannot be reached"):
             await store.__aenter__()
 
@@ -277,12 +277,12 @@ async def test_a_port_where_nobody_listens_is_unreachable(tmp_path):
 # --- the table -------------------------------------------------------------------------------------------------
 
 
-async def test_a_table_that_another_worker_makes_is_waited_for(autojump_clock):
+async def test_the_store_waits_for_a_table_that_another_worker_creates(autojump_clock):
     described = {"Table": table_of(("leaseKey", "HASH", "S"), status="CREATING")}
     client = ScriptedClient(
-        refused("ResourceNotFoundException"),
-        refused("ResourceInUseException"),
-        refused("ResourceNotFoundException"),
+        error_response("ResourceNotFoundException"),
+        error_response("ResourceInUseException"),
+        error_response("ResourceNotFoundException"),
         described,
         {"Table": table_of(("leaseKey", "HASH", "S"))},
     )
@@ -290,19 +290,19 @@ async def test_a_table_that_another_worker_makes_is_waited_for(autojump_clock):
     assert [operation for operation, _ in client.calls] == [
         "describe_table",
         "create_table",
-        *["describe_table"] * 3,  # and no word about backups: they are the other's to set
+        *["describe_table"] * 3,  # no backup settings: the other worker sets them
     ]
 
 
-async def test_a_table_that_is_never_ready_is_given_up(autojump_clock):
+async def test_a_table_that_is_not_ready_in_time_is_unavailable(autojump_clock):
     client = ScriptedClient(*[{"Table": table_of(("leaseKey", "HASH", "S"), status="CREATING")}] * 200)
     with pytest.raises(LeaseStoreUnavailableError, match="not ready after 120 s"):
         await dynamodb_table.prepare(Table("leases", client), NewTable())
 
 
-async def test_a_table_is_made_only_if_asked_for():
-    client = ScriptedClient(refused("ResourceNotFoundException"))
-    with pytest.raises(LeaseStoreUnavailableError, match="no such table"):
+async def test_a_missing_table_is_not_created_without_new_table():
+    client = ScriptedClient(error_response("ResourceNotFoundException"))
+    with pytest.raises(LeaseStoreUnavailableError, match="does not exist"):
         await dynamodb_table.prepare(Table("leases", client), None)
 
 
@@ -315,9 +315,9 @@ async def test_a_table_is_made_only_if_asked_for():
     ],
     ids=["name", "type", "sort key"],
 )
-async def test_a_table_of_another_schema_is_refused(key):
+async def test_a_table_with_another_key_is_rejected(key):
     client = ScriptedClient({"Table": table_of(*key)})
-    with pytest.raises(LeaseStoreCorruptError, match="no lease table: its key is "):
+    with pytest.raises(LeaseStoreCorruptError, match="is not a lease table: its key is "):
         await dynamodb_table.prepare(Table("leases", client), NewTable())
 
 
@@ -329,16 +329,16 @@ def table_of(*key, status="ACTIVE"):
     }
 
 
-async def test_a_table_is_made_as_asked_for(autojump_clock):
+async def test_a_table_is_created_with_the_given_options(autojump_clock):
     new = NewTable(tags={"team": "orders"}, deletion_protection=True, point_in_time_recovery=True)
     active = {"Table": table_of(("leaseKey", "HASH", "S"))}
-    client = ScriptedClient(refused("ResourceNotFoundException"), {}, active, {})
+    client = ScriptedClient(error_response("ResourceNotFoundException"), {}, active, {})
     await dynamodb_table.prepare(Table("leases", client), new)
-    (_, created), _, (backups, asked) = client.calls[1:]
+    (_, created), _, (backups, arguments) = client.calls[1:]
     assert created["BillingMode"] == "PAY_PER_REQUEST"
     assert created["Tags"] == [{"Key": "team", "Value": "orders"}]
     assert created["DeletionProtectionEnabled"] is True
-    assert (backups, asked["PointInTimeRecoverySpecification"]) == (
+    assert (backups, arguments["PointInTimeRecoverySpecification"]) == (
         "update_continuous_backups",
         {"PointInTimeRecoveryEnabled": True},
     )
@@ -356,7 +356,7 @@ def url(request, servers):
 async def opened(url, tmp_path, **options):
     table = f"leases-{tmp_path.name[:200]}"
     with credentials():
-        async with DynamoDbLeaseStore(table, endpoint_url=url, timeout=PATIENCE, **options) as store:
+        async with DynamoDbLeaseStore(table, endpoint_url=url, timeout=CALL_TIMEOUT, **options) as store:
             yield store
 
 
@@ -368,9 +368,9 @@ async def item_of(store, key):
     return (await store.table.call("get_item", Key={"leaseKey": {"S": key}}, ConsistentRead=True))["Item"]
 
 
-async def test_rows_of_kcl_keep_what_we_do_not_know(url, tmp_path):
+async def test_unknown_attributes_and_rows_of_kcl_are_kept(url, tmp_path):
     async with opened(url, tmp_path) as store:
-        await put(store, row(unknownToUs={"M": {"a": {"S": "b"}}}, ownerSwitchesSinceCheckpoint={"N": "2"}))
+        await put(store, row(unknownToEfo={"M": {"a": {"S": "b"}}}, ownerSwitchesSinceCheckpoint={"N": "2"}))
         await put(store, {"leaseKey": {"S": "Leader"}, "entityType": {"S": "LEADER"}, "rvn": {"S": "x"}})
         (lease,) = await store.list()
         assert lease == Lease("s", LATEST, owner="ann", counter=3, owner_switches=2)
@@ -389,12 +389,12 @@ async def test_rows_of_kcl_keep_what_we_do_not_know(url, tmp_path):
             "checkpointSubSequenceNumber": {"N": "1"},
             "childShardIds": {"SS": ["t", "u"]},
             "throughputKBps": {"N": "1.5"},
-            "unknownToUs": {"M": {"a": {"S": "b"}}},
+            "unknownToEfo": {"M": {"a": {"S": "b"}}},
         }
         assert (await item_of(store, "Leader"))["rvn"] == {"S": "x"}
 
 
-async def test_streams_of_one_table_do_not_see_each_other(url, tmp_path):
+async def test_streams_in_one_table_are_separate(url, tmp_path):
     orders, others = "123456789012:orders:1700000000", "123456789012:others:1700000001"
     async with opened(url, tmp_path, stream_id=orders) as one, opened(url, tmp_path, stream_id=others) as other:
         assert await one.create(Lease("s", LATEST, parents=("p",)))
@@ -412,7 +412,7 @@ async def test_streams_of_one_table_do_not_see_each_other(url, tmp_path):
         assert list(await one.list()) == [taken]
 
 
-async def test_a_table_is_made_and_used_again(url, tmp_path):
+async def test_a_table_is_created_and_reused(url, tmp_path):
     async with opened(url, tmp_path, new_table=NewTable(deletion_protection=True)) as store:
         described = (await store.table.call("describe_table"))["Table"]
         assert described["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
@@ -422,8 +422,8 @@ async def test_a_table_is_made_and_used_again(url, tmp_path):
         assert list(await store.list()) == [Lease("s", SHARD_END)]
 
 
-async def test_a_table_is_made_with_tags_and_backups(servers, tmp_path):
-    """DynamoDB Local has neither."""
+async def test_a_table_is_created_with_tags_and_backups(servers, tmp_path):
+    """With MiniStack only: DynamoDB Local has neither."""
     new = NewTable(tags={"team": "orders"}, point_in_time_recovery=True)
     async with opened(servers.url(serve_ministack), tmp_path, new_table=new) as store:
         table, client = store.table, store.table._client
@@ -434,15 +434,15 @@ async def test_a_table_is_made_with_tags_and_backups(servers, tmp_path):
         assert backups["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"] == "ENABLED"
 
 
-async def test_a_table_that_is_deleted_under_us_is_named(url, tmp_path):
+async def test_a_table_that_is_deleted_while_the_store_is_open_is_named(url, tmp_path):
     async with opened(url, tmp_path) as store:
         await store.table.call("delete_table")
         with pytest.raises(LeaseStoreUnavailableError, match="ResourceNotFoundException"):
             await store.list()
 
 
-async def test_the_row_comes_with_the_failure(url, tmp_path):
-    """Or each lost race would cost a read more."""
+async def test_a_failed_condition_returns_the_row(url, tmp_path):
+    """Otherwise each lost race would cost one more read."""
     async with opened(url, tmp_path) as store:
         await store.create(HELD)
         with pytest.raises(ConditionFailedError) as caught:

@@ -1,4 +1,4 @@
-"""PostgreSQL: what it refuses to open, and what it survives."""
+"""The PostgreSQL lease store: servers and data that it rejects, and failures that it survives."""
 
 import importlib
 import socket
@@ -17,12 +17,12 @@ from efo.leases.stores.postgres.schema import VERSION
 from efo.leases.stores.postgres.store import PostgresLeaseStore
 from efo.model import LATEST, TRIM_HORIZON, Checkpoint, Lease
 from proofs.local_servers.postgres import PASSWORD, serve_postgres
-from tests.efo.leases.stores.all_stores import PATIENCE
+from tests.efo.leases.stores.all_stores import CALL_TIMEOUT
 from tests.waiting import until
 
 NUMBERS = count(1)
-SOON = 0.5
-"""Seconds after which a call to a server that does not answer is given up."""
+SHORT_TIMEOUT = 0.5
+"""Maximum seconds per call to a server that does not respond."""
 
 CONNECTIONS = "SELECT pid FROM pg_stat_activity WHERE application_name = 'efo' AND datname = current_database()"
 WAITING = CONNECTIONS + " AND wait_event_type = 'Lock'"
@@ -30,7 +30,7 @@ WAITING = CONNECTIONS + " AND wait_event_type = 'Lock'"
 
 @pytest.fixture
 def url(servers):
-    """A database of its own."""
+    """The URL of a new database."""
     server = servers.url(serve_postgres)
     name = f"test{next(NUMBERS)}"
     execute(server, f"CREATE DATABASE {name}")
@@ -41,7 +41,7 @@ def changed(url, **parameters):
     return make_conninfo("", **{**conninfo_to_dict(url), **parameters})
 
 
-def open_store(url, application="app", stream="stream", timeout=PATIENCE):
+def open_store(url, application="app", stream="stream", timeout=CALL_TIMEOUT):
     return PostgresLeaseStore(url, application, stream, timeout=timeout)
 
 
@@ -53,30 +53,30 @@ def execute(url, *statements):
 
 @contextmanager
 def locked(url):
-    """Hold every reader and writer of the table up, within."""
+    """Block all readers and writers of the table within the block."""
     with psycopg.connect(url) as connection:
         connection.execute("LOCK TABLE efo_lease IN ACCESS EXCLUSIVE MODE")
         yield
 
 
-async def refused(url, kind, **options):
+async def error_of_opening(url, kind, **options):
     with pytest.raises(kind) as caught:
         async with open_store(url, **options):
-            pytest.fail("it opened")
+            pytest.fail("the store opened")
     message = str(caught.value)
     assert PASSWORD not in message
     assert "lease store postgresql://127.0.0.1:" in message
     return message
 
 
-async def test_leases_outlive_the_object(url):
+async def test_leases_persist_after_close(url):
     async with open_store(url) as store:
         await store.create(Lease("s", LATEST))
     async with open_store(url) as store:
         assert await store.list() == [Lease("s", LATEST)]
 
 
-async def test_applications_and_streams_share_a_table_without_meeting(url):
+async def test_applications_and_streams_in_one_table_are_separate(url):
     async with (
         open_store(url) as store,
         open_store(url, application="other") as application,
@@ -92,19 +92,19 @@ async def test_applications_and_streams_share_a_table_without_meeting(url):
         assert await stream.list() == []
 
 
-async def test_workers_that_come_at_once_make_one_table(url):
-    async def come(number):
+async def test_workers_that_start_together_create_one_table(url):
+    async def start(number):
         async with open_store(url) as store:
             await store.create(Lease(f"s{number}", LATEST))
 
     async with trio.open_nursery() as nursery:
         for number in range(8):
-            nursery.start_soon(come, number)
+            nursery.start_soon(start, number)
     assert execute(url, "SELECT count(*) FROM efo_lease") == [(8,)]
     assert execute(url, "SELECT version FROM efo_lease_version") == [(VERSION,)]
 
 
-async def test_an_older_table_is_brought_to_this_version(url, monkeypatch):
+async def test_an_older_table_is_migrated(url, monkeypatch):
     async with open_store(url) as store:
         await store.create(Lease("s", LATEST))
     monkeypatch.setattr(
@@ -117,48 +117,50 @@ async def test_an_older_table_is_brought_to_this_version(url, monkeypatch):
     assert execute(url, "SELECT later FROM efo_lease") == [(None,)]
 
 
-async def test_a_newer_version_is_refused(url):
+async def test_a_newer_version_is_rejected(url):
     async with open_store(url):
         pass
     execute(url, "UPDATE efo_lease_version SET version = version + 1")
-    assert f"version of its table is {VERSION + 1}" in await refused(url, LeaseStoreCorruptError)
+    assert f"version of its table is {VERSION + 1}" in await error_of_opening(url, LeaseStoreCorruptError)
 
 
-async def test_another_programs_table_is_refused_and_left_alone(url):
+async def test_a_table_of_another_program_is_rejected_and_not_changed(url):
     execute(url, "CREATE TABLE efo_lease (theirs text)")
-    assert "efo_lease" in await refused(url, LeaseStoreCorruptError)
+    assert "efo_lease" in await error_of_opening(url, LeaseStoreCorruptError)
     assert execute(url, "SELECT to_regclass('efo_lease_version')") == [(None,)]
     assert execute(url, "SELECT * FROM efo_lease") == []
 
 
-async def test_a_wrong_password_is_refused(url):
-    message = await refused(changed(url, password="hunter2"), LeaseStoreUnavailableError)
+async def test_a_wrong_password_is_reported_without_showing_it(url):
+    message = await error_of_opening(changed(url, password="hunter2"), LeaseStoreUnavailableError)
     assert "password authentication failed" in message
     assert "hunter2" not in message
 
 
-async def test_a_database_that_is_not_there_is_named(url):
-    assert '"nowhere" does not exist' in await refused(changed(url, dbname="nowhere"), LeaseStoreUnavailableError)
+async def test_a_missing_database_is_named(url):
+    assert '"nowhere" does not exist' in await error_of_opening(
+        changed(url, dbname="nowhere"), LeaseStoreUnavailableError
+    )
 
 
-async def test_a_server_that_is_not_there_is_unavailable(url):
+async def test_a_refused_connection_is_unavailable(url):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    message = await refused(changed(url, port=port), LeaseStoreUnavailableError)
+    message = await error_of_opening(changed(url, port=port), LeaseStoreUnavailableError)
     assert "refused" in message
     assert str(port) in message
 
 
-async def test_a_server_that_says_nothing_is_unavailable(url):
+async def test_a_server_that_does_not_respond_is_unavailable(url):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         silent = changed(url, port=listener.getsockname()[1])
-        assert "no answer within" in await refused(silent, LeaseStoreUnavailableError, timeout=SOON)
+        assert "no response within" in await error_of_opening(silent, LeaseStoreUnavailableError, timeout=SHORT_TIMEOUT)
 
 
 @pytest.mark.parametrize(
     "url", ["hunter2 hunter2", "postgresql://efo:hunter2@[::1/efo", "mysql://efo:hunter2@host/efo"]
 )
-async def test_what_is_no_url_of_postgresql_is_refused_without_showing_it(url):
+async def test_an_invalid_url_is_rejected_without_showing_it(url):
     with pytest.raises(ConfigurationError, match="postgresql://USER:PASSWORD@HOST:PORT/DATABASE") as caught:
         PostgresLeaseStore(url, "app", "stream")
     assert "hunter2" not in str(caught.value)
@@ -166,7 +168,7 @@ async def test_what_is_no_url_of_postgresql_is_refused_without_showing_it(url):
 
 
 def role(url, *statements):
-    """Return the URL of a new role, for which `statements` were made; {role} is its name."""
+    """Create a role and execute `statements`, with its name for {role}. Return the URL with the role."""
     name = f"role{next(NUMBERS)}"
     execute(url, f"CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}'")
     if statements:
@@ -174,31 +176,33 @@ def role(url, *statements):
     return changed(url, user=name)
 
 
-async def test_a_role_that_may_not_make_the_table_is_told(url):
+async def test_a_role_that_may_not_create_the_table_is_reported(url):
     execute(url, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
-    assert "permission denied for schema public" in await refused(role(url), LeaseStoreUnavailableError)
+    assert "permission denied for schema public" in await error_of_opening(role(url), LeaseStoreUnavailableError)
 
 
-async def test_rights_that_are_missing_are_named(url):
+async def test_missing_permissions_are_named(url):
     async with open_store(url):
         pass
-    poor = role(url, "GRANT SELECT, INSERT ON efo_lease TO {role}", "GRANT SELECT ON efo_lease_version TO {role}")
-    message = await refused(poor, LeaseStoreUnavailableError)
-    assert "may not UPDATE, DELETE" in message
+    restricted = role(url, "GRANT SELECT, INSERT ON efo_lease TO {role}", "GRANT SELECT ON efo_lease_version TO {role}")
+    message = await error_of_opening(restricted, LeaseStoreUnavailableError)
+    assert "lacks UPDATE, DELETE" in message
     assert "GRANT SELECT, INSERT, UPDATE, DELETE ON efo_lease" in message
 
 
-async def test_a_role_without_any_right_to_the_table_is_told(url):
+async def test_a_role_without_any_permission_on_the_table_is_reported(url):
     async with open_store(url):
         pass
-    assert "permission denied for table efo_lease_version" in await refused(role(url), LeaseStoreUnavailableError)
+    assert "permission denied for table efo_lease_version" in await error_of_opening(
+        role(url), LeaseStoreUnavailableError
+    )
 
 
-async def test_a_right_that_is_taken_away_makes_it_unavailable_until_it_is_given_back(url):
-    rights = "SELECT, INSERT, UPDATE, DELETE ON efo_lease"
+async def test_a_revoked_permission_makes_the_store_unavailable_until_it_is_granted(url):
+    permissions = "SELECT, INSERT, UPDATE, DELETE ON efo_lease"
     async with open_store(url) as owner:
         await owner.create(Lease("s", LATEST))
-        granted = role(url, f"GRANT {rights} TO {{role}}", "GRANT SELECT ON efo_lease_version TO {role}")
+        granted = role(url, f"GRANT {permissions} TO {{role}}", "GRANT SELECT ON efo_lease_version TO {role}")
         name = conninfo_to_dict(granted)["user"]
         async with open_store(granted) as store:
             execute(url, f"REVOKE UPDATE ON efo_lease FROM {name}")
@@ -208,7 +212,7 @@ async def test_a_right_that_is_taken_away_makes_it_unavailable_until_it_is_given
             assert (await store.take(Lease("s", LATEST), "ann")).counter == 1
 
 
-async def test_a_server_that_only_reads_is_named(url):
+async def test_a_write_to_a_read_only_server_is_unavailable(url):
     async with open_store(url) as store:
         await store.create(Lease("s", LATEST))
     async with open_store(changed(url, options="-c default_transaction_read_only=on")) as store:
@@ -218,30 +222,30 @@ async def test_a_server_that_only_reads_is_named(url):
 
 
 @pytest.mark.parametrize(
-    ("damage", "said"),
+    ("damage", "message"),
     [
         ("UPDATE efo_lease SET checkpoint = 'banana'", "banana"),
         ("UPDATE efo_lease SET parent_shard_ids = '{a, NULL}'", "parent_shard_ids"),
         ("ALTER TABLE efo_lease ALTER lease_counter TYPE text", "lease_counter"),
     ],
 )
-async def test_a_row_that_makes_no_sense_is_named(url, damage, said):
+async def test_an_invalid_row_is_rejected_with_its_key(url, damage, message):
     async with open_store(url) as store:
         await store.create(Lease("s", LATEST))
         execute(url, damage)
         with pytest.raises(LeaseStoreCorruptError, match="stream 'stream', lease 's'") as caught:
             await store.list()
-        assert said in str(caught.value)
+        assert message in str(caught.value)
 
 
-async def test_a_table_that_is_dropped_is_named(url):
+async def test_a_table_that_is_dropped_while_the_store_is_open_is_named(url):
     async with open_store(url) as store:
         execute(url, "DROP TABLE efo_lease")
         with pytest.raises(LeaseStoreCorruptError, match='relation "efo_lease" does not exist'):
             await store.list()
 
 
-async def test_a_connection_that_the_server_ended_is_made_anew_unseen(url):
+async def test_a_connection_that_the_server_closed_is_reopened_without_an_error(url):
     async with open_store(url) as store:
         await store.create(Lease("s", LATEST))
         for lease in (Lease("s", LATEST), Lease("s", LATEST, owner="ann", counter=1)):
@@ -250,23 +254,23 @@ async def test_a_connection_that_the_server_ended_is_made_anew_unseen(url):
             await store.take(lease, "ann")
 
 
-async def test_a_call_that_takes_too_long_is_given_up_and_leaves_nothing_behind(url):
-    async with open_store(url) as owner, open_store(url, timeout=SOON) as store:
+async def test_a_call_that_times_out_leaves_no_thread_and_no_write(url):
+    async with open_store(url) as owner, open_store(url, timeout=SHORT_TIMEOUT) as store:
         await owner.create(Lease("s", LATEST))
         with locked(url):
-            for _ in range(6):  # more often than there are connections
-                with pytest.raises(LeaseStoreUnavailableError, match=r"no answer within 0\.5 s|statement timeout"):
+            for _ in range(6):  # more calls than connections
+                with pytest.raises(LeaseStoreUnavailableError, match=r"no response within 0\.5 s|statement timeout"):
                     await store.take(Lease("s", LATEST), "ann")
-            await idle(store)
+            await wait_until_idle(store)
         assert (await owner.take(Lease("s", LATEST), "ann")).counter == 1
 
 
-async def idle(store):
-    """Wait until no thread works for the store any more: those that were given up end by themselves."""
+async def wait_until_idle(store):
+    """Wait until the store uses no thread. The threads of aborted calls end by themselves."""
     await until(lambda: store._threads.borrowed_tokens == 0)
 
 
-async def test_a_cancelled_call_returns_at_once_and_takes_its_thread_with_it(url):
+async def test_a_cancelled_call_returns_at_once_and_ends_its_thread(url):
     async with open_store(url) as store:
         await store.create(Lease("s", LATEST, owner="ann", counter=1))
         (lease,) = await store.list()
@@ -275,14 +279,14 @@ async def test_a_cancelled_call_returns_at_once_and_takes_its_thread_with_it(url
                 nursery.start_soon(store.checkpoint, lease, Checkpoint("5"))
                 await until(lambda: execute(url, WAITING))
                 nursery.cancel_scope.cancel()
-            await idle(store)  # though the server is still at it
+            await wait_until_idle(store)  # although the server still executes the statement
         (after,) = await store.list()
         assert after in {lease, Lease("s", Checkpoint("5"), owner="ann", counter=2)}
         await store.renew(after)
 
 
-async def test_calls_share_a_few_connections(url):
-    async with PostgresLeaseStore(url, "app", "stream", timeout=PATIENCE, connections=2) as store:
+async def test_concurrent_calls_share_the_connections(url):
+    async with PostgresLeaseStore(url, "app", "stream", timeout=CALL_TIMEOUT, connections=2) as store:
         async with trio.open_nursery() as nursery:
             for number in range(20):
                 nursery.start_soon(store.create, Lease(f"s{number}", LATEST))
@@ -290,7 +294,7 @@ async def test_calls_share_a_few_connections(url):
         assert 1 <= len(execute(url, CONNECTIONS)) <= 2
 
 
-async def test_a_closed_store_says_so_and_has_no_connection(url):
+async def test_a_closed_store_is_unavailable_and_has_no_connection(url):
     store = open_store(url)
     async with store:
         await store.list()
@@ -299,7 +303,7 @@ async def test_a_closed_store_says_so_and_has_no_connection(url):
     await until(lambda: not execute(url, CONNECTIONS))
 
 
-def test_a_missing_driver_is_told(monkeypatch):
+def test_a_missing_driver_is_reported_with_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
     monkeypatch.delitem(sys.modules, "efo.leases.stores.postgres.store")
     with pytest.raises(ImportError, match=r"pip install 'efo\[postgres\]'"):

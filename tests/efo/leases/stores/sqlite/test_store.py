@@ -1,4 +1,4 @@
-"""The file: what it refuses to open, and what it survives."""
+"""The SQLite lease store: files that it rejects, and failures that it survives."""
 
 import os
 import sqlite3
@@ -25,10 +25,10 @@ def open_store(path, application="app", stream="stream"):
     return SqliteLeaseStore(path, application, stream)
 
 
-async def refused(path, kind):
+async def error_of_opening(path, kind):
     with pytest.raises(kind) as caught:
         async with open_store(path):
-            pytest.fail("it opened")
+            pytest.fail("the store opened")
     assert str(path) in str(caught.value)
     return str(caught.value)
 
@@ -43,14 +43,14 @@ def execute(path, *statements):
     return result
 
 
-async def test_leases_outlive_the_object(path):
+async def test_leases_persist_after_close(path):
     async with open_store(path) as store:
         await store.create(Lease("s", LATEST))
     async with open_store(path) as store:
         assert await store.list() == [Lease("s", LATEST)]
 
 
-async def test_applications_and_streams_share_a_file_without_meeting(path):
+async def test_applications_and_streams_in_one_file_are_separate(path):
     async with (
         open_store(path) as store,
         open_store(path, application="other") as application,
@@ -66,13 +66,13 @@ async def test_applications_and_streams_share_a_file_without_meeting(path):
         assert await stream.list() == []
 
 
-async def test_an_empty_file_is_taken_as_new(path):
+async def test_an_empty_file_is_initialized(path):
     path.touch()
     async with open_store(path) as store:
         assert await store.list() == []
 
 
-async def test_the_file_says_what_it_is_and_waits_for_the_disk(path):
+async def test_the_file_has_its_application_id_and_uses_durable_commits(path):
     async with open_store(path) as store:
         assert store._connection.execute("PRAGMA synchronous").fetchone() == (2,)
     assert execute(path, "PRAGMA application_id") == [(APPLICATION_ID,)]
@@ -80,18 +80,18 @@ async def test_the_file_says_what_it_is_and_waits_for_the_disk(path):
     assert execute(path, "PRAGMA journal_mode") == [("wal",)]
 
 
-async def test_another_programs_database_is_refused_and_left_alone(path):
+async def test_a_database_of_another_program_is_rejected_and_not_changed(path):
     execute(path, "CREATE TABLE theirs (x)")
     before = path.read_bytes()
-    assert "another program" in await refused(path, LeaseStoreCorruptError)
+    assert "another program" in await error_of_opening(path, LeaseStoreCorruptError)
     assert path.read_bytes() == before
 
 
-async def test_a_newer_version_is_refused(path):
+async def test_a_newer_version_is_rejected(path):
     async with open_store(path):
         pass
     execute(path, f"PRAGMA user_version = {VERSION + 1}")
-    assert f"version is {VERSION + 1}" in await refused(path, LeaseStoreCorruptError)
+    assert f"version is {VERSION + 1}" in await error_of_opening(path, LeaseStoreCorruptError)
 
 
 FIRST_VERSION = """
@@ -114,7 +114,7 @@ def make_first_version(path):
     )
 
 
-async def test_a_file_of_the_first_version_is_brought_up_to_ours(path):
+async def test_a_file_of_the_first_version_is_migrated(path):
     make_first_version(path)
     async with open_store(path) as store, open_store(path) as second:
         (lease,) = await store.list()
@@ -124,20 +124,20 @@ async def test_a_file_of_the_first_version_is_brought_up_to_ours(path):
     assert execute(path, "PRAGMA user_version") == [(VERSION,)]
 
 
-async def test_a_file_that_cannot_be_brought_up_stays_as_it_was(path):
+async def test_a_failed_migration_does_not_change_the_file(path):
     make_first_version(path)
-    execute(path, "ALTER TABLE lease ADD COLUMN throughput_kbps REAL")  # so that the last step fails
-    await refused(path, LeaseStoreUnavailableError)
+    execute(path, "ALTER TABLE lease ADD COLUMN throughput_kbps REAL")  # so that the last statement fails
+    await error_of_opening(path, LeaseStoreUnavailableError)
     assert execute(path, "PRAGMA user_version") == [(1,)]
     assert "checkpoint_owner" not in {name for _, name, *_ in execute(path, "PRAGMA table_info(lease)")}
 
 
-async def test_text_is_refused(path):
+async def test_a_text_file_is_rejected(path):
     path.write_text("not a database, " * 1000)
-    assert "no SQLite file" in await refused(path, LeaseStoreCorruptError)
+    assert "not a SQLite file" in await error_of_opening(path, LeaseStoreCorruptError)
 
 
-async def test_a_damaged_page_is_found_at_the_start(path):
+async def test_a_damaged_page_is_found_when_the_store_opens(path):
     async with open_store(path) as store:
         for number in range(100):
             await store.create(Lease(f"shardId-{number:012}", LATEST))
@@ -145,7 +145,7 @@ async def test_a_damaged_page_is_found_at_the_start(path):
     with path.open("r+b") as file:
         file.seek(size - 4096)
         file.write(os.urandom(4096))
-    assert "damaged" in await refused(path, LeaseStoreCorruptError)
+    assert "damaged" in await error_of_opening(path, LeaseStoreCorruptError)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ async def test_a_damaged_page_is_found_at_the_start(path):
         "UPDATE lease SET child_shard_ids = '7'",
     ],
 )
-async def test_a_row_that_makes_no_sense_is_named(path, damage):
+async def test_an_invalid_row_is_rejected_with_its_key(path, damage):
     async with open_store(path) as store:
         await store.create(Lease("s", LATEST))
         execute(path, damage)
@@ -165,15 +165,15 @@ async def test_a_row_that_makes_no_sense_is_named(path, damage):
         assert str(path) in str(caught.value)
 
 
-async def test_a_missing_directory_is_named(tmp_path):
-    assert "directory" in await refused(tmp_path / "nowhere" / "leases.db", LeaseStoreUnavailableError)
+async def test_a_missing_directory_is_unavailable(tmp_path):
+    assert "directory" in await error_of_opening(tmp_path / "nowhere" / "leases.db", LeaseStoreUnavailableError)
 
 
-async def test_a_directory_is_no_file(tmp_path):
-    await refused(tmp_path, LeaseStoreUnavailableError)
+async def test_a_directory_instead_of_a_file_is_unavailable(tmp_path):
+    await error_of_opening(tmp_path, LeaseStoreUnavailableError)
 
 
-async def test_a_locked_file_is_unavailable_and_then_available_again(path, monkeypatch):
+async def test_a_locked_file_is_unavailable_for_writes_until_it_is_unlocked(path, monkeypatch):
     monkeypatch.setattr(module, "BUSY_TIMEOUT", 0.0)
     async with open_store(path) as store:
         await store.create(Lease("s", LATEST))
@@ -181,12 +181,12 @@ async def test_a_locked_file_is_unavailable_and_then_available_again(path, monke
         locker.execute("BEGIN IMMEDIATE")
         with pytest.raises(LeaseStoreUnavailableError, match="locked"):
             await store.take(Lease("s", LATEST), "ann")
-        assert await store.list() == [Lease("s", LATEST)]  # readers are not held up
+        assert await store.list() == [Lease("s", LATEST)]  # reads are not blocked
         locker.close()
         assert (await store.take(Lease("s", LATEST), "ann")).counter == 1
 
 
-async def test_a_closed_store_says_so(path):
+async def test_a_closed_store_is_unavailable(path):
     store = open_store(path)
     async with store:
         pass
@@ -194,9 +194,9 @@ async def test_a_closed_store_says_so(path):
         await store.list()
 
 
-async def test_a_write_abandoned_half_way_ends_whole_and_frees_the_connection(path):
-    """Cancel while the thread is inside its transaction: the caller goes, the transaction ends."""
-    inside, go_on = threading.Event(), threading.Event()
+async def test_a_write_cancelled_in_its_transaction_completes_and_frees_the_connection(path):
+    """The caller returns at once; the thread completes the transaction."""
+    inside, resume = threading.Event(), threading.Event()
 
     async with open_store(path) as store:
         await store.create(Lease("s", LATEST, owner="ann", counter=1))
@@ -204,7 +204,7 @@ async def test_a_write_abandoned_half_way_ends_whole_and_frees_the_connection(pa
 
         def pause():
             inside.set()
-            go_on.wait()
+            resume.wait()
 
         store._connection.create_function("pause", 0, pause)
         store._connection.execute("CREATE TEMP TRIGGER slow AFTER UPDATE ON main.lease BEGIN SELECT pause(); END")
@@ -212,8 +212,8 @@ async def test_a_write_abandoned_half_way_ends_whole_and_frees_the_connection(pa
             nursery.start_soon(store.checkpoint, lease, Checkpoint("5"))
             await trio.to_thread.run_sync(inside.wait)
             nursery.cancel_scope.cancel()
-        assert store._connection.in_transaction  # the caller is gone, the thread is still at it
-        go_on.set()
+        assert store._connection.in_transaction  # the caller has returned, the thread still runs
+        resume.set()
         (after,) = await store.list()  # waits for its turn on the connection
         assert after == Lease("s", Checkpoint("5"), owner="ann", counter=2)
         assert not store._connection.in_transaction
@@ -245,7 +245,7 @@ trio.run(main, *sys.argv[1:])
 
 
 @pytest.mark.e2e
-def test_processes_race_from_an_absent_file_to_one_owner_per_lease(path):
+def test_each_lease_has_one_owner_after_processes_race_from_a_missing_file(path):
     workers = [
         subprocess.Popen(
             [sys.executable, "-c", WORKER, str(path), f"w{number}"],
