@@ -183,8 +183,8 @@ def _steal(worker: str, shares: _Shares, eligible: Callable[[Lease], bool]) -> t
 def _moves(shares: _Shares, stealable: _Stealable, receivers: set[str]) -> Iterator[tuple[str, Lease]]:
     """Simulate moves from the busiest to the idlest worker, while each one reduces the difference of the two.
 
-    Each move reduces the sum of the squared loads, so no move undoes an earlier one and the moves converge. A lease that
-    weighs about half the difference moves first.
+    Each move reduces the sum of the squared loads. So no move undoes an earlier one, and the moves converge. A lease
+    that weighs about half the difference moves first.
     """
     remaining = {owner: list(leases) for owner, leases in stealable.items()}
     counts = {owner: len(owned) for owner, owned in shares.held.items()}
