@@ -65,8 +65,9 @@ def assign(
 
     - The worker takes its former leases back at once: they already count as its own.
     - The fair share is total weight / workers. The workers are this one and all owners of leases. The worker takes free
-      and expired leases up to its share, and neglected leases beyond it. It takes the children of shards that it
-      read first. It takes the children of other workers' shards last: the worker that read the parent comes first.
+      and expired leases up to its share, and neglected leases beyond it.
+    - Children of shards that this worker read come first. Children of shards that another worker read come last: that
+      worker has the first chance to continue with their keys.
     - If no lease is free, the worker steals from the busiest workers, see `_steal`.
     """
     work = [lease for lease in leases if not lease.is_finished]

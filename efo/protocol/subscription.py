@@ -57,7 +57,7 @@ class State(Enum):
 
 
 class Signal(Enum):
-    """The inputs of the transition table."""
+    """A column of the transition table: an input, or the time of the next attempt."""
 
     DUE = auto()
     """The next attempt is due."""
@@ -279,14 +279,14 @@ class Subscription:
         self._move(Signal.DUE)
         return [self._subscribe()]
 
-    def handle(self, signal: Input, now: float) -> list[Action]:
+    def handle(self, input_: Input, now: float) -> list[Action]:
         """Return the actions after an input. Inputs of stale attempts are ignored."""
-        if signal.attempt not in (self._live, self._candidate):
+        if input_.attempt not in (self._live, self._candidate):
             return []
-        is_live = signal.attempt == self._live
-        match signal:
+        is_live = input_.attempt == self._live
+        match input_:
             case Received():
-                return self._received(signal, now, is_live=is_live)
+                return self._received(input_, now, is_live=is_live)
             case Closed(error=error):
                 return self._closed(error, now, is_live=is_live)
             case Leaving(attempt=attempt):

@@ -80,7 +80,6 @@ def test_without_a_free_lease_one_is_stolen_from_the_busiest_worker(owners, dono
 
 @pytest.mark.scenario("G26")
 def test_nothing_is_stolen_while_a_lease_is_free_or_expired():
-    """G26."""
     assert assign(table(free=1, baz=5), "ann") == Plan(take=tuple(table(free=1)))
     plan = assign(table(bob=1, baz=5), "ann", expired={"bob-0"})
     assert (keys(plan.take), plan.steal) == ({"bob-0"}, ())
@@ -93,7 +92,6 @@ def test_an_owner_of_expired_leases_does_not_count_as_a_worker():
 
 @pytest.mark.scenario("G24")
 def test_a_worker_takes_its_own_expired_lease():
-    """G24."""
     assert keys(assign(table(ann=1), "ann", expired={"ann-0"}).take) == {"ann-0"}
 
 

@@ -8,7 +8,7 @@ from efo.model import LATEST, Lease
 from efo.protocol.expiry import NEGLECTED_AFTER, Expiry
 
 
-def expired_after(expiry, at, *leases, took=0.0):
+def observe_at(expiry, at, *leases, took=0.0):
     expiry.observe(leases, asked=at, answered=at + took)
     return expiry.expired()
 
@@ -18,63 +18,63 @@ def test_an_owned_lease_expires_when_its_counter_does_not_change_for_the_failove
     """G24: an owned lease that is new to this worker expires only after the time has passed; a renewed one does not."""
     expiry = Expiry(10.0)
     lease = Lease("s", LATEST, owner="bob", counter=5)
-    assert expired_after(expiry, 100.0, lease) == set()
-    assert expired_after(expiry, 109.9, lease) == set()
-    assert expired_after(expiry, 110.0, lease) == {"s"}
-    assert expired_after(expiry, 111.0, replace(lease, counter=6)) == set()
-    assert expired_after(expiry, 120.9, replace(lease, counter=6)) == set()
-    assert expired_after(expiry, 121.0, replace(lease, counter=6)) == {"s"}
+    assert observe_at(expiry, 100.0, lease) == set()
+    assert observe_at(expiry, 109.9, lease) == set()
+    assert observe_at(expiry, 110.0, lease) == {"s"}
+    assert observe_at(expiry, 111.0, replace(lease, counter=6)) == set()
+    assert observe_at(expiry, 120.9, replace(lease, counter=6)) == set()
+    assert observe_at(expiry, 121.0, replace(lease, counter=6)) == {"s"}
 
 
 def test_a_new_owner_restarts_the_time_even_with_the_same_counter():
     """The row was deleted and created again."""
     expiry = Expiry(10.0)
-    expired_after(expiry, 0.0, Lease("s", LATEST, owner="bob", counter=1))
-    assert expired_after(expiry, 10.0, Lease("s", LATEST, owner="cid", counter=1)) == set()
+    observe_at(expiry, 0.0, Lease("s", LATEST, owner="bob", counter=1))
+    assert observe_at(expiry, 10.0, Lease("s", LATEST, owner="cid", counter=1)) == set()
 
 
 def test_the_duration_of_a_lease_scan_never_counts_against_the_owner():
     expiry = Expiry(10.0)
     lease = Lease("s", LATEST, owner="bob")
-    expired_after(expiry, 0.0, lease, took=4.0)  # the renewal may have happened at 4.0
-    assert expired_after(expiry, 13.9, lease, took=4.0) == set()  # and the row may have been read at 13.9
-    assert expired_after(expiry, 14.0, lease) == {"s"}
+    observe_at(expiry, 0.0, lease, took=4.0)  # the renewal may have happened at 4.0
+    assert observe_at(expiry, 13.9, lease, took=4.0) == set()  # and the row may have been read at 13.9
+    assert observe_at(expiry, 14.0, lease) == {"s"}
 
 
 def test_a_deleted_lease_restarts_its_time_when_it_is_created_again():
     expiry = Expiry(10.0)
     lease = Lease("s", LATEST, owner="bob")
-    expired_after(expiry, 0.0, lease)
-    assert expired_after(expiry, 20.0) == set()
-    assert expired_after(expiry, 21.0, lease) == set()
+    observe_at(expiry, 0.0, lease)
+    assert observe_at(expiry, 20.0) == set()
+    assert observe_at(expiry, 21.0, lease) == set()
 
 
 def test_an_unowned_lease_never_expires_but_becomes_neglected():
     expiry = Expiry(10.0)
     lease = Lease("s", LATEST)
-    assert expired_after(expiry, 0.0, lease) == set()
-    assert expired_after(expiry, 10.0 * NEGLECTED_AFTER, lease) == set()
+    assert observe_at(expiry, 0.0, lease) == set()
+    assert observe_at(expiry, 10.0 * NEGLECTED_AFTER, lease) == set()
     assert expiry.neglected() == {"s"}
-    assert expired_after(expiry, 40.0, replace(lease, counter=1)) == set()
+    assert observe_at(expiry, 40.0, replace(lease, counter=1)) == set()
     assert expiry.neglected() == set()
 
 
 def test_a_requested_hand_off_does_not_renew_the_lease():
     expiry = Expiry(10.0)
     lease = Lease("s", LATEST, owner="ann", counter=1)
-    expired_after(expiry, 0.0, lease)
+    observe_at(expiry, 0.0, lease)
     requested = replace(lease, owner="bob", checkpoint_owner="ann")
-    assert expired_after(expiry, 9.0, requested) == set()
-    assert expired_after(expiry, 10.0, requested) == {"s"}
+    assert observe_at(expiry, 9.0, requested) == set()
+    assert observe_at(expiry, 10.0, requested) == {"s"}
 
 
 def test_the_next_expiry_is_that_of_the_first_lease_that_has_not_expired():
     expiry = Expiry(10.0)
     rows = [Lease("s", LATEST, owner="bob"), Lease("t", LATEST, owner="bob")]
     assert expiry.next_expiry(["s"]) is None
-    expired_after(expiry, 0.1, *rows)
+    observe_at(expiry, 0.1, *rows)
     assert expiry.next_expiry(["s", "t", "gone"]) == 10.1
-    expired_after(expiry, 3.0, rows[0], replace(rows[1], counter=1))
+    observe_at(expiry, 3.0, rows[0], replace(rows[1], counter=1))
     assert (expiry.next_expiry(["s", "t"]), expiry.next_expiry(["t"])) == (10.1, 13.0)
-    assert expired_after(expiry, expiry.next_expiry(["s"]), rows[0], replace(rows[1], counter=1)) == {"s"}
+    assert observe_at(expiry, expiry.next_expiry(["s"]), rows[0], replace(rows[1], counter=1)) == {"s"}
     assert expiry.next_expiry(["s", "t"]) == 13.0  # expired leases do not count

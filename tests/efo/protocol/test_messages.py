@@ -43,7 +43,7 @@ CHILDREN = {"ChildShards": [CHILD]}
 
 
 def event(**fields):
-    """Return the message of an event with these fields. Records and time default to none and 0."""
+    """Return the message of an event with these fields. By default it has no records."""
     body = {"Records": [], "MillisBehindLatest": 0} | fields
     return Message(EVENT_HEADERS, json.dumps(body).encode())
 
