@@ -1,14 +1,14 @@
-"""KPL aggregation: many user records in one Kinesis record, and back.
+"""KPL aggregation and deaggregation: many user records in one Kinesis record.
 
-An aggregate is MAGIC | protobuf AggregatedRecord | MD5 of the protobuf (AWS: "KPL aggregated record format"):
+A KPL aggregate is MAGIC | protobuf AggregatedRecord | MD5 of the protobuf (AWS: "KPL aggregated record format"):
 
     AggregatedRecord { 1: repeated string partition_key_table  2: repeated string explicit_hash_key_table
                        3: repeated Record }
     Record { 1: partition key index   2: explicit hash key index (optional)   3: data   4: repeated Tag }
     Tag { 1: key   2: value (optional) }
 
-What looks like an aggregate but is none (a wrong MD5, a protobuf that does not parse, an index out of its table) is
-passed on whole, as the plain record that it is on the wire: nothing is dropped because it is odd.
+A record may begin with MAGIC and still not be a valid aggregate: its MD5 is wrong, its protobuf does not parse, or an
+index is outside its table. Such a record is passed on unchanged, as one plain record. Damaged data is never dropped.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from efo.errors import EfoError
 from efo.model import MAX_HASH_KEY, HashKeyRange, Record
 
 MAGIC: Final = b"\xf3\x89\x9a\xc2"
-_DIGEST: Final = 16
-_MOST_DIGITS: Final = len(str(MAX_HASH_KEY))
+_MD5_LENGTH: Final = 16
+_MAX_HASH_KEY_DIGITS: Final = len(str(MAX_HASH_KEY))
 
 
 class AggregateMode(StrEnum):
-    """What to do with user records whose hash key is not the shard's.
+    """What to do with user records whose hash key is outside the shard's range.
 
-    The KPL puts such records again when it finds that an aggregate went to another shard than it meant (a reshard
-    between), so they are duplicates: `FILTER` leaves out those records only. `DROP` leaves out the whole
-    aggregate as KCL does. `KEEP` keeps all: for producers that aggregate without regard to shards.
+    After a reshard, an aggregate may arrive in another shard than the KPL predicted. The KPL then sends those user
+    records again, so the ones here are duplicates.
+
+    `FILTER`: filter out those records only. `DROP`: drop the whole aggregate, as KCL does. `KEEP`: keep all records,
+    for producers that aggregate without regard to shards.
     """
 
     FILTER = "filter"
@@ -44,7 +46,8 @@ class AggregateMode(StrEnum):
 class Expansion:
     """The user records of one Kinesis record.
 
-    `left_out`: how many records the mode left out. `problem`: why it was passed on whole, if it was damaged.
+    `left_out`: the number of user records that the mode filtered out.
+    `problem`: why a damaged aggregate could not be deaggregated, None otherwise.
     """
 
     records: tuple[Record, ...]
@@ -53,13 +56,13 @@ class Expansion:
 
 
 class AggregateError(EfoError):
-    """The bytes after MAGIC are no aggregate."""
+    """The bytes after MAGIC are not a valid KPL aggregate."""
 
     error_type = "aggregation"
 
 
 class Entry(NamedTuple):
-    """A user record on its way into an aggregate."""
+    """A user record to put into an aggregate."""
 
     partition_key: str
     data: bytes
@@ -67,21 +70,22 @@ class Entry(NamedTuple):
 
 
 def is_aggregate(record: Record) -> bool:
-    """Tell whether the record begins as an aggregate does."""
+    """Return whether the record begins with MAGIC."""
     return record.data.startswith(MAGIC)
 
 
 def hash_key(partition_key: str, explicit_hash_key: str | None = None) -> int:
-    """Return the hash key that decides the shard: the explicit one, else the MD5 of the partition key."""
+    """Return the hash key that selects the shard: the explicit one, else the MD5 of the partition key."""
     if explicit_hash_key is not None:
         return int(explicit_hash_key)
     return int.from_bytes(md5(partition_key.encode(), usedforsecurity=False).digest())
 
 
 def expand(record: Record, shard: HashKeyRange | None = None, mode: AggregateMode = AggregateMode.FILTER) -> Expansion:
-    """Return the user records of a Kinesis record, itself if it is no aggregate.
+    """Return the user records of a Kinesis record: the record itself if it is not an aggregate.
 
-    `shard`: the hash keys of the shard that it came from; None keeps all. An aggregate of no records gives none.
+    `shard`: the hash key range of the shard that the record came from; None keeps all user records.
+    An aggregate without user records returns none.
     """
     if not is_aggregate(record):
         return Expansion((record,))
@@ -104,26 +108,26 @@ def aggregate(entries: Iterable[Entry]) -> bytes:
     records = bytearray()
     for entry in entries:
         body = bytearray()
-        _put_varint(body, 1, keys.setdefault(entry.partition_key, len(keys)))
+        _append_varint_field(body, 1, keys.setdefault(entry.partition_key, len(keys)))
         if entry.explicit_hash_key is not None:
-            _put_varint(body, 2, hashes.setdefault(entry.explicit_hash_key, len(hashes)))
-        _put_bytes(body, 3, entry.data)
-        _put_bytes(records, 3, body)
+            _append_varint_field(body, 2, hashes.setdefault(entry.explicit_hash_key, len(hashes)))
+        _append_bytes_field(body, 3, entry.data)
+        _append_bytes_field(records, 3, body)
     message = bytearray()
     for key in keys:
-        _put_bytes(message, 1, key.encode())
+        _append_bytes_field(message, 1, key.encode())
     for explicit in hashes:
-        _put_bytes(message, 2, explicit.encode())
+        _append_bytes_field(message, 2, explicit.encode())
     message += records
     return MAGIC + message + md5(message, usedforsecurity=False).digest()
 
 
 def _decode(record: Record) -> Iterator[Record]:
-    body = record.data[len(MAGIC) : -_DIGEST]
-    if len(record.data) <= len(MAGIC) + _DIGEST:
-        raise AggregateError("too short for an aggregate")
-    if md5(body, usedforsecurity=False).digest() != record.data[-_DIGEST:]:
-        raise AggregateError("the MD5 does not match")
+    body = record.data[len(MAGIC) : -_MD5_LENGTH]
+    if len(record.data) <= len(MAGIC) + _MD5_LENGTH:
+        raise AggregateError("the record is too short for an aggregate")
+    if md5(body, usedforsecurity=False).digest() != record.data[-_MD5_LENGTH:]:
+        raise AggregateError("the MD5 of the aggregate does not match")
     keys: list[str] = []
     hashes: list[str] = []
     raw_records: list[bytes] = []
@@ -136,13 +140,13 @@ def _decode(record: Record) -> Iterator[Record]:
                     hashes.append(value.decode())
                 case 3, bytes():
                     raw_records.append(value)
-        for sub, raw in enumerate(raw_records):
-            yield _user_record(record, sub, raw, keys, hashes)
+        for index, raw in enumerate(raw_records):
+            yield _user_record(record, index, raw, keys, hashes)
     except (IndexError, UnicodeDecodeError) as error:
         raise AggregateError(f"the aggregate does not parse: {error}") from error
 
 
-def _user_record(outer: Record, sub: int, raw: bytes, keys: list[str], hashes: list[str]) -> Record:
+def _user_record(outer: Record, index: int, raw: bytes, keys: list[str], hashes: list[str]) -> Record:
     key_index: int | None = None
     hash_index: int | None = None
     data: bytes | None = None
@@ -158,49 +162,49 @@ def _user_record(outer: Record, sub: int, raw: bytes, keys: list[str], hashes: l
             case 4, bytes():
                 tags.append(_tag(value))
     if key_index is None or data is None:
-        raise AggregateError(f"user record {sub} has no partition key or no data")
+        raise AggregateError(f"user record {index} has no partition key or no data")
     explicit = hashes[hash_index] if hash_index is not None else None
     if explicit is not None and not _is_hash_key(explicit):
-        raise AggregateError(f"user record {sub} has an explicit hash key that is no hash key")
+        raise AggregateError(f"the explicit hash key of user record {index} is not an integer from 0 to 2**128 - 1")
     return Record(
         sequence_number=outer.sequence_number,
         approximate_arrival_timestamp=outer.approximate_arrival_timestamp,
         data=data,
         partition_key=keys[key_index],
         encryption_type=outer.encryption_type,
-        sub_sequence_number=sub,
+        sub_sequence_number=index,
         explicit_hash_key=explicit,
         tags=tuple(tags),
     )
 
 
 def _is_hash_key(text: str) -> bool:
-    # The length comes first: Python refuses to read integers of thousands of digits.
-    return text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) <= MAX_HASH_KEY
+    # Check the length before int(): Python refuses to convert integers of thousands of digits.
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_HASH_KEY_DIGITS and int(text) <= MAX_HASH_KEY
 
 
 def _tag(raw: bytes) -> tuple[str, str | None]:
     parts = {number: value.decode() for number, value in _fields(raw) if isinstance(value, bytes)}
     if 1 not in parts:
-        raise AggregateError("a tag without a key")
+        raise AggregateError("a tag has no key")
     return parts[1], parts.get(2)
 
 
-# --- the little of protobuf's wire format that is needed -------------------------------------------------
+# --- the part of the protobuf wire format that aggregates use ----------------------------------------------
 
-_VARINT: Final = 0
-_BYTES: Final = 2
+_VARINT_TYPE: Final = 0
+_BYTES_TYPE: Final = 2
 _MAX_SHIFT: Final = 63
-_MAX_FIELD: Final = 2**29 - 1
+_MAX_FIELD_NUMBER: Final = 2**29 - 1
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield (field number, value) of a message; fixed-width values, which none of ours has, are skipped."""
+    """Yield (field number, value) for each field of a message. Skip fixed-width values: aggregates have none."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
-        if not 0 < tag >> 3 <= _MAX_FIELD:
-            raise AggregateError(f"no field can have the number {tag >> 3}")
+        if not 0 < tag >> 3 <= _MAX_FIELD_NUMBER:
+            raise AggregateError(f"field number {tag >> 3} is invalid: expected 1 to {_MAX_FIELD_NUMBER}")
         match tag & 7:
             case 0:
                 value, at = _varint(data, at)
@@ -216,7 +220,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             case 5:
                 at += 4
             case kind:
-                raise AggregateError(f"unknown wire type {kind}")
+                raise AggregateError(f"wire type {kind} is unknown")
     if at > len(data):
         raise AggregateError("a field is longer than its message")
 
@@ -224,29 +228,29 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = data[at]  # IndexError: the message is cut short
+        byte = data[at]  # raises IndexError if the message is truncated
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:  # noqa: PLR2004 - the continuation bit
             return value, at
         shift += 7
         if shift > _MAX_SHIFT:
-            raise AggregateError("a number of more than 64 bits")
+            raise AggregateError("a varint is longer than 64 bits")
 
 
-def _put_varint(out: bytearray, field: int, value: int) -> None:
-    out.append(field << 3 | _VARINT)
-    _put_number(out, value)
+def _append_varint_field(out: bytearray, field: int, value: int) -> None:
+    out.append(field << 3 | _VARINT_TYPE)
+    _append_varint(out, value)
 
 
-def _put_bytes(out: bytearray, field: int, value: bytes | bytearray) -> None:
-    out.append(field << 3 | _BYTES)
-    _put_number(out, len(value))
+def _append_bytes_field(out: bytearray, field: int, value: bytes | bytearray) -> None:
+    out.append(field << 3 | _BYTES_TYPE)
+    _append_varint(out, len(value))
     out += value
 
 
-def _put_number(out: bytearray, value: int) -> None:
-    while value > 0x7F:  # noqa: PLR2004 - seven bits a byte
+def _append_varint(out: bytearray, value: int) -> None:
+    while value > 0x7F:  # noqa: PLR2004 - seven bits per byte
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)

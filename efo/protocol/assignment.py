@@ -1,7 +1,7 @@
-"""Who takes which lease: fair shares without a leader, each worker deciding for itself (rule R10).
+"""Lease assignment: fair shares without a leader; each worker decides for itself (rule R10).
 
-`assign` decides from the table what this worker takes now. `default_scan_interval` says how often it reads the table.
-The decision is only a wish: every take is conditional in the store, so that of two workers with the same wish one wins.
+`assign` decides from the lease table what this worker takes now. `default_scan_interval` is how often it reads the
+table. The store makes every take conditional: if two workers decide to take the same lease, one of them succeeds.
 """
 
 from __future__ import annotations
@@ -17,28 +17,27 @@ from zlib import crc32
 from efo.model import Lease
 
 DAMPING: Final = 0.1
-"""Where throughput is the measure, loads that differ by less than this part of a share are left as they are: it is
-measured anew all the time."""
-LOOKS: Final = 100
-"""In one fail-over time all workers together look at the table about so often: ten times a second by default. However
-many leases and workers there are, the looks then cost about a fifth of what the renewals cost (DynamoDB's prices)."""
+"""Assignment by throughput ignores load differences below this fraction of a fair share: measurements always vary."""
+SCANS_PER_FAILOVER_TIME: Final = 100
+"""Approximate number of lease scans by all workers together in one fail-over time: by default ten per second. The scans
+then cost about a fifth of the renewals, for any number of leases and workers (DynamoDB's prices)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now: `take` leases that nobody keeps, or `steal` some that other workers do."""
+    """What to do now: `take` leases that no worker keeps, or `steal` leases from other workers."""
 
     take: tuple[Lease, ...] = ()
     steal: tuple[Lease, ...] = ()
 
 
 def default_scan_interval(failover_time: float, workers: int) -> float:
-    """Return the seconds between two looks at the table: about so long does a released lease wait.
+    """Return the lease scan interval in seconds. A released lease waits about this long for its next owner.
 
-    A twentieth of the fail-over time for up to five workers; the more there are, the less often each of them has to
-    look, up to half the fail-over time.
+    It is a twentieth of the fail-over time for up to five workers. It grows with the number of workers, up to half
+    the fail-over time.
     """
-    return failover_time * min(max(0.05, workers / LOOKS), 0.5)
+    return failover_time * min(max(0.05, workers / SCANS_PER_FAILOVER_TIME), 0.5)
 
 
 def assign(
@@ -52,22 +51,27 @@ def assign(
     max_leases: int | None = None,
     by_throughput: bool = False,
 ) -> Plan:
-    """Return what `worker` shall take of `leases`, all leases of the table.
+    """Return the leases that `worker` takes or steals now.
 
-    `expired`: keys of leases whose holder gave no sign of life. `former`: keys of leases that show `worker` as their
-    holder from an earlier life. `neglected`: keys of leases free for so long that it must be somebody's.
-    `eligible`: whether a lease may be taken now at all. `max_leases`: no worker shall own more. `by_throughput`: a
-    lease weighs what its shard brings, see `_weights`; otherwise all weigh the same. Finished leases are no work and
-    are never taken. A lease that is being handed over counts as its next owner's.
+    `leases`: all leases of the table.
+    `expired`: keys of leases whose holder did not renew them in time.
+    `former`: keys of leases whose row names `worker` as the holder, from before a restart.
+    `neglected`: keys of leases that no worker has kept or taken for a long time.
+    `eligible`: whether a lease may be taken now.
+    `max_leases`: the most leases that a worker owns.
+    `by_throughput`: a lease weighs the throughput of its shard, see `_weights`; otherwise all leases weigh the same.
 
-    - Former leases are taken back at once: they count as the worker's already.
-    - The fair share is work / workers; workers are the owners of leases, and this one. Free and expired leases are
-      taken until that is reached, and neglected ones beyond it. The children of a shard that this worker read come
-      first and those of a shard that another one reads last: he has the first chance to go on with their keys.
-    - With nothing free, leases are stolen from the busiest, see `_steal`.
+    Finished leases are never taken. A lease in a graceful hand-off counts as its next owner's.
+
+    - The worker takes its former leases back at once: they already count as its own.
+    - The fair share is total weight / workers. The workers are this one and all owners of leases. The worker takes free
+      and expired leases up to its share, and neglected leases beyond it.
+    - Children of shards that this worker read come first. Children of shards that another worker read come last: that
+      worker has the first chance to continue with their keys.
+    - If no lease is free, the worker steals from the busiest workers, see `_steal`.
     """
     work = [lease for lease in leases if not lease.is_finished]
-    back = [lease for lease in work if lease.key in former]
+    former_leases = [lease for lease in work if lease.key in former]
     free: list[Lease] = []
     held: dict[str, list[Lease]] = {worker: []}
     for lease in work:
@@ -76,9 +80,9 @@ def assign(
         elif eligible(lease):
             free.append(lease)
     weights = _weights(work, by_throughput=by_throughput)
-    loads = {owner: sum(weights[lease.key] for lease in theirs) for owner, theirs in held.items()}
+    loads = {owner: sum(weights[lease.key] for lease in owned) for owner, owned in held.items()}
     limit = len(work) if max_leases is None else max_leases
-    if not back and not free:
+    if not former_leases and not free:
         slack = DAMPING * sum(loads.values()) / len(loads) if by_throughput else 0.0
         return Plan(steal=_steal(worker, _Shares(held, loads, weights, limit, slack), eligible))
     share = (sum(loads.values()) + sum(weights[lease.key] for lease in free)) / len(loads)
@@ -89,13 +93,13 @@ def assign(
             break
         take.append(lease)
         loads[worker] += weights[lease.key]
-    return Plan(take=(*back, *take))
+    return Plan(take=(*former_leases, *take))
 
 
 def _weights(work: Sequence[Lease], *, by_throughput: bool) -> dict[str, float]:
-    """Return what each lease weighs: 1, or its throughput in parts of the mean, and 1 for being a shard at all.
+    """Return the weight of each lease: 1, or 1 + its throughput relative to the mean.
 
-    So idle shards are shared out too, and one that nobody has measured counts as an average one.
+    The constant 1 distributes idle shards evenly too. A shard without a measurement counts as an average one.
     """
     known = [lease.throughput_kbps for lease in work if lease.throughput_kbps is not None]
     mean = sum(known) / len(known) if known else 0.0
@@ -107,7 +111,7 @@ def _weights(work: Sequence[Lease], *, by_throughput: bool) -> dict[str, float]:
 def _ranks(
     worker: str, leases: Sequence[Lease], held: Mapping[str, object], neglected: Collection[str]
 ) -> Callable[[Lease], int]:
-    """Return which free leases are taken before others."""
+    """Return the sort key for free leases: a lease of a lower rank is taken first."""
     owners = {lease.key: lease.owner for lease in leases if lease.is_finished}
 
     def rank(lease: Lease) -> int:
@@ -123,13 +127,20 @@ def _ranks(
 
 # --- stealing ---------------------------------------------------------------------------------------------------
 
-_Stock = dict[str, list[tuple[float, int, str, Lease]]]
-"""By owner the leases that may be stolen, in an order that is the same for everyone: weight, hash, key."""
+_Stealable = dict[str, list[tuple[float, int, str, Lease]]]
+"""The leases that may be stolen, by owner. All workers sort them alike: by weight, hash, key."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Shares:
-    """What each worker owns, how much that weighs, how many leases he may own, and what difference does not matter."""
+    """The current shares of all workers.
+
+    `held`: leases by owner.
+    `loads`: total weight by owner.
+    `weights`: weight by lease key.
+    `limit`: the most leases that a worker owns.
+    `slack`: a lease moves only if the load difference exceeds its weight by more than this.
+    """
 
     held: Mapping[str, Sequence[Lease]]
     loads: Mapping[str, float]
@@ -139,70 +150,71 @@ class _Shares:
 
 
 def _steal(worker: str, shares: _Shares, eligible: Callable[[Lease], bool]) -> tuple[Lease, ...]:
-    """Return what to take from others so that all loads come together.
+    """Return the leases to steal from other workers, to balance all loads.
 
-    All moves that would balance the workers are made in thought, in an order that is the same for everyone; this worker
-    makes those that go to itself. So workers who look at the same table do not wish for the same leases.
+    The worker simulates all moves that would balance the workers, in an order that is the same for every worker, and
+    makes the moves to itself. So workers that read the same table do not steal the same leases.
 
-    - A worker that owns nothing takes one only: by that the others see it, and so all know how many they are before
-      anybody takes many.
-    - It may be that another worker does not take what it is thought to take. So with nothing for this one although
-      somebody has clearly more, it takes one from him.
+    - A worker that owns no lease steals only one. This makes it visible to the others, so that all workers know their
+      number before one of them steals many.
+    - Another worker may not make the moves that were simulated for it. So a worker without a move to itself steals one
+      lease if another worker has clearly more.
     """
     if max(shares.loads.values()) - shares.loads[worker] <= min(shares.weights.values(), default=0.0):
-        return ()  # as it is nearly always
-    stock: _Stock = {
+        return ()  # the usual case: the loads are balanced
+    stealable: _Stealable = {
         owner: sorted(
             (shares.weights[lease.key], crc32(lease.key.encode()), lease.key, lease)
-            for lease in theirs
+            for lease in owned
             if lease.checkpoint_owner is None and eligible(lease)
         )
-        for owner, theirs in shares.held.items()
+        for owner, owned in shares.held.items()
         if owner != worker
     }
     mine: list[Lease] = []
     if shares.loads[worker] < sum(shares.loads.values()) / len(shares.loads):
-        mine = [lease for receiver, lease in _moves(shares, stock, set(shares.loads)) if receiver == worker]
+        mine = [lease for receiver, lease in _moves(shares, stealable, set(shares.loads)) if receiver == worker]
     if mine and shares.held[worker]:
         return tuple(mine)
-    some = mine or [lease for _, lease in _moves(shares, stock, {worker})]
-    return tuple(sorted(some, key=lambda lease: _hash(worker, lease.key))[:1])  # each of us another, if possible
+    candidates = mine or [lease for _, lease in _moves(shares, stealable, {worker})]
+    # The hash makes different workers choose different leases.
+    return tuple(sorted(candidates, key=lambda lease: _hash(worker, lease.key))[:1])
 
 
-def _moves(shares: _Shares, stock: _Stock, receivers: set[str]) -> Iterator[tuple[str, Lease]]:
-    """Make moves from the busiest to the idlest in thought, while that brings the two closer to each other.
+def _moves(shares: _Shares, stealable: _Stealable, receivers: set[str]) -> Iterator[tuple[str, Lease]]:
+    """Simulate moves from the busiest to the idlest worker, while each one reduces the difference of the two.
 
-    So the sum of the squares of the loads falls with each move, and none is undone by the next: the workers come to
-    rest. A lease of about half the difference goes first.
+    Each move reduces the sum of the squared loads. So no move undoes an earlier one, and the moves converge. A lease
+    that weighs about half the difference moves first.
     """
-    rest = {owner: list(theirs) for owner, theirs in stock.items()}
-    counts = {owner: len(theirs) for owner, theirs in shares.held.items()}
-    busiest = [(-shares.loads[owner], owner) for owner in rest]
+    remaining = {owner: list(leases) for owner, leases in stealable.items()}
+    counts = {owner: len(owned) for owner, owned in shares.held.items()}
+    busiest = [(-shares.loads[owner], owner) for owner in remaining]
     idlest = [(shares.loads[owner], owner) for owner in receivers if counts[owner] < shares.limit]
     heapify(busiest)
     heapify(idlest)
-    gave: set[str] = set()
-    got: set[str] = set()
+    have_given: set[str] = set()
+    have_received: set[str] = set()
     while busiest and idlest:
-        (minus, donor), (load, receiver) = busiest[0], idlest[0]
-        # Nobody gives and gets: what one gets in thought he may not take in fact, and then he has nothing to give.
-        if receiver in gave or counts[receiver] >= shares.limit:
+        (negative_load, donor), (load, receiver) = busiest[0], idlest[0]
+        # No worker both gives and receives: it may not take a simulated lease, and could then not give it.
+        if receiver in have_given or counts[receiver] >= shares.limit:
             heappop(idlest)
             continue
-        gap = -minus - load
-        index = max(0, bisect_right(rest[donor], gap / 2, key=itemgetter(0)) - 1)
-        if donor in got or not rest[donor] or gap - rest[donor][index][0] <= shares.slack:
+        gap = -negative_load - load
+        index = max(0, bisect_right(remaining[donor], gap / 2, key=itemgetter(0)) - 1)
+        if donor in have_received or not remaining[donor] or gap - remaining[donor][index][0] <= shares.slack:
             heappop(busiest)
             continue
-        weight, *_, lease = rest[donor].pop(index)
+        weight, *_, lease = remaining[donor].pop(index)
         yield receiver, lease
-        heapreplace(busiest, (minus + weight, donor))
+        heapreplace(busiest, (negative_load + weight, donor))
         heapreplace(idlest, (load + weight, receiver))
         counts[receiver] += 1
-        gave.add(donor)
-        got.add(receiver)
+        have_given.add(donor)
+        have_received.add(receiver)
 
 
 def _hash(worker: str, name: str) -> int:
-    """Return a number that orders names in the worker's own way, so that workers seldom wish for the same."""
+    """Return a sort key for names that differs per worker, so that workers seldom choose the same lease."""
     return crc32(f"{worker} {name}".encode())

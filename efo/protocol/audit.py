@@ -1,8 +1,8 @@
-"""Whether the leases cover all hash keys: a hole in them is a shard that nobody would ever read.
+"""Checks that the leases cover all hash keys: a hole is a shard that no worker would ever read.
 
-A shard's children have leases before its own counts as finished, so that what is not finished covers every hash key,
-some of them twice. A hole means that a lease was deleted, that a shard was gone before it could tell its children,
-or that we have read a table while it was written, which passes.
+A shard's children get leases before its own lease is finished. So the unfinished leases cover every hash key, some
+of them twice. A hole has one of three causes: a lease was deleted, a shard disappeared before its last event named
+its children, or the table was read while it was written. The last one is temporary.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 
 from efo.model import MAX_HASH_KEY, HashKeyRange
 
-CONFIDENCE: Final = 3
-"""A hole counts when it was seen so often in a row, as in KCL."""
+CONSECUTIVE_HOLES: Final = 3
+"""A hole is reported after this many consecutive observations, as in KCL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Hole:
 
 
 def first_hole(ranges: Iterable[HashKeyRange]) -> Hole | None:
-    """Return the lowest hash keys that none of these ranges has. Ranges may overlap."""
+    """Return the lowest hash keys that none of these ranges covers, None if there are none. Ranges may overlap."""
     covered = -1
     for start, end in sorted((int(keys.starting_hash_key), int(keys.ending_hash_key)) for keys in ranges):
         if start > covered + 1:
@@ -36,15 +36,15 @@ def first_hole(ranges: Iterable[HashKeyRange]) -> Hole | None:
 
 
 class Audit:
-    """Sees the ranges of what is not finished, again and again, and tells of a hole that stays."""
+    """Observes the ranges of the unfinished leases and reports a hole that persists."""
 
     def __init__(self) -> None:
         self._hole: Hole | None = None
-        self._times = 0
+        self._observations = 0
 
     def observe(self, ranges: Iterable[HashKeyRange]) -> Hole | None:
-        """Return the hole that was just seen for the third time in a row: one that stays is told once."""
+        """Return the hole if this is its third consecutive observation. A hole that persists is reported once."""
         hole = first_hole(ranges)
-        self._times = self._times + 1 if hole == self._hole else 1
+        self._observations = self._observations + 1 if hole == self._hole else 1
         self._hole = hole
-        return hole if self._times == CONFIDENCE else None
+        return hole if self._observations == CONSECUTIVE_HOLES else None

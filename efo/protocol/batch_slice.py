@@ -1,4 +1,4 @@
-"""What is handled at once: a batch, a part of one, or a single record."""
+"""The records of one handler call: a whole batch, a part of it, or a single record."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from efo.model import Batch, Record
 
 @dataclass(frozen=True, slots=True)
 class BatchSlice:
-    """Some records of a batch, at least one. `indexes`: where they are in it, ascending."""
+    """At least one record of a batch. `indexes`: the positions of the records in the batch, ascending."""
 
     batch: Batch
     indexes: Sequence[int]
 
     @classmethod
     def whole(cls, batch: Batch) -> Self:
-        """Return the batch in one batch_slice."""
+        """Return a slice of all records of the batch."""
         return cls(batch, range(len(batch.records)))
 
     def __len__(self) -> int:
-        """Return how many records it has."""
+        """Return the number of records."""
         return len(self.indexes)
 
     @property
     def first(self) -> Record:
-        """Its first record."""
+        """The first record."""
         return self.batch.records[self.indexes[0]]
 
     @property
     def is_whole(self) -> bool:
-        """Whether these are all records of the batch."""
+        """Whether the slice has all records of the batch."""
         return len(self.indexes) == len(self.batch.records)
 
     def as_batch(self) -> Batch:
-        """Return it as a batch; a part has the number and the continuation of the batch that it is of."""
+        """Return the slice as a batch, with the number and the continuation of the original batch."""
         if self.is_whole:
             return self.batch
         return replace(self.batch, records=tuple(self.batch.records[index] for index in self.indexes))
 
     def halves(self) -> tuple[BatchSlice, BatchSlice]:
-        """Return its first and its second half."""
+        """Return the first half and the second half."""
         middle = len(self.indexes) // 2
         return BatchSlice(self.batch, self.indexes[:middle]), BatchSlice(self.batch, self.indexes[middle:])

@@ -1,11 +1,11 @@
-"""The event-stream codec: bytes to messages and back.
+"""The event-stream codec: decodes bytes to messages and encodes messages to bytes.
 
 A message on the wire (all numbers big-endian; AWS: "Event stream encoding"):
 
     total length u32 | headers length u32 | prelude CRC u32 | headers | payload | message CRC u32
 
-The prelude CRC is the CRC-32 of the first 8 bytes, the message CRC that of everything before it. A header is
-its name (u8 length, UTF-8), a type byte and a value. Kinesis uses strings only; the others are understood.
+The prelude CRC is the CRC-32 of the first 8 bytes. The message CRC is the CRC-32 of all bytes before it. A header is
+its name (u8 length, UTF-8), a type byte and a value. Kinesis sends only strings; the decoder accepts all types.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from efo.errors import ChecksumError, FrameError
 HeaderValue = bool | int | bytes | str | uuid.UUID
 
 MAX_HEADERS_LENGTH: Final = 128 * 1024
-"""The longest headers that AWS allows."""
+"""The maximum length of all headers of a message, in bytes (AWS)."""
 MAX_MESSAGE_LENGTH: Final = 24 * 1024 * 1024
-"""The longest message that we take: AWS's 24 MiB. Kinesis' largest event is a 10 MiB record in base64."""
+"""The maximum length of a message, in bytes (AWS: 24 MiB). The largest event is a 10 MiB record in base64."""
 OVERHEAD: Final = 16
-"""Prelude (12 bytes) and message CRC (4 bytes)."""
+"""The length of the prelude (12 bytes) and the message CRC (4 bytes)."""
 
 _PRELUDE: Final = struct.Struct(">III")
 _U32: Final = struct.Struct(">I")
@@ -34,7 +34,7 @@ _U32: Final = struct.Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message. `wire_length` is the length in bytes that it had on the wire, 0 if it never was there."""
+    """One message. `wire_length`: the length of its frame in bytes, 0 if it was not decoded from a frame."""
 
     headers: Mapping[str, HeaderValue]
     payload: bytes | memoryview
@@ -42,33 +42,33 @@ class Message:
 
 
 class Decoder:
-    """Takes bytes as they come, cut anywhere, and gives whole messages.
+    """Decodes a stream of bytes, split at any place, to whole messages.
 
-    After an error it is of no further use: a stream that lost its framing cannot find it again.
+    After an error a decoder cannot be used again: a stream whose framing is lost cannot be resynchronized.
     """
 
     __slots__ = ("_buffer", "_failed", "_start")
 
     def __init__(self) -> None:
         self._buffer = bytearray()
-        # Where the next message starts in the buffer: what is before it was yielded.
+        # The offset of the next message in the buffer: the bytes before it were yielded.
         self._start = 0
         self._failed = False
 
     @property
     def pending(self) -> int:
-        """How many bytes of an unfinished message are held."""
+        """The number of buffered bytes of an incomplete message."""
         return len(self._buffer) - self._start
 
     def receive_data(self, data: bytes | bytearray | memoryview) -> None:
-        """Add bytes from the wire."""
+        """Append bytes from the wire."""
         if not self._failed:
             self._buffer += data
 
     def messages(self) -> Iterator[Message]:
-        """Yield each message that is complete.
+        """Yield each complete message.
 
-        Raises ChecksumError and FrameError; the messages before the damaged one were yielded.
+        Raises ChecksumError or FrameError after the messages before the damaged one.
         """
         if self._failed:
             raise FrameError("the event stream was damaged earlier: open a new subscription")
@@ -86,7 +86,7 @@ class Decoder:
 
 
 def _next_frame(buffer: bytearray, start: int) -> bytes | None:
-    """Return the frame at `start`, or None while it is not complete."""
+    """Return the frame at `start`, None while it is incomplete."""
     available = len(buffer) - start
     if available < _PRELUDE.size:
         return None
@@ -99,15 +99,15 @@ def _next_frame(buffer: bytearray, start: int) -> bytes | None:
 
 
 def _check_prelude(lengths: bytes, total: int, headers_length: int, expected_crc: int) -> None:
-    """Refuse a prelude that cannot be right, before its message is waited for."""
+    """Raise ChecksumError or FrameError if the prelude is invalid, before the rest of the message arrives."""
     if crc32(lengths) != expected_crc:
-        raise ChecksumError("prelude CRC mismatch: the frame was damaged on its way")
+        raise ChecksumError("prelude CRC mismatch: the frame was damaged in transit")
     if headers_length > MAX_HEADERS_LENGTH:
-        raise FrameError(f"headers of {headers_length} bytes: at most {MAX_HEADERS_LENGTH} are allowed")
+        raise FrameError(f"the headers have {headers_length} bytes: at most {MAX_HEADERS_LENGTH} are allowed")
     if total > MAX_MESSAGE_LENGTH:
-        raise FrameError(f"a message of {total} bytes: at most {MAX_MESSAGE_LENGTH} are allowed")
+        raise FrameError(f"the message has {total} bytes: at most {MAX_MESSAGE_LENGTH} are allowed")
     if total < headers_length + OVERHEAD:
-        raise FrameError(f"a message of {total} bytes cannot hold headers of {headers_length}")
+        raise FrameError(f"the message has {total} bytes: too short for headers of {headers_length} bytes")
 
 
 def _decode(frame: bytes) -> Message:
@@ -115,13 +115,13 @@ def _decode(frame: bytes) -> Message:
     view = memoryview(frame)
     (expected,) = _U32.unpack_from(frame, total - 4)
     if crc32(view[: total - 4]) != expected:
-        raise ChecksumError("message CRC mismatch: the frame was damaged on its way")
+        raise ChecksumError("message CRC mismatch: the frame was damaged in transit")
     headers_end = _PRELUDE.size + _U32.unpack_from(frame, 4)[0]
     headers = _decode_headers(frame[_PRELUDE.size : headers_end])
     return Message(headers, view[headers_end : total - 4], total)
 
 
-# Values of a fixed length, by type byte. Types 0 and 1 are the booleans, 6 and 7 have a length of their own.
+# Values of a fixed length, by type byte. Types 0 and 1 are the booleans. Types 6 and 7 begin with their length.
 _FIXED: Final = {
     2: struct.Struct(">b"),
     3: struct.Struct(">h"),
@@ -143,10 +143,10 @@ def _decode_headers(data: bytes) -> dict[str, HeaderValue]:
             kind = data[name_end]
             value, at = _decode_value(kind, data, name_end + 1)
             if at > len(data):
-                raise FrameError(f"header {name!r} is longer than the headers")
+                raise FrameError(f"header {name!r} exceeds the length of the headers")
             headers[name] = value
     except (IndexError, struct.error, UnicodeDecodeError) as error:
-        raise FrameError(f"headers do not parse: {error}") from error
+        raise FrameError(f"the headers cannot be parsed: {error}") from error
     return headers
 
 
@@ -165,14 +165,14 @@ def _decode_value(kind: int, data: bytes, at: int) -> tuple[HeaderValue, int]:
         case 9:
             end = at + _UUID_BYTES
             if end > len(data):
-                raise FrameError("a UUID header is cut short")
+                raise FrameError("a UUID header is truncated")
             return uuid.UUID(bytes=data[at:end]), end
         case _:
-            raise FrameError(f"unknown header type {kind}")
+            raise FrameError(f"header type {kind} is unknown")
 
 
 def encode(headers: Mapping[str, str], payload: bytes) -> bytes:
-    """Return the bytes of one message with string headers, as Kinesis sends them."""
+    """Return the frame of one message with string headers, as Kinesis sends it."""
     encoded = bytearray()
     for name, value in headers.items():
         raw_name, raw_value = name.encode(), value.encode()

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 from efo.errors import ConfigurationError
 from efo.model import Record
 
-Then = Literal["stop", "isolate", "skip", "dead_letter"]
+FinalAction = Literal["stop", "isolate", "skip", "dead_letter"]
 """What happens when retries are exhausted."""
 
 Action = Literal["retry", "split", "skip", "dead_letter", "isolate", "stop"]
@@ -58,20 +58,20 @@ class FailurePolicy:
     retry_for: float = inf
     backoff: float = 0.2
     backoff_limit: float = 30.0
-    then: Then = "stop"
+    then: FinalAction = "stop"
     cooldown: float = 60.0
     dead_letter: DeadLetterSink | None = None
 
     def __post_init__(self) -> None:
-        if self.then not in get_args(Then):
-            raise ConfigurationError(f"then={self.then!r}: expected one of {', '.join(get_args(Then))}")
+        if self.then not in get_args(FinalAction):
+            raise ConfigurationError(f"then={self.then!r}: expected one of {', '.join(get_args(FinalAction))}")
         if self.attempts is None and self.retry_for == inf:
-            raise ConfigurationError("attempts=None retries without end: set retry_for, the seconds to retry for")
+            raise ConfigurationError("attempts=None without retry_for retries forever: set retry_for (seconds)")
         if self.attempts is not None and self.attempts < 1:
             raise ConfigurationError(f"attempts={self.attempts}: expected 1 or more, or None")
         for name in ("retry_for", "backoff", "backoff_limit", "cooldown"):
             if not getattr(self, name) >= 0:
-                raise ConfigurationError(f"{name}={getattr(self, name)!r}: expected seconds, 0 or more")
+                raise ConfigurationError(f"{name}={getattr(self, name)!r}: expected 0 or more seconds")
         if self.then == "dead_letter" and self.dead_letter is None:
             raise ConfigurationError('then="dead_letter" needs dead_letter: an async function that stores the record')
         if self.then != "dead_letter" and self.dead_letter is not None:

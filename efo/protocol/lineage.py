@@ -1,12 +1,12 @@
-"""The family of shards: which leases to create, and which shard may start (rules R1 and R2).
+"""The lineage of shards: which leases to create, and which shard may start (rules R1 and R2).
 
-A split or a merge closes shards and opens their children. To read in order, a parent is read to its end before
-its children begin. So it is enough to have a lease on the oldest shards that are to be read: the end of each
-creates the leases of its children, down to the open shards. `leases_to_create` finds those oldest shards,
-`child_leases` makes the next generation, and `startable` holds a child back until its parents are done.
+A split or a merge closes shards and opens their children. To keep the order, a parent is read to its end before its
+children start. So only the oldest shards to be read need a lease. The end of each shard creates the leases of its
+children, down to the open shards. `leases_to_create` finds the oldest shards, `child_leases` returns the next
+generation, and `startable` delays a child until its parents are finished.
 
-All three are idempotent: run again after a crash at any place, they lead to the same leases. None of them
-trusts a listing of shards to be new.
+All three are idempotent: after a crash at any point, another run leads to the same leases. None of them requires that
+a shard listing is up to date.
 """
 
 from __future__ import annotations
@@ -17,83 +17,90 @@ from efo.model import LATEST, SHARD_END, TRIM_HORIZON, Checkpoint, ChildShard, L
 
 
 def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initial: Checkpoint) -> list[Lease]:
-    """Return the leases that are missing, parents before children: create them in this order.
+    """Return the missing leases, parents before children. Create them in this order.
 
-    `shards`: all of ListShards, open and closed. `leases`: all leases by key. `initial`: where shards start
-    that we never read before: LATEST, TRIM_HORIZON or AT_TIMESTAMP.
+    `shards`: all of ListShards, open and closed. For a first start AT_TIMESTAMP, `without_ancestors` removes the shards
+    that had ended by then.
+    `leases`: all leases by key.
+    `initial`: where a shard starts that was never read: LATEST, TRIM_HORIZON or AT_TIMESTAMP.
 
-    Every open shard must be reached. One without a lease is reached through its parents, if they are part of
-    our reading; then each of these must be reached, so that a merge finds both. Otherwise it depends on `initial`:
-    TRIM_HORIZON and AT_TIMESTAMP go up to the oldest shard that still exists and begin there, LATEST
-    begins with the open shard itself. (Cases: KCL's HierarchicalShardSyncer, read as a specification. For a first
-    reading AT_TIMESTAMP, what had ended by then is left out of `shards`: `without_ancestors`.)
+    Every open shard must have a lease or an ancestor with a lease. If a parent of the shard has a lease or a leased
+    ancestor, every parent needs one, so that a merge finds both. Otherwise `initial` decides. TRIM_HORIZON and
+    AT_TIMESTAMP start with the oldest ancestor that still exists; LATEST starts with the open shard itself. (The cases
+    follow KCL's HierarchicalShardSyncer, read as a specification.)
 
-    Seven cases need care:
+    There are seven special cases:
 
-    - A finished lease creates no children any more. If all parents are finished and the child has no lease
-      (somebody deleted it, or the parent was gone before it could tell its children), it is created here, at
-      TRIM_HORIZON since it carries on what was read.
-    - A lease waits for a parent that has none, see `startable`: that parent is reached too.
-    - The same, but that parent no longer exists: it gets a lease that is finished from the start.
-    - An open shard has an open parent: the pages of a listing are not of one moment. The parent is read, and will
-      tell its children at its end.
+    - All parents of a shard are finished, and the shard has no lease. Its lease was deleted, or a parent disappeared
+      before its last event named its children. A finished lease creates no more children, so the lease is created here,
+      at TRIM_HORIZON: it continues what was read.
+    - A lease waits for a parent without a lease, see `startable`. The parent gets a lease too.
+    - The same, but the parent no longer exists. It gets a finished lease.
+    - An open shard has an open parent, because the pages of a listing were read at different times. Only the parent is
+      read; its end creates the leases of its children.
     - A shard is listed as open, and a child of it has a lease: the listing is older than the leases. The shard was read
-      and its lease cleaned up, or it was left out because we began with its children; it is not begun after them.
-    - A lease is of a newer shard than the whole listing, and has hash keys of one that is listed: that one's
-      descendants are being read, however many generations lie between. It is left to the next listing.
-    - A parent has a lease but is no longer listed. It counts: its reader will find out and finish it.
+      and its lease deleted, or LATEST started with its children. It must not start after them, and gets no lease.
+    - A lease is newer than the whole listing and shares hash keys with a listed shard. Then descendants of the shard
+      are being read, in any later generation. The shard is left to the next listing.
+    - A parent has a lease but is no longer listed. It counts as a parent: its reader will detect that and finish it.
     """
     listed = {shard.shard_id: shard for shard in shards}
-    # Not older than the listing, so a parent of theirs that it lacks is gone and not yet to be born.
-    older = listed.keys() | {parent for shard in shards for parent in shard.parents}
-    awaited = {parent: key for key, lease in leases.items() for parent in _awaited(lease, leases)}
-    gone = [_gone(parent, child) for parent, child in awaited.items() if parent not in listed and child in older]
+    # These shards are not newer than the listing. So a parent of theirs that is not listed existed and is gone.
+    known = listed.keys() | {parent for shard in shards for parent in shard.parents}
+    awaited = {parent: key for key, lease in leases.items() for parent in _awaited_parents(lease, leases)}
+    finished = [
+        _finished_lease(parent, child) for parent, child in awaited.items() if parent not in listed and child in known
+    ]
     by_age = sorted(shards, key=lambda shard: (int(shard.starting_sequence_number), shard.shard_id))
     descendants = _descendants(by_age, leases)
+    # A shard whose child has a lease was read or left out.
     passed = {parent for lease in leases.values() for parent in lease.parents}
-    wanted = {shard.shard_id for shard in shards if shard.is_open and shard.shard_id not in passed}.union(awaited)
-    # Kinesis numbers its shards in the order of their making.
+    needed = {shard.shard_id for shard in shards if shard.is_open and shard.shard_id not in passed}.union(awaited)
+    # Kinesis numbers shards in the order of their creation.
     newest = max(listed, default="")
     newer = [lease for key, lease in leases.items() if key > newest and not lease.is_finished]
     missing: list[Lease] = []
-    for shard in reversed(by_age):  # children first, so that what they want of their parents is known
-        if shard.shard_id in leases or shard.shard_id not in wanted:
+    for shard in reversed(by_age):  # children first: they decide whether their parents are needed
+        if shard.shard_id in leases or shard.shard_id not in needed:
             continue
         parents = [parent for parent in shard.parents if parent in leases or parent in listed]
         if parents and all(parent in leases and leases[parent].is_finished for parent in parents):
             missing.append(_lease_of(shard, TRIM_HORIZON))
-            gone.extend(_gone(parent, shard.shard_id) for parent in shard.parents if parent not in parents)
+            finished.extend(
+                _finished_lease(parent, shard.shard_id) for parent in shard.parents if parent not in parents
+            )
         elif parents and (
             initial != LATEST
             or shard.shard_id in descendants
             or any(parent in listed and listed[parent].is_open for parent in parents)
         ):
-            wanted.update(parents)
-        elif not any(_shares_keys(shard, lease) for lease in newer):
+            needed.update(parents)
+        elif not any(_shares_hash_keys(shard, lease) for lease in newer):
             missing.append(_lease_of(shard, initial))
-    return gone + missing[::-1]
+    return finished + missing[::-1]
 
 
 def without_ancestors(shards: Sequence[Shard], keys: Collection[str]) -> list[Shard]:
-    """Return the shards without those from which one of `keys` descends.
+    """Return the shards except the ancestors of `keys`.
 
-    For a reading that begins at a time: what had ended when `keys` were open is before it, and to be left out.
+    For a start AT_TIMESTAMP, `keys` are the shards that were open then. Their ancestors had ended before, and must not
+    be read.
     """
     listed = {shard.shard_id: shard for shard in shards}
     ancestors: set[str] = set()
-    young = [listed[key] for key in keys if key in listed]
-    while young:
-        parents = {parent for shard in young for parent in shard.parents} - ancestors
+    generation = [listed[key] for key in keys if key in listed]
+    while generation:
+        parents = {parent for shard in generation for parent in shard.parents} - ancestors
         ancestors |= parents
-        young = [listed[parent] for parent in parents if parent in listed]
+        generation = [listed[parent] for parent in parents if parent in listed]
     return [shard for shard in shards if shard.shard_id not in ancestors]
 
 
 def child_leases(children: Sequence[ChildShard], leases: Mapping[str, Lease]) -> list[Lease]:
-    """Return the leases that the end of a shard must create: one per child that has none yet.
+    """Return the leases to create at the end of a shard: one for each child without a lease.
 
-    They start at TRIM_HORIZON, whatever the initial position (rules R1, R2). The child of a merge is created
-    by the first parent that ends; `startable` makes it wait for the other.
+    They start at TRIM_HORIZON, whatever the initial position is (rules R1, R2). The first parent of a merge that ends
+    creates the lease of the child; `startable` makes the child wait for the other parent.
     """
     return [
         Lease(child.shard_id, TRIM_HORIZON, parents=child.parent_shards, hash_key_range=child.hash_key_range)
@@ -103,33 +110,33 @@ def child_leases(children: Sequence[ChildShard], leases: Mapping[str, Lease]) ->
 
 
 def startable(lease: Lease, leases: Mapping[str, Lease]) -> bool:
-    """Tell whether the shard of this lease may be read now (rule R1). `leases`: all leases by key.
+    """Return whether the shard of this lease may be read now (rule R1). `leases`: all leases by key.
 
-    A parent with a lease must be finished. A parent without one is not part of our reading and does not
-    matter (LATEST begins with children whose parents nobody reads), with one exception: when the shard has not
-    begun and its *other* parent has a lease, the lease of this one is only late (its own parents are
-    not at their end yet, or a crash came between), so we wait for it. `leases_to_create` sees to it that it comes,
-    also when the parent no longer exists.
+    Every parent with a lease must be finished. A parent without a lease is normally not read by this application and is
+    ignored: LATEST starts with shards whose parents are not read. There is one exception: the shard has not begun, and
+    its *other* parent has a lease. Then the missing lease is only late: its own parents have not ended, or a worker
+    crashed before it created the lease. The shard waits for it. `leases_to_create` creates it, even if the parent no
+    longer exists.
 
-    So all that can be known is in the lease table, and all workers come to the same answer.
+    The result depends only on the lease table, so all workers decide alike.
     """
     return (
         not lease.is_finished
         and not any(parent in leases and not leases[parent].is_finished for parent in lease.parents)
-        and not _awaited(lease, leases)
+        and not _awaited_parents(lease, leases)
     )
 
 
-def _awaited(lease: Lease, leases: Mapping[str, Lease]) -> list[str]:
-    """Return the parents that ought to have a lease because the other parent has one."""
+def _awaited_parents(lease: Lease, leases: Mapping[str, Lease]) -> list[str]:
+    """Return the parents that must get a lease because the other parent has one."""
     if not lease.checkpoint.is_sentinel or lease.is_finished:
-        return []  # it has begun, so its parents were done; their leases may have been cleaned up since
+        return []  # the shard has begun, so its parents were finished; their leases may have been deleted since
     without = [parent for parent in lease.parents if parent not in leases]
     return without if len(without) < len(lease.parents) else []
 
 
 def _descendants(by_age: Sequence[Shard], leases: Mapping[str, Lease]) -> set[str]:
-    """Return the ids of all shards that have a lease or descend from one that has."""
+    """Return the ids of all shards that have a lease or an ancestor with a lease."""
     found = set(leases)
     for shard in by_age:
         if any(parent in found for parent in shard.parents):
@@ -137,12 +144,12 @@ def _descendants(by_age: Sequence[Shard], leases: Mapping[str, Lease]) -> set[st
     return found
 
 
-def _shares_keys(shard: Shard, lease: Lease) -> bool:
-    """Tell whether a lease is of some of the shard's hash keys, or may be."""
-    ours, theirs = shard.hash_key_range, lease.hash_key_range
-    return theirs is None or (
-        int(ours.starting_hash_key) <= int(theirs.ending_hash_key)
-        and int(theirs.starting_hash_key) <= int(ours.ending_hash_key)
+def _shares_hash_keys(shard: Shard, lease: Lease) -> bool:
+    """Return whether the ranges of a lease and a shard overlap. A lease without a range may overlap."""
+    shard_range, lease_range = shard.hash_key_range, lease.hash_key_range
+    return lease_range is None or (
+        int(shard_range.starting_hash_key) <= int(lease_range.ending_hash_key)
+        and int(lease_range.starting_hash_key) <= int(shard_range.ending_hash_key)
     )
 
 
@@ -150,5 +157,5 @@ def _lease_of(shard: Shard, checkpoint: Checkpoint) -> Lease:
     return Lease(shard.shard_id, checkpoint, parents=shard.parents, hash_key_range=shard.hash_key_range)
 
 
-def _gone(key: str, child: str) -> Lease:
+def _finished_lease(key: str, child: str) -> Lease:
     return Lease(key, SHARD_END, children=(child,))

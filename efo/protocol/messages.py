@@ -1,4 +1,4 @@
-"""From event-stream messages to SubscribeToShard's events, and to its errors."""
+"""Parses event-stream messages to SubscribeToShard events and errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from efo.protocol.service_errors import service_error
 class SubscribeToShardEvent(msgspec.Struct, frozen=True, rename="pascal"):
     """One event, as the service sends it (AWS: SubscribeToShardEvent).
 
-    `continuation_sequence_number` is None at the end of the shard, where `child_shards` are told (rule R2).
+    `continuation_sequence_number`: None at the end of the shard. Then the event has `child_shards` (rule R2).
     """
 
     records: tuple[Record, ...]
@@ -29,8 +29,8 @@ class SubscribeToShardEvent(msgspec.Struct, frozen=True, rename="pascal"):
         return self.continuation_sequence_number is None
 
 
-class _UndatedRecord(msgspec.Struct, frozen=True, rename="pascal"):
-    """A record that may lack its time of arrival: AWS's model promises all else."""
+class _UntimedRecord(msgspec.Struct, frozen=True, rename="pascal"):
+    """A record whose arrival time may be missing. AWS's model requires all other fields."""
 
     sequence_number: str
     data: bytes
@@ -38,30 +38,30 @@ class _UndatedRecord(msgspec.Struct, frozen=True, rename="pascal"):
     approximate_arrival_timestamp: float | None = None
     encryption_type: str | None = None
 
-    def dated(self) -> Record:
-        """Return the record, arrived at 0 if nobody says when."""
+    def with_timestamps(self) -> Record:
+        """Return the record, with 0 for a missing arrival time."""
         at = self.approximate_arrival_timestamp or 0.0
         return Record(self.sequence_number, at, self.data, self.partition_key, self.encryption_type)
 
 
-class _UndatedEvent(msgspec.Struct, frozen=True, rename="pascal"):
-    """An event of such records."""
+class _UntimedEvent(msgspec.Struct, frozen=True, rename="pascal"):
+    """An event whose records may have no arrival time."""
 
-    records: tuple[_UndatedRecord, ...]
+    records: tuple[_UntimedRecord, ...]
     millis_behind_latest: int
     continuation_sequence_number: str | None = None
     child_shards: tuple[ChildShard, ...] | None = None
 
-    def dated(self) -> SubscribeToShardEvent:
-        """Return the event with its records."""
-        records = tuple(record.dated() for record in self.records)
+    def with_timestamps(self) -> SubscribeToShardEvent:
+        """Return the event, with 0 for missing arrival times."""
+        records = tuple(record.with_timestamps() for record in self.records)
         return SubscribeToShardEvent(
             records, self.millis_behind_latest, self.continuation_sequence_number, self.child_shards
         )
 
 
-class _Refusal(msgspec.Struct, frozen=True):
-    """The body of an exception frame, and of an HTTP error. AWS writes `message`, some servers `Message`."""
+class _ErrorBody(msgspec.Struct, frozen=True):
+    """The body of an exception frame or an HTTP error response. AWS sends `message`, some servers send `Message`."""
 
     type: str = msgspec.field(name="__type", default="")
     message: str | None = None
@@ -70,18 +70,18 @@ class _Refusal(msgspec.Struct, frozen=True):
 
 Parsed: TypeAlias = SubscribeToShardEvent | ServiceError | None
 
-# What msgspec raises for what it cannot read: damage, wrong types, and nesting beyond the interpreter's depth.
-_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+# msgspec raises these for invalid JSON, wrong types, and nesting beyond the interpreter's recursion limit.
+_DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _EVENT: Final = msgspec.json.Decoder(SubscribeToShardEvent)
-_UNDATED_EVENT: Final = msgspec.json.Decoder(_UndatedEvent)
-_REFUSAL: Final = msgspec.json.Decoder(_Refusal)
+_UNTIMED_EVENT: Final = msgspec.json.Decoder(_UntimedEvent)
+_ERROR_BODY: Final = msgspec.json.Decoder(_ErrorBody)
 
 
 def parse(message: Message) -> Parsed:
-    """Return what a message says: an event, the error that ends the subscription, or None for neither.
+    """Return the event of a message, the error that ends the subscription, or None.
 
-    None is the initial response, and any event of a type that we do not know yet. Raises EventError.
+    None stands for the initial response and for events of unknown types. Raises EventError if the message is invalid.
     """
     headers = message.headers
     match headers.get(":message-type"):
@@ -91,52 +91,52 @@ def parse(message: Message) -> Parsed:
             return _parse_event(message.payload)
         case "exception":
             code = str(headers.get(":exception-type", "UnknownException"))
-            return service_error(code, _refusal(message.payload).message or "")
+            return service_error(code, _parse_error_body(message.payload).message or "")
         case "error":
             return service_error(
                 str(headers.get(":error-code", "UnknownError")), str(headers.get(":error-message", ""))
             )
         case other:
-            raise EventError(f"a message of type {other!r}: expected event, exception or error")
+            raise EventError(f"message type {other!r} is unknown: expected event, exception or error")
 
 
 def parse_refusal(status: int, body: bytes) -> ServiceError:
-    """Return the error that an HTTP response other than 200 tells. The body may be anything."""
-    refusal = _refusal(body)
-    return service_error(refusal.type or f"HTTP{status}", refusal.message or "", status=status)
+    """Return the error of an HTTP response whose status is not 200. The body may have any content."""
+    error_body = _parse_error_body(body)
+    return service_error(error_body.type or f"HTTP{status}", error_body.message or "", status=status)
 
 
-def _refusal(payload: bytes | memoryview) -> _Refusal:
+def _parse_error_body(payload: bytes | memoryview) -> _ErrorBody:
     try:
-        refusal = _REFUSAL.decode(payload)
-    except _UNREADABLE:
+        error_body = _ERROR_BODY.decode(payload)
+    except _DECODE_ERRORS:
         text = bytes(payload[:200]).decode(errors="replace").strip()
-        return _Refusal(message=text)
-    return _Refusal(type=refusal.type, message=refusal.message or refusal.capital_message)
+        return _ErrorBody(message=text)
+    return _ErrorBody(type=error_body.type, message=error_body.message or error_body.capital_message)
 
 
 def _parse_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
     try:
         event = _decode_event(payload)
-    except _UNREADABLE as error:
-        raise EventError(f"the event does not parse: {error}") from error
+    except _DECODE_ERRORS as error:
+        raise EventError(f"the event cannot be parsed: {error}") from error
     children = event.child_shards or ()
     continuation = event.continuation_sequence_number
-    # Rule R2: one without the other is a fault of the protocol, and to end the shard on it would lose records.
+    # Rule R2. To end the shard at such an event would lose records.
     if (continuation is None) != bool(children):
-        said = "neither a continuation nor child shards" if continuation is None else "both"
-        raise EventError(f"the event has {said}: exactly one of the two is allowed")
-    if continuation is not None and not _is_number(continuation):
+        found = "neither a continuation nor child shards" if continuation is None else "a continuation and child shards"
+        raise EventError(f"the event has {found}: exactly one of them is allowed")
+    if continuation is not None and not _is_decimal(continuation):
         raise EventError(f"the continuation {continuation[:200]!r} is not a sequence number")
     for child in children:
         if not child.parent_shards:
-            raise EventError("a child shard without parents")
+            raise EventError("a child shard has no parents")
         keys = child.hash_key_range
-        if not (_is_number(keys.starting_hash_key) and _is_number(keys.ending_hash_key)):
-            raise EventError(f"the hash keys of the child shard {child.shard_id} are not decimal")
+        if not (_is_decimal(keys.starting_hash_key) and _is_decimal(keys.ending_hash_key)):
+            raise EventError(f"the hash keys of child shard {child.shard_id} are not decimal integers")
     for record in event.records:
-        if not _is_number(record.sequence_number):
-            raise EventError(f"the sequence number {record.sequence_number[:200]!r} is not decimal")
+        if not _is_decimal(record.sequence_number):
+            raise EventError(f"the sequence number {record.sequence_number[:200]!r} is not a decimal integer")
     return event
 
 
@@ -144,8 +144,8 @@ def _decode_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
     try:
         return _EVENT.decode(payload)
     except msgspec.ValidationError:
-        return _UNDATED_EVENT.decode(payload).dated()
+        return _UNTIMED_EVENT.decode(payload).with_timestamps()
 
 
-def _is_number(text: str) -> bool:
+def _is_decimal(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= MAX_SEQUENCE_DIGITS

@@ -1,7 +1,7 @@
-"""Several keys at once, each in order: which records may be handled now.
+"""Per-key ordering: which records may be handled now, with several partition keys at the same time.
 
-Each partition key is a lane. A lane has at most one batch_slice under way; the others of its key wait behind it. So the
-order of a key holds across batches, and a slow key holds up nobody but itself.
+Each partition key has at most one batch slice in flight; the other slices of the key wait behind it. So the order of a
+key holds across batches, and a slow key delays only itself.
 """
 
 from __future__ import annotations
@@ -13,19 +13,24 @@ from efo.protocol.batch_slice import BatchSlice
 
 
 class PerKeyOrder:
-    """Takes batches apart into pieces of one key each. `add` a batch, `take` what may start, say when it is `done`."""
+    """Splits batches into slices of one key each.
+
+    `add` a batch, `take` a slice that may start, and report it as `done`.
+    """
 
     def __init__(self) -> None:
         self.records = 0
-        """Records that were added and are not done."""
+        """The number of records that were added and are not done."""
         self.size = 0
-        """Bytes of the batches that are not done as a whole: a record that waits keeps its batch in memory."""
-        self._undone: dict[int, tuple[int, int]] = {}  # by the batch's number: its records to come, and its bytes
-        self._waiting: dict[str, deque[BatchSlice]] = {}  # by key; a key that is here has a batch_slice under way
+        """The bytes of the batches that are not completely done: a waiting record keeps its batch in memory."""
+        self._undone: dict[int, tuple[int, int]] = {}  # by batch number: the records that are not done, and the bytes
+        self._waiting: dict[
+            str, deque[BatchSlice]
+        ] = {}  # by key; every key here has a slice that is ready or in flight
         self._ready: deque[BatchSlice] = deque()
 
     def add(self, batch: Batch) -> None:
-        """Take in a batch. Its keys come up in the order in which they first appear."""
+        """Add a batch. Its keys become ready in the order of their first records."""
         by_key: defaultdict[str, list[int]] = defaultdict(list)
         size = 0
         for index, record in enumerate(batch.records):
@@ -44,11 +49,11 @@ class PerKeyOrder:
                 self._ready.append(batch_slice)
 
     def take(self) -> BatchSlice | None:
-        """Return the slice that has waited longest of those that may be handled now; None if there is none."""
+        """Return the oldest slice that may be handled now, None if there is none."""
         return self._ready.popleft() if self._ready else None
 
     def done(self, batch_slice: BatchSlice) -> None:
-        """Take note that a batch_slice is over, so that the next one of its key may start."""
+        """Record that a slice is done, so that the next one of its key may start."""
         self.records -= len(batch_slice)
         left, size = self._undone.pop(batch_slice.batch.number)
         if left > len(batch_slice):

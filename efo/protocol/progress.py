@@ -1,4 +1,4 @@
-"""From acks, in any order, of batches and of single records, to the checkpoint that may be saved (rule R3)."""
+"""Computes the checkpoint to save from acks of batches and single records, in any order (rule R3)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from efo.model import Batch, Checkpoint, Record, checkpoint_of
 
 
 def checkpoint_after(batch: Batch) -> Checkpoint | None:
-    """Return the checkpoint that says: this batch and everything before it is done.
+    """Return the checkpoint that this batch and everything before it is done, None if there is nothing to save.
 
-    The continuation, where it is ahead of the last record: so idle shards progress. The last record, where the
-    continuation is no further: with its index in its aggregate, which the continuation does not know. None for
-    the end of a shard without records, and for the continuation zero, which is no record's number: they say nothing
-    new.
+    It is the continuation if that is ahead of the last record: so idle shards progress. Otherwise it is the last
+    record, with its sub-sequence number, which the continuation does not have. It is None for a shard end without
+    records. It is also None for the continuation zero without records: zero is not the number of a record.
     """
     last = checkpoint_of(batch.records[-1]) if batch.records else None
     if batch.continuation is None or not int(batch.continuation):
@@ -25,23 +24,23 @@ def checkpoint_after(batch: Batch) -> Checkpoint | None:
 
 
 class _InFlight:
-    """A batch that is not done, or not all before it are. It lets go of its records when it is done."""
+    """A batch that is not done, or waits for an earlier one. It drops its records when it is done."""
 
     __slots__ = ("ahead", "checkpoint", "done", "records", "size")
 
     def __init__(self, batch: Batch) -> None:
         self.records = batch.records
-        self.size = max(1, len(batch.records))  # without records the batch itself is what is acked
+        self.size = max(1, len(batch.records))  # the ack of an empty batch counts as one record
         self.checkpoint = checkpoint_after(batch)
-        self.done = 0  # all before this index are done
-        self.ahead: set[int] = set()  # done beyond it
+        self.done = 0  # all records before this index are done
+        self.ahead: set[int] = set()  # the indexes of later records that are done
 
     @property
     def is_done(self) -> bool:
         return self.done >= self.size
 
     def advance(self, done: int) -> bool:
-        """Take note that all before the index `done` are; return whether that completes the batch."""
+        """Record that all records before the index `done` are done. Return whether this completes the batch."""
         if self.done >= self.size:
             return False
         self.done = max(self.done, done)
@@ -54,14 +53,15 @@ class _InFlight:
 
 
 class Progress:
-    """Tracks the batches of one shard that were delivered and are not done yet.
+    """Tracks the delivered batches of one shard that are not done.
 
-    `checkpoint` is the highest one below which everything is done; until the first ack it is where the shard was
-    taken up, `start`. It never goes back: an event after an aggregate may repeat the aggregate's sequence number,
-    which alone says less than "up to this record of it". Only `restart` moves it back, for a seek.
+    `checkpoint` is the highest checkpoint up to which everything is done. Until the first ack it is `start`, the
+    checkpoint from which the shard is read. It never moves back: an event after an aggregate may repeat the aggregate's
+    sequence number, which means less than a sub-sequence number in the aggregate. Only `restart` moves it back, for a
+    seek.
 
-    Acks of what is done, or was never delivered, or was delivered before the restart, change nothing. They return the
-    numbers of the batches that they completed.
+    The ack methods return the numbers of the batches that they complete. Acks have no effect if the batch or record is
+    already done, was never delivered, or was delivered before the restart.
     """
 
     __slots__ = ("_checkpoint", "_in_flight")
@@ -72,34 +72,34 @@ class Progress:
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """What may be saved now: in the middle of a batch too, where its first records are done."""
+        """The checkpoint that may be saved now. It is within a batch if only its first records are done."""
         if self._in_flight:
             first = next(iter(self._in_flight.values()))
             if first.done:
-                return self._better(checkpoint_of(first.records[first.done - 1]))
+                return self._later(checkpoint_of(first.records[first.done - 1]))
         return self._checkpoint
 
     @property
     def is_idle(self) -> bool:
-        """Whether everything that was delivered is done."""
+        """Whether all delivered batches are done."""
         return not self._in_flight
 
     def restart(self, start: Checkpoint | None = None) -> None:
-        """Forget what is in flight and begin anew at `start`: what is delivered from now on counts."""
+        """Forget all batches in flight and restart at `start`."""
         self._in_flight.clear()
         self._checkpoint = start
 
     def delivered(self, batch: Batch) -> None:
-        """Take note of a batch that goes to the handler. Batches come in the order of their numbers."""
+        """Add a batch that is delivered to the handler. Batches are delivered in the order of their numbers."""
         self._in_flight[batch.number] = _InFlight(batch)
 
     def ack(self, number: int) -> list[int]:
-        """Take note that this batch is done, whatever is before it."""
+        """Ack this batch only, not the batches before it."""
         batch = self._in_flight.get(number)
         return self._advance([number] if batch and batch.advance(batch.size) else [])
 
     def ack_through(self, number: int, index: int | None = None) -> list[int]:
-        """Take note that all batches before this one are done, and of this one the records up to `index`, or all."""
+        """Ack all batches before this one, and its records up to and including `index` (None: all its records)."""
         completed = []
         for earlier, batch in self._in_flight.items():
             if earlier > number:
@@ -109,7 +109,7 @@ class Progress:
         return self._advance(completed)
 
     def ack_records(self, number: int, indexes: Iterable[int]) -> list[int]:
-        """Take note that these records of this batch are done, whatever is before them."""
+        """Ack only these records of this batch."""
         batch = self._in_flight.get(number)
         if batch is None or batch.is_done:
             return []
@@ -117,28 +117,28 @@ class Progress:
         return self._advance([number] if batch.advance(batch.done) else [])
 
     def ack_record(self, number: int, record: Record) -> list[int]:
-        """Take note that this record of this batch is done, whatever is before it."""
+        """Ack only this record of this batch."""
         batch = self._in_flight.get(number)
         if batch is None or batch.is_done:
             return []
-        index = bisect_left(batch.records, _order(record), key=_order)
-        known = index < len(batch.records) and _order(batch.records[index]) == _order(record)
+        index = bisect_left(batch.records, _sort_key(record), key=_sort_key)
+        known = index < len(batch.records) and _sort_key(batch.records[index]) == _sort_key(record)
         return self.ack_records(number, [index]) if known else []
 
     def _advance(self, completed: list[int]) -> list[int]:
-        """Let go of the batches at the front that are done; return `completed`."""
+        """Remove the first batches that are done, and return `completed`."""
         while completed and self._in_flight:
             number, batch = next(iter(self._in_flight.items()))
             if not batch.is_done:
                 break
             del self._in_flight[number]
             if batch.checkpoint is not None:
-                self._checkpoint = self._better(batch.checkpoint)
+                self._checkpoint = self._later(batch.checkpoint)
         return completed
 
-    def _better(self, checkpoint: Checkpoint) -> Checkpoint:
+    def _later(self, checkpoint: Checkpoint) -> Checkpoint:
         return checkpoint if self._checkpoint is None or checkpoint > self._checkpoint else self._checkpoint
 
 
-def _order(record: Record) -> tuple[int, int]:
+def _sort_key(record: Record) -> tuple[int, int]:
     return int(record.sequence_number), record.sub_sequence_number

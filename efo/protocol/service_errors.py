@@ -1,4 +1,4 @@
-"""What Kinesis' error names mean: from the code of an error response or exception frame to our error tree."""
+"""Maps the error codes of Kinesis, in error responses and exception frames, to the classes of efo.errors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _BY_NAME: Final[dict[str, type[ServiceError]]] = {
     "ExpiredTokenException": ExpiredCredentialsError,
 }
 
-# Families, for the names that share a beginning: Throttling, ThrottlingException, ThrottledException; KMS*.
+# For families of names with a common prefix: Throttling, ThrottlingException, ThrottledException; KMS*.
 _BY_PREFIX: Final[tuple[tuple[str, type[ServiceError]], ...]] = (
     ("Throttl", ThrottledError),
     ("KMS", KmsError),
@@ -60,23 +60,25 @@ _BY_PREFIX: Final[tuple[tuple[str, type[ServiceError]], ...]] = (
 
 
 def service_error(code: str, message: str, status: int | None = None) -> ServiceError:
-    """Return the error to raise for what the service said.
+    """Return the error to raise for an error response or exception frame.
 
-    `code` is the error's name as it stands on the wire: `__type` of a response's body (perhaps with a
-    namespace, `com.amazonaws.kinesis#ResourceInUseException`), the header `x-amzn-ErrorType` (perhaps with
-    `:` and an address after the name), or `:exception-type` of a frame. `status` is the HTTP status, None
-    where the error came inside a stream. Source: AWS, "JSON 1.1 protocol", operation error serialization.
+    `code`: the name of the error on the wire. It is the `__type` of a response body, which may have a namespace
+    (`com.amazonaws.kinesis#ResourceInUseException`), or the header `x-amzn-ErrorType`, where `:` and a URL may follow
+    the name, or the `:exception-type` of a frame.
+    `status`: the HTTP status, None for an error within a response stream.
+
+    Source: AWS, "JSON 1.1 protocol", operation error serialization.
     """
     name = code.rpartition("#")[2].partition(":")[0].strip()
-    return _kind(name, status)(name or "UnknownError", message, status=status)
+    return _error_class(name, status)(name or "UnknownError", message, status=status)
 
 
-def _kind(name: str, status: int | None) -> type[ServiceError]:
+def _error_class(name: str, status: int | None) -> type[ServiceError]:
     if name in _BY_NAME:
         return _BY_NAME[name]
-    for prefix, kind in _BY_PREFIX:
+    for prefix, error_class in _BY_PREFIX:
         if name.startswith(prefix):
-            return kind
+            return error_class
     if status is not None and status >= _SERVER_ERROR:
         return InternalFailureError
     return ServiceError

@@ -1,27 +1,27 @@
-"""One shard's subscription, as a state machine: no I/O, no clock; `now` is a parameter.
+"""The subscription of one shard as a state machine: no I/O, no clock; `now` is a parameter.
 
-Theory of operation. Everything that decides how a shard stays subscribed is in this file.
+This module makes all decisions that keep a shard subscribed:
 
-1. An *attempt* is one call of SubscribeToShard, named by a number. At most two are alive: the *live* one, whose
-   events are delivered, and a *candidate*, which has not delivered yet. Whatever comes from any other attempt
-   is stale and ignored by its number (R7).
-2. The first event makes a candidate live, not the 200 that precedes it (R6): a call that is accepted and then
-   dies without an event is a failure like any other, and backs off. Before its first event ever, an attempt
-   starts at the original position (R4); afterwards AFTER the last delivered continuation. Only a take-over starts the
-   backoff over: a renewal that keeps failing backs off, however well the live attempt does.
-3. A live attempt is renewed before the service ends it (R7): at a jittered age, counted from the acceptance of its
-   call as the service counts, a candidate is opened beside it, and its first event takes over. A candidate that fails
-   changes nothing for the live attempt; the renewal is tried again. An attempt whose connection is about to go away is
-   renewed at once, pacing spreads that; meanwhile it goes on.
-4. What was delivered is never delivered again: records up to the last delivered sequence number are cut off.
-5. An event without a continuation ends the shard (R2), whichever attempt it comes from. It is final.
-6. An error that trying again cannot cure is handed out, and is final here; the owner decides what it means.
-7. A continuation that goes back within one attempt is a fault of the protocol: the attempt is given up, and the next
-   one starts AFTER the last good continuation. If by then records were delivered that belong after those which come
-   too late, the order cannot be kept any more, and that is final: nothing is passed over in silence.
-8. Silence of the live attempt while we were ready to read is a failure (R8). Time in which we were not waiting
-   does not count: the deadline starts anew with each wait, and with all that arrives, be it a part of an event. One
-   event has its own, longer time: a peer that only drips is given up too.
+1. An *attempt* is one call of SubscribeToShard, identified by a number. At most two attempts are current: the *live*
+   one, whose events are delivered, and a *candidate*, which has not delivered an event yet. Inputs of any other attempt
+   are stale and ignored (R7).
+2. A candidate becomes live with its first event, not with the 200 before it (R6). A call that is accepted and closes
+   without an event is a failure and backs off. Until the first event of the subscription, attempts start at the
+   original position (R4), later AFTER the last delivered continuation. Only a take-over resets the backoff: a renewal
+   that fails repeatedly backs off, even if the live attempt works.
+3. A live attempt is renewed before the service ends it (R7). The renewal is due at a jittered age, counted from the
+   acceptance of the call, as the service counts. Then a candidate is opened beside the live attempt, and its first
+   event takes over. A candidate that fails does not affect the live attempt, and the renewal is retried. An attempt
+   whose connection received GOAWAY is renewed at once and continues until then; pacing spreads these renewals.
+4. No record is delivered twice: records up to the last delivered sequence number are removed from events.
+5. An event without a continuation ends the shard (R2), from either attempt. This is final.
+6. An error that is not retryable is passed to the owner. This is final for the subscription.
+7. A continuation that moves back within one attempt is a protocol error. The attempt is closed, and the next one starts
+   AFTER the last valid continuation. But if later records of the shard were delivered before earlier ones, the order is
+   lost. This is final: no record is skipped silently.
+8. Silence of the live attempt is a failure, if the owner was waiting for input (R8). Time in which it did not wait does
+   not count. The silence timeout restarts with each wait and with all data, also with a part of an event. A single
+   event has a longer timeout, so that a peer that sends very slowly is detected too.
 """
 
 from __future__ import annotations
@@ -40,36 +40,37 @@ from efo.protocol.pacing import TAKE_OVER_AFTER, Backoff
 
 
 class State(Enum):
-    """Where a subscription is."""
+    """The state of a subscription."""
 
     WAITING = auto()
-    """No attempt; the next one is due at a known time."""
+    """No attempt is current. The next one is due at a known time."""
     CONNECTING = auto()
-    """A candidate is on its way, nothing is live."""
+    """There is a candidate and no live attempt."""
     LIVE = auto()
-    """Events are delivered."""
+    """There is a live attempt."""
     RENEWING = auto()
-    """Events are delivered, and a candidate is about to take over."""
+    """There are a live attempt and a candidate that is to take over."""
     ENDED = auto()
-    """The shard's end was delivered."""
+    """The end of the shard was delivered."""
     FAILED = auto()
-    """An error that trying again cannot cure."""
+    """An error that is not retryable occurred."""
 
 
 class Signal(Enum):
-    """What can happen to a subscription."""
+    """A column of the transition table: an input, or the time of the next attempt."""
 
     DUE = auto()
-    """The time came for what the state waits for."""
+    """The next attempt is due."""
     CANDIDATE_EVENT = auto()
     LIVE_EVENT = auto()
     END_EVENT = auto()
-    """An event that ends the shard, of either attempt."""
+    """An event of either attempt that ends the shard."""
     CANDIDATE_CLOSED = auto()
-    """The candidate failed or ended, in a way that trying again may cure."""
+    """The candidate ended, or failed with a retryable error."""
     LIVE_CLOSED = auto()
+    """The live attempt ended, or failed with a retryable error."""
     FATAL = auto()
-    """Either attempt failed in a way that trying again cannot cure."""
+    """Either attempt failed with an error that is not retryable."""
 
 
 TRANSITIONS: Final[dict[tuple[State, Signal], State]] = {
@@ -90,15 +91,18 @@ TRANSITIONS: Final[dict[tuple[State, Signal], State]] = {
     (State.RENEWING, Signal.END_EVENT): State.ENDED,
     (State.RENEWING, Signal.FATAL): State.FAILED,
 }
-"""The whole machine. A pair that is not here cannot happen; ENDED and FAILED have no way out."""
+"""All transitions. Other pairs cannot occur. ENDED and FAILED are final."""
 
 
-# --- what goes in ----------------------------------------------------------------------------------------
+# --- inputs ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """An attempt got an event. `accepted_at`: when its call was accepted, if that was before now."""
+    """An attempt received an event.
+
+    `wire_bytes`: the length of the event on the wire. `accepted_at`: when the call was accepted, if earlier than now.
+    """
 
     attempt: int
     event: SubscribeToShardEvent
@@ -108,7 +112,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """An attempt is over: `error` None for a clean end of its stream (the service ends each after 5 minutes)."""
+    """An attempt closed. `error`: None for a clean end of its stream (the service ends each after 5 minutes)."""
 
     attempt: int
     error: EfoError | None = None
@@ -116,14 +120,14 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """An attempt's connection is about to go away (GOAWAY): it goes on for now, and should be replaced soon."""
+    """The connection of an attempt received GOAWAY: the attempt continues for now and must be replaced soon."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class Arriving:
-    """A part of an event has arrived: the attempt is slow, and not silent."""
+    """A part of an event has arrived: the attempt is not silent."""
 
     attempt: int
 
@@ -134,12 +138,12 @@ Input = Received | Closed | Leaving | Arriving
 CancelReason = Literal["renewed", "silence", "shard_end", "service", "protocol"]
 
 
-# --- what comes out --------------------------------------------------------------------------------------
+# --- actions ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Open an attempt. `renewal`: something is live meanwhile."""
+    """Open an attempt. `renewal`: whether there is a live attempt."""
 
     attempt: int
     position: Position
@@ -148,7 +152,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Reset an attempt's stream, if it still is open."""
+    """Reset the stream of an attempt, if it is still open."""
 
     attempt: int
     reason: CancelReason
@@ -156,7 +160,7 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Hand an event out. Its records were not delivered before."""
+    """Deliver an event. Its records were not delivered before."""
 
     event: SubscribeToShardEvent
     wire_bytes: int
@@ -164,14 +168,14 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The shard is read to its end; these are its children."""
+    """End the subscription: the shard was read to its end, and has these children."""
 
     children: tuple[ChildShard, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """Trying again cannot cure this."""
+    """End the subscription with an error that is not retryable."""
 
     error: EfoError
 
@@ -181,9 +185,11 @@ Action = Subscribe | Cancel | Deliver | Finish | Fail
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """The machine's times, in seconds. `renew_from` and `renew_to`: the jittered age of a renewal (R7).
+    """The times of a subscription, in seconds.
 
-    `silence`: after so long without a byte an attempt is dead (R8). `patience`: so long may one event take to arrive.
+    `renew_from`, `renew_to`: the limits of the jittered age at which a live attempt is renewed (R7).
+    `silence`: the silence timeout: an attempt fails after this time without a byte (R8).
+    `patience`: the most time that one event may take to arrive.
     """
 
     renew_from: float = 240.0
@@ -193,10 +199,12 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class _Last:
-    """The live attempt's last event, and where the subscription was before it.
+class _LastEvent:
+    """The last event of the live attempt, and the state of the subscription before it.
 
-    `continuation`: as it was sent. `first`: the number of its first record, None for none.
+    `continuation`: the continuation that the service sent.
+    `first`: the sequence number of its first record, None without records.
+    `position`, `delivered`: those of the subscription before the event.
     """
 
     continuation: int
@@ -206,9 +214,9 @@ class _Last:
 
 
 class Subscription:
-    """Keeps one shard subscribed: `start`, then `handle` each input and `tick` when `deadline` has come.
+    """Keeps one shard subscribed. Call `handle` for each input, and `tick` at the `deadline`.
 
-    `position`: where to start; it moves on with every event. `random` returns a number from 0 to 1.
+    `position`: where to start; it moves with every event. `random`: returns a number from 0 to 1.
     """
 
     def __init__(
@@ -226,59 +234,59 @@ class Subscription:
         self._attempts = 0
         self._live: int | None = None
         self._candidate: int | None = None
-        # A candidate that is to be replaced as soon as it lives.
+        # A candidate to renew as soon as it is live: its connection received GOAWAY.
         self._leaving: int | None = None
-        # Records up to this sequence number were delivered, or are before the start.
-        self._delivered = _before(position)
-        self._last: _Last | None = None
+        # Records up to this sequence number were delivered or are before the start.
+        self._delivered = _last_before(position)
+        self._last: _LastEvent | None = None
         self._due = float("-inf")
-        self._silent_at = float("inf")
-        self._slow_at = float("inf")
+        self._silence_deadline = float("inf")
+        self._event_deadline = float("inf")
 
     @property
     def deadline(self) -> float:
-        """When to call `tick`; infinity while nothing is due."""
+        """The time of the next `tick`, infinity if nothing is due."""
         match self.state:
             case State.WAITING:
                 return self._due
             case State.LIVE:
-                return min(self._due, self._silent_at)
+                return min(self._due, self._silence_deadline)
             case State.RENEWING:
-                return self._silent_at
+                return self._silence_deadline
             case _:
                 return float("inf")
 
     def is_being_replaced(self, attempt: int) -> bool:
-        """Tell whether this attempt is the live one, with a candidate on its way."""
+        """Return whether this attempt is live and there is a candidate."""
         return self.state is State.RENEWING and attempt == self._live
 
     def waiting(self, now: float) -> None:
-        """Take note that the owner begins to wait for input: the silence is counted from now (R8)."""
-        self._silent_at = now + self.timing.silence
-        self._slow_at = now + self.timing.patience
+        """Record that the owner starts to wait for input: the silence timeout counts from now (R8)."""
+        self._silence_deadline = now + self.timing.silence
+        self._event_deadline = now + self.timing.patience
 
     def tick(self, now: float) -> list[Action]:
-        """Do what is due."""
+        """Return the actions that are due now."""
         if now < self.deadline:
             return []
-        if self.state in (State.LIVE, State.RENEWING) and now >= self._silent_at:
+        if self.state in (State.LIVE, State.RENEWING) and now >= self._silence_deadline:
             live = self._live
-            assert live is not None  # noqa: S101 - what LIVE and RENEWING mean
-            error = SilenceError(f"no event arrived, and nothing of one for {self.timing.silence:g} s")
-            if now >= self._slow_at:
-                error = SilenceError(f"an event took longer than {self.timing.patience:g} s to arrive")
+            assert live is not None  # noqa: S101 - LIVE and RENEWING have a live attempt
+            error = SilenceError(f"no data of an event arrived for {self.timing.silence:g} s")
+            if now >= self._event_deadline:
+                error = SilenceError(f"no complete event arrived for {self.timing.patience:g} s")
             return [Cancel(live, "silence"), *self.handle(Closed(live, error), now)]
         self._move(Signal.DUE)
         return [self._subscribe()]
 
-    def handle(self, signal: Input, now: float) -> list[Action]:
-        """Take what happened to an attempt; stale attempts are ignored."""
-        if signal.attempt not in (self._live, self._candidate):
+    def handle(self, input_: Input, now: float) -> list[Action]:
+        """Return the actions after an input. Inputs of stale attempts are ignored."""
+        if input_.attempt not in (self._live, self._candidate):
             return []
-        is_live = signal.attempt == self._live
-        match signal:
+        is_live = input_.attempt == self._live
+        match input_:
             case Received():
-                return self._received(signal, now, is_live=is_live)
+                return self._received(input_, now, is_live=is_live)
             case Closed(error=error):
                 return self._closed(error, now, is_live=is_live)
             case Leaving(attempt=attempt):
@@ -289,7 +297,7 @@ class Subscription:
                 return []
             case Arriving():
                 if is_live:
-                    self._silent_at = min(now + self.timing.silence, self._slow_at)
+                    self._silence_deadline = min(now + self.timing.silence, self._event_deadline)
                 return []
 
     def _received(self, received: Received, now: float, *, is_live: bool) -> list[Action]:
@@ -298,15 +306,15 @@ class Subscription:
         if event.continuation_sequence_number is not None:
             sent, first = int(event.continuation_sequence_number), event.records[0] if event.records else None
             if is_live and self._last is not None and sent < self._last.continuation:
-                return self._gone_back(event, self._last, now)
-            self._last = _Last(sent, int(first.sequence_number) if first else None, self.position, self._delivered)
-        event = self._cut(event)
+                return self._continuation_moved_back(event, self._last, now)
+            self._last = _LastEvent(sent, int(first.sequence_number) if first else None, self.position, self._delivered)
+        event = self._without_delivered(event)
         deliver = Deliver(event, received.wire_bytes)
         if event.continuation_sequence_number is None:
             self._move(Signal.END_EVENT)
             return [deliver, *self._cancel_all("shard_end"), Finish(event.child_shards or ())]
         if int(event.continuation_sequence_number):
-            # Zero is no record's number: a server that knows of none yet says so, and we begin where we began (R4).
+            # A server without records sends zero, which is not the number of a record. The position stays (R4).
             self.position = Position.after(event.continuation_sequence_number)
         if is_live:
             self._move(Signal.LIVE_EVENT)
@@ -320,30 +328,30 @@ class Subscription:
             self._due = now
         return [*([Cancel(replaced, "renewed")] if replaced is not None else []), deliver]
 
-    def _gone_back(self, event: SubscribeToShardEvent, last: _Last, now: float) -> list[Action]:
-        """Give the live attempt up: its event is of before the last one."""
+    def _continuation_moved_back(self, event: SubscribeToShardEvent, last: _LastEvent, now: float) -> list[Action]:
+        """Close the live attempt: its event is older than its last one."""
         live = self._live
-        assert live is not None  # noqa: S101 - whose event it is
-        text = f"the continuation went back from {last.continuation} to {event.continuation_sequence_number}"
+        assert live is not None  # noqa: S101 - the event is of the live attempt
+        text = f"the continuation moved back from {last.continuation} to {event.continuation_sequence_number}"
         error: ProtocolError = EventError(text)
         until = last.continuation if last.first is None else last.first
         late = [r.sequence_number for r in event.records if last.delivered < int(r.sequence_number) < until]
         if late and last.first is not None:
             error = OrderError(
-                f"{text}: records {late[0]} to {late[-1]} came after {last.first}, which is read already"
+                f"{text}: records {late[0]} to {late[-1]} arrived after record {last.first}, which was read already"
             )
         elif late:
-            # The event that came too early had no records: all is well again from before it.
+            # The last event was too early but had no records. The next attempt starts at the position before it.
             self.position, self._delivered = last.position, last.delivered
         actions = self._closed(error, now, is_live=True)
         return actions if self.state is State.FAILED else [Cancel(live, "protocol"), *actions]
 
-    def _cut(self, event: SubscribeToShardEvent) -> SubscribeToShardEvent:
-        """Return the event without what was delivered before: records, and a continuation that goes back.
+    def _without_delivered(self, event: SubscribeToShardEvent) -> SubscribeToShardEvent:
+        """Return the event without records that were delivered, and with a continuation that does not move back.
 
-        Both happen at a renewal, where the live attempt went on while the candidate was on its way. A continuation
-        that is before the start would bring old records back at the next attempt. It is as wide as it came: whoever
-        pads his numbers with zeros may compare them as text, and would then pass over records.
+        Both occur at a renewal, because the live attempt delivers while the candidate is opened. A continuation before
+        the start would repeat old records at the next attempt. A replaced continuation keeps the number of digits: a
+        server that pads its numbers with zeros may compare them as text, and would otherwise skip records.
         """
         delivered = self._delivered
         records = event.records
@@ -356,8 +364,8 @@ class Subscription:
         if continuation is None or int(continuation) >= self._delivered:
             self._delivered = max(self._delivered, int(continuation or 0))
             return event
-        furthest = str(self._delivered).zfill(len(continuation))
-        return msgspec.structs.replace(event, continuation_sequence_number=furthest)
+        delivered_text = str(self._delivered).zfill(len(continuation))
+        return msgspec.structs.replace(event, continuation_sequence_number=delivered_text)
 
     def _closed(self, error: EfoError | None, now: float, *, is_live: bool) -> list[Action]:
         if error is not None and not error.retryable:
@@ -366,13 +374,13 @@ class Subscription:
         if is_live:
             self._live = None
             self._move(Signal.LIVE_CLOSED)
-            # The first try after a live attempt is made at once: pacing keeps the service's intervals. A second
-            # failure without an event between backs off.
+            # The next attempt is due at once: pacing keeps the service's intervals. If it fails without an event, the
+            # one after it backs off.
             self._due = now
         else:
             self._candidate = None
             self._move(Signal.CANDIDATE_CLOSED)
-            # ResourceInUse means wait until 5 s have passed since the last success (R6), whoever had it.
+            # ResourceInUse: wait until 5 s have passed since the last success of any caller (R6).
             floor = TAKE_OVER_AFTER if isinstance(error, ResourceInUseError) else 0.0
             self._due = now + max(floor, self._backoff.next())
         return []
@@ -391,8 +399,8 @@ class Subscription:
         self.state = TRANSITIONS[self.state, signal]
 
 
-def _before(position: Position) -> int:
-    """Return the highest sequence number that is before this position, -1 where it names none."""
+def _last_before(position: Position) -> int:
+    """Return the highest sequence number before this position, -1 if the position has none."""
     if position.sequence_number is None:
         return -1
     number = int(position.sequence_number)

@@ -1,4 +1,4 @@
-"""What a shard brings, in KB per second: smoothed, for leases to be shared out by it (KCL 3: throughputKBps)."""
+"""The smoothed throughput of a shard in KB per second, for lease assignment by throughput (KCL 3: throughputKBps)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from math import exp
 from typing import Final
 
 SMOOTHING: Final = 30.0
-"""Seconds after which a change of throughput has come through by about two thirds."""
+"""Time constant of the average in seconds: after this time it has followed a change by about two thirds."""
 
 DECIMALS: Final = 6
 
 
 class Throughput:
-    """An exponential moving average of a running total, over whatever intervals it is asked at."""
+    """An exponential moving average of the rate of a running total, for measurements at any intervals."""
 
     def __init__(self) -> None:
         self._total = 0
@@ -20,15 +20,17 @@ class Throughput:
         self._kbps: float | None = None
 
     def measure(self, total: int, now: float) -> float | None:
-        """Return the average until now (monotonic seconds) of what makes up `total`, in bytes; None the first time.
+        """Return the average in KB per second, None for the first measurement.
 
-        With six decimals, as KCL writes it: of a shard that is quiet it becomes 0. What fades away for ever would in
-        the end be below 1E-130, which DynamoDB refuses to store.
+        `total`: the bytes of the shard so far. `now`: monotonic seconds.
+
+        The result has six decimals, as KCL writes it, so that it becomes 0 for an idle shard. Without rounding it would
+        decrease below 1E-130, which DynamoDB cannot store.
         """
-        before, self._at = self._at, now
-        grown, self._total = total - self._total, total
-        if before is not None and now > before:
-            recent = grown / (now - before) / 1000
-            share = 1 if self._kbps is None else 1 - exp((before - now) / SMOOTHING)
-            self._kbps = (1 - share) * (self._kbps or 0.0) + share * recent
+        previous, self._at = self._at, now
+        added, self._total = total - self._total, total
+        if previous is not None and now > previous:
+            recent = added / (now - previous) / 1000
+            weight = 1 if self._kbps is None else 1 - exp((previous - now) / SMOOTHING)
+            self._kbps = (1 - weight) * (self._kbps or 0.0) + weight * recent
         return None if self._kbps is None else round(self._kbps, DECIMALS)

@@ -1,4 +1,4 @@
-"""The pages that show the subscription's machine show it as it is."""
+"""The pages with the state diagram of the subscription are up to date."""
 
 import importlib.util
 
@@ -15,12 +15,12 @@ def tool():
     return module
 
 
-def test_the_diagram_is_of_today(tool):
+def test_the_diagram_of_every_page_is_up_to_date(tool):
     for page in tool.PAGES:
         text = page.read_text()
-        assert text == tool.renewed(text), f"{page.name} is stale: run python tools/subscription_diagram.py"
+        assert text == tool.with_diagram(text), f"{page.name} is out of date: run python tools/subscription_diagram.py"
 
 
-def test_a_page_without_a_place_for_it(tool):
-    with pytest.raises(ValueError, match="no place for the diagram"):
-        tool.renewed("# A page\n")
+def test_a_page_without_the_markers_is_rejected(tool):
+    with pytest.raises(ValueError, match="lacks a marker"):
+        tool.with_diagram("# A page\n")

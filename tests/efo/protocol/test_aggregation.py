@@ -1,4 +1,4 @@
-"""KPL aggregates: round trips, AWS's own Python library as a witness, and damage that loses nothing."""
+"""KPL aggregates: round trips, interoperability with AWS's Python library, and damage that loses no data."""
 
 import base64
 from hashlib import md5
@@ -21,42 +21,42 @@ ENTRIES = [
 
 
 def outer(data):
-    """A Kinesis record with this data."""
+    """Return a Kinesis record with this data."""
     return Record("42", 1700000000.5, data, "outer key", "KMS")
 
 
-def sealed(message):
-    """An aggregate around raw protobuf."""
+def aggregate_record(message):
+    """Return a record with an aggregate of this protobuf message and the correct MD5."""
     return outer(MAGIC + message + md5(message, usedforsecurity=False).digest())
 
 
 def proto(keys=("k",), hashes=(), records=()):
-    """Protobuf as Google's own library writes it; `records` are the members of each."""
+    """Return an AggregatedRecord as Google's protobuf library writes it. `records`: the fields of each record."""
     message = messages_pb2.AggregatedRecord(partition_key_table=keys, explicit_hash_key_table=hashes)
-    for members in records:
-        message.records.add(**members)
+    for fields in records:
+        message.records.add(**fields)
     return message.SerializePartialToString()
 
 
-def told(expansion):
-    """What the producer gave of each record."""
+def entries_of(expansion):
+    """Return the entries that the producer aggregated."""
     return [(user.partition_key, user.data, user.explicit_hash_key) for user in expansion.records]
 
 
 class TestRoundTrip:
-    def test_everything_comes_back_in_order(self):
+    def test_aggregated_entries_are_expanded_in_order(self):
         expansion = expand(outer(aggregate(ENTRIES)))
-        assert told(expansion) == ENTRIES
+        assert entries_of(expansion) == ENTRIES
         assert (expansion.left_out, expansion.problem) == (0, None)
 
-    def test_what_the_outer_record_says_is_passed_on(self):
+    def test_user_records_inherit_the_fields_of_the_kinesis_record(self):
         users = expand(outer(aggregate(ENTRIES))).records
         assert [user.sub_sequence_number for user in users] == [0, 1, 2, 3]
         assert {(u.sequence_number, u.approximate_arrival_timestamp, u.encryption_type) for u in users} == {
             ("42", 1700000000.5, "KMS")
         }
 
-    def test_a_plain_record_is_itself(self):
+    def test_a_plain_record_expands_to_itself(self):
         for data in (b"", b"plain", MAGIC[:3], b" " + MAGIC):
             record = outer(data)
             assert expand(record, ALL_KEYS) == Expansion((record,))
@@ -74,35 +74,35 @@ class TestRoundTrip:
         )
     )
     @example([Entry(f"key {n}", b"x", str(n)) for n in range(300)])
-    def test_any_records(self, entries):
+    def test_arbitrary_entries_survive_a_round_trip(self, entries):
         record = outer(aggregate(entries))
-        assert told(expand(record, ALL_KEYS)) == entries
+        assert entries_of(expand(record, ALL_KEYS)) == entries
         message = messages_pb2.AggregatedRecord.FromString(record.data[4:-16])
         assert [r.data for r in message.records] == [entry.data for entry in entries]
 
 
-class TestWitness:
-    """The library that AWS publishes for producers and consumers without the KPL."""
+class TestInteroperability:
+    """aws_kinesis_agg: the library that AWS publishes for producers and consumers without the KPL."""
 
-    def test_we_read_what_it_writes(self):
-        theirs = aggregator.RecordAggregator()
+    def test_efo_expands_an_aggregate_of_aws_kinesis_agg(self):
+        record_aggregator = aggregator.RecordAggregator()
         entries = [Entry(f"key {n % 7}", b"%d" % n, str(n % 5)) for n in range(200)]
         for entry in entries:
-            assert theirs.add_user_record(entry.partition_key, entry.data, entry.explicit_hash_key) is None
-        key, explicit, data = theirs.clear_and_get().get_contents()
+            assert record_aggregator.add_user_record(entry.partition_key, entry.data, entry.explicit_hash_key) is None
+        key, explicit, data = record_aggregator.clear_and_get().get_contents()
         assert (key, explicit) == ("key 0", "0")
-        assert told(expand(outer(bytes(data)), ALL_KEYS)) == entries
+        assert entries_of(expand(outer(bytes(data)), ALL_KEYS)) == entries
 
-    def test_it_reads_what_we_write(self):
+    def test_aws_kinesis_agg_deaggregates_an_aggregate_of_efo(self):
         entries = [Entry(f"key {n % 7}", b"%d" % n, str(n % 5)) for n in range(200)]
-        assert _their_reading(entries) == entries
+        assert _deaggregate_with_aws_library(entries) == entries
 
-    def test_it_reads_what_we_write_without_hash_keys(self):
+    def test_aws_kinesis_agg_deaggregates_an_aggregate_without_explicit_hash_keys(self):
         entries = [Entry(f"key {n % 7}", b"%d" % n) for n in range(200)]
-        assert _their_reading(entries) == entries
+        assert _deaggregate_with_aws_library(entries) == entries
 
 
-def _their_reading(entries):
+def _deaggregate_with_aws_library(entries):
     record = {
         "SequenceNumber": "42",
         "ApproximateArrivalTimestamp": 1.0,
@@ -126,32 +126,32 @@ class TestModes:
         ],
     )
     @pytest.mark.scenario("G68")
-    def test_records_of_another_shard(self, mode, kept, left_out):
+    def test_the_mode_decides_about_records_of_another_shard(self, mode, kept, left_out):
         expansion = expand(outer(aggregate(self.ENTRIES)), self.LOW, mode)
         assert [user.data for user in expansion.records] == kept
         assert (expansion.left_out, expansion.problem) == (left_out, None)
 
     @pytest.mark.parametrize("mode", AggregateMode)
     @pytest.mark.scenario("G67")
-    def test_nothing_is_left_out_where_all_belong(self, mode):
+    def test_no_record_within_the_range_is_filtered_out(self, mode):
         entries = (self.ENTRIES[0], self.ENTRIES[2])
         expansion = expand(outer(aggregate(entries)), self.LOW, mode)
-        assert (told(expansion), expansion.left_out) == (list(entries), 0)
+        assert (entries_of(expansion), expansion.left_out) == (list(entries), 0)
 
     @pytest.mark.parametrize("mode", AggregateMode)
-    def test_without_a_range_nothing_is_left_out(self, mode):
+    def test_no_record_is_filtered_out_without_a_range(self, mode):
         assert len(expand(outer(aggregate(self.ENTRIES)), None, mode).records) == 3
 
     @pytest.mark.parametrize("mode", AggregateMode)
-    def test_plain_records_are_never_left_out(self, mode):
+    def test_a_plain_record_is_never_filtered_out(self, mode):
         record = outer(b"plain")
         assert expand(record, self.LOW, mode) == Expansion((record,))
 
-    def test_records_keep_the_number_that_they_had(self):
+    def test_kept_records_keep_their_sub_sequence_number(self):
         users = expand(outer(aggregate(self.ENTRIES)), self.LOW).records
         assert [user.sub_sequence_number for user in users] == [0, 2]
 
-    def test_without_an_explicit_key_the_partition_key_decides(self):
+    def test_the_md5_of_the_partition_key_is_the_default_hash_key(self):
         own = int(md5(b"k", usedforsecurity=False).hexdigest(), 16)
         assert hash_key("k") == own
         record = outer(aggregate([Entry("k", b"x")]))
@@ -159,33 +159,33 @@ class TestModes:
         assert expand(record, HashKeyRange("0", str(own - 1))).left_out == 1
 
 
-class TestTheFormat:
-    def test_an_explicit_hash_key_is_known_by_its_field_and_not_by_the_table(self):
+class TestFormat:
+    def test_a_record_without_a_hash_key_index_has_no_explicit_hash_key(self):
         records = [
             {"partition_key_index": 0, "data": b"none"},
             {"partition_key_index": 0, "data": b"the first", "explicit_hash_key_index": 0},
         ]
-        expansion = expand(sealed(proto(hashes=["7"], records=records)), HashKeyRange("7", "7"))
-        assert told(expansion) == [("k", b"the first", "7")]
+        expansion = expand(aggregate_record(proto(hashes=["7"], records=records)), HashKeyRange("7", "7"))
+        assert entries_of(expansion) == [("k", b"the first", "7")]
         assert expansion.left_out == 1
 
-    def test_tags(self):
+    def test_tags_are_read_with_and_without_a_value(self):
         tags = [{"key": "a", "value": "1"}, {"key": "b"}, {"key": "a", "value": ""}]
         records = [{"partition_key_index": 0, "data": b"x", "tags": tags}]
-        [user] = expand(sealed(proto(records=records))).records
+        [user] = expand(aggregate_record(proto(records=records))).records
         assert user.tags == (("a", "1"), ("b", None), ("a", ""))
 
-    def test_tables_may_follow_the_records(self):
+    def test_the_key_table_may_follow_the_records(self):
         records = proto(keys=(), records=[{"partition_key_index": 0, "data": b"x"}])
-        assert told(expand(sealed(records + proto(keys=["late"])))) == [("late", b"x", None)]
+        assert entries_of(expand(aggregate_record(records + proto(keys=["late"])))) == [("late", b"x", None)]
 
     def test_unknown_fields_are_skipped(self):
         unknown = b"\x31" + bytes(8) + b"\x35" + bytes(4) + b"\x38\x96\x01" + b"\x42\x02hi"
         records = proto(records=[{"partition_key_index": 0, "data": b"x"}])
-        assert told(expand(sealed(unknown + records + unknown))) == [("k", b"x", None)]
+        assert entries_of(expand(aggregate_record(unknown + records + unknown))) == [("k", b"x", None)]
 
-    def test_an_aggregate_of_no_records_gives_none(self):
-        assert expand(sealed(proto())) == Expansion(())
+    def test_an_aggregate_without_records_expands_to_none(self):
+        assert expand(aggregate_record(proto())) == Expansion(())
 
 
 X = {"partition_key_index": 0, "data": b"x"}
@@ -200,32 +200,41 @@ X = {"partition_key_index": 0, "data": b"x"}
         (MAGIC + bytes(100), "MD5"),
         (aggregate(ENTRIES)[:-1], "MD5"),
         (aggregate(ENTRIES) + b"\0", "MD5"),
-        (sealed(proto(records=[X, X])[:-1]).data, "longer than its message"),
-        (sealed(b"\x08").data, "does not parse"),
-        (sealed(b"\x1a").data, "does not parse"),
-        (sealed(b"\x1a\x05x").data, "longer than its message"),
-        (sealed(b"\x19" + bytes(7)).data, "longer than its message"),
-        (sealed(b"\x1d" + bytes(3)).data, "longer than its message"),
-        (sealed(b"\x08" + b"\xff" * 11).data, "64 bits"),
-        (sealed(b"\x0b\x0c").data, "wire type"),
-        (sealed(bytes(4)).data, "the number 0"),
-        (sealed(b"\xf8\xff\xff\xff\x1f\x00").data, "no field can have the number"),
-        (sealed(b"\x0a\x01\xff").data, "does not parse"),
-        (sealed(proto(records=[X, {**X, "partition_key_index": 1}])).data, "does not parse"),
-        (sealed(proto(records=[{**X, "partition_key_index": 2**64 - 1}])).data, "does not parse"),
-        (sealed(proto(hashes=["1"], records=[{**X, "explicit_hash_key_index": 1}])).data, "does not parse"),
-        (sealed(proto(records=[{**X, "explicit_hash_key_index": 0}])).data, "does not parse"),
-        (sealed(proto(hashes=["f"], records=[{**X, "explicit_hash_key_index": 0}])).data, "no hash key"),
-        (sealed(proto(hashes=["9" * 5000], records=[{**X, "explicit_hash_key_index": 0}])).data, "no hash key"),
-        (sealed(proto(hashes=[str(2**128)], records=[{**X, "explicit_hash_key_index": 0}])).data, "no hash key"),
-        (sealed(proto(records=[{"partition_key_index": 0}])).data, "no partition key or no data"),
-        (sealed(proto(records=[{"data": b"x"}])).data, "no partition key or no data"),
-        (sealed(proto(records=[{**X, "tags": [{"value": "v"}]}])).data, "tag without a key"),
+        (aggregate_record(proto(records=[X, X])[:-1]).data, "longer than its message"),
+        (aggregate_record(b"\x08").data, "does not parse"),
+        (aggregate_record(b"\x1a").data, "does not parse"),
+        (aggregate_record(b"\x1a\x05x").data, "longer than its message"),
+        (aggregate_record(b"\x19" + bytes(7)).data, "longer than its message"),
+        (aggregate_record(b"\x1d" + bytes(3)).data, "longer than its message"),
+        (aggregate_record(b"\x08" + b"\xff" * 11).data, "64 bits"),
+        (aggregate_record(b"\x0b\x0c").data, "wire type"),
+        (aggregate_record(bytes(4)).data, "field number 0 is invalid"),
+        (aggregate_record(b"\xf8\xff\xff\xff\x1f\x00").data, "is invalid: expected 1 to"),
+        (aggregate_record(b"\x0a\x01\xff").data, "does not parse"),
+        (aggregate_record(proto(records=[X, {**X, "partition_key_index": 1}])).data, "does not parse"),
+        (aggregate_record(proto(records=[{**X, "partition_key_index": 2**64 - 1}])).data, "does not parse"),
+        (aggregate_record(proto(hashes=["1"], records=[{**X, "explicit_hash_key_index": 1}])).data, "does not parse"),
+        (aggregate_record(proto(records=[{**X, "explicit_hash_key_index": 0}])).data, "does not parse"),
+        (
+            aggregate_record(proto(hashes=["f"], records=[{**X, "explicit_hash_key_index": 0}])).data,
+            "is not an integer",
+        ),
+        (
+            aggregate_record(proto(hashes=["9" * 5000], records=[{**X, "explicit_hash_key_index": 0}])).data,
+            "is not an integer",
+        ),
+        (
+            aggregate_record(proto(hashes=[str(2**128)], records=[{**X, "explicit_hash_key_index": 0}])).data,
+            "is not an integer",
+        ),
+        (aggregate_record(proto(records=[{"partition_key_index": 0}])).data, "no partition key or no data"),
+        (aggregate_record(proto(records=[{"data": b"x"}])).data, "no partition key or no data"),
+        (aggregate_record(proto(records=[{**X, "tags": [{"value": "v"}]}])).data, "a tag has no key"),
     ],
 )
 @pytest.mark.parametrize("shard", [None, HashKeyRange("0", "0")])
 @pytest.mark.scenario("G70")
-def test_damage_is_passed_on_whole_and_told(data, problem, shard):
+def test_a_damaged_aggregate_is_one_plain_record_with_a_problem(data, problem, shard):
     expansion = expand(outer(data), shard)
     assert expansion.records == (outer(data),)
     assert expansion.left_out == 0
@@ -233,22 +242,22 @@ def test_damage_is_passed_on_whole_and_told(data, problem, shard):
 
 
 @given(st.binary(max_size=200), st.booleans(), st.sampled_from(AggregateMode))
-def test_any_bytes_after_the_magic_are_read_or_passed_on(body, is_sealed, mode):
-    record = sealed(body) if is_sealed else outer(MAGIC + body)
+def test_arbitrary_bytes_after_the_magic_are_expanded_or_passed_on(body, has_valid_md5, mode):
+    record = aggregate_record(body) if has_valid_md5 else outer(MAGIC + body)
     expansion = expand(record, ALL_KEYS, mode)
     assert expansion.left_out == 0
     if expansion.problem is not None:
         assert expansion.records == (record,)
         return
-    # What we read, Google's protobuf reads too.
+    # Google's protobuf library reads the same data.
     message = messages_pb2.AggregatedRecord.FromString(record.data[4:-16])
     assert [user.data for user in expansion.records] == [r.data for r in message.records]
 
 
 @given(st.integers(min_value=0), st.integers(0, 255))
-def test_a_changed_byte_under_a_right_digest_never_raises(at, byte):
+def test_a_changed_byte_with_a_valid_md5_never_raises(at, byte):
     body = bytearray(aggregate(ENTRIES)[4:-16])
     body[at % len(body)] = byte
-    record = sealed(bytes(body))
+    record = aggregate_record(bytes(body))
     expansion = expand(record, ALL_KEYS, AggregateMode.KEEP)
     assert expansion.problem is None or expansion.records == (record,)

@@ -1,4 +1,4 @@
-"""Which leases of finished shards may go (G41)."""
+"""Which leases of finished shards may be deleted (G41)."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ RANGE = HashKeyRange("0", "9")
 
 
 def shard(name, *parents):
-    """A shard that is closed; nothing depends on whether the children are open."""
+    """Return a closed shard. Whether the children are open does not matter."""
     parent, adjacent = (*parents, None, None)[:2]
     return Shard(name, RANGE, "1", "5", parent, adjacent)
 
@@ -27,42 +27,44 @@ B = Lease("b", SHARD_END, parents=("p",))
 LISTED = [shard("p"), shard("a", "p"), shard("b", "p")]
 
 
-@pytest.mark.parametrize("listed", [LISTED, LISTED[1:], []], ids=["listed", "trimmed", "all trimmed"])
+@pytest.mark.parametrize(
+    "listed", [LISTED, LISTED[1:], []], ids=["all listed", "parent past retention", "all past retention"]
+)
 @pytest.mark.scenario("G41")
-def test_a_parent_goes_when_all_its_children_have_begun(listed):
+def test_a_parent_is_deletable_when_all_its_children_have_begun(listed):
     assert deletable(table(PARENT, A, B), listed) == ["p"]
 
 
 @pytest.mark.parametrize("checkpoint", [TRIM_HORIZON, AT_TIMESTAMP, LATEST], ids=str)
 @pytest.mark.scenario("G41")
-def test_a_child_that_has_not_begun_keeps_it(checkpoint):
+def test_a_parent_with_a_child_that_has_not_begun_is_kept(checkpoint):
     assert deletable(table(PARENT, replace(A, checkpoint=checkpoint), B), LISTED) == []
 
 
 @pytest.mark.scenario("G41")
-def test_a_child_without_a_lease_keeps_it():
+def test_a_parent_with_a_child_without_a_lease_is_kept():
     assert deletable(table(PARENT, A), LISTED) == []
     assert deletable(table(PARENT, A), LISTED[:1]) == []  # the listing may be older than the child
     assert deletable(table(PARENT, A), LISTED[1:]) == []
 
 
-def test_a_child_that_its_row_does_not_name_counts_too():
-    unnamed = replace(PARENT, children=())
-    assert deletable(table(unnamed, A), LISTED) == []
-    assert deletable(table(unnamed), LISTED[1:]) == []
-    assert deletable(table(unnamed, replace(A, checkpoint=TRIM_HORIZON)), []) == []
-    assert deletable(table(unnamed, A, B), LISTED) == ["p"]
+def test_a_child_that_only_its_own_lease_or_the_listing_relates_counts_too():
+    without_children = replace(PARENT, children=())
+    assert deletable(table(without_children, A), LISTED) == []
+    assert deletable(table(without_children), LISTED[1:]) == []
+    assert deletable(table(without_children, replace(A, checkpoint=TRIM_HORIZON)), []) == []
+    assert deletable(table(without_children, A, B), LISTED) == ["p"]
 
 
 @pytest.mark.scenario("G41")
-def test_a_lease_whose_children_nobody_knows_stays_while_its_shard_is_listed():
-    unnamed = replace(PARENT, children=())
-    assert deletable(table(unnamed), LISTED[:1]) == []
-    assert deletable(table(unnamed), []) == ["p"]
+def test_a_lease_without_known_children_is_kept_while_its_shard_is_listed():
+    without_children = replace(PARENT, children=())
+    assert deletable(table(without_children), LISTED[:1]) == []
+    assert deletable(table(without_children), []) == ["p"]
 
 
 @pytest.mark.scenario("G41")
-def test_the_oldest_generation_goes_first():
+def test_the_oldest_generation_is_deletable_first():
     grandparent = Lease("g", SHARD_END, children=("p",))
     leases = table(grandparent, replace(PARENT, parents=("g",)), A, B)
     listed = [shard("g"), shard("p", "g"), *LISTED[1:]]
@@ -71,7 +73,7 @@ def test_the_oldest_generation_goes_first():
     assert deletable(leases, listed) == ["p"]
 
 
-def test_both_parents_of_a_merge_go():
+def test_both_parents_of_a_merge_are_deletable_when_the_child_has_begun():
     parents = [Lease(name, SHARD_END, children=("m",)) for name in "pq"]
     child = Lease("m", BEGUN, parents=("p", "q"))
     listed = [shard("p"), shard("q"), shard("m", "p", "q")]
@@ -80,10 +82,10 @@ def test_both_parents_of_a_merge_go():
 
 
 @pytest.mark.scenario("G41")
-def test_a_listing_that_is_too_old_to_know_of_the_end_deletes_nothing():
+def test_a_finished_lease_whose_shard_is_listed_as_open_is_kept():
     assert deletable(table(PARENT, A, B), [replace(LISTED[0], ending_sequence_number=None), *LISTED[1:]]) == []
 
 
 @pytest.mark.scenario("G41")
-def test_what_is_not_finished_is_never_touched():
+def test_an_unfinished_lease_is_never_deletable():
     assert deletable(table(A, Lease("old", BEGUN), Lease("new", TRIM_HORIZON)), []) == []

@@ -1,4 +1,4 @@
-"""The event-stream codec: right messages from sound bytes however they are cut, an error from damaged ones."""
+"""The event-stream codec: intact bytes decode correctly however they are split; damaged bytes raise an error."""
 
 import struct
 import uuid
@@ -18,7 +18,7 @@ EVENT_HEADERS = {
     ":content-type": "application/x-amz-json-1.1",
     ":message-type": "event",
 }
-# Frames as they stand on the wire. The first two are the published test vectors of the format.
+# Frames in wire format. The first two are the published test vectors of the format.
 FRAMES = {
     "empty": ("0000001000000000 05c248eb 7d98c8ff", {}, b""),
     "payload only": ("0000001d00000000 fd528c5a 7b27666f6f273a27626172277d c3653936", {}, b"{'foo':'bar'}"),
@@ -39,7 +39,7 @@ def wire(name):
 
 
 def decode(*pieces):
-    """Feed these pieces, one by one, and return all messages."""
+    """Decode these pieces one by one and return all messages."""
     decoder = Decoder()
     messages = []
     for piece in pieces:
@@ -49,7 +49,7 @@ def decode(*pieces):
 
 
 def frame(headers=b"", payload=b""):
-    """A sound frame around raw headers, made without the module under test."""
+    """Return a valid frame of these raw headers, built without the module under test."""
     prelude = struct.pack(">II", 16 + len(headers) + len(payload), len(headers))
     prelude += struct.pack(">I", crc32(prelude))
     body = prelude + headers + payload
@@ -66,31 +66,31 @@ class TestKnownFrames:
     def name(self, request):
         return request.param
 
-    def test_whole(self, name):
+    def test_a_whole_frame_is_decoded(self, name):
         [message] = decode(wire(name))
         assert (message.headers, bytes(message.payload)) == FRAMES[name][1:]
         assert message.wire_length == len(wire(name))
 
-    def test_byte_by_byte(self, name):
+    def test_a_frame_is_decoded_byte_by_byte(self, name):
         pieces = [bytes([byte]) for byte in wire(name)]
         assert decode(*pieces) == decode(wire(name))
         assert decode(*pieces[:-1]) == []
 
-    def test_followed_by_others(self, name):
+    def test_a_frame_followed_by_others_is_decoded(self, name):
         assert decode(wire(name) + wire("an event") + wire("empty")[:5]) == decode(wire(name), wire("an event"))
 
-    def test_encoded_again(self, name):
+    def test_encode_writes_the_same_bytes(self, name):
         _, headers, payload = FRAMES[name]
         assert encode(headers, payload) == wire(name)
 
-    def test_botocore_agrees(self, name):
-        witness = botocore.eventstream.EventStreamBuffer()
-        witness.add_data(wire(name))
-        [message] = witness
+    def test_botocore_decodes_the_same_message(self, name):
+        buffer = botocore.eventstream.EventStreamBuffer()
+        buffer.add_data(wire(name))
+        [message] = buffer
         assert (message.headers, message.payload) == FRAMES[name][1:]
 
 
-def test_a_message_stays_whole_while_more_arrives():
+def test_a_decoded_message_does_not_change_when_more_data_arrives():
     decoder = Decoder()
     decoder.receive_data(frame(payload=b"first"))
     [message] = decoder.messages()
@@ -99,7 +99,7 @@ def test_a_message_stays_whole_while_more_arrives():
     assert bytes(message.payload) == b"first"
 
 
-def test_messages_may_be_taken_one_at_a_time():
+def test_data_may_arrive_during_an_iteration():
     decoder = Decoder()
     decoder.receive_data(b"".join(frame(payload=bytes([n])) for n in range(3)))
     messages = decoder.messages()
@@ -108,7 +108,7 @@ def test_messages_may_be_taken_one_at_a_time():
     assert [bytes(m.payload) for m in (first, *messages)] == [b"\0", b"\1", b"\2", b"\3"]
 
 
-def test_a_new_iteration_goes_on_where_the_last_one_stopped():
+def test_a_new_iteration_continues_after_an_abandoned_one():
     decoder = Decoder()
     decoder.receive_data(frame(payload=b"0") + frame(payload=b"1"))
     abandoned = decoder.messages()
@@ -141,7 +141,7 @@ IDENTITY = uuid.UUID("01234567-89ab-cdef-0123-456789abcdef")
         (header(9, IDENTITY.bytes), IDENTITY),
     ],
 )
-def test_every_type_of_header(raw, value):
+def test_every_header_type_is_decoded(raw, value):
     [message] = decode(frame(raw + header(7, b"\x00\x01z", b"last"), b"payload"))
     assert message == Message({"n": value, "last": "z"}, b"payload")
 
@@ -167,9 +167,9 @@ def test_every_type_of_header(raw, value):
         b"\x00",
     ],
 )
-def test_headers_that_do_not_parse(raw):
+def test_malformed_headers_are_a_frame_error(raw):
     with pytest.raises(FrameError, match=r"header|UUID"):
-        decode(frame(raw, b"payload is not read as a header"))
+        decode(frame(raw, b"the payload is not read as a header"))
 
 
 @pytest.mark.parametrize(
@@ -184,28 +184,28 @@ def test_headers_that_do_not_parse(raw):
         (2**32 - 1, 2**32 - 1),
     ],
 )
-def test_impossible_lengths_are_refused_before_the_message_is_waited_for(total, headers_length):
+def test_impossible_lengths_are_rejected_when_the_prelude_arrives(total, headers_length):
     with pytest.raises(FrameError):
         decode(prelude(total, headers_length))
 
 
-def test_the_greatest_lengths_are_taken():
+def test_the_maximum_lengths_are_accepted():
     assert decode(prelude(MAX_MESSAGE_LENGTH, MAX_HEADERS_LENGTH)) == []
 
 
 @pytest.mark.parametrize(
-    ("at", "said"),
+    ("at", "text"),
     [(0, "prelude"), (7, "prelude"), (11, "prelude"), (12, "message"), (113, "message"), (115, "message")],
     ids=["total", "headers length", "prelude CRC", "headers", "payload", "message CRC"],
 )
-def test_damage_of_each_part_is_found(at, said):
+def test_damage_to_each_part_is_a_checksum_error(at, text):
     damaged = bytearray(wire("an event"))
     damaged[at] ^= 0x10
-    with pytest.raises(ChecksumError, match=said):
+    with pytest.raises(ChecksumError, match=text):
         decode(bytes(damaged))
 
 
-def test_nothing_is_read_after_damage():
+def test_no_message_is_decoded_after_an_error():
     decoder = Decoder()
     damaged = bytearray(wire("an event"))
     damaged[-1] ^= 1
@@ -223,46 +223,46 @@ def test_nothing_is_read_after_damage():
 headers = st.dictionaries(
     st.text(max_size=20).filter(lambda name: 0 < len(name.encode()) < 256), st.text(max_size=40), max_size=4
 )
-messages_to_send = st.lists(st.tuples(headers, st.binary(max_size=60)), max_size=4)
+message_lists = st.lists(st.tuples(headers, st.binary(max_size=60)), max_size=4)
 
 
-def cut(data, cuts):
+def split(data, cuts):
     bounds = [0, *sorted(at % (len(data) + 1) for at in cuts), len(data)]
     return [data[low:high] for low, high in pairwise(bounds)]
 
 
-@given(messages_to_send, st.lists(st.integers(min_value=0), max_size=12))
-def test_any_cut_gives_the_same_messages(sent, cuts):
+@given(message_lists, st.lists(st.integers(min_value=0), max_size=12))
+def test_messages_are_the_same_however_the_bytes_are_split(sent, cuts):
     data = b"".join(encode(*message) for message in sent)
-    received = decode(*cut(data, cuts))
+    received = decode(*split(data, cuts))
     assert [(m.headers, bytes(m.payload)) for m in received] == sent
     assert sum(m.wire_length for m in received) == len(data)
 
 
-@given(messages_to_send.filter(bool), st.integers(min_value=0), st.lists(st.integers(min_value=0), max_size=4))
-def test_a_flipped_bit_never_gives_a_wrong_message(sent, bit, cuts):
+@given(message_lists.filter(bool), st.integers(min_value=0), st.lists(st.integers(min_value=0), max_size=4))
+def test_a_flipped_bit_never_yields_a_wrong_message(sent, bit, cuts):
     data = b"".join(encode(*message) for message in sent)
     damaged = bytearray(data)
     damaged[bit // 8 % len(data)] ^= 1 << bit % 8
     decoder = Decoder()
     received = []
-    with pytest.raises((ChecksumError, FrameError)):  # noqa: PT012 - what arrived before the error counts
-        for piece in cut(bytes(damaged), cuts):
+    with pytest.raises((ChecksumError, FrameError)):  # noqa: PT012 - the messages before the error are checked too
+        for piece in split(bytes(damaged), cuts):
             decoder.receive_data(piece)
             received += ((m.headers, bytes(m.payload)) for m in decoder.messages())
-    whole = [encode(*message) for message in sent]
-    before = next(n for n in range(len(whole)) if bit // 8 % len(data) < len(b"".join(whole[: n + 1])))
-    assert received == sent[:before]
+    frames = [encode(*message) for message in sent]
+    intact = next(n for n in range(len(frames)) if bit // 8 % len(data) < len(b"".join(frames[: n + 1])))
+    assert received == sent[:intact]
 
 
-@given(messages_to_send)
-def test_botocore_reads_what_we_write(sent):
-    witness = botocore.eventstream.EventStreamBuffer()
-    witness.add_data(b"".join(encode(*message) for message in sent))
-    assert [(m.headers, m.payload) for m in witness] == sent
+@given(message_lists)
+def test_botocore_decodes_encoded_messages(sent):
+    buffer = botocore.eventstream.EventStreamBuffer()
+    buffer.add_data(b"".join(encode(*message) for message in sent))
+    assert [(m.headers, m.payload) for m in buffer] == sent
 
 
-def test_no_more_is_held_than_the_unfinished_message():
+def test_only_an_incomplete_message_is_buffered():
     decoder = Decoder()
     data = b"".join(frame(payload=bytes(1000)) for _ in range(50))
     for at in range(0, len(data), 777):
@@ -272,7 +272,7 @@ def test_no_more_is_held_than_the_unfinished_message():
     assert decoder.pending == 0
 
 
-def test_a_message_too_long_is_refused_and_not_held():
+def test_a_message_that_is_too_long_is_rejected_and_not_buffered():
     decoder = Decoder()
     decoder.receive_data(prelude(MAX_MESSAGE_LENGTH + 1, 0) + bytes(1000))
     with pytest.raises(FrameError):

@@ -1,4 +1,4 @@
-"""What a failure leads to (rule R11): every row of the policy, and its bounds."""
+"""The decision about a failed handler call (rule R11): every action of the policy, and its limits."""
 
 from functools import partial
 
@@ -10,55 +10,64 @@ from efo.errors import ConfigurationError
 from efo.protocol.failure import Decision, FailurePolicy, decide
 
 
-def after(policy, failures=1, elapsed=0.0, records=1, *, is_half=False, random=lambda: 1.0):
+async def store(_letter):
+    """Store a dead letter."""
+
+
+def policy_of(then, **options):
+    """Return a policy with this final action, and with what it needs."""
+    return FailurePolicy(then=then, dead_letter=store if then == "dead_letter" else None, **options)
+
+
+def decide_after(policy, failures=1, elapsed=0.0, records=1, *, is_half=False, random=lambda: 1.0):
     return decide(policy, failures=failures, elapsed=elapsed, records=records, is_half=is_half, random=random)
 
 
-@pytest.mark.parametrize("then", ["stop", "stop_shard", "skip", "dead_letter"])
-def test_one_attempt_is_the_default_and_then_comes_what_the_policy_says(then):
-    assert after(FailurePolicy(then=then)) == Decision(then)
+@pytest.mark.parametrize("then", ["stop", "isolate", "skip", "dead_letter"])
+def test_by_default_the_final_action_follows_the_first_failure(then):
+    assert decide_after(policy_of(then)) == Decision(then)
 
 
-def test_the_default_stops_everything():
-    assert after(FailurePolicy()) == Decision("stop")
+def test_the_default_policy_stops_the_consumer():
+    assert decide_after(FailurePolicy()) == Decision("stop")
 
 
 @pytest.mark.parametrize(
     ("failures", "delay"),
     [(1, 0.2), (2, 0.4), (3, 0.8), (4, 1.0), (5, 1.0)],
 )
-def test_retries_wait_twice_as_long_each_up_to_the_limit(failures, delay):
+def test_the_backoff_doubles_with_each_retry_up_to_its_limit(failures, delay):
     policy = FailurePolicy(attempts=6, backoff=0.2, backoff_limit=1.0)
-    assert after(policy, failures) == Decision("retry", delay)
-    assert after(policy, failures, random=lambda: 0.0) == Decision("retry", 0.0)
+    assert decide_after(policy, failures) == Decision("retry", delay)
+    assert decide_after(policy, failures, random=lambda: 0.0) == Decision("retry", 0.0)
 
 
-def test_attempts_count_the_first_one():
+def test_attempts_include_the_first_call():
     policy = FailurePolicy(attempts=3, then="skip")
-    assert [after(policy, n).action for n in (1, 2, 3)] == ["retry", "retry", "skip"]
+    assert [decide_after(policy, n).action for n in (1, 2, 3)] == ["retry", "retry", "skip"]
 
 
-def test_retry_for_bounds_the_time_and_the_last_try_is_at_its_end():
-    policy = FailurePolicy(attempts=None, retry_for=10, backoff=8, then="stop_shard")
-    assert after(policy, 1) == Decision("retry", 8)
-    assert after(policy, 2, elapsed=8) == Decision("retry", 2)
-    assert after(policy, 3, elapsed=10) == Decision("stop_shard")
+def test_retry_for_limits_the_time_and_the_last_retry_is_at_its_end():
+    policy = FailurePolicy(attempts=None, retry_for=10, backoff=8, then="isolate")
+    assert decide_after(policy, 1) == Decision("retry", 8)
+    assert decide_after(policy, 2, elapsed=8) == Decision("retry", 2)
+    assert decide_after(policy, 3, elapsed=10) == Decision("isolate")
 
 
 @pytest.mark.parametrize("then", ["skip", "dead_letter"])
-def test_several_records_are_never_given_up_together(then):
-    policy = FailurePolicy(attempts=2, then=then)
-    assert [after(policy, n, records=5).action for n in (1, 2)] == ["retry", "split"]
+def test_a_batch_is_split_before_records_are_skipped_or_dead_lettered(then):
+    policy = policy_of(then, attempts=2)
+    assert [decide_after(policy, n, records=5).action for n in (1, 2)] == ["retry", "split"]
 
 
-def test_a_half_is_tried_once_and_a_single_record_as_often_as_any():
+def test_a_half_is_tried_once_and_a_single_record_gets_all_attempts():
     policy = FailurePolicy(attempts=3, then="skip")
-    assert after(policy, 1, records=2, is_half=True).action == "split"
-    assert [after(policy, n, is_half=True).action for n in (1, 2, 3)] == ["retry", "retry", "skip"]
+    assert decide_after(policy, 1, records=2, is_half=True).action == "split"
+    assert [decide_after(policy, n, is_half=True).action for n in (1, 2, 3)] == ["retry", "retry", "skip"]
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    "arguments",
     [
         {"attempts": 0},
         {"attempts": None},
@@ -67,26 +76,28 @@ def test_a_half_is_tried_once_and_a_single_record_as_often_as_any():
         {"backoff": float("nan")},
         {"backoff_limit": -0.1},
         {"cooldown": -1},
+        {"dead_letter": store},
+        {"then": "dead_letter"},
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused(wrong):
-    with pytest.raises(ConfigurationError, match=str(next(iter(wrong)))):
-        FailurePolicy(**wrong)
+def test_an_invalid_policy_is_rejected(arguments):
+    with pytest.raises(ConfigurationError, match=str(next(iter(arguments)))):
+        FailurePolicy(**arguments)
 
 
 @given(
     attempts=st.one_of(st.none(), st.integers(1, 8)),
     retry_for=st.floats(0, 100),
-    then=st.sampled_from(["stop", "stop_shard", "skip", "dead_letter"]),
+    then=st.sampled_from(["stop", "isolate", "skip", "dead_letter"]),
     randoms=st.lists(st.floats(0.01, 1), min_size=1),
 )
-def test_every_failure_comes_to_an_end(attempts, retry_for, then, randoms):
-    policy = FailurePolicy(attempts=attempts, retry_for=retry_for, backoff=1.0, then=then)
+def test_retries_end_with_the_final_action(attempts, retry_for, then, randoms):
+    policy = policy_of(then, attempts=attempts, retry_for=retry_for, backoff=1.0)
     failures, elapsed = 0, 0.0
     while True:
         failures += 1
         drawn = randoms[failures % len(randoms)]
-        decision = after(policy, failures, elapsed, random=partial(float, drawn))
+        decision = decide_after(policy, failures, elapsed, random=partial(float, drawn))
         if decision.action != "retry":
             break
         assert 0 <= decision.delay <= policy.backoff_limit

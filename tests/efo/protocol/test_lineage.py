@@ -1,4 +1,4 @@
-"""Which leases are missing, and which shard may start: the cases of KCL's tests, and those it has not."""
+"""Which leases are missing, and which shard may start: the cases of KCL's tests, and more."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def shard(name, parents=(), *, start, end=None, hashes=(0, MAX_HASH_KEY)):
     return Shard(name, HashKeyRange(*map(str, hashes)), str(start), end and str(end), parent, adjacent)
 
 
-# 0 1  2 3   4    5        6 = 0+1, 7 = 2+3, 8 = 6+7; 5 is split to 9 and 10; 4, 8, 9, 10 are open
+# 0 1  2 3   4    5        6 = 0+1, 7 = 2+3, 8 = 6+7; 5 is split into 9 and 10; 4, 8, 9, 10 are open
 # 6    7     |   / \
 #   8        4  9   10
 GRAPH_A = [
@@ -40,9 +40,9 @@ GRAPH_A = [
     shard("7", "23", start=103, end=205, hashes=(200, 399)),
     shard("8", "67", start=206, hashes=(0, 399)),
     shard("9", "5", start=206, hashes=(500, 799)),
-    Shard("10", HashKeyRange("800", str(MAX_HASH_KEY)), "206", None, None, "5"),  # an adjacent parent only
+    Shard("10", HashKeyRange("800", str(MAX_HASH_KEY)), "206", None, None, "5"),  # it has only an adjacent parent
 ]
-# Merges and splits in turn, over the whole hash range: 0,1 > 2 > 3,4 > 5 > 6,7 > 8 > 9,10 (open).
+# Alternate merges and splits of the whole hash range: 0,1 > 2 > 3,4 > 5 > 6,7 > 8 > 9,10 (open).
 GRAPH_B = [
     shard("0", start=10, end=19),
     shard("1", start=10, end=19),
@@ -71,8 +71,8 @@ GRAPH_C = [
 EVERY = [str(number) for number in range(11)]
 
 
-def leased(shards, names, checkpoint=BEGUN):
-    """The leases of these shards."""
+def leases_of(shards, names, checkpoint=BEGUN):
+    """Return leases for the shards of these names, by key."""
     parents = {shard.shard_id: shard.parents for shard in shards}
     return {name: Lease(name, checkpoint, parents=parents.get(name, ())) for name in names}
 
@@ -104,15 +104,15 @@ def leased(shards, names, checkpoint=BEGUN):
             for initial in (TRIM_HORIZON, AT_TIMESTAMP)
         ),
         pytest.param(GRAPH_B, LATEST, "6", "7", id="G15-hole", marks=pytest.mark.scenario("G15")),
-        pytest.param(GRAPH_B, LATEST, "5", "", id="G15-one", marks=pytest.mark.scenario("G15")),
-        pytest.param(GRAPH_B, LATEST, "012345", "", id="G15-past", marks=pytest.mark.scenario("G15")),
+        pytest.param(GRAPH_B, LATEST, "5", "", id="G15-ancestor", marks=pytest.mark.scenario("G15")),
+        pytest.param(GRAPH_B, LATEST, "012345", "", id="G15-ancestors", marks=pytest.mark.scenario("G15")),
         pytest.param(GRAPH_B, LATEST, "", ["9", "10"], id="G15-latest", marks=pytest.mark.scenario("G15")),
-        pytest.param(GRAPH_B, TRIM_HORIZON, "", "01", id="G15-trim", marks=pytest.mark.scenario("G15")),
-        pytest.param([], LATEST, "", "", id="G16-nothing", marks=pytest.mark.scenario("G16")),
+        pytest.param(GRAPH_B, TRIM_HORIZON, "", "01", id="G15-trim-horizon", marks=pytest.mark.scenario("G15")),
+        pytest.param([], LATEST, "", "", id="G16-no-shards", marks=pytest.mark.scenario("G16")),
     ],
 )
-def test_missing_leases(shards, initial, present, expected, checkpoint):
-    missing = leases_to_create(shards, leased(shards, present, checkpoint), initial)
+def test_the_leases_that_reach_every_open_shard_are_created(shards, initial, present, expected, checkpoint):
+    missing = leases_to_create(shards, leases_of(shards, present, checkpoint), initial)
     assert sorted(lease.key for lease in missing) == sorted(expected)
     by_id = {shard.shard_id: shard for shard in shards}
     starts = [int(by_id[lease.key].starting_sequence_number) for lease in missing]
@@ -123,8 +123,8 @@ def test_missing_leases(shards, initial, present, expected, checkpoint):
 
 
 @pytest.mark.scenario("G16")
-def test_an_open_child_of_an_open_parent_is_left_to_the_parent():
-    """G16: pages of a listing of different moments. At LATEST the child would skip what it got until then."""
+def test_an_open_child_of_an_open_parent_gets_no_lease():
+    """G16: the pages of the listing were read at different times. LATEST would skip the child's first records."""
     torn = [shard("p", start=1), shard("a", "p", start=5), shard("b", "p", start=5)]
     assert leases_to_create(torn, {}, LATEST) == [Lease("p", LATEST, hash_key_range=torn[0].hash_key_range)]
     merge = [shard("p", start=1), shard("q", start=1, end=4), shard("m", "pq", start=5)]
@@ -133,8 +133,8 @@ def test_an_open_child_of_an_open_parent_is_left_to_the_parent():
 
 @pytest.mark.parametrize("initial", [LATEST, TRIM_HORIZON, AT_TIMESTAMP], ids=str)
 @pytest.mark.parametrize("checkpoint", [BEGUN, LATEST, SHARD_END], ids=str)
-def test_a_listing_that_is_older_than_the_leases_does_not_begin_a_parent_after_its_children(initial, checkpoint):
-    """It was cleaned up after its end, or left out at LATEST; that listing shows it open."""
+def test_an_open_shard_whose_child_has_a_lease_gets_no_lease(initial, checkpoint):
+    """The listing is older than the leases. The parent's lease was deleted, or LATEST started with the children."""
     old = [shard("p", start=1), shard("q", start=1)]
     leases = {key: Lease(key, checkpoint, parents=("p",)) for key in "ab"}
     assert [lease.key for lease in leases_to_create(old, leases, initial)] == ["q"]
@@ -144,13 +144,13 @@ def test_a_listing_that_is_older_than_the_leases_does_not_begin_a_parent_after_i
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
-        pytest.param(HashKeyRange("0", "99"), ["b"], id="of-one"),
-        pytest.param(HashKeyRange("50", "150"), [], id="of-both"),
-        pytest.param(None, [], id="of-any"),
+        pytest.param(HashKeyRange("0", "99"), ["b"], id="overlaps-one-shard"),
+        pytest.param(HashKeyRange("50", "150"), [], id="overlaps-both-shards"),
+        pytest.param(None, [], id="unknown-range"),
     ],
 )
-def test_a_listing_that_is_older_by_generations_begins_no_shard_whose_descendants_are_read(initial, keys, expected):
-    """What lies between the shard and the lease was read and cleaned up, or left out at LATEST."""
+def test_a_shard_that_shares_hash_keys_with_a_newer_lease_gets_no_lease(initial, keys, expected):
+    """The listing is generations older than the lease. The leases in between were deleted, or LATEST left them out."""
     old = [shard("a", start=1, hashes=(0, 99)), shard("b", start=1, hashes=(100, MAX_HASH_KEY))]
     leases = {"x": Lease("x", BEGUN, parents=("m",), hash_key_range=keys)}
     assert [lease.key for lease in leases_to_create(old, leases, initial)] == expected
@@ -172,23 +172,23 @@ FAMILY = [
     [
         pytest.param({"a": SHARD_END, "b": SHARD_END}, ["m"], id="closed-child"),
         pytest.param({"a": SHARD_END, "b": SHARD_END, "m": SHARD_END}, ["x"], id="open-child"),
-        pytest.param({"m": SHARD_END}, ["x"], id="grandparents-cleaned-up"),
-        pytest.param({"a": SHARD_END, "b": BEGUN}, [], id="other-parent-will-tell"),
+        pytest.param({"m": SHARD_END}, ["x"], id="grandparent-leases-deleted"),
+        pytest.param({"a": SHARD_END, "b": BEGUN}, [], id="other-parent-will-create-it"),
     ],
 )
 @pytest.mark.scenario("G53")
-def test_the_child_of_finished_parents_is_created_to_carry_on(leases, expected, initial):
-    """Nobody else will: a finished lease creates nothing, and the parent may not have known its children."""
-    shards = leased(FAMILY, leases)
+def test_the_child_of_finished_parents_is_created_at_trim_horizon(leases, expected, initial):
+    """A finished lease creates no more children, and the children may have been unknown at the end of the parent."""
+    shards = leases_of(FAMILY, leases)
     leases = {key: Lease(key, checkpoint, parents=shards[key].parents) for key, checkpoint in leases.items()}
     missing = leases_to_create(FAMILY, leases, initial)
     assert [(lease.key, lease.checkpoint) for lease in missing] == [(key, TRIM_HORIZON) for key in expected]
 
 
-def test_a_parent_with_a_lease_counts_when_it_is_no_longer_listed():
-    """Away for longer than the retention: its end is found by reading it, and LATEST must not skip the child."""
+def test_a_parent_with_a_lease_counts_even_if_it_is_no_longer_listed():
+    """It passed its retention. Its reader detects that, and LATEST must not skip the child."""
     child = shard("c", "p", start=10)
-    assert leases_to_create([child], leased([child], "p"), LATEST) == []
+    assert leases_to_create([child], leases_of([child], "p"), LATEST) == []
     finished = {"p": Lease("p", SHARD_END)}
     (lease,) = leases_to_create([child], finished, LATEST)
     assert (lease.key, lease.checkpoint) == ("c", TRIM_HORIZON)
@@ -196,16 +196,16 @@ def test_a_parent_with_a_lease_counts_when_it_is_no_longer_listed():
 
 @pytest.mark.parametrize("initial", [LATEST, TRIM_HORIZON, AT_TIMESTAMP], ids=str)
 @pytest.mark.scenario("G38")
-def test_a_merge_that_waits_for_a_parent_without_a_lease_gets_it(initial):
-    """A crash came between the leases of a and b, then a ended and created m."""
+def test_the_missing_lease_of_a_merged_shards_parent_is_created(initial):
+    """A worker crashed between creating the leases of a and b. Then a ended and created m."""
     leases = {"a": Lease("a", SHARD_END), "m": Lease("m", TRIM_HORIZON, parents=("a", "b"))}
     (lease,) = leases_to_create(FAMILY, leases, initial)
     assert (lease.key, lease.checkpoint) == ("b", initial)
-    begun = leases | {"m": Lease("m", BEGUN, parents=("a", "b"))}  # b was cleaned up, not forgotten
+    begun = leases | {"m": Lease("m", BEGUN, parents=("a", "b"))}  # the lease of b was deleted
     assert leases_to_create(FAMILY, begun, initial) == []
 
 
-def test_a_lineage_of_thousands_is_no_deep_recursion():
+def test_a_lineage_of_thousands_of_generations_does_not_recurse():
     chain = [shard("0", start=0, end=0)]
     chain += [shard(str(n), [str(n - 1)], start=n, end=n) for n in range(1, 5000)]
     chain += [shard("5000", ["4999"], start=5000)]
@@ -239,8 +239,8 @@ def test_the_end_of_either_parent_creates_the_child_of_a_merge_once():
         pytest.param("", {}, True, id="no parents"),
         pytest.param("a", {"a": BEGUN}, False, id="G43: parent being read"),
         pytest.param("a", {"a": SHARD_END}, True, id="parent finished"),
-        pytest.param("a", {}, True, id="G42: parent gone, or never ours since we started at LATEST"),
-        pytest.param("ab", {}, True, id="both parents gone or never ours"),
+        pytest.param("a", {}, True, id="G42: parent gone, or not read because of LATEST"),
+        pytest.param("ab", {}, True, id="both parents gone or not read"),
         pytest.param("ab", {"a": SHARD_END, "b": SHARD_END}, True, id="both parents finished"),
         pytest.param("ab", {"a": SHARD_END, "b": BEGUN}, False, id="one parent being read"),
         pytest.param("ab", {"a": SHARD_END}, False, id="the other parent's lease is late"),
@@ -248,13 +248,13 @@ def test_the_end_of_either_parent_creates_the_child_of_a_merge_once():
     ],
 )
 @pytest.mark.scenario("G38", "G42", "G43")
-def test_startable(parents, leases, expected):
+def test_a_shard_starts_when_its_parents_are_finished_or_not_read(parents, leases, expected):
     leases = {key: Lease(key, checkpoint) for key, checkpoint in leases.items()}
     lease = Lease("c", TRIM_HORIZON, parents=tuple(parents))
     assert startable(lease, leases | {"c": lease}) is expected
 
 
-def test_a_shard_that_has_begun_needs_no_lease_of_a_parent_that_was_cleaned_up():
+def test_a_shard_that_has_begun_starts_without_the_deleted_lease_of_a_parent():
     lease = Lease("c", BEGUN, parents=("a", "b"))
     assert startable(lease, {"a": Lease("a", SHARD_END), "c": lease})
 
@@ -269,13 +269,13 @@ def test_a_finished_shard_does_not_start():
     ("listed", "present"),
     [
         pytest.param("mx", {"a": SHARD_END, "m": TRIM_HORIZON}, id="the merge is listed"),
-        pytest.param("x", {"a": SHARD_END, "m": TRIM_HORIZON}, id="its child is"),
+        pytest.param("x", {"a": SHARD_END, "m": TRIM_HORIZON}, id="only the child of the merge is listed"),
         pytest.param("mx", {"a": SHARD_END}, id="the merge has no lease yet"),
     ],
 )
 @pytest.mark.scenario("G44")
-def test_a_parent_that_is_gone_counts_as_finished(listed, present, initial):
-    """G44: two parents, one expired before it had a lease."""
+def test_a_parent_that_no_longer_exists_gets_a_finished_lease(listed, present, initial):
+    """G44: of two parents, one passed its retention before it had a lease."""
     leases = {
         key: Lease(key, checkpoint, parents=("a", "b") if key == "m" else ()) for key, checkpoint in present.items()
     }
@@ -286,13 +286,13 @@ def test_a_parent_that_is_gone_counts_as_finished(listed, present, initial):
     assert startable(leases["m"], leases)
 
 
-def test_a_listing_older_than_the_merge_does_not_tell_that_a_parent_is_gone():
-    """The parent is not gone but was not born: 6 comes when 0 and 1 end, and 7 and 8 were quicker.
+def test_a_parent_newer_than_the_listing_gets_no_finished_lease():
+    """The listing is older than the merges. The lease of 6 is created when 0 and 1 end; those of 7 and 8 came earlier.
 
-    The parents of 7, which has been read, are open in that listing, but are not begun after it.
+    The parents of 7 are open in that listing, but 7 is finished, so they get no leases.
     """
     leases = {
-        **leased(GRAPH_A, "01"),
+        **leases_of(GRAPH_A, "01"),
         "7": Lease("7", SHARD_END, parents=("2", "3")),
         "8": Lease("8", TRIM_HORIZON, parents=("6", "7"), hash_key_range=HashKeyRange("0", "399")),
     }
@@ -307,11 +307,11 @@ def test_a_listing_older_than_the_merge_does_not_tell_that_a_parent_is_gone():
         ("0 1 2 3 4 5", "0 1 2 3 4 5 6 7 8 9 10", "0 1 2 3 4 5"),
         ("6 7 4 5", "4 5 6 7 8 9 10", "4 5 6 7"),
         ("8 4 9 10", "4 8 9 10", "4 8 9 10"),
-        ("6 7", "4 5 6 7 8 9 10", "4 5 6 7"),  # 4 and 5 are not known to have been open; they are not before these
+        ("6 7", "4 5 6 7 8 9 10", "4 5 6 7"),  # 4 and 5 may not have been open, but are no ancestors
         ("unknown", "0 1 2 3 4 5 6 7 8 9 10", "0 1 2 3 4 5"),
     ],
 )
-def test_a_reading_that_begins_at_a_time_leaves_out_what_had_ended_by_then(open_then, kept, begun):
+def test_a_start_at_a_timestamp_leaves_out_shards_that_had_ended_by_then(open_then, kept, begun):
     rest = without_ancestors(GRAPH_A, open_then.split())
     assert {shard.shard_id for shard in rest} == set(kept.split())
     leases = leases_to_create(rest, {}, AT_TIMESTAMP)

@@ -1,7 +1,7 @@
-"""Random histories of splits, merges, crashes, stale listings, trimmed shards.
+"""Random histories of splits, merges, crashes, stale listings and shards past their retention.
 
-The model knows the true genealogy. Whatever the order of events: no shard starts after one of its descendants, no
-shard that carries on a reading begins at LATEST, and when things calm down every shard was reached.
+The model knows the true lineage. For any order of events: no shard starts after one of its descendants, no child of a
+started shard starts at LATEST, and in the end every shard is reached.
 """
 
 from dataclasses import replace
@@ -32,7 +32,7 @@ class Histories(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.sequence = 0
-        self.shards = {}  # all that ever were
+        self.shards = {}  # all shards that ever existed
         self.trimmed = set()
         self.leases = {}
         self.listing = []
@@ -71,7 +71,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def trim(self):
-        """The retention takes the shard that was closed first."""
+        """Remove the shard that was closed first: it has passed its retention."""
         closed = [shard for shard in self.existing() if not shard.is_open]
         if closed:
             self.trimmed.add(min(closed, key=lambda shard: int(shard.ending_sequence_number)).shard_id)
@@ -84,7 +84,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule(limit=st.integers(min_value=0, max_value=5))
     def sync(self, limit):
-        """Create missing leases, with a crash after `limit` of them; 5 is without a crash."""
+        """Create missing leases. Crash after `limit` of them; 5 means no crash."""
         missing = leases_to_create(self.listing, self.leases, self.initial)
         for lease in missing if limit == 5 else missing[:limit]:
             assert lease.key not in self.leases
@@ -98,8 +98,8 @@ class Histories(RuleBasedStateMachine):
     @rule(pick=PICK, begin=st.booleans())
     def start(self, pick, begin):
         lease = self.pick(self.ready(), pick)
-        if lease.key not in self.trimmed:  # of a trimmed shard nothing is read, so that has no order
-            assert not [key for key in self.started if lease.key in self.ancestors(key)], "a descendant was first"
+        if lease.key not in self.trimmed:  # no records of a trimmed shard are read, so its order does not matter
+            assert not [key for key in self.started if lease.key in self.ancestors(key)], "a descendant started first"
         existing = self.ancestors(lease.key) & self.leases.keys() - self.trimmed
         assert all(self.leases[key].is_finished for key in existing)
         self.started.add(lease.key)
@@ -109,7 +109,7 @@ class Histories(RuleBasedStateMachine):
     @precondition(lambda self: self.at_end())
     @rule(pick=PICK, limit=st.integers(min_value=0, max_value=3))
     def finish(self, pick, limit):
-        """The end of a shard, with a crash after `limit` child leases; 3 is without a crash."""
+        """End a shard. Crash after `limit` child leases; 3 means no crash."""
         lease = self.pick(self.at_end(), pick)
         children = [] if lease.key in self.trimmed else self.children(lease.key)
         for child in child_leases(children, self.leases)[:limit]:
@@ -120,7 +120,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def clean_up(self):
-        """By a listing that may be old. What is deleted must not be missed, now or later."""
+        """Delete leases by a listing that may be stale. No later step may need a deleted lease."""
         before = dict(self.leases)
         for key in deletable(self.leases, self.listing):
             assert self.leases[key].is_finished
@@ -130,7 +130,7 @@ class Histories(RuleBasedStateMachine):
         ]
 
     def teardown(self):
-        """Let it calm down: in the end every open shard is being read, and nothing was left out."""
+        """Assert that in the end every open shard is being read and no shard was left out."""
         if not self.shards:
             return
         for _ in range(2 * len(self.shards)):
@@ -141,10 +141,10 @@ class Histories(RuleBasedStateMachine):
             while self.at_end():
                 self.finish(pick=0, limit=3)
         assert {shard.shard_id for shard in self.open_shards()} <= self.started
-        due = self.reached(self.existing()) if self.initial == LATEST else set(self.shards)
-        assert due - self.trimmed <= self.started
+        expected = self.reached(self.existing()) if self.initial == LATEST else set(self.shards)
+        assert expected - self.trimmed <= self.started
 
-    # --- what the model knows ---
+    # --- the model ---
 
     def pick(self, items, number):
         return items[number % len(items)]
@@ -182,7 +182,7 @@ class Histories(RuleBasedStateMachine):
         return int(keys.starting_hash_key), int(keys.ending_hash_key)
 
     def reached(self, known):
-        """What the leases lead to. A link that was trimmed before it had a lease is lost."""
+        """Return the shards that have a lease or descend from one. A trimmed shard without a lease breaks the chain."""
         known = {shard.shard_id for shard in known}
         found = set(self.leases)
         for key, shard in self.shards.items():  # parents come first

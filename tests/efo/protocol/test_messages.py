@@ -1,4 +1,4 @@
-"""What a message says: an event, an error, or nothing; and that nonsense is refused (rule R2)."""
+"""Parsing messages to events and errors, and rejection of invalid events (rule R2)."""
 
 import base64
 import json
@@ -37,24 +37,24 @@ CHILD = {
     "ParentShards": ["shardId-000000000000"],
     "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "170141183460469231731687303715884105727"},
 }
-UNDATED = {name: value for name, value in RECORD.items() if name != "ApproximateArrivalTimestamp"}
-GOES_ON = {"ContinuationSequenceNumber": "7"}
-ENDS = {"ChildShards": [CHILD]}
+UNTIMED_RECORD = {name: value for name, value in RECORD.items() if name != "ApproximateArrivalTimestamp"}
+CONTINUATION = {"ContinuationSequenceNumber": "7"}
+CHILDREN = {"ChildShards": [CHILD]}
 
 
-def event(**members):
-    """An event's message: records and times are there unless given."""
-    body = {"Records": [], "MillisBehindLatest": 0} | members
+def event(**fields):
+    """Return the message of an event with these fields. By default it has no records."""
+    body = {"Records": [], "MillisBehindLatest": 0} | fields
     return Message(EVENT_HEADERS, json.dumps(body).encode())
 
 
-def record(**members):
-    return RECORD | members
+def record(**fields):
+    return RECORD | fields
 
 
 class TestEvents:
-    def test_records(self):
-        assert parse(event(Records=[RECORD], MillisBehindLatest=250, **GOES_ON)) == SubscribeToShardEvent(
+    def test_a_record_is_parsed_with_all_fields(self):
+        assert parse(event(Records=[RECORD], MillisBehindLatest=250, **CONTINUATION)) == SubscribeToShardEvent(
             records=(
                 Record(
                     sequence_number=RECORD["SequenceNumber"],
@@ -69,71 +69,71 @@ class TestEvents:
         )
 
     @pytest.mark.parametrize("children", [{}, {"ChildShards": []}, {"ChildShards": None}])
-    def test_an_idle_event_goes_on(self, children):
-        parsed = parse(event(**GOES_ON, **children))
+    def test_an_event_with_a_continuation_is_not_the_end_of_the_shard(self, children):
+        parsed = parse(event(**CONTINUATION, **children))
         assert parsed.continuation_sequence_number == "7"
         assert not parsed.is_shard_end
 
     @pytest.mark.parametrize("continuation", [{}, {"ContinuationSequenceNumber": None}])
-    def test_the_end_of_a_shard(self, continuation):
-        parsed = parse(event(Records=[RECORD], **ENDS, **continuation))
+    def test_an_event_with_child_shards_is_the_end_of_the_shard(self, continuation):
+        parsed = parse(event(Records=[RECORD], **CHILDREN, **continuation))
         assert parsed.is_shard_end
         assert len(parsed.records) == 1
         assert parsed.child_shards == (
             ChildShard(CHILD["ShardId"], ("shardId-000000000000",), HashKeyRange(*CHILD["HashKeyRange"].values())),
         )
 
-    def test_optional_members_may_be_missing_and_new_ones_come(self):
+    def test_optional_fields_may_be_missing_and_unknown_fields_are_ignored(self):
         bare = {name: value for name, value in RECORD.items() if name != "EncryptionType"} | {"New": [{}]}
-        [parsed] = parse(event(Records=[bare], New={"a": 1}, **GOES_ON)).records
+        [parsed] = parse(event(Records=[bare], New={"a": 1}, **CONTINUATION)).records
         assert parsed.encryption_type is None
 
     @pytest.mark.scenario("G69")
     @pytest.mark.parametrize("arrival", [{}, {"ApproximateArrivalTimestamp": None}], ids=["missing", "null"])
-    def test_a_record_without_a_time_of_arrival(self, arrival):
-        """AWS's model promises it no more than the type of encryption."""
-        read = parse(event(Records=[RECORD, UNDATED | arrival], MillisBehindLatest=7, **GOES_ON))
+    def test_a_record_without_an_arrival_time_gets_zero(self, arrival):
+        """The arrival time is optional in AWS's model, like the encryption type."""
+        read = parse(event(Records=[RECORD, UNTIMED_RECORD | arrival], MillisBehindLatest=7, **CONTINUATION))
         assert [record.approximate_arrival_timestamp for record in read.records] == [1700000000.123, 0.0]
-        dated, undated = read.records
-        assert undated == msgspec.structs.replace(dated, approximate_arrival_timestamp=0.0)
+        timed, untimed = read.records
+        assert untimed == msgspec.structs.replace(timed, approximate_arrival_timestamp=0.0)
         assert (read.millis_behind_latest, read.continuation_sequence_number) == (7, "7")
-        assert parse(event(Records=[UNDATED], **ENDS)).child_shards == parse(event(**ENDS)).child_shards
+        assert parse(event(Records=[UNTIMED_RECORD], **CHILDREN)).child_shards == parse(event(**CHILDREN)).child_shards
 
     def test_the_order_of_headers_does_not_matter(self):
-        message = event(**GOES_ON)
+        message = event(**CONTINUATION)
         assert parse(Message(dict(reversed(EVENT_HEADERS.items())), message.payload)) == parse(message)
 
-    def test_a_record_of_ten_mebibytes(self):
+    def test_a_record_of_ten_mebibytes_is_parsed(self):
         data = bytes(range(256)) * (10 * 1024 * 1024 // 256)
         sent = record(Data=base64.b64encode(data).decode())
         decoder = Decoder()
-        decoder.receive_data(encode(EVENT_HEADERS, event(Records=[sent], **GOES_ON).payload))
+        decoder.receive_data(encode(EVENT_HEADERS, event(Records=[sent], **CONTINUATION).payload))
         [message] = decoder.messages()
         assert parse(message).records[0].data == data
 
 
 @pytest.mark.parametrize(
-    ("members", "said"),
+    ("fields", "text"),
     [
         ({}, "neither"),
         ({"ChildShards": []}, "neither"),
-        ({**GOES_ON, **ENDS}, "both"),
-        ({"ChildShards": [CHILD, {**CHILD, "ParentShards": []}]}, "without parents"),
+        ({**CONTINUATION, **CHILDREN}, "a continuation and child shards"),
+        ({"ChildShards": [CHILD, {**CHILD, "ParentShards": []}]}, "no parents"),
         ({"ContinuationSequenceNumber": ""}, "not a sequence number"),
         ({"ContinuationSequenceNumber": "LATEST"}, "not a sequence number"),
         ({"ContinuationSequenceNumber": "-1"}, "not a sequence number"),
         ({"ContinuationSequenceNumber": "\u0663"}, "not a sequence number"),
         ({"ContinuationSequenceNumber": "9" * 130}, "not a sequence number"),
-        ({"ContinuationSequenceNumber": 7}, "does not parse"),
-        ({**GOES_ON, "Records": [record(SequenceNumber="x")]}, "not decimal"),
-        ({**GOES_ON, "Records": [RECORD, record(SequenceNumber="9" * 5000)]}, "not decimal"),
-        ({**GOES_ON, "Records": [record(Data="not base64")]}, "does not parse"),
-        ({**GOES_ON, "Records": [record(PartitionKey=None)]}, "does not parse"),
-        ({**GOES_ON, "Records": None}, "does not parse"),
-        ({**GOES_ON, "Records": [{**UNDATED, "Data": None}]}, "does not parse"),
-        ({**GOES_ON, "Records": [{**UNDATED, "SequenceNumber": "x"}]}, "not decimal"),
-        ({**GOES_ON, "MillisBehindLatest": "soon"}, "does not parse"),
-        ({"ChildShards": [{**CHILD, "HashKeyRange": None}]}, "does not parse"),
+        ({"ContinuationSequenceNumber": 7}, "cannot be parsed"),
+        ({**CONTINUATION, "Records": [record(SequenceNumber="x")]}, "not a decimal integer"),
+        ({**CONTINUATION, "Records": [RECORD, record(SequenceNumber="9" * 5000)]}, "not a decimal integer"),
+        ({**CONTINUATION, "Records": [record(Data="not base64")]}, "cannot be parsed"),
+        ({**CONTINUATION, "Records": [record(PartitionKey=None)]}, "cannot be parsed"),
+        ({**CONTINUATION, "Records": None}, "cannot be parsed"),
+        ({**CONTINUATION, "Records": [{**UNTIMED_RECORD, "Data": None}]}, "cannot be parsed"),
+        ({**CONTINUATION, "Records": [{**UNTIMED_RECORD, "SequenceNumber": "x"}]}, "not a decimal integer"),
+        ({**CONTINUATION, "MillisBehindLatest": "soon"}, "cannot be parsed"),
+        ({"ChildShards": [{**CHILD, "HashKeyRange": None}]}, "cannot be parsed"),
         (
             {"ChildShards": [{**CHILD, "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "f"}}]},
             "hash keys",
@@ -141,28 +141,28 @@ class TestEvents:
     ],
 )
 @pytest.mark.scenario("G48")
-def test_events_that_are_refused(members, said):
-    with pytest.raises(EventError, match=said):
-        parse(event(**members))
+def test_an_invalid_event_is_rejected(fields, text):
+    with pytest.raises(EventError, match=text):
+        parse(event(**fields))
 
 
 DEEP = b'{"a":' * 100_000
 
 
 @pytest.mark.parametrize("payload", [b"", b"null", b"[]", b"{", b"\xff\xfe", b'{"Records":[]}', DEEP])
-def test_payloads_that_are_no_event(payload):
-    with pytest.raises(EventError, match="does not parse"):
+def test_a_payload_that_is_not_an_event_is_rejected(payload):
+    with pytest.raises(EventError, match="cannot be parsed"):
         parse(Message(EVENT_HEADERS, payload))
 
 
 @pytest.mark.parametrize("kind", ["initial-response", "SomethingNew", None, 3])
-def test_events_of_other_types_say_nothing(kind):
+def test_events_of_other_types_are_ignored(kind):
     headers = {":message-type": "event"} | ({":event-type": kind} if kind else {})
     assert parse(Message(headers, b"{}")) is None
 
 
 @pytest.mark.parametrize("headers", [{}, {":message-type": "news"}, {":message-type": 1}, {":message-type": b"event"}])
-def test_messages_of_no_known_type_are_refused(headers):
+def test_a_message_of_an_unknown_type_is_rejected(headers):
     with pytest.raises(EventError, match="expected event, exception or error"):
         parse(Message(headers, b"{}"))
 
@@ -183,14 +183,14 @@ def test_messages_of_no_known_type_are_refused(headers):
         ("SomethingNewException", ServiceError, False),
     ],
 )
-def test_exception_frames(name, kind, retryable):
+def test_an_exception_frame_is_a_service_error_of_its_type(name, kind, retryable):
     error = parse(Message({":message-type": "exception", ":exception-type": name}, b'{"message":"because"}'))
     assert type(error) is kind
     assert (error.code, error.message, error.status, error.retryable) == (name, "because", None, retryable)
 
 
 @pytest.mark.parametrize(
-    ("payload", "said"),
+    ("payload", "text"),
     [
         (b"", ""),
         (b"{}", ""),
@@ -203,16 +203,16 @@ def test_exception_frames(name, kind, retryable):
         (DEEP, DEEP[:200].decode()),
     ],
 )
-def test_exception_frames_with_any_payload(payload, said):
+def test_the_message_of_an_exception_frame_is_read_from_any_payload(payload, text):
     error = parse(Message({":message-type": "exception", ":exception-type": "ResourceInUseException"}, payload))
-    assert (type(error), error.message) == (ResourceInUseError, said)
+    assert (type(error), error.message) == (ResourceInUseError, text)
 
 
-def test_an_exception_frame_without_a_name():
+def test_an_exception_frame_without_a_type_is_an_unknown_exception():
     assert parse(Message({":message-type": "exception"}, b"{}")).code == "UnknownException"
 
 
-def test_error_frames():
+def test_an_error_frame_is_a_service_error():
     headers = {":message-type": "error", ":error-code": "InternalFailure", ":error-message": "sorry"}
     error = parse(Message(headers, b""))
     assert (type(error), str(error)) == (InternalFailureError, "InternalFailure: sorry")
@@ -235,6 +235,6 @@ def test_error_frames():
         (400, DEEP, ServiceError, "HTTP400", DEEP[:200].decode()),
     ],
 )
-def test_refusals(status, body, kind, code, message):
+def test_an_http_error_response_is_a_service_error(status, body, kind, code, message):
     error = parse_refusal(status, body)
     assert (type(error), error.code, error.message, error.status) == (kind, code, message, status)

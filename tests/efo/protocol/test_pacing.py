@@ -1,4 +1,4 @@
-"""When subscribes are granted (rule R6): intervals, the budget, who goes first, and that nobody starves."""
+"""When subscribes are granted (rule R6): the intervals, the budget, the order, and that no request starves."""
 
 import itertools
 
@@ -6,88 +6,88 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efo.protocol.pacing import RENEWAL_PATIENCE, SHARD_INTERVAL, TAKE_OVER_AFTER, Backoff, Pacer
+from efo.protocol.pacing import RENEWAL_OVERDUE_AFTER, SHARD_INTERVAL, TAKE_OVER_AFTER, Backoff, Pacer
 
 
-def pacer(budget=1000.0, *, firsts=(), renewals=(), at=0.0):
-    made = Pacer(budget)
+def make_pacer(budget=1000.0, *, firsts=(), renewals=(), at=0.0):
+    result = Pacer(budget)
     for shard_id in renewals:
-        made.request(shard_id, at, renewal=True)
+        result.request(shard_id, at, renewal=True)
     for shard_id in firsts:
-        made.request(shard_id, at, renewal=False)
-    return made
+        result.request(shard_id, at, renewal=False)
+    return result
 
 
 class TestShardIntervals:
     def test_a_shard_subscribes_once_per_second(self):
-        pace = pacer(firsts=["a"])
-        assert pace.poll(10.0) == (["a"], None)
-        pace.request("a", 10.0, renewal=False)
-        assert pace.poll(10.0) == ([], 10.0 + SHARD_INTERVAL)
-        assert pace.poll(10.99) == ([], 11.0)
-        assert pace.poll(11.0) == (["a"], None)
+        pacer = make_pacer(firsts=["a"])
+        assert pacer.poll(10.0) == (["a"], None)
+        pacer.request("a", 10.0, renewal=False)
+        assert pacer.poll(10.0) == ([], 10.0 + SHARD_INTERVAL)
+        assert pacer.poll(10.99) == ([], 11.0)
+        assert pacer.poll(11.0) == (["a"], None)
 
-    def test_and_not_within_five_seconds_of_a_success(self):
-        pace = pacer(firsts=["a"])
-        pace.poll(0.0)
-        pace.succeeded("a", 0.5)
-        pace.request("a", 0.5, renewal=True)
-        assert pace.poll(1.0) == ([], 0.5 + TAKE_OVER_AFTER)
-        assert pace.poll(5.5) == (["a"], None)
+    def test_a_shard_does_not_subscribe_within_five_seconds_of_a_success(self):
+        pacer = make_pacer(firsts=["a"])
+        pacer.poll(0.0)
+        pacer.succeeded("a", 0.5)
+        pacer.request("a", 0.5, renewal=True)
+        assert pacer.poll(1.0) == ([], 0.5 + TAKE_OVER_AFTER)
+        assert pacer.poll(5.5) == (["a"], None)
 
     def test_shards_do_not_wait_for_each_other(self):
-        pace = pacer(firsts=["a"])
-        pace.poll(0.0)
-        pace.request("a", 0.0, renewal=False)
-        pace.request("b", 0.0, renewal=False)
-        assert pace.poll(0.0) == (["b"], 1.0)
+        pacer = make_pacer(firsts=["a"])
+        pacer.poll(0.0)
+        pacer.request("a", 0.0, renewal=False)
+        pacer.request("b", 0.0, renewal=False)
+        assert pacer.poll(0.0) == (["b"], 1.0)
 
 
 class TestBudget:
-    def test_no_more_at_once_than_the_budget(self):
-        pace = pacer(2.0, firsts="abcde")
-        assert pace.poll(0.0) == (["a", "b"], 1.0)
-        assert pace.poll(0.5) == ([], 1.0)
-        assert pace.poll(1.0) == (["c", "d"], 2.0)
-        assert pace.poll(2.0) == (["e"], None)
+    def test_at_most_the_budget_is_granted_in_one_second(self):
+        pacer = make_pacer(2.0, firsts="abcde")
+        assert pacer.poll(0.0) == (["a", "b"], 1.0)
+        assert pacer.poll(0.5) == ([], 1.0)
+        assert pacer.poll(1.0) == (["c", "d"], 2.0)
+        assert pacer.poll(2.0) == (["e"], None)
 
-    def test_below_one_per_second(self):
-        pace = pacer(0.1, firsts="ab")
-        assert pace.poll(0.0) == (["a"], 10.0)
-        assert pace.poll(10.0) == (["b"], None)
+    def test_a_budget_below_one_per_second_is_one_subscribe_per_longer_period(self):
+        pacer = make_pacer(0.1, firsts="ab")
+        assert pacer.poll(0.0) == (["a"], 10.0)
+        assert pacer.poll(10.0) == (["b"], None)
 
-    def test_who_came_first_goes_first(self):
-        assert pacer(3.0, firsts="cab").poll(0.0)[0] == ["c", "a", "b"]
+    def test_requests_are_granted_in_their_order(self):
+        assert make_pacer(3.0, firsts="cab").poll(0.0)[0] == ["c", "a", "b"]
 
     @pytest.mark.parametrize("budget", [0.0, -1.0, float("nan"), float("inf")])
-    def test_a_budget_that_grants_nothing_is_refused(self, budget):
+    def test_a_budget_that_is_not_positive_and_finite_is_rejected(self, budget):
         with pytest.raises(ValueError, match="positive"):
             Pacer(budget)
 
 
 class TestOrder:
-    def test_shards_without_a_subscription_go_before_renewals(self):
-        assert pacer(2.0, renewals="ab", firsts="cd").poll(0.0)[0] == ["c", "d"]
+    def test_shards_without_a_subscription_are_granted_before_renewals(self):
+        assert make_pacer(2.0, renewals="ab", firsts="cd").poll(0.0)[0] == ["c", "d"]
 
-    def test_a_renewal_that_waited_long_goes_with_them(self):
-        pace = pacer(1.0, renewals=["old"])
-        pace.request("new", RENEWAL_PATIENCE, renewal=False)
-        assert pace.poll(RENEWAL_PATIENCE)[0] == ["old"]
+    def test_an_overdue_renewal_is_granted_before_a_shard_without_a_subscription(self):
+        pacer = make_pacer(1.0, renewals=["old"])
+        pacer.request("new", RENEWAL_OVERDUE_AFTER, renewal=False)
+        assert pacer.poll(RENEWAL_OVERDUE_AFTER)[0] == ["old"]
 
-    def test_but_not_before(self):
-        pace = pacer(1.0, renewals=["old"])
-        pace.request("new", 0.0, renewal=False)
-        assert pace.poll(RENEWAL_PATIENCE - 0.01)[0] == ["new"]
+    def test_a_renewal_that_is_not_overdue_waits_for_shards_without_a_subscription(self):
+        pacer = make_pacer(1.0, renewals=["old"])
+        pacer.request("new", 0.0, renewal=False)
+        assert pacer.poll(RENEWAL_OVERDUE_AFTER - 0.01)[0] == ["new"]
 
-    def test_four_renewals_that_waited_long_go_for_each_of_the_others(self):
-        pace = pacer(2.0, renewals="123456")
-        now = RENEWAL_PATIENCE
+    def test_four_overdue_renewals_are_granted_for_each_shard_without_a_subscription(self):
+        pacer = make_pacer(2.0, renewals="123456")
+        now = RENEWAL_OVERDUE_AFTER
         for shard_id in "abc":
-            pace.request(shard_id, 0.0, renewal=False)
-        pace.request("young", now, renewal=True)
+            pacer.request(shard_id, 0.0, renewal=False)
+        pacer.request("young", now, renewal=True)
         grants = []
         while True:
-            granted, again_at = pace.poll(now)
+            granted, again_at = pacer.poll(now)
             grants += granted
             if again_at is None:
                 break
@@ -96,27 +96,27 @@ class TestOrder:
 
 
 def test_a_withdrawn_request_is_not_granted():
-    pace = pacer(firsts="ab")
-    pace.withdraw("a")
-    pace.withdraw("never asked")
-    assert pace.poll(0.0) == (["b"], None)
+    pacer = make_pacer(firsts="ab")
+    pacer.withdraw("a")
+    pacer.withdraw("never requested")
+    assert pacer.poll(0.0) == (["b"], None)
 
 
 def test_a_repeated_request_is_granted_once():
-    pace = pacer(firsts="aa")
-    assert pace.poll(0.0) == (["a"], None)
+    pacer = make_pacer(firsts="aa")
+    assert pacer.poll(0.0) == (["a"], None)
 
 
-def test_shards_that_went_away_leave_nothing_behind():
-    pace = Pacer(1000.0)
+def test_shards_that_are_not_read_any_more_use_no_memory():
+    pacer = Pacer(1000.0)
     for second in range(100):
-        pace.request(f"shard {second}", float(second), renewal=False)
-        pace.poll(float(second))
-        pace.succeeded(f"shard {second}", float(second))
-        assert len(pace._not_before) <= TAKE_OVER_AFTER + 1
+        pacer.request(f"shard {second}", float(second), renewal=False)
+        pacer.poll(float(second))
+        pacer.succeeded(f"shard {second}", float(second))
+        assert len(pacer._not_before) <= TAKE_OVER_AFTER + 1
 
 
-def test_nothing_to_do():
+def test_without_requests_nothing_is_granted():
     assert Pacer(1.0).poll(0.0) == ([], None)
 
 
@@ -133,12 +133,12 @@ budgets = st.sampled_from([0.3, 1.0, 1.5, 2.0, 7.0, 20.0])
 
 
 class Schedule:
-    """A pacer, what was asked of it, and what it granted."""
+    """A pacer, its requests, and its grants."""
 
     def __init__(self, budget, now):
         self.budget = budget
         self.now = now
-        self.pace = Pacer(budget)
+        self.pacer = Pacer(budget)
         self.waiting = set()
         self.grants = []
         self.successes = {}
@@ -146,13 +146,13 @@ class Schedule:
     def do(self, step, argument):
         match step:
             case "first" | "renewal":
-                self.pace.request(argument, self.now, renewal=step == "renewal")
+                self.pacer.request(argument, self.now, renewal=step == "renewal")
                 self.waiting.add(argument)
             case "succeeded":
-                self.pace.succeeded(argument, self.now)
+                self.pacer.succeeded(argument, self.now)
                 self.successes[argument] = self.now
             case "withdraw":
-                self.pace.withdraw(argument)
+                self.pacer.withdraw(argument)
                 self.waiting.discard(argument)
             case "wait":
                 self.now += argument
@@ -160,30 +160,30 @@ class Schedule:
                 self.poll()
 
     def poll(self):
-        granted, again_at = self.pace.poll(self.now)
+        granted, again_at = self.pacer.poll(self.now)
         assert self.waiting.issuperset(granted)
         self.waiting.difference_update(granted)
         self.grants += ((shard_id, self.now) for shard_id in granted)
         for shard_id in granted:
             assert self.now - self.successes.get(shard_id, float("-inf")) >= TAKE_OVER_AFTER - 1e-6
         assert (again_at is None) == (not self.waiting)
-        # Called at this very time again it must grant nothing, and ask for a later one: else its caller spins.
-        assert self.pace.poll(self.now) == ([], again_at)
+        # Another poll at the same time must grant nothing and return a later time. Otherwise the caller spins.
+        assert self.pacer.poll(self.now) == ([], again_at)
         assert again_at is None or again_at > self.now
         return again_at
 
     def finish(self):
-        """Poll exactly when it asks for it, until nobody waits."""
+        """Poll at the returned times until no request waits."""
         for _ in range(50):
             again_at = self.poll()
             if again_at is None:
                 return
             self.now = again_at
-        raise AssertionError("it asks again and again and grants nothing")
+        raise AssertionError("the pacer keeps returning a next time and grants nothing")
 
 
 @given(budgets, st.floats(0, 1e6), st.lists(steps, max_size=60))
-def test_the_rules_hold_under_any_schedule(budget, now, steps_to_do):
+def test_the_intervals_and_the_budget_hold_for_any_schedule(budget, now, steps_to_do):
     schedule = Schedule(budget, now)
     for step, argument in steps_to_do:
         schedule.do(step, argument)
@@ -197,40 +197,40 @@ def test_the_rules_hold_under_any_schedule(budget, now, steps_to_do):
 
 
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(1, 4), st.integers(1, 12))
-def test_a_renewal_is_granted_however_many_shards_keep_coming(arrivals, budget, crowd):
-    pace = pacer(float(budget), firsts=(f"early {n}" for n in range(crowd)), renewals=["renewal"])
+def test_a_renewal_is_granted_however_many_new_shards_arrive(arrivals, budget, new_shards):
+    pacer = make_pacer(float(budget), firsts=(f"early {n}" for n in range(new_shards)), renewals=["renewal"])
     second, granted = 0, []
     while "renewal" not in granted:
-        # A crowd of shards that never subscribed arrives all the time.
-        for n in range(crowd + arrivals.count(second)):
-            pace.request(f"{second}/{n}", float(second), renewal=False)
-        granted += pace.poll(float(second))[0]
+        # New shards without a subscription arrive every second.
+        for n in range(new_shards + arrivals.count(second)):
+            pacer.request(f"{second}/{n}", float(second), renewal=False)
+        granted += pacer.poll(float(second))[0]
         second += 1
-        assert second <= RENEWAL_PATIENCE + 2
+        assert second <= RENEWAL_OVERDUE_AFTER + 2
 
 
 class TestBackoff:
-    def test_the_ceiling_doubles_up_to_the_most(self):
-        backoff = Backoff(lambda: 1.0, first=0.5, most=30.0)
+    def test_the_upper_bound_doubles_up_to_the_limit(self):
+        backoff = Backoff(lambda: 1.0, initial=0.5, limit=30.0)
         assert [backoff.next() for _ in range(9)] == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
 
-    def test_full_jitter_reaches_down_to_nothing(self):
+    def test_full_jitter_reaches_down_to_zero(self):
         backoff = Backoff(lambda: 0.0)
         assert [backoff.next() for _ in range(4)] == [0.0] * 4
 
-    def test_something_that_worked_starts_it_over(self):
+    def test_a_reset_restarts_with_the_initial_wait(self):
         backoff = Backoff(lambda: 1.0)
         backoff.next()
         backoff.next()
         backoff.reset()
         assert backoff.next() == 0.5
 
-    def test_it_never_overflows(self):
-        backoff = Backoff(lambda: 1.0, most=60.0)
+    def test_many_failures_do_not_overflow(self):
+        backoff = Backoff(lambda: 1.0, limit=60.0)
         assert [backoff.next() for _ in range(5000)][-1] == 60.0
 
     @given(st.floats(0, 1), st.integers(0, 40))
-    def test_bounds(self, random, failures):
+    def test_every_wait_is_between_zero_and_the_limit(self, random, failures):
         backoff = Backoff(lambda: random)
         for _ in range(failures):
             backoff.next()

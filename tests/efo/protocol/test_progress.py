@@ -1,4 +1,4 @@
-"""From acks to the checkpoint: never ahead of what is not acked, never back (rule R3)."""
+"""The checkpoint from acks: it never passes a record that is not acked, and never moves back (rule R3)."""
 
 import pytest
 from hypothesis import strategies as st
@@ -9,9 +9,9 @@ from efo.protocol.progress import Progress, checkpoint_after
 
 
 def batch(number, records=(), continuation=None):
-    """A batch of records, given as (sequence number, index in an aggregate)."""
-    made = tuple(Record(str(seq), 0.0, b"", "k", sub_sequence_number=sub) for seq, sub in records)
-    return Batch("s", "shard", made, None if continuation is None else str(continuation), 0, number)
+    """Return a batch. `records`: pairs of sequence number and sub-sequence number."""
+    records = tuple(Record(str(seq), 0.0, b"", "k", sub_sequence_number=sub) for seq, sub in records)
+    return Batch("s", "shard", records, None if continuation is None else str(continuation), 0, number)
 
 
 @pytest.mark.parametrize(
@@ -22,16 +22,16 @@ def batch(number, records=(), continuation=None):
         ([(5, 0), (7, 3)], 7, ("7", 3)),
         ([(7, 3)], 9, ("9", 0)),
         ([(7, 3)], 6, ("7", 3)),
-        ([(9, 0)], 10, ("10", 0)),  # as numbers, not as text
+        ([(9, 0)], 10, ("10", 0)),  # compared as numbers, not as text
         ([], 9, ("9", 0)),
         ([(7, 3)], None, ("7", 3)),
     ],
 )
-def test_a_batch_says_as_much_as_its_continuation_or_its_last_record(records, continuation, expected):
+def test_the_checkpoint_of_a_batch_is_its_continuation_or_its_last_record(records, continuation, expected):
     assert checkpoint_after(batch(0, records, continuation)) == Checkpoint(*expected)
 
 
-def test_the_end_of_a_shard_without_records_says_nothing():
+def test_a_shard_end_without_records_has_no_checkpoint():
     assert checkpoint_after(batch(0)) is None
     progress = Progress()
     progress.delivered(batch(0))
@@ -40,7 +40,7 @@ def test_the_end_of_a_shard_without_records_says_nothing():
     assert progress.is_idle
 
 
-def test_an_idle_event_does_not_undo_the_rest_of_an_aggregate():
+def test_an_empty_event_does_not_move_the_checkpoint_back_within_an_aggregate():
     progress = Progress()
     progress.delivered(batch(0, [(7, 0), (7, 1), (7, 2)], 7))
     progress.delivered(batch(1, [], 7))
@@ -48,10 +48,10 @@ def test_an_idle_event_does_not_undo_the_rest_of_an_aggregate():
     assert progress.checkpoint == Checkpoint("7", 2)
 
 
-def test_what_was_done_before_is_not_undone():
+def test_the_checkpoint_never_moves_back_before_the_start():
     progress = Progress(Checkpoint("7", 2))
     assert progress.checkpoint == Checkpoint("7", 2)
-    progress.delivered(batch(0, [], 7))  # the records of the aggregate were cut off: rule R5
+    progress.delivered(batch(0, [], 7))  # the records of the aggregate were filtered out: rule R5
     progress.ack(0)
     assert progress.checkpoint == Checkpoint("7", 2)
     progress.delivered(batch(1, [], 8))
@@ -60,15 +60,15 @@ def test_what_was_done_before_is_not_undone():
 
 
 @pytest.mark.parametrize("start", ["TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"])
-def test_any_record_is_ahead_of_a_named_start(start):
+def test_any_continuation_is_ahead_of_a_sentinel_start(start):
     progress = Progress(Checkpoint(start))
     progress.delivered(batch(0, [], 1))
     progress.ack(0)
     assert progress.checkpoint == Checkpoint("1")
 
 
-def test_zero_is_no_place_to_go_on_from():
-    """A server that knows of no record yet may say so: nobody can subscribe there, now or after a restart."""
+def test_the_continuation_zero_is_not_a_checkpoint():
+    """A server without records may send it. A subscribe at zero fails, now and after a restart."""
     assert checkpoint_after(batch(0, [], 0)) is None
     assert checkpoint_after(batch(0, [(5, 0)], 0)) == Checkpoint("5")
     progress = Progress(Checkpoint("LATEST"))
@@ -77,7 +77,7 @@ def test_zero_is_no_place_to_go_on_from():
     assert progress.checkpoint == Checkpoint("LATEST")
 
 
-def test_acks_out_of_order_wait_for_the_first():
+def test_acks_out_of_order_count_when_the_first_batch_is_acked():
     progress = Progress()
     for number in range(3):
         progress.delivered(batch(number, [(number, 0)], number))
@@ -89,7 +89,7 @@ def test_acks_out_of_order_wait_for_the_first():
 
 
 @pytest.mark.scenario("G66")
-def test_strange_acks_change_nothing():
+def test_acks_of_unknown_or_completed_batches_have_no_effect():
     progress = Progress()
     progress.ack(0)
     progress.ack_through(9)
@@ -102,7 +102,7 @@ def test_strange_acks_change_nothing():
     assert progress.checkpoint == Checkpoint("1")
 
 
-def test_single_records_move_the_checkpoint_within_their_batch():
+def test_acks_of_single_records_move_the_checkpoint_within_their_batch():
     progress = Progress()
     first = batch(0, [(1, 0), (2, 0), (2, 1)], 5)
     progress.delivered(first)
@@ -114,7 +114,7 @@ def test_single_records_move_the_checkpoint_within_their_batch():
     assert (progress.checkpoint, progress.is_idle) == (Checkpoint("5"), True)
 
 
-def test_records_are_acked_in_any_order_across_batches():
+def test_records_may_be_acked_in_any_order_across_batches():
     progress = Progress()
     batches = [batch(n, [(10 * n + 1, 0), (10 * n + 2, 0)], 10 * n + 5) for n in range(3)]
     for one in batches:
@@ -126,7 +126,7 @@ def test_records_are_acked_in_any_order_across_batches():
 
 
 @pytest.mark.scenario("G66")
-def test_records_that_were_not_delivered_change_nothing():
+def test_acks_of_records_that_were_not_delivered_have_no_effect():
     progress = Progress()
     progress.delivered(batch(0, [(1, 0), (3, 0)], 3))
     for other in [(0, 0), (1, 1), (2, 0), (9, 0)]:
@@ -138,7 +138,7 @@ def test_records_that_were_not_delivered_change_nothing():
     assert progress.ack_records(0, [0]) == []
 
 
-def test_an_ack_through_a_record_covers_all_before_it():
+def test_ack_through_a_record_acks_everything_before_it():
     progress = Progress()
     for number in range(3):
         progress.delivered(batch(number, [(10 * number + 1, 0), (10 * number + 2, 0)], 10 * number + 3))
@@ -149,7 +149,7 @@ def test_an_ack_through_a_record_covers_all_before_it():
     assert progress.ack_through(2) == [2]
 
 
-def test_a_restart_forgets_what_is_in_flight():
+def test_a_restart_forgets_the_batches_in_flight():
     progress = Progress()
     before = batch(0, [(5, 0), (6, 0)], 6)
     progress.delivered(before)
@@ -165,12 +165,12 @@ def test_a_restart_forgets_what_is_in_flight():
 
 
 class Acks(RuleBasedStateMachine):
-    """Deliveries and acks in any order, against the plain set of acked numbers."""
+    """Deliveries and acks in any order, compared with a plain set of acked batches and records."""
 
     def __init__(self):
         super().__init__()
         self.progress = Progress()
-        self.said = []  # what each batch says, by number
+        self.checkpoints = []  # the checkpoint after each batch, by number
         self.batches = []
         self.acked = set()
         self.acked_records = set()  # (number, index)
@@ -185,23 +185,23 @@ class Acks(RuleBasedStateMachine):
             seq, sub = (seq + 1, 0) if not aggregated or index == 0 else (seq, index)
             records.append((seq, sub))
         continuation = None if ends else seq + ahead
-        new = batch(len(self.said), records, continuation)
-        self.said.append(checkpoint_after(new))
+        new = batch(len(self.checkpoints), records, continuation)
+        self.checkpoints.append(checkpoint_after(new))
         self.batches.append(new)
         self.at = (max(seq, continuation or 0), 0)
         self.progress.delivered(new)
 
-    @precondition(lambda self: self.said)
+    @precondition(lambda self: self.checkpoints)
     @rule(data=st.data())
     def ack(self, data):
-        number = data.draw(st.integers(0, len(self.said) - 1))
+        number = data.draw(st.integers(0, len(self.checkpoints) - 1))
         self.completed += self.progress.ack(number)
         self.acked.add(number)
 
-    @precondition(lambda self: self.said)
+    @precondition(lambda self: self.checkpoints)
     @rule(data=st.data())
     def ack_through(self, data):
-        number = data.draw(st.integers(0, len(self.said) - 1))
+        number = data.draw(st.integers(0, len(self.checkpoints) - 1))
         self.completed += self.progress.ack_through(number)
         self.acked |= set(range(number + 1))
 
@@ -226,23 +226,23 @@ class Acks(RuleBasedStateMachine):
             self.acked.add(number)
 
     @invariant()
-    def the_checkpoint_is_the_best_of_the_contiguous_acks(self):
-        first_open = next((n for n in range(len(self.said)) if n not in self.acked), len(self.said))
-        done = [checkpoint for checkpoint in self.said[:first_open] if checkpoint is not None]
-        if first_open < len(self.said):
+    def the_checkpoint_is_the_highest_of_the_contiguous_acks(self):
+        first_open = next((n for n in range(len(self.checkpoints)) if n not in self.acked), len(self.checkpoints))
+        done = [checkpoint for checkpoint in self.checkpoints[:first_open] if checkpoint is not None]
+        if first_open < len(self.checkpoints):
             for index, record in enumerate(self.batches[first_open].records):
                 if (first_open, index) not in self.acked_records:
                     break
                 done.append(checkpoint_of(record))
         assert self.progress.checkpoint == max(done, default=None)
-        assert self.progress.is_idle == (first_open == len(self.said))
+        assert self.progress.is_idle == (first_open == len(self.checkpoints))
 
     @invariant()
-    def each_batch_is_told_once_when_it_is_complete(self):
+    def each_completed_batch_is_returned_once(self):
         assert sorted(self.completed) == sorted(self.acked)
 
     @invariant()
-    def it_never_goes_back(self):
+    def the_checkpoint_never_moves_back(self):
         self.seen.append(self.progress.checkpoint)
         known = [checkpoint for checkpoint in self.seen if checkpoint is not None]
         assert known == sorted(known)

@@ -1,3 +1,5 @@
+"""The mapping from error codes of Kinesis to error classes."""
+
 from __future__ import annotations
 
 import pytest
@@ -29,7 +31,7 @@ from efo.protocol.service_errors import service_error
         ("ValidationException", 400, errors.ServiceError, False),
     ],
 )
-def test_each_name_has_its_class(code, status, kind, retryable):
+def test_each_error_code_has_its_class(code, status, kind, retryable):
     error = service_error(code, "why", status)
     assert type(error) is kind
     assert (error.code, error.message, error.status, error.retryable) == (code, "why", status, retryable)
@@ -43,13 +45,13 @@ def test_each_name_has_its_class(code, status, kind, retryable):
         "com.amazonaws.kinesis#ResourceInUseException:http://internal.amazon.com/coral/",
     ],
 )
-def test_decorations_of_the_name_are_taken_off(code):
+def test_a_namespace_and_a_url_are_removed_from_the_code(code):
     error = service_error(code, "busy", 400)
     assert type(error) is errors.ResourceInUseError
     assert error.code == "ResourceInUseException"
     assert str(error) == "ResourceInUseException: busy"
 
 
-def test_an_answer_without_a_name_still_gives_an_error():
+def test_an_error_response_without_a_code_is_an_unknown_error():
     assert service_error("", "", 400).code == "UnknownError"
     assert type(service_error("", "", 503)) is errors.InternalFailureError

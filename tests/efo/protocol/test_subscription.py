@@ -1,4 +1,4 @@
-"""One shard's subscription: every transition, what is delivered, and when the next attempt is due."""
+"""The subscription of one shard: all transitions, the delivered events, and when the next attempt is due."""
 
 import pytest
 
@@ -38,7 +38,7 @@ DENIED = AccessDeniedError("AccessDeniedException", "no")
 
 
 def event(*numbers, continuation=None):
-    """Records of these sequence numbers; the continuation is the last one's unless given."""
+    """Return an event with records of these sequence numbers. The continuation defaults to the last one."""
     records = tuple(Record(str(number), 0.0, b"", "k") for number in numbers)
     return SubscribeToShardEvent(records, 0, str(numbers[-1] if continuation is None else continuation))
 
@@ -56,13 +56,13 @@ def subscription(position=START, random=0.5, **timing):
 
 
 def renew(machine):
-    """Let the time come for what is due, while the owner waits for events."""
+    """Tick when the next attempt is due, while the owner waits for events."""
     machine.waiting(machine._due)
     return machine.tick(machine._due)
 
 
 def in_state(state, position=START, random=0.5):
-    """A machine in this state at time 0; its live attempt (if any) is 1 and its candidate the highest number."""
+    """Return a machine in this state at time 0. A live attempt has the number 1, the candidate the highest number."""
     machine = subscription(position, random)
     if state is State.WAITING:
         return machine
@@ -81,7 +81,7 @@ def in_state(state, position=START, random=0.5):
 
 
 def inputs(machine, signal):
-    """What makes this happen, of each attempt that may: the attempts that are alive are known from the outside."""
+    """Return the inputs that cause this signal, from each possible attempt."""
     live = {State.LIVE: 1, State.RENEWING: 1}.get(machine.state)
     candidate = {State.CONNECTING: 1, State.RENEWING: 2}.get(machine.state)
     either = [attempt for attempt in (live, candidate) if attempt is not None]
@@ -100,29 +100,29 @@ def inputs(machine, signal):
             return [Closed(attempt, DENIED) for attempt in either]
 
 
-@pytest.mark.parametrize(("state", "signal"), TRANSITIONS, ids=lambda member: member.name)
-def test_every_transition_of_the_table(state, signal):
+@pytest.mark.parametrize(("state", "signal"), TRANSITIONS, ids=lambda value: value.name)
+def test_each_signal_causes_the_transition_of_the_table(state, signal):
     expected = TRANSITIONS[state, signal]
     if signal is Signal.DUE:
         machine = in_state(state)
         renew(machine)
         assert machine.state is expected
         return
-    some = inputs(in_state(state), signal)
-    assert some
-    for happening in some:
+    possible_inputs = inputs(in_state(state), signal)
+    assert possible_inputs
+    for possible_input in possible_inputs:
         machine = in_state(state)
-        machine.handle(happening, 1.0)
+        machine.handle(possible_input, 1.0)
         assert machine.state is expected
 
 
 @pytest.mark.parametrize("state", State)
 @pytest.mark.scenario("G49")
-def test_attempts_that_are_not_alive_change_nothing(state):
+def test_inputs_of_stale_attempts_have_no_effect(state):
     machine = in_state(state)
-    alive = {State.CONNECTING: {1}, State.LIVE: {1}, State.RENEWING: {1, 2}}.get(state, set())
+    current = {State.CONNECTING: {1}, State.LIVE: {1}, State.RENEWING: {1, 2}}.get(state, set())
     before = (machine.state, machine.position, machine.deadline)
-    for attempt in {0, 1, 2, 3, 99} - alive:
+    for attempt in {0, 1, 2, 3, 99} - current:
         for stale in (Received(attempt, event(5, 99)), Received(attempt, last_event()), Closed(attempt, DENIED)):
             assert machine.handle(stale, 1.0) == []
     assert (machine.state, machine.position, machine.deadline) == before
@@ -137,19 +137,19 @@ def test_a_tick_before_the_deadline_does_nothing(state):
 
 
 class TestPositions:
-    def test_the_first_attempt_is_made_at_once_and_at_the_start(self):
+    def test_the_first_attempt_is_due_at_once_and_at_the_start_position(self):
         machine = subscription(Position.at("7"))
         assert machine.deadline <= 0.0
         assert machine.tick(0.0) == [Subscribe(1, Position.at("7"), renewal=False)]
 
-    def test_before_the_first_event_the_start_is_used_again(self):
+    def test_attempts_before_the_first_event_use_the_start_position(self):
         machine = in_state(State.CONNECTING, Position.latest())
         for attempt in (2, 3):
             machine.handle(Closed(attempt - 1, BROKEN), 0.0)
             assert machine.tick(machine.deadline) == [Subscribe(attempt, Position.latest(), renewal=False)]
 
     @pytest.mark.parametrize("error", [None, BROKEN, GoAwayError("bye"), IN_USE])
-    def test_afterwards_it_goes_on_after_the_last_continuation(self, error):
+    def test_attempts_after_the_first_event_start_after_the_last_continuation(self, error):
         machine = in_state(State.LIVE)
         machine.handle(Received(1, event(11, continuation=15)), 1.0)
         assert machine.handle(Closed(1, error), 2.0) == []
@@ -157,48 +157,48 @@ class TestPositions:
         assert machine.tick(2.0) == [Subscribe(2, Position.after("15"), renewal=False)]
 
     @pytest.mark.scenario("G58")
-    def test_idle_events_move_it_too(self):
+    def test_empty_events_move_the_position(self):
         machine = in_state(State.LIVE)
         [delivered] = machine.handle(Received(1, event(continuation=30)), 1.0)
         assert delivered.event.continuation_sequence_number == "30"
         assert machine.position == Position.after("30")
 
     @pytest.mark.parametrize(
-        ("start", "sent", "got", "position"),
+        ("start", "sent", "delivered_numbers", "position"),
         [
             # Sequence numbers are compared as numbers: "9" is less than "10".
             (Position.after("9"), event(10), [10], Position.after("10")),
             (Position.after("9"), event(continuation=9), [], Position.after("9")),
-            # A service that answers an idle shard with an older number does not take us back.
+            # An older continuation of an idle shard does not move the position back.
             (Position.after("9"), event(continuation=0), [], Position.after("9")),
             (Position.at("9"), event(9), [9], Position.after("9")),
             (Position.after("9"), event(8, 9, 10), [10], Position.after("10")),
-            # Zero is no place to go on from: it begins again where it began.
+            # The continuation zero does not move the position.
             (Position.at_timestamp(3.0), event(continuation=0), [], Position.at_timestamp(3.0)),
             (START, event(continuation="000"), [], START),
-            # A service that pads its numbers with zeros gets them back so: it may compare them as text.
+            # Padded numbers stay padded, because the server may compare them as text.
             (Position.after("0009"), event(continuation="0007"), [], Position.after("0009")),
             (Position.at("0009"), event(continuation="0007"), [], Position.after("0008")),
         ],
     )
-    def test_nothing_before_the_start_is_delivered(self, start, sent, got, position):
+    def test_records_before_the_start_position_are_not_delivered(self, start, sent, delivered_numbers, position):
         machine = in_state(State.CONNECTING, start)
         [delivered] = machine.handle(Received(1, sent), 1.0)
-        assert numbers(delivered.event) == got
+        assert numbers(delivered.event) == delivered_numbers
         assert machine.position == position
 
 
 class TestRenewal:
-    def test_it_is_due_at_a_jittered_age(self):
+    def test_a_renewal_is_due_at_a_jittered_age(self):
         for random, due in ((0.0, 240.0), (0.5, 262.5), (1.0, 285.0)):
             assert in_state(State.LIVE, random=random)._due == due
 
-    def test_its_age_is_counted_from_the_acceptance_of_the_call(self):
+    def test_the_age_counts_from_the_acceptance_of_the_call(self):
         machine = in_state(State.CONNECTING)
         machine.handle(Received(1, event(10), accepted_at=70.0), 100.0)
         assert machine._due == 70.0 + 262.5
 
-    def test_of_a_connection_that_goes_away_at_once(self):
+    def test_a_live_attempt_is_renewed_at_once_after_goaway(self):
         machine = in_state(State.LIVE)
         machine.waiting(9.0)
         assert machine.handle(Leaving(1), 10.0) == []
@@ -209,7 +209,7 @@ class TestRenewal:
         assert machine.handle(Received(2, event(12)), 10.2) == [Cancel(1, "renewed"), Deliver(event(12), 0)]
         assert machine._due == 10.2 + 262.5
 
-    def test_a_candidate_of_such_a_connection_is_renewed_when_it_lives(self):
+    def test_a_candidate_is_renewed_after_goaway_as_soon_as_it_is_live(self):
         machine = in_state(State.RENEWING)
         for leaving in (2, 1):
             assert machine.handle(Leaving(leaving), 262.5) == []
@@ -219,18 +219,18 @@ class TestRenewal:
         machine.handle(Received(3, event(12)), 264.0)
         assert machine._due == 264.0 + 262.5
 
-    def test_a_renewal_that_failed_there_still_backs_off(self):
+    def test_a_failed_renewal_backs_off_despite_goaway(self):
         machine = in_state(State.RENEWING)
         machine.handle(Leaving(1), 262.5)
         machine.handle(Closed(2, IN_USE), 263.0)
         assert machine._due == 268.0
 
-    def test_the_candidate_starts_after_what_was_delivered(self):
+    def test_the_candidate_starts_after_the_last_delivered_event(self):
         machine = in_state(State.LIVE)
         machine.handle(Received(1, event(12)), 1.0)
         assert renew(machine) == [Subscribe(2, Position.after("12"), renewal=True)]
 
-    def test_its_first_event_takes_over(self):
+    def test_the_first_event_of_the_candidate_takes_over(self):
         machine = in_state(State.RENEWING)
         sent = event(11)
         assert machine.handle(Received(2, sent, 99), 262.5) == [Cancel(1, "renewed"), Deliver(sent, 99)]
@@ -238,14 +238,14 @@ class TestRenewal:
         assert machine.handle(Received(1, event(11, 12)), 263.0) == []
         assert machine.handle(Closed(1, IN_USE), 263.0) == []
 
-    def test_what_the_live_one_delivered_meanwhile_is_cut(self):
+    def test_records_that_the_live_attempt_delivered_are_removed_from_the_candidates_event(self):
         machine = in_state(State.RENEWING)
         machine.handle(Received(1, event(11, 12)), 262.5)
         [_, delivered] = machine.handle(Received(2, event(11, 12, 13)), 262.6)
         assert numbers(delivered.event) == [13]
         assert machine.position == Position.after("13")
 
-    def test_a_candidate_that_is_behind_does_not_take_the_position_back(self):
+    def test_a_candidate_that_is_behind_does_not_move_the_position_back(self):
         machine = in_state(State.RENEWING)
         machine.handle(Received(1, event(11, 12, 13, continuation=14)), 262.5)
         [_, delivered] = machine.handle(Received(2, event(11)), 262.6)
@@ -255,7 +255,7 @@ class TestRenewal:
         [delivered] = machine.handle(Received(2, event(12, 13, 15)), 262.7)
         assert numbers(delivered.event) == [15]
 
-    def test_a_candidate_that_fails_leaves_the_live_one_alone(self):
+    def test_a_candidate_that_fails_does_not_affect_the_live_attempt(self):
         machine = in_state(State.RENEWING)
         assert machine.handle(Closed(2, BROKEN), 263.0) == []
         machine.waiting(263.0)
@@ -264,7 +264,7 @@ class TestRenewal:
         assert numbers(delivered.event) == [11]
         assert machine.tick(263.25) == [Subscribe(3, Position.after("11"), renewal=True)]
 
-    def test_one_that_fails_again_and_again_backs_off_although_the_live_one_delivers(self):
+    def test_a_renewal_that_fails_repeatedly_backs_off_although_the_live_attempt_delivers(self):
         machine = in_state(State.RENEWING, random=1.0)
         waits = []
         now = machine._due
@@ -276,7 +276,7 @@ class TestRenewal:
             renew(machine)
         assert waits == [0.5, 1.0, 2.0, 4.0, 8.0]
 
-    def test_when_the_live_one_dies_the_candidate_is_all_there_is(self):
+    def test_the_candidate_stays_when_the_live_attempt_closes(self):
         machine = in_state(State.RENEWING)
         assert machine.handle(Closed(1, None), 263.0) == []
         assert machine.deadline == float("inf")
@@ -285,7 +285,7 @@ class TestRenewal:
 
 
 class TestFailures:
-    def test_resource_in_use_waits_five_seconds(self):
+    def test_the_next_attempt_is_due_five_seconds_after_resource_in_use(self):
         machine = in_state(State.CONNECTING, random=0.0)
         machine.handle(Closed(1, IN_USE), 100.0)
         assert machine.deadline == 105.0
@@ -293,7 +293,7 @@ class TestFailures:
         machine.handle(Closed(2, IN_USE), 105.5)
         assert machine.deadline == 110.5
 
-    def test_a_renewal_too(self):
+    def test_the_next_renewal_is_due_five_seconds_after_resource_in_use(self):
         machine = in_state(State.RENEWING, random=0.0)
         machine.handle(Closed(2, IN_USE), 250.0)
         assert machine._due == 255.0
@@ -302,14 +302,14 @@ class TestFailures:
         machine = in_state(State.CONNECTING, random=1.0)
         waits, now = [], 0.0
         for attempt in range(1, 10):
-            # A clean end without an event is a failure like any other: the 200 proves nothing.
+            # A clean end without an event is a failure too, despite the 200.
             machine.handle(Closed(attempt, None if attempt % 2 else BROKEN), now)
             waits.append(machine.deadline - now)
             now = machine.deadline
             machine.tick(now)
         assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
 
-    def test_the_first_event_starts_the_backoff_over(self):
+    def test_the_first_event_resets_the_backoff(self):
         machine = in_state(State.CONNECTING, random=1.0)
         for attempt in (1, 2, 3):
             machine.handle(Closed(attempt, BROKEN), 0.0)
@@ -325,7 +325,7 @@ class TestFailures:
         ("state", "failing", "other"),
         [(State.CONNECTING, 1, None), (State.LIVE, 1, None), (State.RENEWING, 1, 2), (State.RENEWING, 2, 1)],
     )
-    def test_what_trying_again_cannot_cure_is_final(self, error, state, failing, other):
+    def test_an_error_that_is_not_retryable_is_final(self, error, state, failing, other):
         machine = in_state(state)
         *cancels, failed = machine.handle(Closed(failing, error), 1.0)
         assert failed == Fail(error)
@@ -336,7 +336,7 @@ class TestFailures:
 
 class TestEnd:
     @pytest.mark.parametrize(("state", "attempt"), [(State.CONNECTING, 1), (State.LIVE, 1)])
-    def test_the_last_records_come_before_the_end(self, state, attempt):
+    def test_the_last_records_are_delivered_before_the_end(self, state, attempt):
         machine = in_state(state)
         [delivered, *_, finish] = machine.handle(Received(attempt, last_event(11, 12)), 1.0)
         assert numbers(delivered.event) == [11, 12]
@@ -344,7 +344,7 @@ class TestEnd:
         assert machine.tick(1e9) == []
 
     @pytest.mark.parametrize("attempt", [1, 2])
-    def test_either_attempt_may_bring_it(self, attempt):
+    def test_either_attempt_may_end_the_shard(self, attempt):
         machine = in_state(State.RENEWING)
         machine.handle(Received(1, event(11)), 1.0)
         [delivered, *cancels, finish] = machine.handle(Received(attempt, last_event(11, 12)), 2.0)
@@ -353,7 +353,7 @@ class TestEnd:
         assert finish == Finish(CHILDREN)
 
     @pytest.mark.scenario("G49")
-    def test_nothing_follows_it(self):
+    def test_inputs_after_the_end_are_ignored(self):
         machine = in_state(State.ENDED)
         assert machine.handle(Received(1, event(99)), 1.0) == []
         assert machine.handle(Closed(1, None), 1.0) == []
@@ -361,9 +361,9 @@ class TestEnd:
 
 
 class TestSilence:
-    def test_it_is_counted_from_the_beginning_of_the_wait(self):
+    def test_the_silence_timeout_counts_from_the_beginning_of_the_wait(self):
         machine = in_state(State.LIVE)
-        machine.waiting(200.0)  # until now the handler was busy
+        machine.waiting(200.0)  # the owner was busy until now
         assert machine.deadline == 235.0
         assert machine.tick(234.9) == []
         assert machine.tick(235.0) == [Cancel(1, "silence")]
@@ -371,24 +371,24 @@ class TestSilence:
         assert machine.tick(235.0) == [Subscribe(2, Position.after("10"), renewal=False)]
 
     @pytest.mark.scenario("G57")
-    def test_every_event_puts_it_off(self):
+    def test_every_event_restarts_the_silence_timeout(self):
         machine = in_state(State.LIVE)
         machine.waiting(0.0)
         machine.handle(Received(1, event(continuation=11)), 30.0)
         assert machine.deadline == 65.0
 
-    def test_so_does_every_part_of_one_for_some_minutes(self):
+    def test_every_part_of_an_event_restarts_it_up_to_the_event_timeout(self):
         machine = in_state(State.LIVE)
         machine.waiting(0.0)
         for now in range(0, 290, 10):
             assert machine.handle(Arriving(1), float(now)) == []
-            assert machine._silent_at == min(now + 35.0, 300.0)
-        machine.handle(Arriving(2), 290.0)  # of nobody's
-        assert machine._silent_at == 300.0
+            assert machine._silence_deadline == min(now + 35.0, 300.0)
+        machine.handle(Arriving(2), 290.0)  # a stale attempt
+        assert machine._silence_deadline == 300.0
         (cancel,) = [action for action in machine.tick(300.0) if isinstance(action, Cancel)]
         assert cancel == Cancel(1, "silence")
 
-    def test_while_renewing_the_candidate_stays(self):
+    def test_the_candidate_stays_when_the_live_attempt_is_silent(self):
         machine = in_state(State.RENEWING)
         machine.waiting(300.0)
         assert machine.deadline == 335.0
@@ -397,47 +397,47 @@ class TestSilence:
         sent = event(11)
         assert machine.handle(Received(2, sent), 336.0) == [Deliver(sent, 0)]
 
-    def test_without_a_live_attempt_there_is_no_silence(self):
+    def test_a_candidate_has_no_silence_timeout(self):
         machine = in_state(State.CONNECTING)
         machine.waiting(0.0)
         assert machine.deadline == float("inf")
 
-    def test_it_is_an_error_that_a_new_attempt_cures(self):
+    def test_a_silence_error_is_retryable(self):
         assert SilenceError.retryable
 
 
-class TestAContinuationThatGoesBack:
-    def test_what_was_delivered_comes_again_the_attempt_is_given_up_and_nothing_is_repeated(self):
+class TestContinuationThatMovesBack:
+    def test_an_attempt_that_repeats_events_is_closed_and_no_record_is_repeated(self):
         machine = live_after(event(1, 2), event(3, 4))
         actions = machine.handle(Received(1, event(1, 2)), 10)
         assert actions == [Cancel(1, "protocol")]
         assert machine.state is State.WAITING
-        (again,) = machine.tick(machine.deadline)
-        assert again == Subscribe(2, Position.after("4"), renewal=False)
+        (subscribe,) = machine.tick(machine.deadline)
+        assert subscribe == Subscribe(2, Position.after("4"), renewal=False)
 
-    def test_the_same_event_twice_is_passed_over(self):
+    def test_an_event_that_repeats_the_last_one_is_delivered_without_records(self):
         machine = live_after(event(1, 2), event(3, 4))
         (deliver,) = machine.handle(Received(1, event(3, 4)), 10)
         assert numbers(deliver.event) == []
         assert machine.state is State.LIVE
 
-    def test_an_event_without_records_that_came_too_early_does_no_harm(self):
+    def test_after_an_early_event_without_records_the_next_attempt_starts_before_it(self):
         machine = live_after(event(1, 2), event(continuation=9))
         assert machine.handle(Received(1, event(3, 4)), 10) == [Cancel(1, "protocol")]
-        (again,) = machine.tick(machine.deadline)
-        assert again == Subscribe(2, Position.after("2"), renewal=False)
+        (subscribe,) = machine.tick(machine.deadline)
+        assert subscribe == Subscribe(2, Position.after("2"), renewal=False)
         (deliver,) = machine.handle(Received(2, event(3, 4)), 11)
         assert numbers(deliver.event) == [3, 4]
 
-    def test_records_that_belong_before_those_delivered_are_final(self):
+    def test_records_that_arrive_after_later_ones_are_a_final_order_error(self):
         machine = live_after(event(1, 2), event(5, 6))
         cancel, fail = machine.handle(Received(1, event(3, 4)), 10)
         assert cancel == Cancel(1, "service")
         assert isinstance(fail.error, OrderError)
-        assert "records 3 to 4 came after 5" in str(fail.error)
+        assert "records 3 to 4 arrived after record 5" in str(fail.error)
         assert machine.state is State.FAILED
 
-    def test_a_renewal_that_is_behind_is_no_fault(self):
+    def test_a_candidate_that_is_behind_is_not_a_protocol_error(self):
         machine = live_after(event(1, 2))
         (candidate,) = renew(machine)
         machine.handle(Received(1, event(3, 4, 5)), 250)
@@ -448,7 +448,7 @@ class TestAContinuationThatGoesBack:
 
 
 def live_after(*events):
-    """A subscription whose first attempt has delivered these events."""
+    """Return a subscription whose first attempt has delivered these events."""
     machine = subscription()
     machine.tick(0)
     for received in events:

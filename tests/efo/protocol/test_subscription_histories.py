@@ -1,4 +1,4 @@
-"""Whatever fails when, each record is delivered once and in order: a subscription against a model of the service."""
+"""A subscription and a model of the service: for any failures, each record is delivered once and in order."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ FINAL = (State.ENDED, State.FAILED)
 
 
 class Histories(RuleBasedStateMachine):
-    """A shard's log, and the attempts that read it; attempts that were cancelled may still say something."""
+    """The records of a shard and the attempts that read them. Cancelled attempts may still send events."""
 
     @initialize(
         old=st.lists(st.integers(1, 3), max_size=4),
@@ -36,7 +36,7 @@ class Histories(RuleBasedStateMachine):
     def begin(self, old, start, at, random):
         self.now = 0.0
         self.log = []
-        self.tip = 0  # the service may name any number up to here as the place where it is
+        self.tip = 0  # the service may send any number up to this one as a continuation
         self.closed = False
         for step in old:
             self.append(step)
@@ -48,38 +48,38 @@ class Histories(RuleBasedStateMachine):
         self.delivered = []
         self.continuation = None
         self.finishes = 0
-        self.cursors = {}  # of every attempt that was ever made
-        self.alive = set()
+        self.cursors = {}  # of all attempts so far
+        self.open_attempts = set()
         self.machine = Subscription(self.start, lambda: (random % 97) / 96)
 
-    def act(self, actions):
+    def perform(self, actions):
         for action in actions:
             match action:
                 case Subscribe(attempt=attempt, position=position, renewal=renewal):
                     expected = self.start if self.continuation is None else Position.after(self.continuation)
                     assert position == expected
-                    assert renewal == bool(self.alive)
+                    assert renewal == bool(self.open_attempts)
                     assert attempt not in self.cursors
                     self.cursors[attempt] = read_after(position)
-                    self.alive.add(attempt)
+                    self.open_attempts.add(attempt)
                 case Cancel(attempt=attempt):
-                    self.alive.discard(attempt)
+                    self.open_attempts.discard(attempt)
                 case Deliver(event=event):
                     assert self.finishes == 0
                     self.delivered += [int(record.sequence_number) for record in event.records]
-                    self.take_continuation(event.continuation_sequence_number)
+                    self.update_continuation(event.continuation_sequence_number)
                 case Finish(children=children):
                     assert children == CHILDREN
                     self.finishes += 1
                 case other:
                     raise AssertionError(other)
 
-    def take_continuation(self, continuation):
+    def update_continuation(self, continuation):
         if continuation is None:
             return
-        assert int(continuation) >= int(self.continuation or 0), "a continuation went back"
+        assert int(continuation) >= int(self.continuation or 0), "a continuation moved back"
         assert not self.delivered or int(continuation) >= self.delivered[-1]
-        if int(continuation):  # zero is no record's number
+        if int(continuation):  # zero is not the number of a record
             self.continuation = continuation
 
     # --- the shard ---------------------------------------------------------------------------------------
@@ -96,110 +96,110 @@ class Histories(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.closed)
     @rule(step=st.integers(1, 3))
-    def pass_time_in_the_service(self, step):
+    def advance_the_tip(self, step):
         self.tip += step
 
-    @rule(really=st.integers(1, 30))
-    def reshard(self, really):
-        self.closed = self.closed or really == 30  # not often: the end of a shard is the end of its history
+    @rule(chance=st.integers(1, 30))
+    def reshard(self, chance):
+        self.closed = self.closed or chance == 30  # rarely: the history of the shard ends here
 
-    # --- what the attempts say ---------------------------------------------------------------------------
+    # --- the attempts ------------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.alive)
-    @rule(newest=st.booleans(), most=st.integers(0, 4), ahead=st.integers(0, 3))
-    def deliver_something(self, newest, most, ahead):
-        self.event_of((max if newest else min)(self.alive), most, ahead)
+    @precondition(lambda self: self.open_attempts)
+    @rule(newest=st.booleans(), max_records=st.integers(0, 4), ahead=st.integers(0, 3))
+    def deliver_an_event(self, newest, max_records, ahead):
+        self.event_of((max if newest else min)(self.open_attempts), max_records, ahead)
 
     @precondition(lambda self: self.machine.state is State.RENEWING and not self.closed)
-    @rule(most=st.integers(1, 4), ahead=st.integers(0, 3))
-    def deliver_while_the_candidate_is_on_its_way(self, most, ahead):
+    @rule(max_records=st.integers(1, 4), ahead=st.integers(0, 3))
+    def deliver_an_event_of_the_live_attempt_during_a_renewal(self, max_records, ahead):
         self.append_some(1, 1)
-        self.event_of(min(self.alive), most, ahead)
+        self.event_of(min(self.open_attempts), max_records, ahead)
 
     @precondition(lambda self: self.cursors)
-    @rule(data=st.data(), most=st.integers(0, 4), ahead=st.integers(0, 3))
-    def say_something_perhaps_too_late(self, data, most, ahead):
-        self.event_of(data.draw(st.sampled_from(sorted(self.cursors))), most, ahead)
+    @rule(data=st.data(), max_records=st.integers(0, 4), ahead=st.integers(0, 3))
+    def deliver_an_event_of_any_attempt(self, data, max_records, ahead):
+        self.event_of(data.draw(st.sampled_from(sorted(self.cursors))), max_records, ahead)
 
-    def event_of(self, attempt, most, ahead):
+    def event_of(self, attempt, max_records, ahead):
         cursor = self.cursors[attempt]
         rest = [number for number in self.log if number > cursor]
-        numbers = rest[:most]
+        numbers = rest[:max_records]
         records = tuple(Record(str(number), 0.0, b"", "k") for number in numbers)
         if self.closed and numbers == rest:
             event = SubscribeToShardEvent(records, 0, None, CHILDREN)
         else:
             at = numbers[-1] if numbers else max(cursor, 0)
-            beyond = rest[most] - 1 if len(rest) > most else self.tip
+            beyond = rest[max_records] - 1 if len(rest) > max_records else self.tip
             self.cursors[attempt] = max(at, min(at + ahead, beyond))
             event = SubscribeToShardEvent(records, 0, str(self.cursors[attempt]))
-        was_alive = attempt in self.alive
+        was_open = attempt in self.open_attempts
         actions = self.machine.handle(Received(attempt, event), self.now)
-        assert bool(actions) == was_alive, "stale attempts are ignored, others are not"
-        self.act(actions)
+        assert bool(actions) == was_open, "exactly the stale attempts are ignored"
+        self.perform(actions)
 
     @precondition(lambda self: self.cursors)
     @rule(data=st.data(), error=st.sampled_from(ERRORS))
     def close(self, data, error):
         attempt = data.draw(st.sampled_from(sorted(self.cursors)))
-        self.alive.discard(attempt)
-        self.act(self.machine.handle(Closed(attempt, error), self.now))
+        self.open_attempts.discard(attempt)
+        self.perform(self.machine.handle(Closed(attempt, error), self.now))
 
     # --- the owner ---------------------------------------------------------------------------------------
 
     @rule(seconds=st.sampled_from([0.0, 0.3, 4.0, 30.0, 300.0]))
     def pass_time(self, seconds):
         self.now += seconds
-        self.act(self.machine.tick(self.now))
+        self.perform(self.machine.tick(self.now))
 
     @rule()
     def wait_until_the_deadline(self):
         self.machine.waiting(self.now)
         if self.machine.deadline < float("inf"):
             self.now = max(self.now, self.machine.deadline)
-            self.act(self.machine.tick(self.now))
+            self.perform(self.machine.tick(self.now))
 
     @precondition(lambda self: self.machine.state is State.LIVE)
     @rule()
-    def grow_old_enough_for_a_renewal(self):
+    def wait_until_a_renewal_is_due(self):
         self.now = max(self.now, self.machine._due)
-        self.machine.waiting(self.now)  # events kept coming until now
-        self.act(self.machine.tick(self.now))
+        self.machine.waiting(self.now)  # events arrived until now
+        self.perform(self.machine.tick(self.now))
         assert self.machine.state is State.RENEWING
 
     @invariant()
-    def each_record_once_and_in_order(self):
+    def each_record_is_delivered_once_and_in_order(self):
         if hasattr(self, "machine"):
-            owed = [number for number in self.log if number > self.expected_from]
-            assert self.delivered == owed[: len(self.delivered)]
-            assert not self.finishes or self.delivered == owed
+            expected = [number for number in self.log if number > self.expected_from]
+            assert self.delivered == expected[: len(self.delivered)]
+            assert not self.finishes or self.delivered == expected
             assert self.finishes <= 1
             assert (self.machine.state is State.ENDED) == bool(self.finishes)
 
     @invariant()
-    def it_never_gets_stuck(self):
+    def the_subscription_never_gets_stuck(self):
         if hasattr(self, "machine") and self.machine.state not in FINAL:
-            assert self.alive or self.machine.deadline < float("inf")
-            assert len(self.alive) <= 2
+            assert self.open_attempts or self.machine.deadline < float("inf")
+            assert len(self.open_attempts) <= 2
 
     def teardown(self):
-        """At last the service works: everything is delivered, and the shard ends."""
+        """Assert that without further failures all records are delivered and the shard ends."""
         if not hasattr(self, "machine"):
             return
         self.closed = True
         for _ in range(200):
             if self.machine.state in FINAL:
                 break
-            if not self.alive:
+            if not self.open_attempts:
                 self.wait_until_the_deadline()
             else:
-                self.event_of(max(self.alive), 2, 1)
-        self.each_record_once_and_in_order()
+                self.event_of(max(self.open_attempts), 2, 1)
+        self.each_record_is_delivered_once_and_in_order()
         assert self.finishes == 1
 
 
 def read_after(position):
-    """The service's reading of a position: records with a greater number follow."""
+    """Return the number after which the service reads for this position."""
     match position.type:
         case PositionType.AFTER_SEQUENCE_NUMBER:
             return int(position.sequence_number)

@@ -1,15 +1,17 @@
+"""The smoothed throughput of a shard."""
+
 import pytest
 
 from efo.protocol.throughput import SMOOTHING, Throughput
 
 
-def test_the_first_look_has_nothing_to_compare_with():
+def test_the_first_measurement_has_no_result():
     throughput = Throughput()
     assert throughput.measure(10**9, 5.0) is None
     assert throughput.measure(10**9 + 20_000, 10.0) == pytest.approx(4.0)
 
 
-def test_a_change_comes_through_smoothly():
+def test_a_change_is_smoothed():
     throughput = Throughput()
     throughput.measure(0, 0.0)
     assert throughput.measure(100_000, 1.0) == pytest.approx(100.0)
@@ -18,17 +20,17 @@ def test_a_change_comes_through_smoothly():
     assert throughput.measure(100_000, 1.0 + 20 * SMOOTHING) < 1
 
 
-def test_a_shard_that_falls_quiet_brings_nothing_in_the_end():
-    """And not something that is smaller and smaller: DynamoDB stores no number below 1E-130."""
+def test_the_throughput_of_an_idle_shard_becomes_exactly_zero():
+    """It does not decrease forever: DynamoDB stores no number below 1E-130."""
     throughput = Throughput()
     throughput.measure(0, 0.0)
     throughput.measure(10**9, 1.0)
-    figures = [throughput.measure(10**9, 1.0 + 3 * look) for look in range(10_000)]
+    figures = [throughput.measure(10**9, 1.0 + 3 * scan) for scan in range(10_000)]
     assert figures[-1] == 0.0
     assert min(figure for figure in figures if figure) >= 1e-6
 
 
-def test_how_often_one_asks_does_not_matter():
+def test_the_result_does_not_depend_on_the_number_of_measurements():
     often, seldom = Throughput(), Throughput()
     for throughput in (often, seldom):
         throughput.measure(0, 0.0)
@@ -38,7 +40,7 @@ def test_how_often_one_asks_does_not_matter():
     assert seldom.measure(50_000 + 10_000 * 29, 30.0) == pytest.approx(figure)
 
 
-def test_no_time_no_news():
+def test_a_second_measurement_at_the_same_time_has_no_result():
     throughput = Throughput()
     throughput.measure(0, 1.0)
     assert throughput.measure(500, 1.0) is None

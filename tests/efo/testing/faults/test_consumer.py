@@ -199,7 +199,7 @@ async def test_a_listing_that_lags_loses_no_shard(listing, autojump_clock):
 
 async def test_events_in_the_wrong_order_are_told_and_never_passed_over(autojump_clock):
     reader = Reader()
-    with pytest.raises(OrderError, match="which is read already"):
+    with pytest.raises(OrderError, match="which was read already"):
         await consume(FaultScript([(Reorder(), When(shard=FIRST, nth=1))]), reader=reader)
     assert {key: values == sorted(values) for key, values in reader.by_key.items()} == dict.fromkeys(
         reader.by_key, True

@@ -252,10 +252,10 @@ def test_a_stream_id_without_three_parts_is_rejected():
 
 async def test_invalid_settings_are_named(monkeypatch, tmp_path):
     for ca_file in (str(tmp_path / "none.pem"), __file__):
-        with pytest.raises(ConfigurationError, match=r"CA file .* cannot be used"):
+        with pytest.raises(ConfigurationError, match=r"cannot use the CA file"):
             await DynamoDbLeaseStore("leases", ca_file=ca_file).__aenter__()
     monkeypatch.setenv("AWS_CA_BUNDLE", __file__)
-    with pytest.raises(ConfigurationError, match=r"CA file .* cannot be used"):
+    with pytest.raises(ConfigurationError, match=r"cannot use the CA file"):
         await DynamoDbLeaseStore("leases").__aenter__()
     monkeypatch.delenv("AWS_CA_BUNDLE")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
