@@ -17,6 +17,7 @@ from typing import Final, Self, TypeVar, cast
 import msgspec
 import trio
 
+from efo.arn import parse_stream
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases.lease_row import LeaseRow
 from efo.leases.row_store import Change, RowStore
@@ -81,7 +82,7 @@ class RedisLeaseStore(RowStore):
 
     def __init__(self, url: str, application: str, stream: str, *, timeout: float = 5.0, connections: int = 4) -> None:
         self._lease_scope = LeaseScope(application, stream)
-        self._key = f"efo:leases:{{{application}/{stream}}}"
+        self._key = f"efo:leases:{{{application}/{parse_stream(stream)[0]}}}"
         self._client, self._location = _client(url, timeout, connections)
         self._create_script = self._client.register_script(_CREATE)
         self._write_script = self._client.register_script(_WRITE)

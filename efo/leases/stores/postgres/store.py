@@ -15,6 +15,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 import trio
 
+from efo.arn import parse_stream
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases.lease_row import COLUMN_NAMES, LeaseRow
 from efo.leases.row_store import Change, RowStore
@@ -75,7 +76,7 @@ class PostgresLeaseStore(RowStore):
     def __init__(self, url: str, application: str, stream: str, *, timeout: float = 5.0, connections: int = 4) -> None:
         self._conninfo, self._location = _parse(url, timeout)
         self._lease_scope = LeaseScope(application, stream)
-        self._scope = (application, stream)
+        self._scope = (application, parse_stream(stream)[0])
         self._timeout = timeout
         self._opened = False
         self._idle: list[Session] = []

@@ -21,6 +21,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 import trio
 
+from efo.arn import parse_stream
 from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases.lease_row import COLUMN_NAMES, LeaseRow
 from efo.leases.row_store import Change, RowStore
@@ -63,7 +64,7 @@ class SqliteLeaseStore(RowStore):
     def __init__(self, path: Path, application: str, stream: str) -> None:
         self._path = path
         self._lease_scope = LeaseScope(application, stream)
-        self._scope = (application, stream)
+        self._scope = (application, parse_stream(stream)[0])
         self._connection: sqlite3.Connection | None = None
         self._single_thread = trio.CapacityLimiter(1)
 

@@ -1,0 +1,98 @@
+"""The default observer: which events reach the logger `efo`, and at which level."""
+
+from __future__ import annotations
+
+import logging
+from typing import get_args
+
+import pytest
+
+from efo import events
+from efo.model import TRIM_HORIZON, Checkpoint, Position
+from efo.telemetry.log import LoggingObserver
+
+SHARD = "shardId-000000000000"
+LOGGED = [
+    (events.ConsumerReady("billing", "arn", True), logging.INFO, "billing is ACTIVE (registered now)"),
+    (events.SubscribeAttempted(SHARD, 0.0, 0.1, "KMSDisabledException", "off"), logging.WARNING, "failed"),
+    (events.SubscribeAttempted(SHARD, 0.0, 0.1, "ResourceInUseException", "5 s"), logging.DEBUG, "failed"),
+    (events.SubscribeAttempted(SHARD, 0.0, 0.1, None), logging.DEBUG, "subscribed"),
+    (events.AcksOverdue(SHARD, 100, 900, 12.0), logging.WARNING, "100 batches (900 records)"),
+    (events.HandlerFailed(SHARD, "7", 3, 2, 0.1, "OSError", "retry", 1.5), logging.WARNING, "retry in 1.5 s"),
+    (
+        events.HandlerFailed(SHARD, "7", 1, 1, 0.1, "OSError", "isolate", call="dead_letter"),
+        logging.WARNING,
+        "the dead-letter sink failed with OSError",
+    ),
+    (events.RecordSkipped(SHARD, "7", 2, "ValueError"), logging.WARNING, "record 7/2 was skipped: ValueError"),
+    (events.RecordDeadLettered(SHARD, "7", 0, "ValueError"), logging.WARNING, "record 7/0 was dead-lettered"),
+    (events.AggregateDamaged(SHARD, "7", "MD5"), logging.WARNING, "damaged KPL aggregate"),
+    (events.RecordsFiltered(SHARD, "7", 2), logging.DEBUG, "belong to another shard"),
+    (events.ShardStarted(SHARD, TRIM_HORIZON), logging.INFO, "started after TRIM_HORIZON"),
+    (events.ShardFinished(SHARD, ()), logging.INFO, "finished; children: none"),
+    (events.ShardGone(SHARD, Checkpoint("7")), logging.WARNING, "expired before they were read"),
+    (events.ShardSyncFailed("transport", "down"), logging.WARNING, "could not be listed"),
+    (events.HashRangeHoleFound(0, 9), logging.WARNING, "no lease covers the hash keys 0 to 9"),
+    (events.ShardStopped(SHARD), logging.INFO, "stopped"),
+    (events.ShardStopped(SHARD, "kms", "off"), logging.ERROR, "stopped by kms: off"),
+    (events.ShardIsolated(SHARD, 60.0, "kms"), logging.ERROR, "isolated for 60 s by kms"),
+    (events.ShardPaused(SHARD), logging.INFO, "paused"),
+    (events.ShardResumed(SHARD), logging.INFO, "resumed"),
+    (events.ShardRepositioned(SHARD, Position.latest()), logging.INFO, "continues at LATEST"),
+    (events.LeaseLost(SHARD, "taken"), logging.WARNING, "taken"),
+    (events.LeaseLost(SHARD, "handed_over"), logging.INFO, "handed_over"),
+    (events.ConnectionClosed("host:443", "transport", "it broke"), logging.INFO, "was closed: it broke"),
+]
+NOT_LOGGED = [
+    events.SubscriptionEnded(SHARD, 300.0, "expired"),
+    events.EventReceived(SHARD, 1, 100, 0, None),
+    events.DeliveryBlocked(SHARD, 0.1),
+    events.BatchDelivered(SHARD, 1),
+    events.RecordsProcessed(SHARD, 1, 0.1, 1.0, 1.0),
+    events.ShardsCounted({}),
+    events.LeaseStoreCalled("renew", SHARD, 0.1),
+    events.LeasesCounted({}, 1),
+    events.CheckpointSaved(SHARD, TRIM_HORIZON),
+    events.ConnectionOpened("host:443"),
+    events.StreamReset("host:443", "CANCEL"),
+]
+
+
+@pytest.mark.parametrize(("event", "level", "text"), LOGGED, ids=lambda value: type(value).__name__)
+def test_an_event_is_logged_at_its_level(caplog, event, level, text):
+    with caplog.at_level(logging.DEBUG, logger="efo"):
+        LoggingObserver()(event)
+    (record,) = caplog.records
+    assert (record.name, record.levelno) == ("efo", level)
+    assert text in record.getMessage()
+
+
+@pytest.mark.parametrize("event", NOT_LOGGED, ids=lambda value: type(value).__name__)
+def test_frequent_events_are_not_logged(caplog, event):
+    with caplog.at_level(logging.DEBUG, logger="efo"):
+        LoggingObserver()(event)
+    assert caplog.records == []
+
+
+def test_the_examples_cover_every_event():
+    assert {type(event) for event, *_ in LOGGED} | {type(event) for event in NOT_LOGGED} == set(get_args(events.Event))
+
+
+def test_events_go_to_the_logger_that_is_given(caplog):
+    with caplog.at_level(logging.DEBUG, logger="mine"):
+        LoggingObserver(logging.getLogger("mine"))(events.ShardPaused(SHARD))
+    assert [record.name for record in caplog.records] == ["mine"]
+
+
+def test_combined_observers_are_all_called_in_order():
+    seen = []
+    observe = events.combine_observers(lambda event: seen.append((1, event)), lambda event: seen.append((2, event)))
+    event = events.ShardPaused(SHARD)
+    observe(event)
+    assert seen == [(1, event), (2, event)]
+
+
+def test_ignored_events_leave_no_trace(caplog):
+    with caplog.at_level(logging.DEBUG):
+        events.ignore_events(events.ShardPaused(SHARD))
+    assert caplog.records == []

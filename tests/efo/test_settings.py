@@ -1,0 +1,95 @@
+"""Settings of a consumer: what is accepted, and what is rejected when they are made."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from efo.errors import ConfigurationError
+from efo.model import TRIM_HORIZON as TRIM_HORIZON_CHECKPOINT
+from efo.model import Lease, Position
+from efo.protocol.aggregation import AggregateMode
+from efo.settings import LATEST, TRIM_HORIZON, ConsumerSettings, parse_position
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("value", "position"),
+    [
+        (TRIM_HORIZON, Position.trim_horizon()),
+        ("TRIM_HORIZON", Position.trim_horizon()),
+        ("latest", Position.latest()),
+        (LATEST, Position.latest()),
+        (NOON, Position.at_timestamp(NOON.timestamp())),
+        (NOON.astimezone(timezone(timedelta(hours=2))), Position.at_timestamp(NOON.timestamp())),
+        ("2026-01-31T12:00:00Z", Position.at_timestamp(NOON.timestamp())),
+        ("2026-01-31T13:00:00+01:00", Position.at_timestamp(NOON.timestamp())),
+        (Position.at_timestamp(7.5), Position.at_timestamp(7.5)),
+    ],
+)
+def test_a_position_may_be_a_string_or_a_time(value, position):
+    assert parse_position(value, "initial_position") == position
+    assert ConsumerSettings(initial_position=value).initial_position == position
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("newest", "initial_position='newest': expected efo.TRIM_HORIZON, efo.LATEST"),
+        ("2026-01-31T12:00:00", "the time has no zone"),
+        (NOON.replace(tzinfo=None), "the time has no zone"),
+        (7.5, "initial_position=7.5"),
+        (None, "initial_position=None"),
+        (TRIM_HORIZON_CHECKPOINT, "initial_position=Checkpoint"),
+        (Position.after("7"), "AFTER_SEQUENCE_NUMBER 7: expected TRIM_HORIZON, LATEST or a time"),
+    ],
+)
+def test_anything_else_is_rejected_at_the_call(value, message):
+    with pytest.raises(ConfigurationError, match=message.replace("(", r"\(")):
+        ConsumerSettings(initial_position=value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("shards", "shardId-000000000000"),
+        ("start_at", LATEST),
+        ("subscribes_per_second", 0),
+        ("subscribes_per_second", float("inf")),
+        ("checkpoint_interval", -1),
+        ("checkpoint_interval", None),
+        ("failover_time", "10"),
+        ("handoff_timeout", -0.1),
+        ("max_leases", 0),
+        ("lease_scan_interval", 0),
+        ("lease_cleanup_after", 0),
+        ("shard_sync_interval", float("nan")),
+        ("unsubscribe_idle_after", 0),
+        ("shard_cooldown", -1),
+        ("stream_window", 0),
+        ("stream_window", 2**31),
+        ("aggregates", "keep all"),
+    ],
+)
+def test_an_impossible_value_is_rejected_by_name(name, value):
+    with pytest.raises(ConfigurationError, match=name):
+        ConsumerSettings(**{name: value})
+
+
+@pytest.mark.parametrize("name", ["lease_scan_interval", "lease_cleanup_after", "max_leases", "consumer_name"])
+def test_none_stands_for_the_default_or_for_no_limit(name):
+    assert getattr(ConsumerSettings(**{name: None}), name) is None
+
+
+def test_an_aggregate_mode_may_be_given_by_its_name():
+    assert ConsumerSettings(aggregates="keep").aggregates is AggregateMode.KEEP
+
+
+@pytest.mark.parametrize(
+    ("shards", "selected"),
+    [(None, True), (["s-0"], True), ({"s-1"}, False), (lambda lease: lease.key == "s-0", True), ([], False)],
+)
+def test_shards_are_selected_by_id_or_by_a_function(shards, selected):
+    assert ConsumerSettings(shards=shards).selects(Lease("s-0", TRIM_HORIZON_CHECKPOINT)) is selected
