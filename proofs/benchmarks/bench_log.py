@@ -44,7 +44,7 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
 
 
 def measure_commits(root: Path, group: int) -> dict[str, float]:
-    """Measure commits: columns, checksum, fdatasync, rename, fsync; and their median relative to a plain durable write."""
+    """Measure commits: columns, checksum, fdatasync, rename, fsync. Compare their median with a plain durable write."""
     writer = open_partition(root / "log", f"g{group}", "s", "shard", time.time)
     count = max(20, min(200, 200_000 // group))
     walls, cpus, sizes, plain = [], [], [], []

@@ -102,22 +102,22 @@ def decode(frames, *, parsed=False, deaggregated=False):
 
 async def over_http2(frames, parsed):
     """Receive the frames over a Connection whose peer sends prepared bytes; return the number of records."""
-    ours, theirs = trio.testing.MemorySendStream(), trio.testing.MemoryReceiveStream()
+    outgoing, incoming = trio.testing.MemorySendStream(), trio.testing.MemoryReceiveStream()
     connection = Connection(
-        trio.StapledStream(ours, theirs), address="peer", stream_window=2**30, connection_window=2**30
+        trio.StapledStream(outgoing, incoming), address="peer", stream_window=2**30, connection_window=2**30
     )
     server = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
     server.initiate_connection()
-    theirs.put_data(server.data_to_send())
+    incoming.put_data(server.data_to_send())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(connection.run)
         await connection.greeted()
         response_stream = await connection.request(REQUEST, b"")
         await trio.testing.wait_all_tasks_blocked()
-        server.receive_data(await ours.get_data())
+        server.receive_data(await outgoing.get_data())
         server.send_headers(response_stream.stream_id, [(":status", "200")])
-        theirs.put_data(server.data_to_send())
-        nursery.start_soon(feed, theirs, b"".join(frames), response_stream.stream_id)
+        incoming.put_data(server.data_to_send())
+        nursery.start_soon(feed, incoming, b"".join(frames), response_stream.stream_id)
         await response_stream.response()
         count = await read(response_stream, sum(map(len, frames)), parsed)
         nursery.cancel_scope.cancel()

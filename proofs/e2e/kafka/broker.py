@@ -98,8 +98,8 @@ class Broker:
             # Test records have timestamps of years ago, from which retention counts.
             "log.retention.ms": "-1",
             "group.initial.rebalance.delay.ms": "0",
-            # A killed broker can register again only after its old session has timed out: 9 s by default. The timeout
-            # must not be too short: a broker that misses its heartbeats for that time is given no topics.
+            # A killed broker can register again only after its old session has timed out: 9 s by default. But a busy
+            # broker that sends no heartbeats for that time gets no topics, so the timeout must not be too short.
             "broker.session.timeout.ms": "3000",
             "broker.heartbeat.interval.ms": "200",
         }
@@ -120,14 +120,14 @@ class Broker:
             raise BrokerError(f"Kafka cannot format {self.directory}:\n{done.stdout}{done.stderr}")
 
     def start(self) -> None:
-        """Start the broker. `wait` waits until it answers."""
+        """Start the broker. `wait` waits until it responds."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603 - the same
                 self._java("kafka.Kafka", str(self.directory / "server.properties")), stdout=log, stderr=log
             )
 
     def wait(self) -> None:
-        """Wait until the broker answers. Raises BrokerError."""
+        """Wait until the broker responds. Raises BrokerError."""
         deadline = time.monotonic() + START_SECONDS
         admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
         while True:
@@ -135,7 +135,7 @@ class Broker:
                 admin.list_topics(timeout=1)
             except KafkaException:
                 if not self.is_running or time.monotonic() > deadline:
-                    raise BrokerError(f"the broker does not answer:\n{self.tail()}") from None
+                    raise BrokerError(f"the broker does not respond:\n{self.tail()}") from None
             else:
                 return
 

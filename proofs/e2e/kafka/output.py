@@ -62,7 +62,7 @@ class BrokerChild(Child):
         self._broker = broker
 
     async def start(self) -> None:
-        """Start the broker, and wait until it answers."""
+        """Start the broker, and wait until it responds."""
         await trio.to_thread.run_sync(self._broker.start)
         await trio.to_thread.run_sync(self._broker.wait)
 

@@ -26,19 +26,19 @@ def partition_directory(root: Path, topic: str, partition: int) -> Path:
     return topic_directory(root, topic) / str(partition)
 
 
-def read_range(root: Path, wanted: Range, *, holes: bool) -> Iterator[pa.RecordBatch]:
+def read_range(root: Path, requested: Range, *, holes: bool) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range in order, after checksum verification.
 
     `holes`: skip missing records with a warning, instead of raising SegmentMissingError.
     Raises SegmentMissingError, SegmentCorruptError, LogVersionError, SinkError.
     """
-    directory = partition_directory(root, wanted.topic, wanted.partition)
+    directory = partition_directory(root, requested.topic, requested.partition)
     rows = 0
-    for batch in _merge(_split(read_parts(directory, wanted.start, wanted.end, holes=holes, mapped=True))):
+    for batch in _merge(_split(read_parts(directory, requested.start, requested.end, holes=holes, mapped=True))):
         rows += batch.num_rows
         yield batch
-    if missing := wanted.end - wanted.start - rows:
-        logger.warning("%s: %d of the records %d to %d are missing", directory, missing, *wanted[2:])
+    if missing := requested.end - requested.start - rows:
+        logger.warning("%s: %d of the records %d to %d are missing", directory, missing, *requested[2:])
 
 
 def _split(parts: Iterator[tuple[Segment, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
