@@ -1,4 +1,4 @@
-"""Hands the data source to Spark: it looks for modules of such names, so format("efo") needs no registration."""
+"""Provides format("efo") without registration: Spark imports modules named pyspark_* and looks for DefaultSource."""
 
 from efo_service.spark.source.data_source import EfoDataSource as DefaultSource
 

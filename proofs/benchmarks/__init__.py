@@ -1,1 +1,1 @@
-"""Measurements, each behind a make target of its own."""
+"""Benchmarks; most have a make target."""

@@ -1,7 +1,7 @@
-"""How much the fake gives under load, and what it costs: `make bench-fake ARGS="--seconds N --runs N"`.
+"""Measures throughput and CPU cost of the fake under load: `make bench-fake ARGS="--seconds N --runs N"`.
 
-The server runs in a process of its own, so that its CPU time is told apart from the client's. On a machine that others
-use too the CPU time per GB is the figure to trust: each is the best of several short runs, as is the throughput.
+The server runs in a separate process, so that its CPU time is measured separately from the client's. On a machine with
+other load, the CPU time per GB is the reliable figure. Each figure is the best of several short runs.
 The last line is one JSON object.
 """
 
@@ -40,19 +40,19 @@ ANY_HASH_KEY = HashKeyRange("0", str(2**128 - 1))
 
 
 class Server:
-    """`python -m efo.testing.load.__main__` in a process of its own, with consumers to spare."""
+    """`python -m efo.testing.load.__main__` in a separate process, with enough consumers for all clients."""
 
     def __init__(self, options: list[str]) -> None:
         consumers = [f"bench-{n}" for n in range(CONSUMERS)]
         command = [sys.executable, "-m", "efo.testing.load.__main__", "--shards", str(SHARDS), *options]
         command += [argument for consumer in consumers for argument in ("--consumer", consumer)]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: S603 - a process of our own
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: S603 - runs efo itself
         self.served = json.loads(self.process.stdout.readline())
         self._consumers = iter(consumers)
 
     @contextmanager
     def client(self, **options: Any) -> Iterator[LoadClient]:
-        """Subscribe to all shards, as a consumer that never did."""
+        """Subscribe to all shards as a consumer that has not subscribed yet."""
         client = LoadClient(self.served, next(self._consumers), **options)
         try:
             yield client
@@ -77,17 +77,17 @@ class Server:
 
 
 def measure(server: Server, seconds: float) -> dict[str, float]:
-    """One run with wide windows: throughput, and CPU seconds per GB of both sides."""
+    """Do one run with wide windows; return throughput, and the CPU seconds per GB of server and client."""
     with server.client(**WIDE) as client:
         client.run(WARM_UP)
-        before, ours, theirs = client.counts.wire_bytes, own_cpu_seconds(), server.cpu_seconds()
+        before, client_cpu, server_cpu = client.counts.wire_bytes, own_cpu_seconds(), server.cpu_seconds()
         took = client.run(seconds)
         gb = (client.counts.wire_bytes - before) / GB
         shares = client.counts.streams.values()
         return {
             "wire_mb_per_s": gb * 1000 / took,
-            "server_cpu_seconds_per_gb": (server.cpu_seconds() - theirs) / gb,
-            "client_cpu_seconds_per_gb": (own_cpu_seconds() - ours) / gb,
+            "server_cpu_seconds_per_gb": (server.cpu_seconds() - server_cpu) / gb,
+            "client_cpu_seconds_per_gb": (own_cpu_seconds() - client_cpu) / gb,
             "least_share": min(shares) / max(shares),
             "beyond": client.counts.beyond,
         }
@@ -99,14 +99,14 @@ def own_cpu_seconds() -> float:
 
 
 def best(runs: list[dict[str, float]]) -> dict[str, float]:
-    """The best of each figure; of what must not be, the worst."""
+    """Return the best value of each figure; of `beyond`, which must be 0, the worst."""
     highest, worst = ("wire_mb_per_s",), ("beyond",)
     chosen = {name: max if name in highest + worst else min for name in runs[0]}
     return {name: choose(run[name] for run in runs) for name, choose in chosen.items()}
 
 
 class Verifier:
-    """Decodes everything: both CRCs, the JSON, base64; numbers that grow by the same steps in every event."""
+    """Decodes everything and checks it: both CRCs, JSON, base64, and sequence numbers that grow by constant steps."""
 
     def __init__(self) -> None:
         self.decoders: dict[int, Decoder] = {}
@@ -114,7 +114,7 @@ class Verifier:
         self.steps: dict[int, set[int]] = {}
         self.events = self.records = 0
 
-    def take(self, stream_id: int, data: memoryview) -> None:
+    def receive(self, stream_id: int, data: memoryview) -> None:
         decoder = self.decoders.setdefault(stream_id, Decoder())
         decoder.receive_data(data)
         for message in decoder.messages():
@@ -136,36 +136,39 @@ class Verifier:
             assert len(users.records) == (50 if is_aggregate(record) else 1)
             self.records += len(users.records)
         assert event.continuation_sequence_number == event.records[-1].sequence_number
-        # From record to record and from event to event: no third step, or something is missing or comes twice.
-        assert len(steps) <= 2, steps  # noqa: PLR2004 - as said
+        # One step between records, one between events. A third one means that records are missing or duplicated.
+        assert len(steps) <= 2, steps  # noqa: PLR2004 - see above
         assert min(steps) > 0
 
 
 def verify(server: Server, seconds: float) -> Verifier:
     verifier = Verifier()
-    with server.client(**WIDE, take=verifier.take) as client:
+    with server.client(**WIDE, on_data=verifier.receive) as client:
         client.run(seconds)
         assert client.counts.beyond == 0
     assert len(verifier.steps) == SHARDS
     return verifier
 
 
-def keep_windows(server: Server, seconds: float) -> dict[str, int]:
-    """ShardReader through narrow windows, and count what came beyond them."""
+def measure_violations(server: Server, seconds: float) -> dict[str, int]:
+    """Read with narrow windows; return how many bytes exceeded them."""
     with server.client(**NARROW) as client:
         client.run(seconds)
         counts = client.counts
         return {"violations": counts.beyond, "bytes": counts.data_bytes, "window_updates": counts.updates}
 
 
-def never_read(server: Server, connections: int = 4) -> tuple[int, float]:
-    """For how many subscriptions that open every window and never read, and by how many MB, the server grows."""
+def measure_unread(server: Server, connections: int = 4) -> tuple[int, float]:
+    """Open subscriptions with the largest windows and never read them.
+
+    Return their number, and how many MB the server's memory grew.
+    """
     before = server.resident_mb()
     with ExitStack() as clients:
         for _ in range(connections):
             clients.enter_context(server.client(stream_window=2**31 - 1, connection_window=2**31 - 1))
         used = -1.0
-        while server.cpu_seconds() != used:  # until every buffer is full and it has nothing left to do
+        while server.cpu_seconds() != used:  # until all buffers are full and the server is idle
             used = server.cpu_seconds()
             time.sleep(0.5)
         return connections * SHARDS, server.resident_mb() - before
@@ -173,8 +176,8 @@ def never_read(server: Server, connections: int = 4) -> tuple[int, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measure the fake under load.")
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each run (default: 2)")
-    parser.add_argument("--runs", type=int, default=3, help="of which the best counts (default: 3)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="duration of each run (default: 2)")
+    parser.add_argument("--runs", type=int, default=3, help="number of runs; the best one counts (default: 3)")
     options = parser.parse_args()
     began = time.perf_counter()
     results = {shape: bench(shape, arguments, options) for shape, arguments in SHAPES.items()}
@@ -195,13 +198,13 @@ def bench(shape: str, arguments: list[str], options: argparse.Namespace) -> dict
         runs = []
         for number in range(1, options.runs + 1):
             runs.append(measure(server, options.seconds))
-            told = f"{runs[-1]['wire_mb_per_s']:.0f} MB/s, {runs[-1]['server_cpu_seconds_per_gb']:.2f} CPU s/GB"
-            print(f"{shape}: run {number} of {options.runs}: {told}", flush=True)
+            figures = f"{runs[-1]['wire_mb_per_s']:.0f} MB/s, {runs[-1]['server_cpu_seconds_per_gb']:.2f} CPU s/GB"
+            print(f"{shape}: run {number} of {options.runs}: {figures}", flush=True)
         verified = verify(server, options.seconds)
-        print(f"{shape}: verified {verified.events} events of {verified.records} user records", flush=True)
-        windows = keep_windows(server, options.seconds / 2)
-        streams, grown = never_read(server)
-        print(f"{shape}: {streams} subscriptions that are never read cost {grown:.0f} MB", flush=True)
+        print(f"{shape}: verified {verified.events} events with {verified.records} user records", flush=True)
+        windows = measure_violations(server, options.seconds / 2)
+        streams, grown = measure_unread(server)
+        print(f"{shape}: {streams} unread subscriptions take {grown:.0f} MB", flush=True)
         return best(runs) | {"flow_control": windows, "verified": verified.records, "unread_mb": grown}
 
 

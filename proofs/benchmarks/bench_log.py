@@ -1,7 +1,7 @@
-"""How much the embedded log takes and gives: `python proofs/benchmarks/bench_log.py [--records N] [--no-spark]`.
+"""Measures writes and reads of the embedded log: `python -m proofs.benchmarks.bench_log [--records N] [--no-spark]`.
 
-Prints one JSON object. Figures of one machine are compared with each other only: the log against writing the same
-bytes plainly and durably, the Spark source against Spark's own Parquet reader on the same rows.
+Prints one JSON object. Compare only figures of one machine: a commit with a plain durable write of the same number of
+bytes, and the Spark source with Spark's own Parquet reader on the same rows.
 """
 
 from __future__ import annotations
@@ -24,28 +24,31 @@ from efo_service.relay.mapping import RecordMapping
 
 GROUPS = (1, 100, 1_000, 10_000)
 ROUNDS = 5
-FIRST = 49590338271490256608559692538361571095921575989136588898
+FIRST_SEQUENCE_NUMBER = 49590338271490256608559692538361571095921575989136588898
 
 
 def make_records(count: int, start: int = 0) -> list[Record]:
-    """Decoded records of 200 bytes with keys of 16, as they come from a shard."""
+    """Return decoded records of a shard, with 200 bytes of data and keys of 16 characters."""
     data = os.urandom(200)
-    return [Record(str(FIRST + n), 1.7e9 + n / 1e4, data, f"key-{n % 10**6:012}") for n in range(start, start + count)]
+    return [
+        Record(str(FIRST_SEQUENCE_NUMBER + n), 1.7e9 + n / 1e4, data, f"key-{n % 10**6:012}")
+        for n in range(start, start + count)
+    ]
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:
-    """Return the seconds of the clock and of this process' CPU that some work takes."""
+    """Call `work`; return its wall-clock seconds and CPU seconds of this process."""
     wall, cpu = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - wall, time.process_time() - cpu
 
 
-def commits(root: Path, group: int) -> dict[str, float]:
-    """The whole commit: columns, checksum, fdatasync, rename, fsync; and its median against a plain durable write."""
+def measure_commits(root: Path, group: int) -> dict[str, float]:
+    """Measure commits: columns, checksum, fdatasync, rename, fsync. Compare their median with a plain durable write."""
     writer = open_partition(root / "log", f"g{group}", "s", "shard", time.time)
     count = max(20, min(200, 200_000 // group))
     walls, cpus, sizes, plain = [], [], [], []
-    for index in range(-5, count):  # the first few only warm up
+    for index in range(-5, count):  # the first five are for warm-up
         records = make_records(group, (index + 5) * group)
         wall, cpu = timed(lambda records=records: writer.append(records))
         size = list_segments(writer.directory)[-1].path.stat().st_size
@@ -66,7 +69,7 @@ def commits(root: Path, group: int) -> dict[str, float]:
 
 
 def plain_write(path: Path, size: int) -> None:
-    """Write as many bytes durably, and nothing else."""
+    """Write `size` bytes durably, without anything else."""
     content = bytes(size)
     with path.open("wb") as file:
         file.write(content)
@@ -75,7 +78,7 @@ def plain_write(path: Path, size: int) -> None:
 
 
 def schema_cost() -> dict[str, float]:
-    """What it costs to keep Kafka's constant columns and not to make them up on reading."""
+    """Return the shares of bytes in the stored columns that a reader could also compute, and in the headers."""
     batch = record_batch(
         make_records(10_000), RecordMapping("orders", "shardId-000000000000"), topic="orders", partition=0, base=0
     )
@@ -86,16 +89,16 @@ def schema_cost() -> dict[str, float]:
     }
 
 
-def reading(root: Path, count: int) -> dict[str, float]:
-    """Reading with every byte checked, without Spark."""
+def measure_reads(root: Path, count: int) -> dict[str, float]:
+    """Measure reads with checksum verification, without Spark."""
     directory = root / "log" / "orders" / "0"
     wall, cpu = timed(lambda: [read_segment(segment, mapped=True) for segment in list_segments(directory)])
     return {"rows_per_second": round(count / wall), "rows_per_cpu_second": round(count / cpu)}
 
 
-def spark(root: Path, count: int) -> dict[str, float]:
-    """The same rows to Spark's noop sink: from the log, and from Parquet by Spark's own reader."""
-    from efo_service.spark.session import spark_session  # noqa: PLC0415 - only if wanted
+def measure_spark(root: Path, count: int) -> dict[str, float]:
+    """Read the same rows into Spark's noop sink, from the log and from Parquet with Spark's own reader."""
+    from efo_service.spark.session import spark_session  # noqa: PLC0415 - optional
 
     started = time.perf_counter()
     with spark_session("efo benchmark") as session:
@@ -126,15 +129,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="efo-bench-") as name:
         root = Path(name)
         result: dict[str, object] = {"cores": os.cpu_count(), "record_bytes": 200}
-        result["commit"] = [commits(root, group) for group in GROUPS]
+        result["commit"] = [measure_commits(root, group) for group in GROUPS]
         result["schema"] = schema_cost()
         writer = open_partition(root / "log", "orders", "orders", "shardId-000000000000", time.time)
         for start in range(0, arguments.records, 10_000):
             writer.append(make_records(min(10_000, arguments.records - start), start))
         writer.close()
-        result["read"] = reading(root, arguments.records)
+        result["read"] = measure_reads(root, arguments.records)
         if not arguments.no_spark:
-            result["spark"] = spark(root, arguments.records)
+            result["spark"] = measure_spark(root, arguments.records)
     json.dump(result, sys.stdout, indent=1)
     print()
 

@@ -1,7 +1,7 @@
-"""What the relay into the log takes, how soon a reader sees it, and what Spark reads of it: `make bench-relay`.
+"""Measures the relay's throughput, the delay until a reader sees a record, and Spark's throughput: `make bench-relay`.
 
-Prints one JSON object. Every figure stands beside the mark that it is meant to reach. Figures of one run are compared
-with each other and with the marks only; on a busy machine look at those per CPU-second.
+Prints one JSON object, with the targets of some figures under "marks". Compare only figures of one run, with each other
+and with the targets. On a busy machine use those per CPU-second.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from efo_service.relay.log.catalog import read_catalog, topics
 from efo_service.relay.log.partition_writer import open_partition
 from efo_service.relay.log.segments import Segment, list_segments, read_segment
 from efo_service.relay.relay import relay_shard
-from proofs.benchmarks.bench_log import FIRST, timed
+from proofs.benchmarks.bench_log import FIRST_SEQUENCE_NUMBER, timed
 
 SHARD = "shardId-000000000000"
 EVENT_RECORDS = 500
 SHARDS = 2
 ROUNDS = 3
-MARKS = {
+TARGETS = {
     "relay_200_records_per_cpu_second": 300_000,
     "relay_1000_mb_per_cpu_second": 150,
     "kafka_client_200_records_per_second": 250_000,
@@ -49,10 +49,10 @@ MARKS = {
 
 
 def make_batches(count: int, size: int) -> list[Batch]:
-    """Decoded events of one shard: `count` records of `size` bytes with keys of 16 characters."""
+    """Return the decoded events of one shard: `count` records of `size` bytes with keys of 16 characters."""
     data = os.urandom(size)
     records = [
-        Record(str(FIRST + n), 1.7e9 + n / 1e4, data, f"key-{n % 10**6:012}", encryption_type="NONE")
+        Record(str(FIRST_SEQUENCE_NUMBER + n), 1.7e9 + n / 1e4, data, f"key-{n % 10**6:012}", encryption_type="NONE")
         for n in range(count)
     ]
     return [
@@ -62,7 +62,7 @@ def make_batches(count: int, size: int) -> list[Batch]:
 
 
 class DecodedShard:
-    """A shard whose events are there already."""
+    """A shard stream of batches made in advance."""
 
     stream, shard_id = "orders", SHARD
 
@@ -82,10 +82,10 @@ class DecodedShard:
         self.acked = batch.number
 
 
-def relaying(settings: Callable[[int], Settings], count: int, size: int) -> dict[str, float]:
-    """The relay as the service runs it: groups, commits in a thread, acks; the median of some rounds.
+def measure_relay(settings: Callable[[int], Settings], count: int, size: int) -> dict[str, float]:
+    """Measure the relay as the service runs it: groups, commits in a thread, acks. Return the median of the rounds.
 
-    `settings`: of each round, so that each begins with nothing.
+    `settings`: returns the settings of a round, so that each round starts with an empty output.
     """
     batches = make_batches(count, size)
     walls, cpus = [], []
@@ -117,13 +117,13 @@ async def _relay(settings: Settings, shard: DecodedShard) -> None:
         )
 
 
-def into_log(root: Path) -> Callable[[int], Settings]:
+def log_settings(root: Path) -> Callable[[int], Settings]:
     return lambda number: Settings(
         kinesis={"stream": "orders"}, relay={"directory": root / f"log-{number}", "maintenance_seconds": 3600}
     )
 
 
-def into_kafka(address: str) -> Callable[[int], Settings]:
+def kafka_settings(address: str) -> Callable[[int], Settings]:
     return lambda number: Settings(
         kinesis={"stream": "orders"},
         consumer={"application": f"bench-{number}"},
@@ -137,35 +137,35 @@ def into_kafka(address: str) -> Callable[[int], Settings]:
     )
 
 
-def kafka(root: Path, count: int) -> dict[str, object]:
-    """The same into Kafka, with headers, in transactions: see kafka_rate. A broker of ours shares the machine."""
+def measure_kafka(root: Path, count: int) -> dict[str, object]:
+    """Measure the relay into Kafka, with headers and transactions: see kafka_rate. The broker shares the machine."""
     from proofs.e2e.kafka.broker import missing, running_broker  # noqa: PLC0415 - needs an extra
 
     result: dict[str, object] = {"client": client_rate(count)}
-    if (lacking := missing()) is not None:
-        return {**result, "broker": {"skipped": lacking}}
+    if (reason := missing()) is not None:
+        return {**result, "broker": {"skipped": reason}}
     with running_broker(root) as broker:
-        return {**result, "broker": relaying(into_kafka(broker.address), count, 200)}
+        return {**result, "broker": measure_relay(kafka_settings(broker.address), count, 200)}
 
 
 def client_rate(count: int) -> dict[str, float]:
-    """The median of some rounds against a cluster that costs nothing."""
+    """Measure the Kafka client against a mock cluster; return the median round."""
     from proofs.benchmarks import kafka_rate  # noqa: PLC0415 - needs an extra
 
     rounds = [kafka_rate.measure_client(count, sizes=(200,))[0] for _ in range(ROUNDS)]
     return sorted(rounds, key=lambda figures: figures["records_per_second"])[ROUNDS // 2]
 
 
-# --- how soon it is there ------------------------------------------------------------------------------
+# --- visibility ----------------------------------------------------------------------------------------
 
 
 @contextmanager
-def watching(root: Path, topic: str) -> Iterator[dict[Segment, float]]:
-    """Look at the log as a reader does, all the time; note when each segment was first there."""
+def segment_times(root: Path, topic: str) -> Iterator[dict[Segment, float]]:
+    """Poll the log continuously, like a reader; yield the time at which each segment was first seen."""
     seen: dict[Segment, float] = {}
     done = threading.Event()
 
-    def look() -> None:
+    def poll() -> None:
         while not done.wait(0.002):
             if topic in topics(root):
                 for partition in read_catalog(root, topic).partitions.values():
@@ -173,7 +173,7 @@ def watching(root: Path, topic: str) -> Iterator[dict[Segment, float]]:
                     for segment in list_segments(root / topic / str(partition)):
                         seen.setdefault(segment, now)
 
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=poll)
     thread.start()
     try:
         yield seen
@@ -182,12 +182,13 @@ def watching(root: Path, topic: str) -> Iterator[dict[Segment, float]]:
         thread.join()
 
 
-def visibility(root: Path, seconds: float, rate: int) -> dict[str, float]:
-    """From a record's arrival in FakeKinesis over TLS to its first sight in the log; `efo run` in a process of its own.
+def measure_visibility(root: Path, seconds: float, rate: int) -> dict[str, float]:
+    """Measure the time from a record's arrival in FakeKinesis to its first visibility in the log.
 
-    The fake, the load and the reader are in this process, and share the machine with the relay.
+    `efo run` is a separate process, connected over TLS. The fake, the load and the reader are in this process, on the
+    same machine.
     """
-    with watching(root / "log", "orders") as seen:
+    with segment_times(root / "log", "orders") as seen:
         trio.run(_load, root, seconds, rate)
     ages = []
     for segment, at in seen.items():
@@ -216,7 +217,7 @@ async def _load(root: Path, seconds: float, rate: int) -> None:
                 "EFO_KINESIS__CA_FILE": str(address.ca_file),
                 "EFO_LEASES__PATH": "leases.sqlite",
                 "EFO_RELAY__DIRECTORY": "log",
-                "EFO_RELAY__UPKEEP_SECONDS": "3600",
+                "EFO_RELAY__MAINTENANCE_SECONDS": "3600",
                 "EFO_SERVICE__PORT": "0",
             }
             child = Child("run", ["run"], root, environment)
@@ -236,12 +237,12 @@ async def _load(root: Path, seconds: float, rate: int) -> None:
 # --- Spark ---------------------------------------------------------------------------------------------
 
 
-def spark(root: Path, count: int) -> dict[str, float]:
-    """The same rows from the log and from Parquet by Spark's own reader, to nowhere and to Parquet again.
+def measure_spark(root: Path, count: int) -> dict[str, float]:
+    """Read the same rows from the log, and from Parquet with Spark's own reader, into the noop sink and into Parquet.
 
-    Both of Java's compilers are at work, as in a pipeline that runs for long.
+    Java uses both of its compilers, as in a long-running pipeline.
     """
-    from efo_service.spark.session import spark_session  # noqa: PLC0415 - only if wanted
+    from efo_service.spark.session import spark_session  # noqa: PLC0415 - optional
 
     writer = open_partition(root / "log", "orders", "orders", SHARD, time.time)
     batches = make_batches(count, 200)
@@ -267,34 +268,38 @@ def spark(root: Path, count: int) -> dict[str, float]:
     }
 
 
-def tell(stage: str) -> None:
+def report(stage: str) -> None:
     print(f"bench_relay: {stage}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench_relay", description=__doc__.partition("\n")[0])
-    parser.add_argument("--records", type=int, default=300_000, help="for the relay and for Spark (300000)")
-    parser.add_argument("--seconds", type=float, default=15.0, help="of the load whose records are looked for (15)")
-    parser.add_argument("--rate", type=int, default=10_000, help="its records per second (10000)")
-    parser.add_argument("--no-kafka", action="store_true", help="leave Kafka out")
-    parser.add_argument("--no-spark", action="store_true", help="leave Spark out: no Java is needed then")
+    parser.add_argument(
+        "--records", type=int, default=300_000, help="number of records for the relay and for Spark (300000)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=15.0, help="duration of the load for the visibility benchmark (15)"
+    )
+    parser.add_argument("--rate", type=int, default=10_000, help="records per second of that load (10000)")
+    parser.add_argument("--no-kafka", action="store_true", help="skip Kafka")
+    parser.add_argument("--no-spark", action="store_true", help="skip Spark; no Java is needed then")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="efo-bench-") as name:
         root = Path(name)
-        result: dict[str, object] = {"cores": os.cpu_count(), "marks": MARKS}
-        tell("the relay into the log")
+        result: dict[str, object] = {"cores": os.cpu_count(), "marks": TARGETS}
+        report("the relay into the log")
         result["relay"] = [
-            relaying(into_log(root / str(size)), options.records * 200 // size, size) for size in (200, 1000)
+            measure_relay(log_settings(root / str(size)), options.records * 200 // size, size) for size in (200, 1000)
         ]
         if not options.no_kafka:
-            tell("the relay into Kafka")
-            result["kafka"] = kafka(root / "kafka", options.records)
-        tell("how soon a reader sees records")
+            report("the relay into Kafka")
+            result["kafka"] = measure_kafka(root / "kafka", options.records)
+        report("visibility of records to a reader")
         (root / "visible").mkdir()
-        result["visible"] = visibility(root / "visible", options.seconds, options.rate)
+        result["visible"] = measure_visibility(root / "visible", options.seconds, options.rate)
         if not options.no_spark:
-            tell("Spark over the log and over Parquet")
-            result["spark"] = spark(root / "spark", options.records)
+            report("Spark from the log and from Parquet")
+            result["spark"] = measure_spark(root / "spark", options.records)
     json.dump(result, sys.stdout)
     print()
 

@@ -1,7 +1,7 @@
-"""The client's data path alone, fed from memory: what each stage adds, per CPU-second of one core.
+"""Measures the client's data path from memory: the throughput after each stage, per CPU-second of one core.
 
-The wire bytes are made beforehand: one subscription's events in DATA frames of 16 KiB. TLS is not in it; the stages
-with HTTP/2 have the memory streams' copies in them.
+The bytes are prepared in advance: one subscription's events in DATA frames of 16 KiB. TLS is not included. The stages
+with HTTP/2 include the copies of the memory streams.
 """
 
 import base64
@@ -29,26 +29,26 @@ EVENT_HEADERS = {
     ":content-type": "application/x-amz-json-1.1",
     ":message-type": "event",
 }
-READ = 64 * 1024
-WIRE = 48 * 1024 * 1024
+READ_BYTES = 64 * 1024
+WIRE_BYTES = 48 * 1024 * 1024
 PER_AGGREGATE = 50
 REPEATS = 3
 REQUEST = [(":method", "POST"), (":scheme", "https"), (":authority", "peer"), (":path", "/")]
 
 
 def data_path(size):
-    """Measure all stages with user records of this many bytes; return a row for each, the best of three runs."""
+    """Measure all stages with user records of `size` bytes; return a row per stage, the best of three runs."""
     plain = event([os.urandom(size) for _ in range(200_000 // size)])
     packed = event([aggregate(entries(size)) for _ in range(4)])
     rows = []
-    for stage, of_event, count in (
+    for stage, event_bytes, count in (
         ("frames", plain, decode),
         ("frames, events", plain, lambda frames: decode(frames, parsed=True)),
-        ("frames, events, aggregates", packed, lambda frames: decode(frames, parsed=True, unpacked=True)),
+        ("frames, events, aggregates", packed, lambda frames: decode(frames, parsed=True, deaggregated=True)),
         ("HTTP/2", plain, lambda frames: trio.run(over_http2, frames, False)),
         ("HTTP/2, frames, events", plain, lambda frames: trio.run(over_http2, frames, True)),
     ):
-        frames = [of_event] * (WIRE // len(of_event))
+        frames = [event_bytes] * (WIRE_BYTES // len(event_bytes))
         cpu = math.inf
         for _ in range(REPEATS):
             began = time.process_time()
@@ -85,47 +85,47 @@ def event(blobs):
     return encode(EVENT_HEADERS, msgspec.json.encode(body))
 
 
-def decode(frames, *, parsed=False, unpacked=False):
-    """Decode the frames, in pieces as a stream gives them; return how many records there were."""
+def decode(frames, *, parsed=False, deaggregated=False):
+    """Decode the frames in chunks, as a response stream returns them; return the number of records."""
     decoder = Decoder()
     deaggregator = Deaggregator("shard", None, AggregateMode.KEEP, ignore)
     count = 0
     wire = memoryview(b"".join(frames))
-    for at in range(0, len(wire), READ):
-        decoder.receive_data(wire[at : at + READ])
+    for at in range(0, len(wire), READ_BYTES):
+        decoder.receive_data(wire[at : at + READ_BYTES])
         for message in decoder.messages():
             if parsed:
                 records = parse(message).records
-                count += len(deaggregator.deaggregate(records, TRIM_HORIZON) if unpacked else records)
+                count += len(deaggregator.deaggregate(records, TRIM_HORIZON) if deaggregated else records)
     return count
 
 
 async def over_http2(frames, parsed):
-    """Take the frames over a Connection, whose peer is a stream of bytes made beforehand."""
-    ours, theirs = trio.testing.MemorySendStream(), trio.testing.MemoryReceiveStream()
+    """Receive the frames over a Connection whose peer sends prepared bytes; return the number of records."""
+    outgoing, incoming = trio.testing.MemorySendStream(), trio.testing.MemoryReceiveStream()
     connection = Connection(
-        trio.StapledStream(ours, theirs), address="peer", stream_window=2**30, connection_window=2**30
+        trio.StapledStream(outgoing, incoming), address="peer", stream_window=2**30, connection_window=2**30
     )
     server = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False))
     server.initiate_connection()
-    theirs.put_data(server.data_to_send())
+    incoming.put_data(server.data_to_send())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(connection.run)
         await connection.wait_ready()
-        answer = await connection.request(REQUEST, b"")
+        response_stream = await connection.request(REQUEST, b"")
         await trio.testing.wait_all_tasks_blocked()
-        server.receive_data(await ours.get_data())
-        server.send_headers(answer.stream_id, [(":status", "200")])
-        theirs.put_data(server.data_to_send())
-        nursery.start_soon(feed, theirs, b"".join(frames), answer.stream_id)
-        await answer.response()
-        count = await read(answer, sum(map(len, frames)), parsed)
+        server.receive_data(await outgoing.get_data())
+        server.send_headers(response_stream.stream_id, [(":status", "200")])
+        incoming.put_data(server.data_to_send())
+        nursery.start_soon(feed, incoming, b"".join(frames), response_stream.stream_id)
+        await response_stream.response()
+        count = await read(response_stream, sum(map(len, frames)), parsed)
         nursery.cancel_scope.cancel()
     return count
 
 
 async def feed(stream, data, stream_id):
-    """Send DATA frames, so much at a time as a socket gives at once."""
+    """Send DATA frames, sixteen at a time, about what a socket returns at once."""
     view = memoryview(data)
     header = (16_384).to_bytes(3) + b"\0\0" + stream_id.to_bytes(4)
     for at in range(0, len(view) // 16_384 * 16_384, 16 * 16_384):
@@ -134,17 +134,17 @@ async def feed(stream, data, stream_id):
         await trio.lowlevel.checkpoint()
 
 
-async def read(answer, total, parsed):
-    events = EventStream(answer)
+async def read(response_stream, total, parsed):
+    events = EventStream(response_stream)
     if not parsed:
         taken = 0
         while taken < total // 16_384 * 16_384:
-            taken += len(await answer.receive())
+            taken += len(await response_stream.receive())
         return 0
-    count, whole = 0, 0
+    count, total_size = 0, 0
     while True:
         received = await events.receive()
         count += len(received[0].records)
-        whole += received[1]
-        if whole + received[1] > total // 16_384 * 16_384:
+        total_size += received[1]
+        if total_size + received[1] > total // 16_384 * 16_384:
             return count

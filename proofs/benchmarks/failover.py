@@ -1,10 +1,10 @@
-"""How soon another worker has a worker's leases: after a graceful stop (SIGTERM), and after a crash (SIGKILL).
+"""Measures the fail-over of leases to another worker, after a graceful stop (SIGTERM) and after a crash (SIGKILL).
 
-`make failover ARGS="[--store NAME] [--trials N] [--failover-seconds S]"`. Workers are
-processes of their own that share one lease store; each trial adds one, waits until it holds half of the leases, and
-ends it. A trial's time runs from the signal until the other worker holds *all* leases, by the clock that all processes
-of a machine share. Servers are started on 127.0.0.1 and thrown away; those that are not installed are left out by name.
-Progress goes to stderr, the last line of stdout is one JSON object.
+`make failover ARGS="[--store NAME] [--trials N] [--failover-seconds S]"`. Workers are separate processes
+that share one lease store. Each trial starts a second worker, waits until it holds half of the leases, and ends it.
+The measured time is from the signal until the first worker holds *all* leases, by the machine's monotonic clock.
+Servers run on 127.0.0.1 for the benchmark only; stores whose server is not installed are skipped and listed.
+Progress goes to stderr; the last line of stdout is one JSON object.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from proofs.local_servers.redis import serve_redis
 from proofs.local_servers.running import NotInstalledError
 
 LIMITS = {"graceful": "1 s", "crash": "the fail-over time and 1 s"}
-PATIENCE = 300.0
+TIMEOUT_SECONDS = 300.0
 SIGNALS = {"graceful": signal.SIGTERM, "crash": signal.SIGKILL}
 
 
@@ -60,18 +60,18 @@ STORES: dict[str, tuple[Callable[[], AbstractContextManager[str]], Callable[[str
 }
 
 
-# --- one worker: a process -----------------------------------------------------------------------------------------
+# --- the worker process --------------------------------------------------------------------------------------------
 
 
 async def work(store: LeaseStore, worker_id: str, failover_time: float) -> None:
-    """Hold leases until SIGTERM, let go of those that others ask for, and print how many are held, and when."""
+    """Hold leases until SIGTERM, and release those that other workers request. Print each change of the number held."""
     changed = trio.Event()
 
-    def notice():
-        changed.set()  # the one that is waited for now
+    def on_change():
+        changed.set()  # the loop below replaces the event: this sets the current one
 
-    keeper = LeaseKeeper(store, worker_id, failover_time=failover_time, on_change=notice)
-    told = -1
+    keeper = LeaseKeeper(store, worker_id, failover_time=failover_time, on_change=on_change)
+    reported = -1
     with trio.open_signal_receiver(signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stop, signals, nursery.cancel_scope)
@@ -80,9 +80,9 @@ async def work(store: LeaseStore, worker_id: str, failover_time: float) -> None:
                 for held in list(keeper.held.values()):
                     if held.wanted.is_set():
                         nursery.start_soon(held.release)
-                if len(keeper.held) != told:
-                    told = len(keeper.held)
-                    print(json.dumps({"at": time.monotonic(), "held": told}), flush=True)
+                if len(keeper.held) != reported:
+                    reported = len(keeper.held)
+                    print(json.dumps({"at": time.monotonic(), "held": reported}), flush=True)
                 await changed.wait()
                 changed = trio.Event()
 
@@ -92,7 +92,7 @@ async def stop(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
         scope.cancel()
 
 
-async def be_worker(name: str, url: str, worker_id: str, failover_time: float) -> None:
+async def run_worker(name: str, url: str, worker_id: str, failover_time: float) -> None:
     async with STORES[name][1](url) as store:
         await work(store, worker_id, failover_time)
 
@@ -101,33 +101,33 @@ async def be_worker(name: str, url: str, worker_id: str, failover_time: float) -
 
 
 class Worker:
-    """A worker process, and what it last told."""
+    """A worker process, and its last report: how many leases it held, and when."""
 
     def __init__(self, process: trio.Process) -> None:
         self.process = process
         self.held = 0
         self.at = 0.0
-        self._told = trio.Event()
+        self._reported = trio.Event()
 
-    async def listen(self) -> None:
+    async def read_reports(self) -> None:
         rest = b""
         async for chunk in self.process.stdout:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in map(json.loads, lines):
                 self.held, self.at = line["held"], line["at"]
-            self._told.set()
-            self._told = trio.Event()
+            self._reported.set()
+            self._reported = trio.Event()
 
-    async def holds(self, count: int) -> float:
-        """Wait until it holds so many leases; return when it did."""
-        with trio.fail_after(PATIENCE):
+    async def wait_until_holds(self, count: int) -> float:
+        """Wait until the worker holds `count` leases; return the time at which it did."""
+        with trio.fail_after(TIMEOUT_SECONDS):
             while self.held != count:
-                await self._told.wait()
+                await self._reported.wait()
         return self.at
 
 
 @asynccontextmanager
-async def hired(name: str, url: str, worker_id: str, failover_time: float) -> AsyncIterator[Worker]:
+async def worker_process(name: str, url: str, worker_id: str, failover_time: float) -> AsyncIterator[Worker]:
     arguments = ["--as-worker", worker_id, "--store", name, "--url", url, "--failover-seconds", str(failover_time)]
     process = await trio.lowlevel.open_process(
         [sys.executable, "-m", "proofs.benchmarks.failover", *arguments],
@@ -136,7 +136,7 @@ async def hired(name: str, url: str, worker_id: str, failover_time: float) -> As
     )
     worker = Worker(process)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(worker.listen)
+        nursery.start_soon(worker.read_reports)
         try:
             yield worker
         finally:
@@ -147,23 +147,23 @@ async def hired(name: str, url: str, worker_id: str, failover_time: float) -> As
 
 
 async def measure(name: str, url: str, options: argparse.Namespace) -> dict[str, list[float]]:
-    """Return the seconds of each trial."""
+    """Run all trials; return the seconds of each, by kind."""
     os.environ.update(CREDENTIALS)
     async with STORES[name][1](url) as store:
         for number in range(options.leases):
             await store.create(Lease(f"shardId-{number:012}", TRIM_HORIZON))
     seconds: dict[str, list[float]] = {kind: [] for kind in SIGNALS}
-    async with hired(name, url, "survivor", options.failover_seconds) as survivor:
-        await survivor.holds(options.leases)
+    async with worker_process(name, url, "survivor", options.failover_seconds) as survivor:
+        await survivor.wait_until_holds(options.leases)
         for trial in range(options.trials):
             for kind, number in SIGNALS.items():
-                async with hired(name, url, f"{kind}-{trial}", options.failover_seconds) as other:
-                    await other.holds(options.leases // 2)
-                    await survivor.holds(options.leases - options.leases // 2)
+                async with worker_process(name, url, f"{kind}-{trial}", options.failover_seconds) as other:
+                    await other.wait_until_holds(options.leases // 2)
+                    await survivor.wait_until_holds(options.leases - options.leases // 2)
                     ended = time.monotonic()
                     other.process.send_signal(number)
-                    seconds[kind].append(await survivor.holds(options.leases) - ended)
-                tell(f"{name}: {kind} {trial + 1} of {options.trials}: {seconds[kind][-1]:.2f} s")
+                    seconds[kind].append(await survivor.wait_until_holds(options.leases) - ended)
+                report(f"{name}: {kind} {trial + 1} of {options.trials}: {seconds[kind][-1]:.2f} s")
     return seconds
 
 
@@ -175,7 +175,7 @@ def summary(seconds: list[float]) -> dict[str, object]:
     }
 
 
-def tell(line: str) -> None:
+def report(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
@@ -186,15 +186,15 @@ def main() -> None:
         epilog="Example: python -m proofs.benchmarks.failover --store redis --trials 3",
         formatter_class=argparse.RawTextHelpFormatter,
     )
-    parser.add_argument("--store", action="append", choices=STORES, help="only this one; may be given several times")
-    parser.add_argument("--trials", type=int, default=5, help="of each kind, default 5")
-    parser.add_argument("--leases", type=int, default=10, help="default 10")
-    parser.add_argument("--failover-seconds", type=float, default=10.0, help="default 10, as efo's")
+    parser.add_argument("--store", action="append", choices=STORES, help="measure only this store; can be repeated")
+    parser.add_argument("--trials", type=int, default=5, help="trials of each kind (default: 5)")
+    parser.add_argument("--leases", type=int, default=10, help="number of leases (default: 10)")
+    parser.add_argument("--failover-seconds", type=float, default=10.0, help="fail-over time (default: 10, as in efo)")
     parser.add_argument("--as-worker", help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.as_worker:
-        trio.run(be_worker, options.store[0], options.url, options.as_worker, options.failover_seconds)
+        trio.run(run_worker, options.store[0], options.url, options.as_worker, options.failover_seconds)
         return
     stores, skipped = {}, {}
     for name in options.store or STORES:
@@ -203,7 +203,7 @@ def main() -> None:
                 seconds = trio.run(measure, name, url, options)
         except NotInstalledError as error:
             skipped[name] = str(error)
-            tell(f"{name}: left out: {error}")
+            report(f"{name}: skipped: {error}")
             continue
         stores[name] = {kind: summary(values) for kind, values in seconds.items()}
     result = {

@@ -1,11 +1,11 @@
-"""How fast the relay's Kafka sink takes decoded batches, into a real broker on this machine, exactly once.
+"""Measures the throughput of the relay's Kafka sink, from decoded batches into a real broker on this machine.
 
     python -m proofs.benchmarks.kafka_rate --records 300000
 
-`broker`: it has the same cores as the client. `records_per_cpu_second` counts the client's processor time alone;
-`records_per_second` is by the wall clock. `client`: against the client library's mock cluster, which costs next to
-nothing: what one shard's writer gives where brokers have machines of their own, in the same transactions with the same
-headers and positions. The last line of stdout is JSON.
+`broker`: with the real broker, which shares the client's cores. `records_per_cpu_second` counts the client's CPU time
+only; `records_per_second` is by the wall clock. `client`: one shard's writer with the client library's mock cluster,
+which takes almost no CPU time, as if the brokers had their own machines. Transactions, headers and positions are the
+same. The last line of stdout is JSON.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from proofs.benchmarks.mock_kafka import mock_kafka
 from proofs.e2e.kafka.broker import missing, running_broker
 
 GROUP = 10_000
-"""Records of a commit: what the relay commits under load."""
+"""Records per commit, as the relay commits under load."""
 
 
 def batches(shard: str, records: int, size: int) -> list[Batch]:
-    """Return groups of a shard, ready to be written."""
+    """Return a shard's records in batches of GROUP, ready to be written."""
     data, now = b"x" * size, time.time()
     return [
         Batch(
@@ -51,24 +51,24 @@ def batches(shard: str, records: int, size: int) -> list[Batch]:
 
 
 async def kafka_rate(servers: str, *, records: int, size: int, shards: int = 2, delivery: str = "exactly_once") -> dict:
-    """Put `records` in all, from several shards at once; return the figures."""
-    each = {f"shard-{number}": batches(f"shard-{number}", records // shards, size) for number in range(shards)}
+    """Write `records` records from several shards concurrently; return the figures."""
+    by_shard = {f"shard-{number}": batches(f"shard-{number}", records // shards, size) for number in range(shards)}
     settings = KafkaOptions(bootstrap_servers=servers, delivery=delivery, partitions=8)
     name = f"bench-{size}-{delivery}-{time.monotonic_ns()}"
     async with open_kafka(settings, application=name, stream="bench", topic=name) as sink:
 
         async def put(shard: str) -> None:
             async with sink.open("bench", shard) as shard_sink:
-                for batch in each[shard]:
+                for batch in by_shard[shard]:
                     shard_sink.write(batch)
                     await shard_sink.commit()
 
         wall, cpu = time.monotonic(), time.process_time()
         async with trio.open_nursery() as nursery:
-            for shard in each:
+            for shard in by_shard:
                 nursery.start_soon(put, shard)
         wall, cpu = time.monotonic() - wall, time.process_time() - cpu
-    return {"delivery": delivery, **figures(sum(map(_records, each.values())), size, wall, cpu)}
+    return {"delivery": delivery, **figures(sum(map(_records, by_shard.values())), size, wall, cpu)}
 
 
 def _records(group: list[Batch]) -> int:
@@ -76,7 +76,7 @@ def _records(group: list[Batch]) -> int:
 
 
 def figures(count: int, size: int, wall: float, cpu: float) -> dict:
-    """Return rates, by the wall clock and by processor time."""
+    """Return rates, by the wall clock and by CPU time."""
     return {
         "record_bytes": size,
         "records": count,
@@ -87,7 +87,7 @@ def figures(count: int, size: int, wall: float, cpu: float) -> dict:
 
 
 class NoPositions:
-    """In place of the topic of positions, which the mock cannot give back: positions are put, and none is there."""
+    """Replaces the checkpoint topic, which the mock cannot read back: positions are written, and none is found."""
 
     topic = Topic("positions", 1, 1_000_000)
 
@@ -99,14 +99,17 @@ class NoPositions:
 
 
 def client_rate(servers: str, *, records: int, size: int, partitions: int = 4) -> dict:
-    """Put `records` by one shard's transactional writer; return the figures. The mock makes topics of 4 partitions."""
+    """Write `records` records with one shard's transactional writer; return the figures.
+
+    The mock cluster creates topics with 4 partitions.
+    """
     shard = "shardId-000000000000"
     target = Target.of(Topic("records", partitions, 1_000_000), RecordMapping("bench", shard), "key")
     settings = KafkaOptions(bootstrap_servers=servers)
     config = producer_config(client_config(settings), largest=1_000_000, compression=settings.compression, seconds=30.0)
     writer = TransactionalWriter(config, target, NoPositions(), "bench", 30.0)
     groups = [batch.records for batch in batches(shard, records, size)]
-    writer.append(groups[0])  # the first of all asks for the topic
+    writer.append(groups[0])  # not measured: the first write looks up the topic
     wall, cpu = time.monotonic(), time.process_time()
     for group in groups:
         writer.append(group)
@@ -116,13 +119,13 @@ def client_rate(servers: str, *, records: int, size: int, partitions: int = 4) -
 
 
 def measure_client(records: int = 300_000, sizes: Sequence[int] = (200, 1024)) -> list[dict]:
-    """Measure the client alone, with as many bytes of each size."""
+    """Measure the client alone, with the same number of bytes for each record size."""
     with mock_kafka() as servers:
         return [client_rate(servers, records=records * sizes[0] // size, size=size) for size in sizes]
 
 
 def measure(records: int = 300_000) -> list[dict]:
-    """Run a broker and measure; empty where there is none."""
+    """Run a broker and measure; return an empty list if no broker is installed."""
     if missing():
         return []
     with tempfile.TemporaryDirectory(prefix="efo-kafka-") as path, running_broker(Path(path) / "broker") as broker:
@@ -139,7 +142,9 @@ def measure(records: int = 300_000) -> list[dict]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m proofs.benchmarks.kafka_rate", description=__doc__.splitlines()[0])
-    parser.add_argument("--records", type=int, default=300_000, help="of 200 B; a third of it of 1 KB (300000)")
+    parser.add_argument(
+        "--records", type=int, default=300_000, help="number of records of 200 B; a third as many of 1 KB (300000)"
+    )
     arguments = parser.parse_args()
     if reason := missing():
         print(reason, file=sys.stderr)

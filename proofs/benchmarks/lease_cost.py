@@ -1,7 +1,7 @@
-"""What leases in DynamoDB cost: capacity units and calls per lease and minute, as DynamoDB Local counts them.
+"""Measures the cost of leases in DynamoDB: calls and capacity units per lease and minute, from DynamoDB Local.
 
-Real keepers hold the leases, each lease is checkpointed as a consumer does it, and every call is asked for the capacity
-that it consumed. Beside it stands what KCL's timings come to by calculation.
+Real lease keepers hold the leases, each lease is checkpointed as by a consumer, and every call returns the capacity
+that it consumed. For comparison, the same figures are calculated from KCL's timings.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEFAULTS = ConsumerSettings(application="cost", worker_id="any")
 
 
 class Meter:
-    """Counts calls and the capacity units that they consumed."""
+    """Counts the calls of stores and the capacity units that they consumed."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
@@ -35,10 +35,10 @@ class Meter:
     def watch(self, store: DynamoDbLeaseStore) -> None:
         events = store.table.events
         for name in COUNTED:
-            events.register(f"before-parameter-build.dynamodb.{name}", self._ask)
+            events.register(f"before-parameter-build.dynamodb.{name}", self._request_capacity)
             events.register(f"after-call.dynamodb.{name}", self._count)
 
-    def _ask(self, params, **_) -> None:
+    def _request_capacity(self, params, **_) -> None:
         params["ReturnConsumedCapacity"] = "TOTAL"
 
     def _count(self, parsed, model, **_) -> None:
@@ -46,7 +46,7 @@ class Meter:
         self.units[model.name] += parsed.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0)
 
 
-async def measure(url: str, workers: int, leases: int, seconds: float, look: float | None) -> dict[str, float]:
+async def measure(url: str, workers: int, leases: int, seconds: float, scan_interval: float | None) -> dict[str, float]:
     table = f"cost-{time.time_ns()}"
     meter = Meter()
     async with AsyncExitStack() as stack:
@@ -55,15 +55,17 @@ async def measure(url: str, workers: int, leases: int, seconds: float, look: flo
             for _ in range(workers)
         ]
         await _create(stores[0], leases)
-        keepers = [LeaseKeeper(store, f"worker-{number}", scan_interval=look) for number, store in enumerate(stores)]
+        keepers = [
+            LeaseKeeper(store, f"worker-{number}", scan_interval=scan_interval) for number, store in enumerate(stores)
+        ]
         async with trio.open_nursery() as nursery:
             for keeper in keepers:
                 nursery.start_soon(keeper.run)
                 nursery.start_soon(_checkpoint_forever, keeper)
-            while sum(len(keeper.held) for keeper in keepers) < leases:  # noqa: ASYNC110 - the table tells nobody
+            while sum(len(keeper.held) for keeper in keepers) < leases:  # noqa: ASYNC110 - no event for it
                 await trio.sleep(0.5)
-            print(f"{workers} workers have {leases} leases; measuring for {seconds:g} s", flush=True)
-            await trio.sleep(DEFAULTS.failover_time)  # until nothing moves any more
+            print(f"{workers} workers hold {leases} leases; measuring for {seconds:g} s", flush=True)
+            await trio.sleep(DEFAULTS.failover_time)  # until no lease moves any more
             for store in stores:
                 meter.watch(store)
             await trio.sleep(seconds)
@@ -94,15 +96,16 @@ async def _checkpoint_forever(keeper: LeaseKeeper) -> None:
         await trio.sleep(DEFAULTS.checkpoint_interval)
         number += 1
         for held in list(keeper.held.values()):
-            with suppress(LeaseError):  # it has just moved
+            with suppress(LeaseError):  # the lease has just moved
                 await held.checkpoint(Checkpoint(str(number)))
 
 
 def of_kcl(failover: float = 10.0) -> dict[str, float]:
-    """Return what KCL's timings come to per minute, without the checkpoints, which are its user's to time.
+    """Return KCL's calls per minute, calculated from its timings. Checkpoints are not included: the user times them.
 
-    It renews every third of the fail-over time less 25 ms. 2.x scans the table in each worker every two fail-over
-    times and 50 ms; 3.x in one of them every two, while each worker asks an index for its own leases every 9.975 s.
+    KCL renews at a third of the fail-over time minus 25 ms. In 2.x each worker scans the table every two fail-over
+    times plus 50 ms. In 3.x one worker scans it every two fail-over times, and each worker queries an index for its own
+    leases every 9.975 s.
     """
     renewals = round(60 / (failover / 3 - 0.025), 2)
     return {"renewals": renewals, "scans_per_worker_2x": round(60 / (2 * failover + 0.05), 2), "scans_3x": 3.0}
@@ -113,7 +116,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--leases", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--look", type=float, help="seconds between two looks at the table, see scan_interval")
+    parser.add_argument("--look", type=float, help="lease scan interval in seconds, see scan_interval")
     options = parser.parse_args()
     with serve_dynamodb_local() as url, credentials():
         measured = trio.run(measure, url, options.workers, options.leases, options.seconds, options.look)

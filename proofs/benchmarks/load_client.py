@@ -1,6 +1,6 @@
-"""A client that takes all that a server can give: one TLS socket, one buffer, frames counted, windows kept, no parsing.
+"""A client that reads as fast as a server can send: one TLS socket, one buffer, no parsing of payloads.
 
-It holds the server to its windows: bytes beyond what was granted, to a stream or to the connection, are counted.
+It counts frames and updates windows. It also counts the bytes that exceed a stream window or the connection window.
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ import h2.settings
 HEADER = struct.Struct(">BHBBI")
 DATA, RST_STREAM, GOAWAY = 0, 3, 7
 READ_SIZE = 256 * 1024
-FIRST_WINDOW = 65_535
+INITIAL_WINDOW = 65_535
 
 
 @dataclass
 class Counts:
-    """What came over one connection. `wire_bytes`: of HTTP/2, inside TLS. `beyond`: bytes that no window allowed."""
+    """Counts of one connection.
+
+    `wire_bytes`: HTTP/2 bytes inside TLS. `beyond`: bytes that exceeded a window. `updates`: WINDOW_UPDATE frames sent.
+    `streams`: data bytes per stream.
+    """
 
     wire_bytes: int = 0
     data_bytes: int = 0
@@ -39,7 +43,7 @@ class Counts:
 
 
 class LoadClient:
-    """Subscribes to all shards on one connection. `take` sees each piece of a stream's data, where there is one."""
+    """Subscribes to all shards on one connection. `on_data` is called with each DATA frame's stream id and payload."""
 
     def __init__(
         self,
@@ -49,15 +53,16 @@ class LoadClient:
         stream_window: int,
         connection_window: int,
         frame_size: int = 16_384,
-        take: Callable[[int, memoryview], None] | None = None,
+        on_data: Callable[[int, memoryview], None] | None = None,
     ) -> None:
         self.counts = Counts()
         self.shards: dict[int, str] = {}
-        self._take = take
+        self._on_data = on_data
         self._buffer = memoryview(bytearray(READ_SIZE))
-        self._kept = 0
+        self._buffered = 0
         self._window = stream_window
-        # An update is sent when half of a window is used: what is granted and not used, by stream; 0: the connection.
+        # Per stream, and 0 for the connection: bytes still granted, bytes used since the last update, and window size.
+        # An update is sent when half of a window is used.
         self._granted = {0: connection_window}
         self._used = {0: 0}
         self._limit = {0: connection_window}
@@ -75,9 +80,9 @@ class LoadClient:
         http2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
         http2.local_settings = h2.settings.Settings(client=True, initial_values=settings)
         http2.initiate_connection()
-        if self._limit[0] > FIRST_WINDOW:
-            http2.increment_flow_control_window(self._limit[0] - FIRST_WINDOW)
-        self._limit[0] = self._granted[0] = max(FIRST_WINDOW, self._limit[0])
+        if self._limit[0] > INITIAL_WINDOW:
+            http2.increment_flow_control_window(self._limit[0] - INITIAL_WINDOW)
+        self._limit[0] = self._granted[0] = max(INITIAL_WINDOW, self._limit[0])
         (stream,) = served["streams"].values()
         arn = stream["consumers"][consumer]
         for shard in stream["shards"]:
@@ -95,21 +100,21 @@ class LoadClient:
         self._socket.sendall(http2.data_to_send())
 
     def run(self, seconds: float) -> float:
-        """ShardReader for so long; return how long it was."""
+        """Read for `seconds`; return the real duration."""
         began = time.perf_counter()
         while time.perf_counter() < began + seconds:
-            got = self._socket.recv_into(self._buffer[self._kept :])
+            got = self._socket.recv_into(self._buffer[self._buffered :])
             if not got:
                 raise EOFError("the server closed the connection")
             self.counts.wire_bytes += got
-            self._kept = self._parse(self._buffer, self._kept + got)
+            self._buffered = self._parse(self._buffer, self._buffered + got)
         return time.perf_counter() - began
 
     def close(self) -> None:
         self._socket.close()
 
     def _parse(self, view: memoryview, length: int) -> int:
-        """Take the whole frames in `view[:length]`, move what is left of one to its start, and return its length."""
+        """Handle the complete frames in `view[:length]`, move the rest to the start, and return its length."""
         at = 0
         while length - at >= HEADER.size:
             high, low, kind, flags, stream_id = HEADER.unpack_from(view, at)
@@ -119,10 +124,10 @@ class LoadClient:
                 break
             if kind == DATA:
                 if flags:
-                    raise ValueError(f"stream {stream_id} ended or is padded: flags {flags:#x}")
+                    raise ValueError(f"stream {stream_id} ended, or its DATA is padded: flags {flags:#x}")
                 self._data(stream_id, view[end - size : end])
             elif kind in {RST_STREAM, GOAWAY}:
-                raise ValueError(f"the server ended it: frame {bytes(view[at:end])!r}")
+                raise ValueError(f"the server sent RST_STREAM or GOAWAY: {bytes(view[at:end])!r}")
             at = end
         view[: length - at] = bytes(view[at:length])
         return length - at
@@ -136,11 +141,11 @@ class LoadClient:
         updates = self._use(0, size) + self._use(stream_id, size)
         if updates:
             self._socket.sendall(updates)
-        if self._take is not None:
-            self._take(stream_id, data)
+        if self._on_data is not None:
+            self._on_data(stream_id, data)
 
     def _use(self, key: int, size: int) -> bytes:
-        """Count bytes against a window, and grant as many again where half of it is used."""
+        """Subtract bytes from a window; return a WINDOW_UPDATE frame if half of it is used, else nothing."""
         self._granted[key] -= size
         if self._granted[key] < 0:
             self.counts.beyond -= self._granted[key]

@@ -1,9 +1,9 @@
-"""A Kafka that costs next to nothing: the client library's mock cluster, in a process of its own.
+"""A Kafka cluster that takes almost no CPU time: the client library's mock cluster, in a separate process.
 
-It answers and keeps nothing, so what is measured against it is the client: what a relay gives where brokers have
-machines of their own. Good for speed only; what is right is tested against real brokers.
+It responds but stores nothing. A benchmark with it measures the client, as if the brokers had their own machines.
+It is for benchmarks only: correctness is tested with real brokers.
 
-    python -m proofs.benchmarks.mock_kafka        prints its address and lives until it is killed
+    python -m proofs.benchmarks.mock_kafka        prints its address and runs until it is killed
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from confluent_kafka import Producer
 
 @contextmanager
 def mock_kafka() -> Iterator[str]:
-    """Run a mock cluster; give its address."""
+    """Run a mock cluster; yield its address."""
     command = [sys.executable, "-m", __name__]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - this very module
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:  # noqa: S603 - runs this module
         try:
             assert process.stdout is not None
             yield process.stdout.readline().strip()

@@ -1,4 +1,4 @@
-"""Many shards of a fake, subscribed over HTTP/2 and watched: who was without a subscription, and what was read.
+"""Subscribes to many shards of a fake over HTTP/2, and records gaps between subscriptions and the records read.
 
 Used by `bench_core.py` and, at a smaller scale, by `tests/efo/kinesis/test_renewal.py`.
 """
@@ -24,9 +24,9 @@ STREAM = "orders"
 
 @asynccontextmanager
 async def open_subscribed(shards, budget, faults=None, load=None, **settings):
-    """A running fake with these settings, and all that subscribes to its shards; ends with the context.
+    """Run a fake with these settings; yield a Subscribed for its shards.
 
-    `load`: what its stream serves without end, instead of what is put.
+    `load`: settings of an endless load that the stream serves instead of records that are put.
     """
     settings = FakeSettings(consumer_creating=0.0, **settings)
     if load is not None:
@@ -34,15 +34,15 @@ async def open_subscribed(shards, budget, faults=None, load=None, **settings):
     async with FakeKinesis(settings=settings, faults=faults, load=load) as fake, trio.open_nursery() as nursery:
         if load is None:
             fake.create_stream(STREAM, shards)
-        made = Subscribed(nursery, fake, shards, budget)
-        await nursery.start(made.pool.run)
-        await nursery.start(made.gate.run)
-        yield made
+        subscribed = Subscribed(nursery, fake, shards, budget)
+        await nursery.start(subscribed.pool.run)
+        await nursery.start(subscribed.limiter.run)
+        yield subscribed
         nursery.cancel_scope.cancel()
 
 
 class WatchedCaller(SubscribeCaller):
-    """Keeps the last answer to a call for each shard."""
+    """Keeps the last response of each shard in `answers`."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
@@ -54,7 +54,7 @@ class WatchedCaller(SubscribeCaller):
 
 
 class Watch:
-    """An observer that knows how long each shard was without an accepted subscription, once it had one."""
+    """An observer that measures how long each shard was without an accepted subscription, after its first one."""
 
     def __init__(self):
         self.accepted = collections.Counter()
@@ -84,7 +84,7 @@ class Watch:
 
 
 class Reading:
-    """A reader of each shard: what it read, and how long after its put each record came. `pause`: after each record."""
+    """Reads shards, and keeps the sequence numbers per shard and the delay of each record after its put."""
 
     def __init__(self, fake):
         self.fake = fake
@@ -92,10 +92,11 @@ class Reading:
         self.delays = []
 
     def delays_after(self, time):
-        """The longest delay of what was read after this time, in seconds, to the millisecond of Kinesis' timestamps."""
+        """Return the longest delay of the records read after `time`, in seconds, to 10 ms; None without records."""
         return max((round(delay, 2) for at, delay in self.delays if at > time), default=None)
 
     async def read(self, subscription, pause=0.0):
+        """Read a subscription without end. `pause`: seconds to wait after each record."""
         while True:
             event = await subscription.receive()
             for record in event.records:
@@ -106,7 +107,7 @@ class Reading:
 
 
 class Subscribed:
-    """A fake with a stream, and what it takes to subscribe to its shards."""
+    """A fake with a stream, and the client objects that subscribe to its shards."""
 
     def __init__(self, nursery, fake, shards, budget):
         self.nursery = nursery
@@ -114,7 +115,7 @@ class Subscribed:
         self.shards = shards
         self.watch = Watch()
         self.reading = Reading(fake)
-        self.gate = SubscribeLimiter(budget)
+        self.limiter = SubscribeLimiter(budget)
         kinesis = fake.kinesis(STREAM)
         self.pool = ConnectionPool(kinesis.connect, address="fake", observer=self.watch)
         arn = fake.register(STREAM, "reader").arn
@@ -123,13 +124,13 @@ class Subscribed:
         )
 
     def make(self, seed, shard_id):
-        """A subscription that nobody reads yet."""
+        """Return a subscription that is not read yet."""
         return ShardSubscription(
             self.nursery,
             shard_id,
             Position.trim_horizon(),
             caller=self.caller,
-            limiter=self.gate,
+            limiter=self.limiter,
             diagnose=_undiagnosed,
             rng=random.Random(seed),
             observer=self.watch,
@@ -143,7 +144,7 @@ class Subscribed:
             self.subscribe(seed, shard_id)
 
     async def put_for(self, seconds, every):
-        """Put a record into each shard now and again."""
+        """Put a record into each shard every `every` seconds, for `seconds` seconds."""
         until = trio.current_time() + seconds
         while trio.current_time() < until:
             for n in range(self.shards):
@@ -151,11 +152,11 @@ class Subscribed:
             await trio.sleep(every)
 
     def put(self, n, data=b"x" * 20):
-        """Put a record into the n-th shard of the stream, as it was created."""
+        """Put a record into the n-th of the shards that the stream was created with."""
         self.fake.put(STREAM, "k", data, str(n * 2**128 // self.shards))
 
     def unread(self):
-        """How many shards' records were not read once each and in order; and how many were read twice."""
+        """Return how many shards were not read completely, once and in order, and how many records were read twice."""
         wrong = repeated = 0
         for shard_id, records in self.fake.records(STREAM).items():
             read = self.reading.numbers[shard_id]

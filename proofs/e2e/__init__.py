@@ -1,1 +1,1 @@
-"""End to end with other people's servers: what is too long, or needs too much, for the tests."""
+"""End-to-end runs with real servers and Spark, which take too long or need too much for the test suite."""

@@ -1,4 +1,4 @@
-"""What the commands have in common: options, progress on stderr, and the result as one line of JSON."""
+"""The common part of the commands: options, progress on stderr, and the result as one line of JSON."""
 
 from __future__ import annotations
 
@@ -19,35 +19,40 @@ from proofs.e2e.run import E2eOptions, run
 
 
 def make_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """Return a parser of the options that each run has. `name`: of the package."""
+    """Return a parser with the common options. `name`: of the package."""
     parser = argparse.ArgumentParser(
         prog=f"python -m proofs.e2e.{name}",
         description=description,
         epilog=f"example: make {name}-e2e ARGS='--kills 30 --seed 7'",
     )
-    parser.add_argument("--kills", type=int, default=20, help="how many in all (20)")
-    parser.add_argument("--seed", type=int, default=1, help="of the dice that say when, and which relay (1)")
-    parser.add_argument("--records", type=int, default=200_000, help="how many are put (200000)")
-    parser.add_argument("--rate", type=float, default=4_000, help="how many a second, at most (4000)")
-    parser.add_argument("--keep", type=Path, help="keep logs, what was written and Parquet in this new directory")
+    parser.add_argument("--kills", type=int, default=20, help="total number of kills (20)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random times and choices of the kills (1)")
+    parser.add_argument("--records", type=int, default=200_000, help="number of records to produce (200000)")
+    parser.add_argument("--rate", type=float, default=4_000, help="most records per second (4000)")
+    parser.add_argument(
+        "--keep", type=Path, help="keep the logs, the output and the Parquet files in this new directory"
+    )
     return parser
 
 
-def carry_out(arguments: argparse.Namespace, kills: Mapping[str, int], make: Callable[[Path], Output]) -> int:
-    """Run it; return the exit code: 1 unless it passed. `make`: makes the output in the run's directory."""
+def execute(arguments: argparse.Namespace, kills: Mapping[str, int], make_output: Callable[[Path], Output]) -> int:
+    """Do the run and print its result; return the exit code, which is 1 unless the run passed.
+
+    `kills`: how many, by target. `make_output`: creates the output in the run's directory.
+    """
     started = time.monotonic()
 
-    def tell(text: str) -> None:
+    def report(text: str) -> None:
         print(f"{time.monotonic() - started:6.1f} s  {text}", file=sys.stderr, flush=True)  # noqa: T201 - a command
 
-    with _directory(arguments.keep) as name:
+    with _run_directory(arguments.keep) as name:
         directory = Path(name).resolve()
         directory.mkdir(parents=True, exist_ok=True)
         options = E2eOptions(
             records=arguments.records, rate=arguments.rate, kills=kills, seed=arguments.seed, directory=directory
         )
         try:
-            result = trio.run(run, options, make(directory), tell)
+            result = trio.run(run, options, make_output(directory), report)
         except EfoError as error:
             print(error, file=sys.stderr)  # noqa: T201 - the same
             return 1
@@ -55,5 +60,5 @@ def carry_out(arguments: argparse.Namespace, kills: Mapping[str, int], make: Cal
     return 0 if result.passed else 1
 
 
-def _directory(keep: Path | None) -> AbstractContextManager[str]:
+def _run_directory(keep: Path | None) -> AbstractContextManager[str]:
     return tempfile.TemporaryDirectory(prefix="efo-e2e-") if keep is None else nullcontext(str(keep))

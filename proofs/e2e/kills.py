@@ -1,4 +1,4 @@
-"""Whom to kill next, and when: seeded dice, and patience until a victim does its work again."""
+"""Chooses which process to kill next and when, from a seed, and waits until a killed process works again."""
 
 from __future__ import annotations
 
@@ -12,40 +12,44 @@ from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
 from efo_service.demo.children import Child, ChildFailedError
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 STALLED_SECONDS = 300.0
-"""Without progress for so long after a restart, the run has failed; Spark's start takes a tenth of it."""
+"""The run fails after this time without progress. Spark starts in a tenth of it."""
 
 
 @dataclass(slots=True)
-class Victim:
-    """A kind of process: some children that share its work, and a number that grows while they do it.
+class Target:
+    """A kind of process to kill: children that share its work.
 
-    `left`: how many kills are before it. `linger`: at most so many seconds it works on after its progress shows.
-    `failures`: how often it may end by itself and is started again, as an orchestrator would: Spark gives its Python
-    workers ten seconds to start, and a busy machine may need more. `restarts`: how often it was.
+    `progress`: returns a count that grows while they work. `kills_left`: number of kills still to do. `max_delay`: most
+    seconds between progress and the next kill. `max_restarts`: how often a child may end without a kill and is
+    restarted, as an orchestrator would do. Spark needs this: its Python workers have ten seconds to start, which may be
+    too short on a busy machine. `restarts`: how often it happened.
     """
 
     name: str
     children: list[Child]
     progress: Callable[[], Awaitable[int]]
-    left: int
-    linger: float
-    failures: int = 0
-    done: int = 0
+    kills_left: int
+    max_delay: float
+    max_restarts: int = 0
+    kills_done: int = 0
     restarts: int = 0
 
-    async def check(self, tell: Callable[[str], None]) -> bool:
-        """Start again what has ended by itself; tell whether something had. Raises ChildFailedError after too many."""
+    async def restart_ended(self, report: Callable[[str], None]) -> bool:
+        """Restart children that have ended without a kill, and return whether there were any.
+
+        Raises ChildFailedError after `max_restarts` restarts.
+        """
         restarted = False
         for child in self.children:
             try:
                 child.check()
             except ChildFailedError as error:
-                if self.restarts == self.failures:
+                if self.restarts == self.max_restarts:
                     raise
                 self.restarts += 1
-                tell(f"{error}\n{self.name} {child.name} is started again")
+                report(f"{error}\n{self.name} {child.name} is restarted")
                 await child.start()
                 restarted = True
         return restarted
@@ -53,73 +57,76 @@ class Victim:
 
 @dataclass(slots=True)
 class Killer:
-    """Kills what works, with SIGKILL, and starts it again, until each victim has had its kills."""
+    """Kills children of each target with SIGKILL and restarts them, until no kills are left."""
 
     seed: int
-    tell: Callable[[str], None]
+    report: Callable[[str], None]
     kills: int = 0
-    _dice: random.Random = field(init=False)
+    _random: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
-        self._dice = random.Random(self.seed)  # noqa: S311 - a draw that can be repeated, not a secret
+        self._random = random.Random(self.seed)  # noqa: S311 - must be repeatable; not a secret
 
-    async def run(self, victims: list[Victim]) -> None:
-        """Kill each victim as often as it says; different victims independently of each other."""
+    async def run(self, targets: list[Target]) -> None:
+        """Do all kills. Targets are killed independently of each other."""
         with collapse_groups():
             async with trio.open_nursery() as nursery:
-                for victim in victims:
-                    nursery.start_soon(self._hunt, victim, random.Random(self._dice.random()))  # noqa: S311 - the same
+                for target in targets:
+                    nursery.start_soon(self._kill_repeatedly, target, random.Random(self._random.random()))  # noqa: S311 - the same
 
-    async def _hunt(self, victim: Victim, dice: random.Random) -> None:
-        while victim.left:
-            await self._works(victim)
-            await trio.sleep(dice.uniform(0, victim.linger))
-            child = dice.choice(victim.children)
-            await victim.check(self.tell)
+    async def _kill_repeatedly(self, target: Target, rng: random.Random) -> None:
+        while target.kills_left:
+            await self._wait_for_progress(target)
+            await trio.sleep(rng.uniform(0, target.max_delay))
+            child = rng.choice(target.children)
+            await target.restart_ended(self.report)
             await child.kill()
-            victim.left -= 1
-            victim.done += 1
+            target.kills_left -= 1
+            target.kills_done += 1
             self.kills += 1
-            self.tell(f"{victim.name} {child.name} killed, {victim.left} more to come")
+            self.report(f"{target.name} {child.name} killed, {target.kills_left} kills left")
             await child.start()
 
-    async def _works(self, victim: Victim) -> None:
-        """Wait until a victim has done something since now."""
-        before = await victim.progress()
+    async def _wait_for_progress(self, target: Target) -> None:
+        """Wait until a target has made progress since this call. Raises EfoError if it makes none for too long."""
+        before = await target.progress()
         deadline = trio.current_time() + STALLED_SECONDS
-        while await victim.progress() == before:
+        while await target.progress() == before:
             if trio.current_time() > deadline:
-                raise EfoError(f"{victim.name}: no progress for {STALLED_SECONDS:g} s after a restart")
-            if await victim.check(self.tell):
+                raise EfoError(f"{target.name}: no progress for {STALLED_SECONDS:g} s after a restart")
+            if await target.restart_ended(self.report):
                 deadline = trio.current_time() + STALLED_SECONDS
-            await trio.sleep(LOOK_SECONDS)
+            await trio.sleep(POLL_SECONDS)
 
 
-async def until(victim: Victim, records: int, tell: Callable[[str], None]) -> None:
-    """Wait until everything is there. Raises EfoError if a child ends, or nothing moves for too long."""
+async def wait_for_records(target: Target, records: int, report: Callable[[str], None]) -> None:
+    """Wait until the target's progress reaches `records`. Raises EfoError if a child fails or progress stalls."""
     before, moved_at = -1, trio.current_time()
-    while (now := await victim.progress()) < records:
+    while (now := await target.progress()) < records:
         if now != before:
             before, moved_at = now, trio.current_time()
         if trio.current_time() - moved_at > STALLED_SECONDS:
             raise EfoError(f"{now} of {records} records, and no more for {STALLED_SECONDS:g} s")
-        if await victim.check(tell):
+        if await target.restart_ended(report):
             moved_at = trio.current_time()
-        await trio.sleep(LOOK_SECONDS)
+        await trio.sleep(POLL_SECONDS)
 
 
-def hold_back(victims: list[Victim], records: int) -> Callable[[int], Awaitable[None]]:
-    """Return what makes the load wait for the kills: a share of the records for each, so that none is without work."""
-    total = sum(victim.left for victim in victims) + 1
+def pace_load(targets: list[Target], records: int) -> Callable[[int], Awaitable[None]]:
+    """Return a function that makes the load wait for the kills.
 
-    async def hold(produced: int) -> None:
-        while produced < records and produced / records > _share(victims, total):  # noqa: ASYNC110 - kills are counted
-            await trio.sleep(LOOK_SECONDS)
+    Each kill releases an equal share of the records, so that a target always has work before its next kill.
+    """
+    total = sum(target.kills_left for target in targets) + 1
 
-    return hold
+    async def wait(produced: int) -> None:
+        while produced < records and produced / records > _released_share(targets, total):  # noqa: ASYNC110 - polls kill counts
+            await trio.sleep(POLL_SECONDS)
+
+    return wait
 
 
-def _share(victims: list[Victim], total: int) -> float:
-    if not any(victim.left for victim in victims):
+def _released_share(targets: list[Target], total: int) -> float:
+    if not any(target.kills_left for target in targets):
         return 1.0
-    return (sum(victim.done for victim in victims) + 1) / total
+    return (sum(target.kills_done for target in targets) + 1) / total

@@ -1,4 +1,4 @@
-"""How many rows Spark has landed so far."""
+"""Counts the rows that Spark has written so far."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import trio
 from efo_service.demo.verify import committed_files
 
 
-class Landed:
-    """Counts the rows of a file sink's directory, each file's footer once."""
+class LandedRows:
+    """Counts the rows in a file sink's directory. Reads the footer of each file once."""
 
     def __init__(self, output: Path) -> None:
         self._output = output

@@ -1,4 +1,4 @@
-"""What relays write to and Spark reads from, as the run needs it."""
+"""The interface of an output of the relays, from which Spark reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from efo_service.demo.verify import Row
 
 
 class Output(Protocol):
-    """The log, or a topic of a broker."""
+    """The embedded log, or a topic of a Kafka broker."""
 
     @property
     def name(self) -> str:
@@ -18,35 +18,35 @@ class Output(Protocol):
         ...
 
     @property
-    def relay(self) -> str:
-        """Its configuration: the table [relay] and those under it."""
+    def relay_config(self) -> str:
+        """The table [relay] of the configuration, with its subtables."""
         ...
 
     @property
-    def pipeline(self) -> str:
-        """Lines of the table [pipeline]."""
+    def pipeline_config(self) -> str:
+        """Lines for the table [pipeline] of the configuration."""
         ...
 
     @property
     def servers(self) -> Sequence[Child]:
-        """What must run for it; the run kills these too."""
+        """The servers that the output needs; the run kills them too."""
         ...
 
     @property
-    def relay_failures(self) -> int:
-        """How often a relay may end by itself and is started again, as an orchestrator does."""
+    def max_relay_restarts(self) -> int:
+        """How often a relay may end without a kill and is restarted, as an orchestrator would do."""
         ...
 
     @property
-    def spark_failures(self) -> int:
+    def max_spark_restarts(self) -> int:
         """The same for Spark."""
         ...
 
     async def prepare(self) -> None:
-        """Make what readers look for before the relay is there; the servers run."""
+        """Create what readers need before a relay has started. The servers are running."""
 
     async def count(self) -> int:
-        """Return how many records there are so far."""
+        """Return how many records the output holds so far."""
 
     async def rows(self) -> list[Row]:
         """Return all records."""

@@ -1,4 +1,4 @@
-"""The run: FakeKinesis, two relays, what they write to, a Spark pipeline, a load that reshards, and a killer."""
+"""The end-to-end run: FakeKinesis, two relays, their output, a Spark pipeline, a load that reshards, and a killer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from efo.testing import FakeKinesis, FakeSettings
 from efo_service.demo.children import Child, ended
 from efo_service.demo.load import Load
 from efo_service.demo.verify import Comparison, compare, parquet_rows
-from proofs.e2e.kills import Killer, Victim, hold_back, until
-from proofs.e2e.landed import Landed
+from proofs.e2e.kills import Killer, Target, pace_load, wait_for_records
+from proofs.e2e.landed import LandedRows
 from proofs.e2e.output import Output
 
 STREAM: Final = "orders"
@@ -31,7 +31,7 @@ _CREDENTIALS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class E2eOptions:
-    """What the run does. `rate`: records per second while the load is not held back. `kills`: how many, by victim."""
+    """Options of the run. `rate`: records per second, unless the load waits for kills. `kills`: how many, by target."""
 
     records: int
     rate: float
@@ -42,7 +42,7 @@ class E2eOptions:
 
 @dataclass(frozen=True, slots=True)
 class E2eResult:
-    """What the run found: what the output and Parquet hold of what was sent."""
+    """The result of the run: the records in the output and in Parquet, compared with the records sent."""
 
     output: Comparison
     parquet: Comparison
@@ -50,48 +50,52 @@ class E2eResult:
 
     @property
     def passed(self) -> bool:
-        """Whether everything is in both places once, whole and in order."""
+        """Whether both places hold every record once, unchanged and in order."""
         places = (self.output, self.parquet)
         return not any(p.lost or p.duplicated or p.foreign or p.order_violations for p in places)
 
 
-async def run(options: E2eOptions, output: Output, tell: Callable[[str], None]) -> E2eResult:
-    """Run it. Raises EfoError when something does not go on."""
+async def run(options: E2eOptions, output: Output, report: Callable[[str], None]) -> E2eResult:
+    """Do the run. Raises EfoError if a process fails or makes no progress."""
     started = time.monotonic()
     async with FakeKinesis(settings=FakeSettings(subscription_life=20.0), clock=time.time) as fake:
         fake.create_stream(STREAM, shards=SHARDS)
         async with fake.serve() as address:
             config = options.directory / "efo.toml"
             config.write_text(_config(address.url, str(address.ca_file), output))
-            written, victims = await _carry_out(options, output, fake, config, tell)
-    landed = compare(await trio.to_thread.run_sync(parquet_rows, _records(options)), options.records)
+            written, targets = await _load_and_kill(options, output, fake, config, report)
+    landed = compare(await trio.to_thread.run_sync(parquet_rows, _parquet_directory(options)), options.records)
     summary = {
         "produced": options.records,
         "landed": landed.found,
         "lost": landed.lost,
         "duplicated": landed.duplicated,
         "order_violations": landed.order_violations,
-        "kills": sum(victim.done for victim in victims),
+        "kills": sum(target.kills_done for target in targets),
         "seconds": round(time.monotonic() - started, 1),
-        "kills_of": {victim.name: victim.done for victim in victims},
+        "kills_of": {target.name: target.kills_done for target in targets},
         f"in_the_{output.name}": written.found,
-        "restarts": {victim.name: victim.restarts for victim in victims},
+        "restarts": {target.name: target.restarts for target in targets},
         "seed": options.seed,
     }
     return E2eResult(written, landed, summary)
 
 
-async def _carry_out(
-    options: E2eOptions, output: Output, fake: FakeKinesis, config: Path, tell: Callable[[str], None]
-) -> tuple[Comparison, list[Victim]]:
-    """Put the load while the killer is at it; wait for the rest, drain, and compare what the output has."""
+async def _load_and_kill(
+    options: E2eOptions, output: Output, fake: FakeKinesis, config: Path, report: Callable[[str], None]
+) -> tuple[Comparison, list[Target]]:
+    """Produce records and kill processes, then wait for the rest, drain, and compare the output with the load."""
     relays = [_relay(options, config, number) for number in (1, 2)]
     spark = Child("pipeline", ["pipeline", "--config", str(config), "--json"], options.directory, {})
-    kills, count, landed = options.kills, output.count, Landed(_records(options))
-    relaying = Victim("relay", relays, count, kills["relay"], linger=1.0, failures=output.relay_failures)
-    serving = [Victim(server.name, [server], count, kills[server.name], linger=3.0) for server in output.servers]
-    landing = Victim("spark", [spark], landed.count, kills["spark"], linger=3.0, failures=output.spark_failures)
-    victims = [relaying, *serving, landing]
+    kills, count, landed = options.kills, output.count, LandedRows(_parquet_directory(options))
+    relay_target = Target("relay", relays, count, kills["relay"], max_delay=1.0, max_restarts=output.max_relay_restarts)
+    server_targets = [
+        Target(server.name, [server], count, kills[server.name], max_delay=3.0) for server in output.servers
+    ]
+    spark_target = Target(
+        "spark", [spark], landed.count, kills["spark"], max_delay=3.0, max_restarts=output.max_spark_restarts
+    )
+    targets = [relay_target, *server_targets, spark_target]
     load = Load(
         fake,
         STREAM,
@@ -99,7 +103,7 @@ async def _carry_out(
         seconds=options.records / options.rate,
         split_at=SPLIT_AT,
         merge_at=MERGE_AT,
-        may_go_on=hold_back(victims, options.records),
+        may_go_on=pace_load(targets, options.records),
     )
     async with ended(*output.servers, *relays, spark):
         for server in output.servers:
@@ -110,15 +114,15 @@ async def _carry_out(
         with collapse_groups():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(load.run)
-                await Killer(options.seed, tell).run(victims)
-        tell("all kills are done, waiting for the rest")
-        await until(relaying, options.records, tell)
+                await Killer(options.seed, report).run(targets)
+        report("all kills are done, waiting for the remaining records")
+        await wait_for_records(relay_target, options.records, report)
         for relay in relays:
             await relay.stop(60)
-        await until(landing, options.records, tell)
+        await wait_for_records(spark_target, options.records, report)
         await spark.stop(120)
-        tell("comparing")
-        return compare(await output.rows(), options.records), victims
+        report("comparing")
+        return compare(await output.rows(), options.records), targets
 
 
 def _relay(options: E2eOptions, config: Path, number: int) -> Child:
@@ -126,12 +130,12 @@ def _relay(options: E2eOptions, config: Path, number: int) -> Child:
     return Child(f"run-{number}", ["run", "--config", str(config)], options.directory, _CREDENTIALS | worker)
 
 
-def _records(options: E2eOptions) -> Path:
+def _parquet_directory(options: E2eOptions) -> Path:
     return options.directory / "parquet" / "records"
 
 
 def _config(url: str, ca_file: str, output: Output) -> str:
-    """Return the configuration of all processes: defaults, but for where things are and what should happen often."""
+    """Return the configuration of all processes: defaults, except for addresses, paths and shorter intervals."""
     return f"""\
 [kinesis]
 stream = "{STREAM}"
@@ -155,7 +159,7 @@ output = "parquet"
 checkpoint = "checkpoint"
 trigger_seconds = 1
 quick_start = true
-{output.pipeline}
+{output.pipeline_config}
 
-{output.relay}
+{output.relay_config}
 """

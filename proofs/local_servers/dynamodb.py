@@ -1,4 +1,4 @@
-"""Two servers that answer as DynamoDB does: AWS's own DynamoDB Local, and MiniStack. Both in memory."""
+"""Two servers with the API of DynamoDB, both in memory: AWS's DynamoDB Local, and MiniStack."""
 
 from __future__ import annotations
 
@@ -29,16 +29,15 @@ CREDENTIALS = {
     "NO_PROXY": "127.0.0.1",
     "no_proxy": "127.0.0.1",
 }
-"""The environment that a client needs beside the URL: both servers take any names."""
-
+"""The environment that a client needs in addition to the URL. Both servers accept any credentials."""
 
 _LOADER = botocore.loaders.Loader()
-"""One for all sessions, so that botocore parses its models once and not with every store that is opened."""
+"""Shared by all sessions, so that botocore parses its models once, not once per opened store."""
 
 
 @contextmanager
 def credentials() -> Iterator[None]:
-    """Let clients that are opened now find credentials."""
+    """Provide credentials to clients that are opened in this context."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in CREDENTIALS.items():
             patch.setenv(name, value)
@@ -48,30 +47,30 @@ def credentials() -> Iterator[None]:
 
 @contextmanager
 def serve_dynamodb_local() -> Iterator[str]:
-    """Run DynamoDB Local on a free port and give its URL."""
+    """Run DynamoDB Local on a free port; yield its URL. Raises NotInstalledError."""
     jars = TOOLS / "dynamodb-local"
     java = shutil.which("java")
     if java is None or not (jars / ".ready").exists():
-        raise NotInstalledError("DynamoDB Local is not installed: make dynamodb-local (it needs a JDK and Maven)")
+        raise NotInstalledError("DynamoDB Local is not installed: run `make dynamodb-local` (needs a JDK and Maven)")
     with directory() as path:
         port = free_port()
         command = [java, "-Xmx256m", f"-Dsqlite4java.library.path={jars}", "-cp", f"{jars}/*", str(LOOPBACK), str(port)]
-        with _running(Server(command, log=path / "log", probe=lambda: _answers(f"http://127.0.0.1:{port}"))):
+        with _running(Server(command, log=path / "log", probe=lambda: _probe(f"http://127.0.0.1:{port}"))):
             yield f"http://127.0.0.1:{port}"
 
 
 @contextmanager
 def serve_ministack() -> Iterator[str]:
-    """Run MiniStack's DynamoDB on a free port and give its URL."""
+    """Run MiniStack's DynamoDB on a free port; yield its URL. Raises NotInstalledError."""
     program = TOOLS / "ministack" / "bin" / "ministack"
     if not program.exists():
-        raise NotInstalledError("MiniStack is not installed: make ministack")
+        raise NotInstalledError("MiniStack is not installed: run `make ministack`")
     with directory() as path:
         port = free_port()
         settings = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "SERVICES": "dynamodb", "TMPDIR": str(path)}
         command = [*_with_environment(settings), str(program)]
         with _running(
-            Server(command, log=path / "log", probe=lambda: _answers(f"http://127.0.0.1:{port}/_ministack/health"))
+            Server(command, log=path / "log", probe=lambda: _probe(f"http://127.0.0.1:{port}/_ministack/health"))
         ):
             yield f"http://127.0.0.1:{port}"
 
@@ -86,16 +85,16 @@ def _running(server: Server) -> Iterator[None]:
 
 
 def _with_environment(settings: dict[str, str]) -> list[str]:
-    """Return the beginning of a command that runs the rest with these settings, and without any of AWS."""
+    """Return the prefix of a command that sets these environment variables and removes those of AWS."""
     env = shutil.which("env") or "/usr/bin/env"
     unset = [argument for name in os.environ if name.startswith("AWS_") for argument in ("-u", name)]
     return [env, *unset, *(f"{name}={value}" for name, value in settings.items())]
 
 
-def _answers(url: str) -> None:
-    """Raise as long as nobody speaks HTTP there; what is said does not matter."""
+def _probe(url: str) -> None:
+    """Raise unless an HTTP server responds at the URL, with any status."""
     try:
-        with urllib.request.urlopen(url, timeout=10):  # noqa: S310 - a URL of our own
+        with urllib.request.urlopen(url, timeout=10):  # noqa: S310 - a local URL
             pass
     except urllib.error.HTTPError:
         pass

@@ -1,4 +1,4 @@
-"""A Kafka broker, as `make kafka-install` gets it; and readers that see what any consumer sees."""
+"""The Kafka broker that `make kafka-install` fetches, and a function that reads a topic like a consumer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proofs.local_servers.running import NotInstalledError
 
 @contextmanager
 def serve_kafka() -> Iterator[str]:
-    """Run a broker on free ports; its URL is HOST:PORT."""
+    """Run a broker on free ports; yield HOST:PORT. Raises NotInstalledError."""
     if reason := missing():
         raise NotInstalledError(reason)
     with directory() as path, running_broker(path) as broker:
@@ -22,7 +22,10 @@ def serve_kafka() -> Iterator[str]:
 
 
 def read_topic(servers: str, topic: str, *, committed: bool = True) -> list[Message]:
-    """Return a topic's messages, by partition and offset: what a consumer of `read_committed` sees, or all."""
+    """Return a topic's messages, ordered by partition and offset.
+
+    `committed`: read with the isolation level read_committed, else read_uncommitted.
+    """
     consumer = Consumer(
         {
             "bootstrap.servers": servers,

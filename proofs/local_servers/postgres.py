@@ -1,4 +1,4 @@
-"""PostgreSQL, as Debian's package `postgresql` installs it: a cluster of its own in a temporary directory."""
+"""PostgreSQL from Debian's package `postgresql`, with a new cluster in a temporary directory."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ DATABASE = "postgres"
 
 @contextmanager
 def serve_postgres() -> Iterator[str]:
-    """Run PostgreSQL on a free port; its URL names a superuser. No fsync: what it keeps is thrown away anyway."""
+    """Run PostgreSQL on a free port; yield its URL, with a superuser. No fsync: its data is deleted at the end.
+
+    Raises NotInstalledError.
+    """
     programs = find_programs()
-    user = "postgres" if os.geteuid() == 0 else None  # it refuses to be run by root
+    user = "postgres" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
     with directory(user) as path:
         _initialise(programs, path, user)
         port = free_port()
@@ -46,15 +49,15 @@ def serve_postgres() -> Iterator[str]:
         try:
             yield url
         finally:
-            server.stop(signal.SIGINT)  # "fast": without waiting for connections
+            server.stop(signal.SIGINT)  # "fast" shutdown: it does not wait for connections
 
 
 def find_programs() -> Path:
-    """Return the directory of the newest PostgreSQL. Raises NotInstalledError."""
+    """Return the directory of the newest PostgreSQL's programs. Raises NotInstalledError."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     if initdb := (found[-1] if found else shutil.which("initdb")):
         return Path(initdb).parent
-    raise NotInstalledError("PostgreSQL is not installed: apt-get install postgresql")
+    raise NotInstalledError("PostgreSQL is not installed: run `apt-get install postgresql`")
 
 
 def _initialise(programs: Path, path: Path, user: str | None) -> None:

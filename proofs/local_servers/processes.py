@@ -1,4 +1,4 @@
-"""What the real servers have in common: a free port, a directory, a process that is ready or says why not."""
+"""The common part of the real servers: a free port, a directory, and a process that is probed until it is ready."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-PATIENCE = 120.0
-"""Seconds after which a server that is not ready has failed. It takes one or two; a busy machine takes more."""
+START_TIMEOUT_SECONDS = 120.0
+"""How long a server may take to become ready. Usually one or two seconds; a busy machine needs more."""
 
 
 class NotReadyError(Exception):
-    """The server did not start. The message has the end of its output."""
+    """The server did not start. The message includes the end of its output."""
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 that nobody has right now."""
+    """Return a port of 127.0.0.1 that is free now."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
 
 @contextmanager
 def directory(user: str | None = None) -> Iterator[Path]:
-    """Make a directory that `user` owns; remove it in the end."""
+    """Create a temporary directory that `user` owns; remove it at the end."""
     path = Path(tempfile.mkdtemp(prefix="efo-server-"))
     try:
         if user is not None:
@@ -40,7 +40,11 @@ def directory(user: str | None = None) -> Iterator[Path]:
 
 
 class Server:
-    """A server's process. `probe`: raises as long as it is not ready."""
+    """A server's process.
+
+    `log`: file for its output. `probe`: raises while the server is not ready. `user`: runs the process; None for the
+    current user.
+    """
 
     def __init__(
         self, command: Sequence[str], *, log: Path, probe: Callable[[], object], user: str | None = None
@@ -52,7 +56,7 @@ class Server:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it answers. Raises NotReadyError."""
+        """Start the server, and wait until it is ready. Raises NotReadyError."""
         with self._log.open("ab") as log:
             self._process = process = subprocess.Popen(
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, user=self._user
@@ -64,7 +68,7 @@ class Server:
             raise
 
     def stop(self, number: int, seconds: float = 30.0) -> None:
-        """End it by a signal; kill it if that takes too long."""
+        """Send a signal to the server, and kill it if it has not ended after `seconds`."""
         if self._process is not None:
             self._process.send_signal(number)
             try:
@@ -73,13 +77,13 @@ class Server:
                 self.kill()
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the server, and wait until it has ended."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
 
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + START_TIMEOUT_SECONDS
         while True:
             try:
                 self._probe()

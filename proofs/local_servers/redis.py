@@ -1,4 +1,4 @@
-"""Redis, as Debian's package `redis-server` installs it: with nothing on disk."""
+"""Redis from Debian's package `redis-server`, without persistence."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ PASSWORD = "correct-horse"
 
 @contextmanager
 def serve_redis(*options: str) -> Iterator[str]:
-    """Run Redis on a free port; its URL names the password. `options`: more of redis-server's."""
+    """Run Redis on a free port; yield its URL, with the password. `options`: more options of redis-server.
+
+    Raises NotInstalledError.
+    """
     program = shutil.which("redis-server")
     if program is None:
-        raise NotInstalledError("Redis is not installed: apt-get install redis-server")
+        raise NotInstalledError("Redis is not installed: run `apt-get install redis-server`")
     with directory() as path:
         port = free_port()
         url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"

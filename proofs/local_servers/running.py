@@ -1,4 +1,4 @@
-"""Real servers for tests, on 127.0.0.1 and free ports: each is started when it is first asked for."""
+"""Starts real servers for tests on first use, on 127.0.0.1 and free ports."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Self
 import pytest
 
 Serve = Callable[[], AbstractContextManager[str]]
-"""Starts a server, gives its URL, and stops it. Raises NotInstalledError."""
+"""A context manager that runs a server and yields its URL. Raises NotInstalledError."""
 
 
 class NotInstalledError(Exception):
-    """The server is not on this machine. The message says which one, and how it comes there."""
+    """The server is not installed. The message names it and how to install it."""
 
 
 class Servers:
-    """The servers that run; `with Servers() as servers:` stops them all at the end."""
+    """The running servers; a context manager that stops them all at its end."""
 
     def __init__(self) -> None:
         self._urls: dict[Serve, str] = {}
@@ -31,7 +31,10 @@ class Servers:
         self._stack.close()
 
     def url(self, serve: Serve) -> str:
-        """Return the URL of a server; skip the test by name where it is not installed."""
+        """Return the URL of a server, which is started on first use. If it is not installed, skip the test.
+
+        The skip reason names the server.
+        """
         if serve not in self._urls and serve not in self._missing:
             try:
                 self._urls[serve] = self._stack.enter_context(serve())

@@ -1,4 +1,4 @@
-"""A way to a server that a test can cut: a forwarder on a port of its own."""
+"""A TCP proxy in front of a server, which a test can cut."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import trio
 
 
 class Wire:
-    """Forwards TCP connections to (host, port) while it is whole. `port` is its own; `run` is its task."""
+    """Forwards TCP connections to (host, port) until it is cut.
+
+    `port`: the port that it listens on. `run`: its task.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -21,24 +24,24 @@ class Wire:
         await trio.serve_listeners(self._forward, [self._listener])
 
     def cut(self) -> None:
-        """End all connections, and each new one at once."""
+        """Close all connections, and every new one immediately."""
         self._cut.set()
 
     def mend(self) -> None:
-        """Forward again."""
+        """Forward new connections again."""
         self._cut = trio.Event()
 
-    async def _forward(self, one: trio.SocketStream) -> None:
+    async def _forward(self, client: trio.SocketStream) -> None:
         cut = self._cut
         with suppress(OSError, trio.BrokenResourceError):
-            async with one, await trio.open_tcp_stream(*self._target) as other, trio.open_nursery() as nursery:
-                nursery.start_soon(self._pump, one, other, nursery.cancel_scope)
-                nursery.start_soon(self._pump, other, one, nursery.cancel_scope)
+            async with client, await trio.open_tcp_stream(*self._target) as server, trio.open_nursery() as nursery:
+                nursery.start_soon(self._copy, client, server, nursery.cancel_scope)
+                nursery.start_soon(self._copy, server, client, nursery.cancel_scope)
                 await cut.wait()
                 nursery.cancel_scope.cancel()
 
-    async def _pump(self, source: trio.SocketStream, sink: trio.SocketStream, ours: trio.CancelScope) -> None:
+    async def _copy(self, source: trio.SocketStream, destination: trio.SocketStream, scope: trio.CancelScope) -> None:
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             async for chunk in source:
-                await sink.send_all(chunk)
-        ours.cancel()
+                await destination.send_all(chunk)
+        scope.cancel()

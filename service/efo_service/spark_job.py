@@ -1,9 +1,9 @@
-"""The pipeline as a job for spark-submit, on a cluster or anywhere: the session is spark-submit's.
+"""The pipeline as a job for spark-submit, on a cluster or elsewhere: it uses spark-submit's session.
 
-    spark-submit --master yarn .../service/spark/job.py --config efo.toml --available-now
+    spark-submit --master yarn .../efo_service/spark_job.py --config efo.toml --available-now
 
-efo and its requirements are installed where the driver and the executors run; the log, if that is read, is on a file
-system that all of them see. Progress is told as JSON lines on stdout; the last one is the result.
+Install efo and its requirements where the driver and the executors run. If the job reads the log, put the log on a file
+system that all of them can read. The job reports progress as JSON lines on stdout; the last line is the result.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from efo_service.spark.pipeline.pipeline import run_in_session
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the job; return its exit code."""
     parser = argparse.ArgumentParser(
-        prog="job.py",
-        description="efo's pipeline in the session that spark-submit starts.",
-        epilog="example: spark-submit --master yarn job.py --config efo.toml --available-now",
+        prog="spark_job.py",
+        description="Run efo's pipeline in the session that spark-submit starts.",
+        epilog="example: spark-submit --master yarn spark_job.py --config efo.toml --available-now",
     )
-    parser.add_argument("--config", type=Path, help="the TOML file; EFO_<SECTION>__<KEY> override it")
-    parser.add_argument("--available-now", action="store_true", default=None, help="read what is there now, then stop")
+    parser.add_argument("--config", type=Path, help="the TOML file; EFO_<SECTION>__<KEY> variables override it")
+    parser.add_argument(
+        "--available-now", action="store_true", default=None, help="read the records that exist now, then stop"
+    )
     options = parser.parse_args(arguments)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -42,19 +44,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = pipeline_settings(load(options.config), available_now=options.available_now)
         with spark_errors("the job"):
-            from pyspark.sql import SparkSession  # noqa: PLC0415 - after it is known to be there
+            from pyspark.sql import SparkSession  # noqa: PLC0415 - spark_errors reports it if it is missing
 
             spark = (
                 SparkSession.builder.appName("efo pipeline").config("spark.sql.session.timeZone", "UTC").getOrCreate()
             )
-            result = run_in_session(spark, settings, on_progress=_tell, stop=stop)
+            result = run_in_session(spark, settings, on_progress=_print_json, stop=stop)
     except EfoError as error:
         return report(error)
-    _tell({"result": asdict(result)})
+    _print_json({"result": asdict(result)})
     return 0
 
 
-def _tell(progress: dict[str, Any]) -> None:
+def _print_json(progress: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(progress) + "\n")
     sys.stdout.flush()
 

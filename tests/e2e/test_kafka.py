@@ -1,4 +1,4 @@
-"""`make kafka-e2e` in short: a relay, the broker and Spark are each killed once. A minute on a machine at rest."""
+"""A short `make kafka-e2e`: a relay, the broker and Spark are each killed once. Takes a minute on an idle machine."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [
 ]
 
 
-def test_one_kill_of_each_loses_and_doubles_nothing():
+def test_one_kill_of_each_process_causes_no_loss_and_no_duplicates():
     done = subprocess.run(
         [sys.executable, "-m", "proofs.e2e.kafka", "--kills", "3", "--records", "6000", "--rate", "1000"],
         capture_output=True,

@@ -1,1 +1,1 @@
-"""A Kafka broker on this machine, and the whole way from Kinesis through it into Spark."""
+"""From Kinesis through a local Kafka broker into Spark's Parquet files, while all of them are killed."""

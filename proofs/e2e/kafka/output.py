@@ -1,4 +1,4 @@
-"""A topic of a real broker as the output of a run."""
+"""A topic of a Kafka broker as the output of a run."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ PARTITIONS: Final = 4
 
 
 class KafkaOutput:
-    """See `Output`. While the broker is down for long, relays and Spark end by themselves: that is what they should."""
+    """See `Output`. While the broker is down for long, relays and Spark end, as they should."""
 
     name = "topic"
-    pipeline = f'source = "kafka"\njars = "{CONNECTOR}"'
-    relay_failures = 50
-    spark_failures = 50
+    pipeline_config = f'source = "kafka"\njars = "{CONNECTOR}"'
+    max_relay_restarts = 50
+    max_spark_restarts = 50
 
     def __init__(self, directory: Path) -> None:
         self._broker = Broker(directory / "broker")
         self._broker.format()
         self._topic = TopicReader(self._broker.address, STREAM, PARTITIONS)
         self.servers = (BrokerChild(self._broker),)
-        self.relay = f"""\
+        self.relay_config = f"""\
 [relay]
 sink = "kafka"
 
@@ -40,41 +40,41 @@ checkpoint_partitions = 2
 connect_seconds = 60"""
 
     async def prepare(self) -> None:
-        """Make the topic, so that readers may come before the relay does."""
+        """Create the topic, so that readers can start before the relay."""
         await trio.to_thread.run_sync(create_topic, self._broker.address, STREAM, PARTITIONS)
 
     async def count(self) -> int:
-        """Return how many records there are so far."""
+        """Return how many records the topic holds so far."""
         return await self._topic.count()
 
     async def rows(self) -> list[Row]:
-        """Return all records, and leave the topic."""
+        """Return all records, and close the consumer."""
         rows = await trio.to_thread.run_sync(self._topic.rows)
         await trio.to_thread.run_sync(self._topic.close)
         return rows
 
 
 class BrokerChild(Child):
-    """The broker, as a victim that is killed and started again like efo's own processes."""
+    """The broker as a child that can be killed and restarted like efo's own processes."""
 
     def __init__(self, broker: Broker) -> None:
         super().__init__("broker", [], broker.directory, {})
         self._broker = broker
 
     async def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the broker, and wait until it responds."""
         await trio.to_thread.run_sync(self._broker.start)
         await trio.to_thread.run_sync(self._broker.wait)
 
     def check(self) -> None:
-        """Raise ChildFailedError if it is not running."""
+        """Raise ChildFailedError if the broker is not running."""
         if not self._broker.is_running:
             raise ChildFailedError(f"the broker has ended:\n{self._broker.tail()}")
 
     async def kill(self) -> None:
-        """Kill it (SIGKILL)."""
+        """Kill the broker (SIGKILL)."""
         await trio.to_thread.run_sync(self._broker.kill)
 
     async def end(self) -> None:
-        """Make sure that it is gone."""
+        """Make sure that the broker does not run."""
         await self.kill()

@@ -1,4 +1,4 @@
-"""What a consumer of a topic sees: only what is committed. Blocking, but for `count`."""
+"""Creates a topic, and reads its committed records. Blocking, except `count`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from efo.errors import EfoError
 from efo_service.demo.verify import Row
 from efo_service.relay.kafka.topics import ensure_topic, records_topic
 
-_SECONDS: Final = 60.0
-"""For each call: so long may a machine take that is slow and busy."""
+_TIMEOUT_SECONDS: Final = 60.0
+"""Of each call to the broker: enough for a slow and busy machine."""
 
 
 def create_topic(servers: str, topic: str, partitions: int) -> None:
-    """Make a topic, so that readers may come before the relay does. Raises SinkError."""
+    """Create a topic, so that readers can start before the relay. Raises SinkError."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-    ensure_topic(admin, records_topic(topic, partitions, 1, create=True), _SECONDS)
+    ensure_topic(admin, records_topic(topic, partitions, 1, create=True), _TIMEOUT_SECONDS)
 
 
 class TopicReader:
-    """Reads a topic from its beginning, and keeps what it has read. It outlives a broker that is killed."""
+    """Reads a topic from its beginning, and keeps the records that it has read. It survives kills of the broker."""
 
     def __init__(self, servers: str, topic: str, partitions: int) -> None:
         self._consumer = Consumer(
@@ -42,13 +42,13 @@ class TopicReader:
         self._lock = trio.Lock()
 
     async def count(self) -> int:
-        """Return how many records there are so far."""
+        """Return how many records the topic holds so far."""
         async with self._lock:
             await trio.to_thread.run_sync(self._read)
         return len(self._rows)
 
     def rows(self) -> list[Row]:
-        """Return the records: a key's are in one partition, so their offsets are its order."""
+        """Return the records. Those of a key are in one partition, so their offsets give their order."""
         self._read()
         return self._rows
 

@@ -1,1 +1,1 @@
-"""From Kinesis through the embedded log into Spark's Parquet files, with relays and Spark killed all the time."""
+"""From Kinesis through the embedded log into Spark's Parquet files, while relays and Spark are killed."""

@@ -1,24 +1,24 @@
-"""`make log-e2e`: the last line of stdout is one JSON object; exits with 1 unless it passed."""
+"""`python -m proofs.e2e.log`, or `make log-e2e`. The last line of stdout is JSON. Exits with 1 on failure."""
 
 from __future__ import annotations
 
 import sys
 
-from proofs.e2e.command import carry_out, make_parser
+from proofs.e2e.command import execute, make_parser
 from proofs.e2e.log.output import LogOutput
 
 
 def main() -> int:
-    """Run it with the options of the command line; return the exit code."""
+    """Parse the command line, do the run and return the exit code."""
     parser = make_parser(
         "log",
-        "FakeKinesis over TLS, two `efo run`, `efo pipeline`; relays and Spark are killed (SIGKILL) at random while"
-        " records flow and the stream is resharded; then what landed is compared with what was sent.",
+        "Runs FakeKinesis over TLS, two `efo run`, and `efo pipeline`. Kills relays and Spark at random (SIGKILL) while"
+        " records flow and the stream is resharded. Then compares the rows written by Spark with the records sent.",
     )
-    parser.add_argument("--spark-kills", type=int, help="how many of the kills are Spark's (every fourth)")
+    parser.add_argument("--spark-kills", type=int, help="how many of the kills hit Spark (a quarter)")
     arguments = parser.parse_args()
     spark = max(1, arguments.kills // 4) if arguments.spark_kills is None else arguments.spark_kills
-    return carry_out(arguments, {"relay": max(1, arguments.kills - spark), "spark": spark}, LogOutput)
+    return execute(arguments, {"relay": max(1, arguments.kills - spark), "spark": spark}, LogOutput)
 
 
 if __name__ == "__main__":

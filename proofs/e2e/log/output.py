@@ -11,23 +11,23 @@ from proofs.e2e.run import STREAM
 
 
 class LogOutput:
-    """See `Output`. A relay that ends by itself has failed; Spark's Python workers have ten seconds to start."""
+    """See `Output`. Only Spark may end without a kill: its Python workers have ten seconds to start."""
 
     name = "log"
-    relay = '[relay]\ndirectory = "log"\nupkeep_seconds = 3'
-    pipeline = ""
+    relay_config = '[relay]\ndirectory = "log"\nmaintenance_seconds = 3'
+    pipeline_config = ""
     servers = ()
-    relay_failures = 0
-    spark_failures = 20
+    max_relay_restarts = 0
+    max_spark_restarts = 20
 
     def __init__(self, directory: Path) -> None:
         self._log = directory / "log"
 
     async def prepare(self) -> None:
-        """Do nothing: the relay makes it."""
+        """Do nothing: the relay creates the log."""
 
     async def count(self) -> int:
-        """Return how many records there are so far."""
+        """Return how many records the log holds so far."""
         return await trio.to_thread.run_sync(log_size, self._log, STREAM)
 
     async def rows(self) -> list[Row]:

@@ -4,7 +4,7 @@ import java.lang.reflect.Field;
 import org.eclipse.jetty.server.Server;
 import org.eclipse.jetty.server.ServerConnector;
 
-/** DynamoDB Local, in memory and on 127.0.0.1: of its own it listens on all interfaces. Its argument is the port. */
+/** Runs DynamoDB Local in memory on 127.0.0.1; by default it listens on all interfaces. The argument is the port. */
 public final class Loopback {
     private Loopback() {}
 

@@ -1,1 +1,1 @@
-"""PySpark: the data source over the embedded log, and the streaming pipeline."""
+"""PySpark: the data source for the embedded log, and the streaming pipeline."""

@@ -1,7 +1,7 @@
-"""Makes the archive of Spark's loaded classes: `python -m efo_service.spark.archive`.
+"""Creates the archive of Spark's loaded classes (Java CDS): `python -m efo_service.spark.archive`.
 
-It runs the pipeline once over a tiny log and lets Java write down which classes that took. For an image or an
-environment that is set up once and started often: a session then starts in a third of the time.
+It runs the pipeline once on a tiny log; Java then writes the classes that it loaded into the archive. It is meant for
+an image or an environment that is installed once and started often: a session then starts in a third of the time.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from efo_service.relay.log.partition_writer import open_partition
 from efo_service.spark.java import find_java
 from efo_service.spark.pipeline.pipeline import run_in_session
 from efo_service.spark.pipeline.settings import PipelineSettings
-from efo_service.spark.session import FIRST_COMPILER, class_archive, spark_session
+from efo_service.spark.session import C1_ONLY, class_archive, spark_session
 
 _SAMPLE: Final = Record("1", 1.0, b"value", "key")
 
 
-def make_archive() -> Path:
-    """Make the archive for the Java that is found, if it is not there yet, and return where it is.
+def create_archive() -> Path:
+    """Create the archive for the Java on this machine, unless it exists, and return its path.
 
     Raises JavaMissingError, SparkError.
     """
@@ -47,7 +47,7 @@ def make_archive() -> Path:
             checkpoint=str(root / "checkpoint"),
             available_now=True,
         )
-        options = f"{FIRST_COMPILER} -XX:ArchiveClassesAtExit={temporary} -Xlog:cds=off"
+        options = f"{C1_ONLY} -XX:ArchiveClassesAtExit={temporary} -Xlog:cds=off"
         with spark_session("efo archive", java_options=options) as spark:
             run_in_session(spark, settings, on_progress=lambda _: None, stop=threading.Event())
     temporary.rename(archive)
@@ -56,6 +56,6 @@ def make_archive() -> Path:
 
 if __name__ == "__main__":
     try:
-        sys.stdout.write(f"{make_archive()}\n")
+        sys.stdout.write(f"{create_archive()}\n")
     except EfoError as error:
         sys.exit(str(error))

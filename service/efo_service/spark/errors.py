@@ -1,4 +1,4 @@
-"""What may go wrong between efo and Spark."""
+"""Errors of the Spark integration, and the translation of PySpark's exceptions into them."""
 
 from __future__ import annotations
 
@@ -10,44 +10,47 @@ from efo.errors import EfoError
 
 
 class SparkError(EfoError):
-    """Spark could not do what was asked; the message carries Spark's own."""
+    """A Spark operation failed; the message includes Spark's reason."""
 
     error_type = "spark"
 
 
 class JavaMissingError(SparkError):
-    """Spark needs Java, and none that is new enough was found."""
+    """Spark needs Java, and no Java that is new enough was found."""
 
     error_type = "java_missing"
 
 
-_OURS = re.compile(r"^(?:efo|efo_service)\.[\w.]+Error: (.+)$", re.MULTILINE)
+_EFO_ERROR = re.compile(r"^(?:efo|efo_service)\.[\w.]+Error: (.+)$", re.MULTILINE)
 
 
 def reason(error: BaseException) -> str:
-    """Return what an exception of Spark is about: our own error inside it, else its first line.
+    """Return the reason of a Spark exception in one line: efo's own error inside it, else its first line.
 
-    What fails in a Python worker comes back as text, with the worker's traceback around it.
+    An error in a Python worker arrives as text, inside the worker's traceback.
     """
     text = str(error)
-    ours = _OURS.findall(text)
-    return str(ours[-1]) if ours else text.strip().partition("\n")[0]
+    efo_errors = _EFO_ERROR.findall(text)
+    return str(efo_errors[-1]) if efo_errors else text.strip().partition("\n")[0]
 
 
 @contextmanager
-def spark_errors(doing: str) -> Iterator[None]:
-    """Translate PySpark's exceptions: the one seam between it and our errors."""
+def spark_errors(operation: str) -> Iterator[None]:
+    """Translate PySpark's exceptions into SparkError. Nothing else translates them.
+
+    `operation`: the subject of the error message, such as "the pipeline".
+    """
     try:
-        from py4j.protocol import Py4JError  # noqa: PLC0415 - pyspark is slow to import and not always there
+        from py4j.protocol import Py4JError  # noqa: PLC0415 - pyspark is slow to import and optional
         from pyspark.errors import PySparkException  # noqa: PLC0415 - the same
     except ImportError as error:
-        raise SparkError(f"{doing} needs PySpark: install efo with its extra, efo[spark] ({error})") from error
+        raise SparkError(f"{operation} needs PySpark: install efo[spark] ({error})") from error
     try:
         yield
     except (PySparkException, Py4JError) as error:
-        raise SparkError(f"{doing} failed: {reason(error)}") from error
-    except ConnectionError as error:  # py4j's, when nobody listens any more
+        raise SparkError(f"{operation} failed: {reason(error)}") from error
+    except ConnectionError as error:  # py4j raises it when the Java process has ended
         raise SparkError(
-            f"{doing} failed: its Java process is gone; it was killed, or had too little memory (spark.driver.memory)."
-            " Start it again: it goes on at its checkpoint"
+            f"{operation} failed: Spark's Java process has ended; it was killed, or had too little memory"
+            " (spark.driver.memory). Start it again: it resumes from its checkpoint"
         ) from error

@@ -1,4 +1,4 @@
-"""Finds the Java that Spark will run on, before Spark looks for it and fails at length."""
+"""Finds the Java for Spark in advance: without Java, Spark itself fails with a long error."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ from typing import Final
 
 from efo_service.spark.errors import JavaMissingError
 
-OLDEST: Final = 17
-"""Spark 4 runs on Java 17 and newer."""
+MIN_VERSION: Final = 17
+"""Spark 4 needs Java 17 or newer."""
 _ADVICE: Final = (
-    f"Spark needs Java {OLDEST} or newer. Install it (Debian, Ubuntu: apt-get install openjdk-{OLDEST}-jre-headless;"
-    f" macOS: brew install openjdk@{OLDEST}) and put it on PATH, or set JAVA_HOME to where it is"
+    f"Spark needs Java {MIN_VERSION} or newer. Install it (Debian, Ubuntu: apt-get install"
+    f" openjdk-{MIN_VERSION}-jre-headless; macOS: brew install openjdk@{MIN_VERSION}) and put it on PATH,"
+    " or set JAVA_HOME to its directory"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that is new enough. `build` is the whole of what it says of its version."""
+    """A Java that is new enough for Spark.
+
+    `path`: of the executable. `version`: the major version. `build`: the whole output of `java -version`.
+    """
 
     path: Path
     version: int
@@ -31,7 +35,7 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """Find the Java that Spark's own scripts would take: JAVA_HOME's, else the first on PATH.
+    """Return the Java that Spark's scripts would choose: the one in JAVA_HOME, else the first on PATH.
 
     Raises JavaMissingError.
     """
@@ -40,13 +44,13 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     if found is None:
         raise JavaMissingError(f"no java on PATH, and JAVA_HOME is not set. {_ADVICE}")
     try:
-        answer = subprocess.run([found, "-version"], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603 - the operator's own Java
+        result = subprocess.run([found, "-version"], capture_output=True, text=True, check=True, timeout=60)  # noqa: S603 - the operator's own Java
     except (OSError, subprocess.SubprocessError) as error:
         where = " (from JAVA_HOME)" if home else ""
         raise JavaMissingError(f"{found}{where} does not run: {error}. {_ADVICE}") from error
-    build = answer.stderr + answer.stdout
+    build = result.stderr + result.stdout
     match = re.search(r'version "(?:1\.)?(\d+)', build)
-    if match is None or int(match[1]) < OLDEST:
-        said = build.splitlines()[0] if build else "nothing"
-        raise JavaMissingError(f"{found} is too old: it says {said}. {_ADVICE}")
+    if match is None or int(match[1]) < MIN_VERSION:
+        version_line = build.splitlines()[0] if build else "nothing"
+        raise JavaMissingError(f"{found} is too old: `java -version` prints {version_line}. {_ADVICE}")
     return Java(Path(found), int(match[1]), build)

@@ -1,4 +1,4 @@
-"""Starts a Spark session on this machine: quick to start, quiet, and in need of no network."""
+"""Starts a local Spark session that starts fast, logs little and needs no network."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from efo_service.spark.java import Java, find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOCAL: Final = {
+LOCAL_OPTIONS: Final = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    # As many tasks as cores: a shuffle of 200 tasks, Spark's default, takes seconds for nothing.
+    # As many tasks as cores. Spark's default of 200 tasks per shuffle only costs seconds.
     "spark.sql.shuffle.partitions": "2",
-    # A query that has nothing to do says so seldom: the reports are for batches.
+    # Only micro-batches are of interest, so an idle query reports rarely.
     "spark.sql.streaming.noDataProgressEventInterval": "3600000",
 }
-"""What a session on one machine differs in from Spark's defaults."""
-FIRST_COMPILER: Final = "-XX:TieredStopAtLevel=1"
-"""Java's option to compile quickly, and never well."""
+"""Where a local session differs from Spark's defaults."""
+C1_ONLY: Final = "-XX:TieredStopAtLevel=1"
+"""The Java option for the C1 compiler only: it compiles fast, and the code stays slow."""
 
 
 def class_archive(java: Java) -> Path:
-    """Return where the archive of Spark's loaded classes is for this Java and this PySpark.
+    """Return the path of the archive of Spark's loaded classes for this Java and this PySpark.
 
-    With it a session starts in a third of the time. `python -m efo_service.spark.archive` makes it.
+    With the archive a session starts in a third of the time. `python -m efo_service.spark.archive` creates it.
     """
-    from pyspark import __version__  # noqa: PLC0415 - pyspark is slow to import and not always there
+    from pyspark import __version__  # noqa: PLC0415 - pyspark is slow to import and optional
 
     key = hashlib.sha256(java.build.encode()).hexdigest()[:12]
     return Path(sys.prefix) / "share" / "efo" / f"spark-{__version__}-java-{java.version}-{key}.jsa"
@@ -53,24 +53,26 @@ def spark_session(
     jars: Sequence[Path] = (),
     options: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[SparkSession]:
-    """Run a session, and stop it and its Java in the end.
+    """Run a session; stop it and its Java process at the end.
 
-    `name`: shown as the application's. `quick`: for short runs, use the first of Java's compilers only, which is up
-    some seconds sooner, and soon three times slower. `java_options`: instead of ours. `jars`: besides Spark's own.
-    `options`: more of its configuration, which wins.
-    Raises JavaMissingError, before anything is started.
+    `name`: the application's name. `quick`: for short runs, use Java's C1 compiler only. The session is ready some
+    seconds earlier; once warm, it is three times slower. `java_options`: replace efo's. `jars`: in addition to Spark's.
+    `options`: Spark configuration, which overrides efo's.
+    Raises JavaMissingError before anything is started.
     """
     java = find_java()
     os.environ["SPARK_WORKER_PYTHON"] = sys.executable
-    # For sources that are found without registration, Java takes the driver's Python (PythonUtils.defaultPythonExec).
+    # Java looks for unregistered data sources with the driver's Python (PythonUtils.defaultPythonExec).
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = worker_python()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession  # noqa: PLC0415 - see class_archive
 
-    logging = Path(__file__).with_name("log4j2.properties")
-    driver = f"{java_options or _start(java, quick=quick)} -Dlog4j2.configurationFile={logging.as_uri()}"
+    log_config = Path(__file__).with_name("log4j2.properties")
+    driver_options = (
+        f"{java_options or _default_java_options(java, quick=quick)} -Dlog4j2.configurationFile={log_config.as_uri()}"
+    )
     builder = SparkSession.builder.appName(name).master(master)
-    for key, value in {**LOCAL, "spark.driver.extraJavaOptions": driver, **options}.items():
+    for key, value in {**LOCAL_OPTIONS, "spark.driver.extraJavaOptions": driver_options, **options}.items():
         builder = builder.config(key, value)
     if jars:
         builder = builder.config("spark.jars", ",".join(map(str, jars)))
@@ -81,28 +83,31 @@ def spark_session(
         try:
             session.stop()
         finally:
-            _end_java()
+            _stop_java()
 
 
 def worker_python() -> str:
-    """Return what starts Python workers: see there. Or Python itself, where an installer left it without its x bit."""
+    """Return the program that starts Python workers: the script worker-python, see there.
+
+    Some installers drop its x bit; then it is Python itself.
+    """
     script = Path(__file__).with_name("worker-python")
     return str(script) if os.access(script, os.X_OK) else sys.executable
 
 
-def _start(java: Java, *, quick: bool) -> str:
+def _default_java_options(java: Java, *, quick: bool) -> str:
     archive = class_archive(java)
-    options = [FIRST_COMPILER] if quick else []
+    options = [C1_ONLY] if quick else []
     if archive.exists():
         options += [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off"]
     return " ".join(options)
 
 
-def _end_java() -> None:
-    """End the Java process that PySpark started, and wait for it: it would outlive the session."""
+def _stop_java() -> None:
+    """Stop the Java process that PySpark started, and wait for it: it would outlive the session."""
     from pyspark import SparkContext  # noqa: PLC0415 - see class_archive
 
-    gateway = SparkContext._gateway  # noqa: SLF001 - PySpark has no public way
+    gateway = SparkContext._gateway  # noqa: SLF001 - PySpark has no public API for it
     if gateway is None:
         return
     process = gateway.proc

@@ -9,32 +9,32 @@ from efo.model import Record
 from efo_service.relay.log.catalog import read_catalog
 from efo_service.relay.log.partition_writer import open_partition
 from efo_service.relay.log.segments import list_segments, read_segment
-from efo_service.spark.pipeline.pipeline import MORE_STARTS, NO_WORKER
+from efo_service.spark.pipeline.pipeline import MAX_RETRIES, WORKER_TIMEOUT
 from efo_service.spark.session import spark_session
 from proofs.e2e.kafka.broker import AVRO_MODULE
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator:
-    """The one session of the whole run: a start costs seconds."""
+    """One session for the whole run: a start takes seconds."""
     jars = [] if AVRO_MODULE is None else [AVRO_MODULE]
     with spark_session("efo tests", quick=True, jars=jars) as session:
         yield session
 
 
-def patiently(work: Callable[[], Any]) -> Any:
-    """Do what takes Python workers of Spark; again, if one was too slow to start: the machine is busy then."""
-    for _ in range(MORE_STARTS):
+def retry_worker_timeouts(work: Callable[[], Any]) -> Any:
+    """Do work that needs Python workers of Spark; retry if a worker starts too slowly because the machine is busy."""
+    for _ in range(MAX_RETRIES):
         try:
             return work()
         except Exception as error:
-            if NO_WORKER not in str(error):
+            if WORKER_TIMEOUT not in str(error):
                 raise
     return work()
 
 
 class Log:
-    """A log that grows as told. A record says by itself which it is: its value is "<shard>/<number>"."""
+    """A log that a test extends. The value of a record of `grow` is "<shard>/<number>"."""
 
     def __init__(self, root: Path, topic: str = "orders") -> None:
         self.root = root
@@ -42,7 +42,7 @@ class Log:
         self._counts: dict[int, int] = {}
 
     def grow(self, shard: int, count: int, *, at: float = 1_700_000_000, step: float = 0.001) -> None:
-        """Commit one segment of `count` records, the first of which arrived `at`, each `step` s later."""
+        """Commit one segment of `count` records. They arrive from `at` on, `step` seconds apart."""
         start = self._counts.get(shard, 0)
         self._counts[shard] = start + count
         self._append(
@@ -54,21 +54,21 @@ class Log:
         )
 
     def put(self, shard: int, values: list[bytes], *, at: float = 1_700_000_000, tags=()) -> None:
-        """Commit one segment of records with these values, whatever they are."""
+        """Commit one segment of records with these values."""
         start = self._counts.get(shard, 0)
         self._counts[shard] = start + len(values)
         self._append(shard, [Record(str(10**20 + start + n), at, v, "key", tags=tags) for n, v in enumerate(values)])
 
     def repeat(self, shard: int, count: int) -> None:
-        """Commit the shard's last records again, as a relay does that is at least once."""
+        """Commit the shard's last records again, like an at-least-once relay."""
         directory = self.root / self.topic / str(read_catalog(self.root, self.topic).partitions[f"shardId-{shard:012}"])
         rows = [row for segment in list_segments(directory) for row in read_segment(segment)[0].to_pylist()]
-        again = []
+        repeated = []
         for row in rows[-count:]:
             headers = {header["key"]: header["value"].decode() for header in row["headers"]}
             key, at = row["key"].decode(), row["timestamp"].timestamp()
-            again.append(Record(headers["kinesis.sequence"], at, row["value"], key))
-        self._append(shard, again)
+            repeated.append(Record(headers["kinesis.sequence"], at, row["value"], key))
+        self._append(shard, repeated)
 
     def _append(self, shard: int, records: list[Record]) -> None:
         writer = open_partition(self.root, self.topic, self.topic, f"shardId-{shard:012}", time.time)
@@ -77,7 +77,7 @@ class Log:
 
     @property
     def values(self) -> list[str]:
-        """What all records say, sorted."""
+        """The values of all records of `grow`, sorted."""
         return sorted(f"{shard}/{number}" for shard, count in self._counts.items() for number in range(count))
 
 

@@ -10,24 +10,24 @@ efo_service.relay.errors.SegmentCorruptError: /log/orders/0/1.arrow is damaged. 
 """
 
 
-def test_our_own_error_is_found_in_a_workers_traceback() -> None:
+def test_the_reason_is_efos_own_error_in_a_worker_traceback() -> None:
     assert reason(Exception(WORKER)) == "/log/orders/0/1.arrow is damaged. Restore it"
 
 
-def test_else_the_first_line_says_it() -> None:
+def test_the_reason_is_the_first_line_of_any_other_error() -> None:
     assert reason(Exception("\n[PATH_NOT_FOUND] no such path\nat org.apache.spark")) == "[PATH_NOT_FOUND] no such path"
 
 
-def test_pysparks_exceptions_become_ours() -> None:
-    with pytest.raises(SparkError, match="the pipeline failed: out of luck"), spark_errors("the pipeline"):
-        raise PySparkRuntimeError("out of luck")
+def test_a_pyspark_exception_becomes_a_spark_error() -> None:
+    with pytest.raises(SparkError, match="the pipeline failed: no memory"), spark_errors("the pipeline"):
+        raise PySparkRuntimeError("no memory")
 
 
-def test_others_pass() -> None:
+def test_other_exceptions_are_not_translated() -> None:
     with pytest.raises(ZeroDivisionError), spark_errors("the pipeline"):
-        1 / 0  # noqa: B018 - it is the exception that counts
+        1 / 0  # noqa: B018 - for its exception
 
 
-def test_java_that_is_gone_is_told_as_such() -> None:
-    with pytest.raises(SparkError, match="its Java process is gone"), spark_errors("the pipeline"):
+def test_a_lost_java_process_is_reported() -> None:
+    with pytest.raises(SparkError, match="Spark's Java process has ended"), spark_errors("the pipeline"):
         raise ConnectionRefusedError(111, "Connection refused")

@@ -11,19 +11,19 @@ from efo_service.spark_job import main
 
 @pytest.fixture(autouse=True)
 def signals():
-    """The job handles signals for as long as its process lives; here that is not the end of the test run."""
+    """Restore the signal handlers: the job sets them for the rest of its process, which here is the test run."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-def test_a_configuration_that_is_wrong_is_said(tmp_path, capsys) -> None:
+def test_a_missing_config_file_exits_with_a_configuration_error(tmp_path, capsys) -> None:
     assert main(["--config", str(tmp_path / "nothing.toml")]) == Exit.CONFIGURATION
     assert "nothing.toml" in capsys.readouterr().err
 
 
-def test_it_has_help_with_an_example(capsys) -> None:
+def test_help_shows_an_example(capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--help"])
     assert ended.value.code == 0
@@ -31,7 +31,7 @@ def test_it_has_help_with_an_example(capsys) -> None:
 
 
 @pytest.mark.spark
-def test_it_runs_in_the_session_that_is_there_and_leaves_it(spark, log, tmp_path, capsys) -> None:
+def test_the_job_runs_in_the_existing_session_and_leaves_it_open(spark, log, tmp_path, capsys) -> None:
     log.grow(0, 10)
     config = tmp_path / "efo.toml"
     config.write_text(

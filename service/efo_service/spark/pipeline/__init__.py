@@ -1,1 +1,1 @@
-"""The Structured Streaming pipeline: decode, quarantine, de-duplicate, write and count."""
+"""The Structured Streaming pipeline: decode, quarantine, deduplicate, write and count."""

@@ -1,4 +1,4 @@
-"""What a value is: bytes as they are, JSON of a schema, or Avro of a schema. What is not so, and why."""
+"""Decodes values: bytes as they are, JSON with a schema, or Avro with a schema. A value that fails gets a reason."""
 
 from __future__ import annotations
 
@@ -16,22 +16,25 @@ Format = Literal["raw", "json", "avro"]
 DATA: Final = "data"
 """The column of the decoded value."""
 REASON: Final = "reason"
-"""The column that says why a value could not be decoded; null where it could."""
+"""The column with the reason why a value could not be decoded; null if it could."""
 _CORRUPT: Final = "_efo_corrupt"
-_LAST: Final = "efo end"
-_MARK: Final = b"\xf5efo end\xfa"
+_JSON_MARKER: Final = "efo end"
+_AVRO_MARKER: Final = b"\xf5efo end\xfa"
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How values are decoded. `schema`: DDL for JSON, such as "id bigint, name string"; Avro's own JSON for Avro."""
+    """How values are decoded.
+
+    `schema`: for JSON a DDL string, such as "id bigint, name string"; for Avro an Avro schema in JSON.
+    """
 
     format: Format = "raw"
     schema: str | None = None
 
     def __post_init__(self) -> None:
         if self.format == "raw" and self.schema:
-            raise ConfigurationError('decode = "raw" takes no value_schema: remove it, or decode json or avro')
+            raise ConfigurationError('decode = "raw" takes no value_schema: remove it, or set decode to json or avro')
         if self.format != "raw" and not self.schema:
             raise ConfigurationError(f'decode = "{self.format}" needs value_schema, the schema of the values')
         if self.format == "avro":
@@ -42,7 +45,7 @@ class Decoding:
 
 
 def decode(frame: DataFrame, decoding: Decoding) -> DataFrame:
-    """Add the columns DATA and REASON; nothing for raw values. Raises ConfigurationError for a schema that is none."""
+    """Add the columns DATA and REASON, or none for raw values. Raises ConfigurationError if the schema is invalid."""
     match decoding.format:
         case "json":
             return _json(frame, decoding.schema or "")
@@ -53,33 +56,41 @@ def decode(frame: DataFrame, decoding: Decoding) -> DataFrame:
 
 
 def _json(frame: DataFrame, schema: str) -> DataFrame:
-    from pyspark.errors import ParseException  # noqa: PLC0415 - pyspark is slow to import and not always there
+    from pyspark.errors import ParseException  # noqa: PLC0415 - pyspark is slow to import and optional
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's custom; the same
     from pyspark.sql.types import StructType  # noqa: PLC0415 - the same
 
     try:
-        wanted = StructType.fromDDL(schema)
+        fields = StructType.fromDDL(schema)
     except ParseException as error:
         first = str(error).strip().partition("\n")[0]
-        raise ConfigurationError(f"[pipeline] value_schema {schema!r} is not one of Spark's: {first}") from error
-    if not isinstance(wanted, StructType):
+        raise ConfigurationError(f"[pipeline] value_schema {schema!r} is not a Spark DDL schema: {first}") from error
+    if not isinstance(fields, StructType):
         raise ConfigurationError(
-            f"[pipeline] value_schema {schema!r} has no names: write it as 'id bigint, name string'"
+            f"[pipeline] value_schema {schema!r} has no field names: write it like 'id bigint, name string'"
         )
     text = F.col("value").cast("string")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    parsed = F.from_json(text, StructType([*wanted.fields]).add(_CORRUPT, "string"), options)
+    parsed = F.from_json(text, StructType([*fields.fields]).add(_CORRUPT, "string"), options)
     frame = frame.withColumn("_efo_parsed", parsed)
-    # Spark reads one value and does not look for more. In a list with a mark behind it, nothing else may come between.
-    both = F.from_json(F.concat(F.lit("["), text, F.lit(f', "{_LAST}"]')), "array<string>", {"mode": "PERMISSIVE"})
-    is_one = F.coalesce((F.size(both) == F.lit(2)) & (F.get(both, F.lit(1)) == F.lit(_LAST)), F.lit(False))
-    # A value that is no text, no JSON or another JSON than an object is told as corrupt or as null.
+    # from_json ignores what follows the first value. So the text is also parsed as a list of itself and a marker:
+    # if the text is more than one value, the marker is not the second item.
+    with_marker = F.from_json(
+        F.concat(F.lit("["), text, F.lit(f', "{_JSON_MARKER}"]')), "array<string>", {"mode": "PERMISSIVE"}
+    )
+    is_one_value = F.coalesce(
+        (F.size(with_marker) == F.lit(2)) & (F.get(with_marker, F.lit(1)) == F.lit(_JSON_MARKER)), F.lit(False)
+    )
+    # from_json returns null or a corrupt record if the value is not text, not JSON, or JSON but not an object.
     reason = (
         F.when(~F.is_valid_utf8(text), "not UTF-8")
-        .when(F.col("_efo_parsed").isNull() | F.col(f"_efo_parsed.{_CORRUPT}").isNotNull(), "not JSON of the schema")
-        .when(~is_one, "more than one JSON value")
+        .when(
+            F.col("_efo_parsed").isNull() | F.col(f"_efo_parsed.{_CORRUPT}").isNotNull(),
+            "not JSON that fits the schema",
+        )
+        .when(~is_one_value, "more than one JSON value")
     )  # fmt: skip
-    data: Column = F.struct(*(F.col(f"_efo_parsed.`{name}`") for name in wanted.names))
+    data: Column = F.struct(*(F.col(f"_efo_parsed.`{name}`") for name in fields.names))
     return frame.withColumn(REASON, reason).withColumn(DATA, data).drop("_efo_parsed")
 
 
@@ -89,40 +100,42 @@ def _avro(frame: DataFrame, schema: str) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the same
     from pyspark.sql.avro.functions import from_avro  # noqa: PLC0415 - the same
 
-    # Avro stops reading where the schema ends, whatever comes then, and a record that cannot be read comes as one whose
-    # fields are null. So each value is read together with a mark behind it: where that is found, the value is whole.
-    marked = F.concat(F.col("value"), F.lit(_MARK))
-    with_mark = {
+    # from_avro ignores bytes after the end of the schema, and returns null fields for a record that it cannot read.
+    # So each value is read together with a marker behind it: if the marker is read back, the value is complete.
+    marked = F.concat(F.col("value"), F.lit(_AVRO_MARKER))
+    with_marker = {
         "type": "record",
         "name": "EfoMarked",
         "fields": [
             {"name": "value", "type": json.loads(schema)},
-            {"name": "mark", "type": {"type": "fixed", "name": "EfoMark", "size": len(_MARK)}},
+            {"name": "mark", "type": {"type": "fixed", "name": "EfoMark", "size": len(_AVRO_MARKER)}},
         ],
     }
     try:
-        frame = frame.withColumn("_efo_avro", from_avro(marked, json.dumps(with_mark), {"mode": "PERMISSIVE"}))
+        frame = frame.withColumn("_efo_avro", from_avro(marked, json.dumps(with_marker), {"mode": "PERMISSIVE"}))
     except AnalysisException as error:
         if error.getCondition() != "AVRO_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE":
             raise
         raise SparkError(
-            "decode = 'avro' needs Spark's Avro module: put org.apache.spark:spark-avro_2.13, of Spark's own version,"
-            " into [pipeline] jars, or name it in spark.jars.packages of [pipeline.spark_options]"
+            "decode = 'avro' needs Spark's Avro module: add org.apache.spark:spark-avro_2.13, in Spark's version, to"
+            " [pipeline] jars or to spark.jars.packages in [pipeline.spark_options]"
         ) from error
     except Py4JJavaError as error:
-        raise ConfigurationError(f"[pipeline] Spark reads no Avro by this schema: {error.java_exception}") from error
-    is_whole = F.coalesce(F.col("_efo_avro.mark") == F.lit(_MARK), F.lit(False))
-    reason = F.when(~is_whole, "not Avro of the schema")
-    data = F.when(is_whole, F.col("_efo_avro.value"))
+        raise ConfigurationError(
+            f"[pipeline] value_schema is not an Avro schema that Spark can read: {error.java_exception}"
+        ) from error
+    is_complete = F.coalesce(F.col("_efo_avro.mark") == F.lit(_AVRO_MARKER), F.lit(False))
+    reason = F.when(~is_complete, "not Avro that fits the schema")
+    data = F.when(is_complete, F.col("_efo_avro.value"))
     return frame.withColumn(REASON, reason).withColumn(DATA, data).drop("_efo_avro")
 
 
-def good(frame: DataFrame, decoding: Decoding) -> DataFrame:
+def decoded_rows(frame: DataFrame, decoding: Decoding) -> DataFrame:
     """Return the rows whose values could be decoded."""
     return frame if decoding.format == "raw" else frame.where(f"{REASON} is null").drop(REASON)
 
 
-def bad(frame: DataFrame, columns: list[str]) -> DataFrame:
-    """Return the others, with their reasons."""
-    wanted: list[Any] = [*columns, REASON]
-    return frame.where(f"{REASON} is not null").select(*wanted)
+def failed_rows(frame: DataFrame, columns: list[str]) -> DataFrame:
+    """Return the rows whose values could not be decoded: these columns and REASON."""
+    selected: list[Any] = [*columns, REASON]
+    return frame.where(f"{REASON} is not null").select(*selected)

@@ -1,4 +1,4 @@
-"""How Spark's own Kafka source reads what the relay put there: its options, from the relay's options."""
+"""Options of Spark's own Kafka source, derived from the relay's Kafka options, to read the relay's topics."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from efo.errors import ConfigurationError
 from efo_service.relay.kafka.options import KafkaOptions
 
 _SHARD: Final = r"shardId-\d+"
-"""What stands for {shard} in the topics' names, so that those of other streams and of dead letters do not fit."""
-_LOGIN: Final = {
+"""Replaces {shard} in a topic name, so that topics of other streams and dead-letter topics do not match."""
+_LOGIN_MODULES: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
     "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -19,42 +19,42 @@ _LOGIN: Final = {
 
 
 def reader_options(options: KafkaOptions, topic: str) -> dict[str, str]:
-    """Return the options that say where and what to read: only what is committed. Raises ConfigurationError.
+    """Return the options of Spark's Kafka source. It reads committed records only.
 
-    `topic`: may have {shard} in it; then all topics are read whose names fit.
+    `topic`: if it contains {shard}, all topics whose names match are read. Raises ConfigurationError.
     """
-    found = {
+    result = {
         "kafka.bootstrap.servers": options.bootstrap_servers,
         "kafka.isolation.level": "read_committed",
-        **_what(topic),
+        **_topics(topic),
         "kafka.security.protocol": options.security_protocol.upper(),
-        # A broker that is restarted is waited for, instead of failing the query.
+        # The query waits while a broker restarts, instead of failing.
         "kafka.default.api.timeout.ms": "120000",
     }
     if options.ca_file is not None:
-        found |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(options.ca_file)}
+        result |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.location": str(options.ca_file)}
     if options.certificate_file is not None:
         raise ConfigurationError(
-            "[pipeline] source = kafka: mutual TLS is Spark's to be told: use format('kafka') in a job of your own,"
-            " with Kafka's ssl.keystore options"
+            "[pipeline] source = kafka does not support mutual TLS: write your own Spark job with format('kafka') and"
+            " Kafka's ssl.keystore options"
         )
     if options.sasl_mechanism is not None:
-        found |= _sasl(options)
-    return found
+        result |= _sasl(options)
+    return result
 
 
-def _what(topic: str) -> dict[str, str]:
+def _topics(topic: str) -> dict[str, str]:
     if "{shard}" not in topic:
         return {"subscribe": topic}
     return {"subscribePattern": _SHARD.join(re.escape(part) for part in topic.split("{shard}"))}
 
 
 def _sasl(options: KafkaOptions) -> dict[str, str]:
-    module = _LOGIN.get(options.sasl_mechanism or "")
+    module = _LOGIN_MODULES.get(options.sasl_mechanism or "")
     if module is None or options.sasl_password is None:
         raise ConfigurationError(
-            f"[pipeline] source = kafka: {options.sasl_mechanism} needs a login module of its own on Spark's class"
-            " path: use format('kafka') in a job of your own, with Kafka's sasl options"
+            f"[pipeline] source = kafka does not support {options.sasl_mechanism}, which needs its login module on"
+            " Spark's class path: write your own Spark job with format('kafka') and Kafka's sasl options"
         )
     user, password = _quoted(options.sasl_username or ""), _quoted(options.sasl_password)
     return {
@@ -68,10 +68,10 @@ def _quoted(text: str) -> str:
 
 
 def jars(directory: Path | None) -> tuple[Path, ...]:
-    """Return the jars of a directory. Raises ConfigurationError if it has none."""
+    """Return the jars in a directory. Raises ConfigurationError if it contains none."""
     if directory is None:
         return ()
     found = tuple(sorted(directory.glob("*.jar")))
     if not found:
-        raise ConfigurationError(f"[pipeline] jars: there is no jar in {directory}")
+        raise ConfigurationError(f"[pipeline] jars: no jar in {directory}")
     return found

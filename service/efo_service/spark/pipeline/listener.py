@@ -1,5 +1,5 @@
 # ruff: noqa: N802 - the names are those of PySpark's listener
-"""Hears what Spark reports of its queries, and keeps it for the thread that asks: Spark calls from one of its own."""
+"""Collects Spark's reports about its queries. Spark calls from its own thread; another thread takes the reports."""
 
 from __future__ import annotations
 
@@ -20,52 +20,54 @@ from pyspark.sql.streaming.listener import (
 
 logger = logging.getLogger(__name__)
 
-END_SECONDS: Final = 10.0
-"""How long to wait for the last reports of queries that have ended: they come through a queue of Spark's."""
+END_TIMEOUT_SECONDS: Final = 10.0
+"""How long to wait for the last reports of ended queries: Spark delivers them through a queue."""
 
 
-class Reports(StreamingQueryListener):
-    """What was heard. Spark's reports come in order; a query's end comes after its last micro-batch."""
+class ReportListener(StreamingQueryListener):
+    """Keeps Spark's reports. They arrive in order: the end of a query after its last micro-batch."""
 
     def __init__(self) -> None:
-        self._news = threading.Condition()
-        self._heard: list[dict[str, Any]] = []
-        self._ended: set[str] = set()
+        self._changed = threading.Condition()
+        self._reports: list[dict[str, Any]] = []
+        self._ended_runs: set[str] = set()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Do nothing: who starts a query knows it."""
+        """Do nothing: the caller that starts a query knows it."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Keep a report."""
+        """Add a report."""
         report = json.loads(event.progress.json)
-        with self._news:
-            self._heard.append(report)
+        with self._changed:
+            self._reports.append(report)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Note that a run is over."""
-        with self._news:
-            self._ended.add(str(event.runId))
-            self._news.notify_all()
+        """Record that a run has ended."""
+        with self._changed:
+            self._ended_runs.add(str(event.runId))
+            self._changed.notify_all()
 
     def take(self) -> list[dict[str, Any]]:
-        """Return what was heard since the last time."""
-        with self._news:
-            heard, self._heard = self._heard, []
-        return heard
+        """Return the reports since the last call."""
+        with self._changed:
+            reports, self._reports = self._reports, []
+        return reports
 
     def wait_for_end(self, runs: Collection[str]) -> None:
-        """Wait until the ends of these runs were heard, and with them all that was before; `END_SECONDS` at most."""
-        with self._news:
-            if not self._news.wait_for(lambda: self._ended.issuperset(runs), END_SECONDS):
-                logger.warning("Spark's last reports did not come in %g s: the totals may be too small", END_SECONDS)
+        """Wait until Spark has reported that these runs ended, at most `END_TIMEOUT_SECONDS`."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._ended_runs.issuperset(runs), END_TIMEOUT_SECONDS):
+                logger.warning(
+                    "Spark's last reports did not arrive within %g s: the totals may be too small", END_TIMEOUT_SECONDS
+                )
 
 
 @contextmanager
-def listening(spark: SparkSession) -> Iterator[Reports]:
-    """Hear the queries of a session."""
-    reports = Reports()
-    spark.streams.addListener(reports)
+def listening(spark: SparkSession) -> Iterator[ReportListener]:
+    """Listen to the queries of a session."""
+    listener = ReportListener()
+    spark.streams.addListener(listener)
     try:
-        yield reports
+        yield listener
     finally:
-        spark.streams.removeListener(reports)
+        spark.streams.removeListener(listener)

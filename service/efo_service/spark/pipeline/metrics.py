@@ -1,4 +1,4 @@
-"""The pipeline's progress as metrics: batches, rows, lag, what came too late."""
+"""The pipeline's progress as metrics: micro-batches, rows, lag, late rows."""
 
 from __future__ import annotations
 
@@ -10,29 +10,31 @@ from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from efo.telemetry.instruments import SCHEMA_URL
 
 BUCKETS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
-"""Seconds that a micro-batch takes."""
+"""Histogram buckets for the duration of a micro-batch, in seconds."""
 
 
 class PipelineMetrics:
-    """Takes progress reports of the pipeline; see efo_service.spark.pipeline.progress."""
+    """Turns the pipeline's progress reports (efo_service.spark.pipeline.progress) into metrics."""
 
     def __init__(self, provider: MeterProvider) -> None:
         meter = provider.get_meter("efo.pipeline", schema_url=SCHEMA_URL)
         self._rows = meter.create_counter("efo.pipeline.rows", "{row}", "Rows that the query has read.")
-        self._late = meter.create_counter("efo.pipeline.late_rows", "{row}", "Rows that came after the watermark.")
+        self._late = meter.create_counter(
+            "efo.pipeline.late_rows", "{row}", "Rows dropped because they were older than the watermark."
+        )
         self._seconds = meter.create_histogram(
             "efo.pipeline.batch.duration",
             "s",
-            "How long a micro-batch took.",
+            "Duration of a micro-batch.",
             explicit_bucket_boundaries_advisory=list(BUCKETS),
         )
         self._lags: dict[str, int] = {}
         meter.create_observable_gauge(
-            "efo.pipeline.lag", [self._observe_lag], "{record}", "Records that the query has still before it."
+            "efo.pipeline.lag", [self._observe_lag], "{record}", "Records that the query has not yet read."
         )
 
     def __call__(self, progress: dict[str, Any]) -> None:
-        """Take one report; those that are not about a micro-batch are passed over."""
+        """Record one report. Reports that do not describe a micro-batch are ignored."""
         if "batch_id" not in progress:
             return
         attributes = {"efo.pipeline.query": progress["query"]}

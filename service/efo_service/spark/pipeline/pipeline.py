@@ -1,17 +1,17 @@
-"""The Structured Streaming pipeline: the relay's records, decoded, into any sink of Spark's, and aggregates of them.
+"""The Structured Streaming pipeline: decodes the relay's records, writes them to a Spark sink and counts them.
 
-Two or three queries (`queries`), each with its own checkpoint, each exactly-once by Spark's file sink:
+It runs two or three queries (`queries`). Each has its own checkpoint, and Spark's file sink makes each exactly-once:
 
-    records      in <output>/records/date=.../hour=... by time of arrival
-    quarantine   what could not be decoded, in <output>/quarantine
+    records      in <output>/records/date=.../hour=... by arrival time
+    quarantine   records that could not be decoded, in <output>/quarantine
     windows      counts per event-time window and key group, in <output>/windows
 
-A file sink's directory must be read through Spark, or through the list of files in its `_spark_metadata`: what
-a killed batch left half done stands beside the committed files and is not in that list.
+Read a file sink's directory through Spark, or through the list of files in its `_spark_metadata`. A killed batch leaves
+uncommitted files beside the committed ones, and those are not in the list.
 
-A key group is the partition key's CRC-32 modulo the number of groups: stable everywhere, and even. A window is
-written once, when the watermark (the newest arrival seen, less `watermark_seconds`) has passed its end; records
-that come later than that are in `records` and not in `windows`, and the progress says how many.
+A key group is the CRC-32 of the partition key modulo the number of groups: the same on every machine, and evenly
+distributed. A window is written once, when the watermark (the newest arrival so far minus `watermark_seconds`) has
+passed its end. Records that arrive later are in `records` but not in `windows`; the progress reports how many.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 from efo_service.relay.log.catalog import read_catalog, topics
 from efo_service.spark.errors import SparkError, reason, spark_errors
-from efo_service.spark.pipeline.progress import PipelineResult, Progress, Watch
-from efo_service.spark.pipeline.queries import frames, start
+from efo_service.spark.pipeline.progress import PipelineResult, Progress, ProgressReporter
+from efo_service.spark.pipeline.queries import make_frames, start_query
 from efo_service.spark.pipeline.settings import PipelineSettings
 from efo_service.spark.session import spark_session
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 POLL_SECONDS: Final = 0.2
-"""How often we look at the queries; a micro-batch takes Spark longer than that."""
-NO_WORKER: Final = "Python worker failed to connect back"
-"""What Spark says when a Python worker was not up within ten seconds, which cannot be set (PythonWorkerFactory)."""
-MORE_STARTS: Final = 20
-"""How often in a run that is tried again: it says that the machine is busy, and nothing about the query."""
+"""How often the queries are polled; a micro-batch takes longer."""
+WORKER_TIMEOUT: Final = "Python worker failed to connect back"
+"""Spark's error if a Python worker does not start within ten seconds, which cannot be set (PythonWorkerFactory)."""
+MAX_RETRIES: Final = 20
+"""How often a run retries after WORKER_TIMEOUT, which means that the machine is busy, not that the query is wrong."""
 
 
 def run_pipeline(
@@ -45,11 +45,11 @@ def run_pipeline(
     on_progress: Callable[[Progress], None] = lambda _: None,
     stop: threading.Event | None = None,
 ) -> PipelineResult:
-    """Run the pipeline until it has read what is there (`available_now`), or until `stop` is set. Blocking.
+    """Run the pipeline until `stop` is set or, with `available_now`, until it has read the existing records. Blocking.
 
-    A run that does not end by itself waits for its topic to appear. `on_progress` is called in this thread
-    after each micro-batch, with values that JSON knows. Raises JavaMissingError, SparkError,
-    TopicNotFoundError, ConfigurationError.
+    Without `available_now` it waits for its topic to exist. `on_progress` is called in this thread after each
+    micro-batch, with values that JSON supports.
+    Raises JavaMissingError, SparkError, TopicNotFoundError, ConfigurationError.
     """
     stop = stop or threading.Event()
     if settings.available_now and settings.kafka is None:
@@ -72,42 +72,40 @@ def run_in_session(
     on_progress: Callable[[Progress], None],
     stop: threading.Event,
 ) -> PipelineResult:
-    """Do what `run_pipeline` does, in a session that is there already."""
+    """Do what `run_pipeline` does, in an existing session."""
     result = PipelineResult()
     if not settings.available_now and not _wait_for_topic(settings, on_progress, stop):
         result.stopped = True
         return result
-    from efo_service.spark.pipeline.listener import (  # noqa: PLC0415 - pyspark is slow to import and not always there
-        listening,
-    )
+    from efo_service.spark.pipeline.listener import listening  # noqa: PLC0415 - pyspark is slow to import and optional
 
-    watch = Watch(result, on_progress)
-    running = _Running(_patiently(lambda: frames(spark, settings)), settings, on_progress, stop)
+    reporter = ProgressReporter(result, on_progress)
+    running = _RunningQueries(_retry_worker_timeouts(lambda: make_frames(spark, settings)), settings, on_progress, stop)
 
-    def tell() -> None:
-        for report in reports.take():
+    def report_progress() -> None:
+        for report in listener.take():
             if report["runId"] in running.runs:
-                watch.tell(report)
+                reporter.report(report)
 
-    with listening(spark) as reports:
+    with listening(spark) as listener:
         try:
             running.start()
             while running.are_active and not stop.wait(POLL_SECONDS):
-                tell()
+                report_progress()
                 running.check()
             result.stopped = stop.is_set()
         finally:
             running.stop()
-            reports.wait_for_end(running.runs)
-            tell()
+            listener.wait_for_end(running.runs)
+            report_progress()
     running.raise_failure()
     return result
 
 
-class _Running:
-    """The queries while they run. One that fails for want of a Python worker is started again, at its checkpoint.
+class _RunningQueries:
+    """The queries while they run. A query that fails with WORKER_TIMEOUT is restarted from its checkpoint.
 
-    `runs`: the ids of all their runs.
+    `runs`: the run ids of all queries, restarts included.
     """
 
     def __init__(
@@ -123,40 +121,43 @@ class _Running:
         self._stop = stop
         self._queries: dict[str, StreamingQuery] = {}
         self.runs: set[str] = set()
-        self._starts_left = MORE_STARTS
+        self._retries_left = MAX_RETRIES
 
     @property
     def queries(self) -> list[StreamingQuery]:
-        """Those that were started last, whether they run still or not."""
+        """The latest run of each query, active or not."""
         return list(self._queries.values())
 
     @property
     def are_active(self) -> bool:
-        """Whether one of them runs, or is to be started again."""
-        return any(query.isActive or self._lacks_worker(query) for query in self.queries)
+        """Whether a query is active, or will be restarted."""
+        return any(query.isActive or self._can_retry(query) for query in self.queries)
 
     def start(self) -> None:
-        """Start all, one after the other."""
+        """Start all queries, one after the other."""
         for name in self._frames:
             self._start(name)
 
     def _start(self, name: str) -> None:
-        self._queries[name] = query = start(self._frames[name], name, self._settings)
+        self._queries[name] = query = start_query(self._frames[name], name, self._settings)
         self.runs.add(str(query.runId))
         _wait_for_sources(query, self._stop)
 
     def check(self) -> None:
-        """Start again what lacks a worker. Raises SparkError if a query failed for any other reason, or too often."""
+        """Restart queries that failed with WORKER_TIMEOUT.
+
+        Raises SparkError if a query failed for another reason, or more than MAX_RETRIES times.
+        """
         for name, query in list(self._queries.items()):
-            if self._lacks_worker(query):
-                self._starts_left -= 1
-                self._on_progress({"started_again": name, "because": NO_WORKER})
+            if self._can_retry(query):
+                self._retries_left -= 1
+                self._on_progress({"started_again": name, "because": WORKER_TIMEOUT})
                 self._start(name)
             else:
                 _raise_failure(query)
 
-    def _lacks_worker(self, query: StreamingQuery) -> bool:
-        return self._starts_left > 0 and not query.isActive and NO_WORKER in str(query.exception())
+    def _can_retry(self, query: StreamingQuery) -> bool:
+        return self._retries_left > 0 and not query.isActive and WORKER_TIMEOUT in str(query.exception())
 
     def raise_failure(self) -> None:
         """Raise SparkError if a query has failed."""
@@ -164,7 +165,10 @@ class _Running:
             _raise_failure(query)
 
     def stop(self) -> None:
-        """Let the running micro-batches end, then stop the queries; a batch that takes too long is done again later."""
+        """Wait for the running micro-batches at most `stop_seconds`, then stop the queries.
+
+        The next start repeats a micro-batch that did not finish.
+        """
         waiting = threading.Event()
         for query in self.queries:
             for _ in range(int(self._settings.stop_seconds / POLL_SECONDS)):
@@ -179,38 +183,38 @@ def _raise_failure(query: StreamingQuery) -> None:
         raise SparkError(f"the query {query.name!r} failed: {reason(error)}") from error
 
 
-def _patiently(make: Callable[[], dict[str, DataFrame]]) -> dict[str, DataFrame]:
-    """Make the queries' frames, which takes a Python worker for each; again if one was too slow to start."""
-    for _ in range(MORE_STARTS):
+def _retry_worker_timeouts(make: Callable[[], dict[str, DataFrame]]) -> dict[str, DataFrame]:
+    """Make the queries' frames; retry after WORKER_TIMEOUT. Each frame needs a Python worker."""
+    for _ in range(MAX_RETRIES):
         try:
             return make()
         except Exception as error:
-            if NO_WORKER not in str(error):
+            if WORKER_TIMEOUT not in str(error):
                 raise
     return make()
 
 
 def _wait_for_topic(settings: PipelineSettings, on_progress: Callable[[Progress], None], stop: threading.Event) -> bool:
-    """Return whether the topic is there; False when told to stop before. Services start in any order.
+    """Wait until the log has the topic, as services start in any order; return False if `stop` is set first.
 
-    Of a topic in Kafka Spark itself will tell.
+    For a topic in Kafka it returns at once: Spark reports a missing topic.
     """
-    told = False
+    reported = False
     while settings.kafka is None and settings.topic not in topics(settings.log):
-        if not told:
+        if not reported:
             on_progress({"waiting_for": settings.topic, "log": str(settings.log)})
-            told = True
+            reported = True
         if stop.wait(POLL_SECONDS):
             return False
     return True
 
 
 def _wait_for_sources(query: StreamingQuery, stop: threading.Event) -> None:
-    """Wait until a query has made its source, or has ended.
+    """Wait until a query has created its source, or has ended.
 
-    All queries of a session share the data source's environment variables, a map without a lock into which Spark
-    4.3 writes as it makes each source (PythonStreamingSourceRunner). Two that do so at once can damage it, and then no
-    task can be serialized any more: "Illegal size 5 of collection, expected 6". Later ones write what is there already.
+    All queries of a session share the data source's environment variables, a map without a lock. Spark 4.3 writes to it
+    when it creates a source (PythonStreamingSourceRunner). Two concurrent writes can corrupt the map, and then no task
+    can be serialized: "Illegal size 5 of collection, expected 6". Later writes do no harm: they change nothing.
     """
     while query.isActive and query.status["message"].startswith("Initializing"):
         if stop.wait(POLL_SECONDS / 4):

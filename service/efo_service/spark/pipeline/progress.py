@@ -1,4 +1,4 @@
-"""Spark's progress reports as ours: what the pipeline tells, counts and measures."""
+"""Translates Spark's progress reports into the pipeline's own, and counts batches and rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ Progress = dict[str, Any]
 
 @dataclass
 class PipelineResult:
-    """What a run did, per query. `stopped`: it was told to stop, and did not just come to an end."""
+    """What a run did.
+
+    `batches`, `rows`: per query. `late_rows`: dropped because they were older than the watermark. `stopped`: the run
+    ended because of a request to stop.
+    """
 
     batches: dict[str, int] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
@@ -22,15 +26,15 @@ class PipelineResult:
     stopped: bool = False
 
 
-class Watch:
-    """Turns Spark's progress reports into ours."""
+class ProgressReporter:
+    """Translates Spark's progress reports, and adds them up in a PipelineResult."""
 
     def __init__(self, result: PipelineResult, on_progress: Callable[[Progress], None]) -> None:
         self._result = result
         self._on_progress = on_progress
 
-    def tell(self, report: dict[str, Any]) -> None:
-        """Tell of a micro-batch that has ended; a report of an idle query is passed over."""
+    def report(self, report: dict[str, Any]) -> None:
+        """Report a micro-batch that has ended. Reports of idle queries are ignored."""
         if "addBatch" not in report["durationMs"]:
             return
         name, rows = report["name"], report["numInputRows"]
@@ -55,7 +59,7 @@ class Watch:
 
 
 def _lag(sources: list[dict[str, Any]]) -> int | None:
-    """Return how many records a query has still before it, by its sources' latest offsets; None if they do not tell."""
+    """Return how many records a query has not yet read; None if a source reports no latest offset."""
     lags = []
     for source in sources:
         end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
@@ -66,7 +70,7 @@ def _lag(sources: list[dict[str, Any]]) -> int | None:
 
 
 def _offsets(value: object) -> Mapping[str, Mapping[str, int]] | None:
-    """Return offsets as both sources report them: JSON, or text of it."""
+    """Return a source's offsets, which are JSON text or parsed JSON."""
     try:
         value = json.loads(value) if isinstance(value, str) else value
     except ValueError:

@@ -1,4 +1,4 @@
-"""What the pipeline reads, makes and keeps."""
+"""The settings of a pipeline run."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from efo_service.spark.pipeline.decoding import Decoding
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSettings:
-    """What the pipeline reads, makes and keeps.
+    """What the pipeline reads and writes, and how.
 
-    `log`: the log's directory. `topic`: what to read. `kafka`: the options of Spark's Kafka source, to read that
-    instead of the log; `jars`: its connector, where Spark does not have it. `source_options`: more for either source.
-    `reader`: under this name the queries hold the log's retention back; None to hold nothing.
-    `decoding`: what the values are. `deduplicate_seconds`: records that an at-least-once relay has put twice are
-    dropped, if they come within so long of event time; 0 for a relay that is exactly-once.
-    `output`, `checkpoint`: directories or URIs, made if need be. `sink_format`, `sink_options`: of Spark's sink; with
-    `table` its rows go into tables whose names begin so, instead of into `output`.
-    `available_now`: read what is there and end; else run, a micro-batch every `trigger_seconds`.
-    `window_seconds`, `watermark_seconds`, `key_groups`: the windows. `max_records`: per micro-batch.
-    `master`, `quick_start`, `spark_options`: of a session that is started for it; spark-submit has its own.
+    `log`: the log's directory. `topic`: what to read. `kafka`: options of Spark's Kafka source, to read Kafka instead
+    of the log. `jars`: the connector for that, if Spark does not have it. `source_options`: more options, for either
+    source. `reader`: prefix of the queries' reader names, for which the log's retention waits; None for no waiting.
+    `decoding`: how values are decoded. `deduplicate_seconds`: duplicates of an at-least-once relay are dropped if they
+    arrive within this many seconds of event time; 0 for an exactly-once relay.
+    `output`, `checkpoint`: directories or URIs, created if needed. `sink_format`, `sink_options`: of Spark's sink.
+    `table`: prefix of the table names, to write tables instead of `output`.
+    `available_now`: read the existing records and end; else run a micro-batch every `trigger_seconds`.
+    `window_seconds`, `watermark_seconds`, `key_groups`: of the windows. `max_records`: per micro-batch.
+    `master`, `quick_start`, `spark_options`: of the session that the pipeline starts; not used under spark-submit.
     `stop_seconds`: how long a stop waits for the running micro-batch.
     """
 
@@ -57,17 +57,17 @@ class PipelineSettings:
                 raise ConfigurationError(f"pipeline: {name} must be above 0, not {getattr(self, name)}")
         for name in ("watermark_seconds", "deduplicate_seconds"):
             if getattr(self, name) < 0:
-                raise ConfigurationError(f"pipeline: {name} is {getattr(self, name)}, below 0")
+                raise ConfigurationError(f"pipeline: {name} must be 0 or more, not {getattr(self, name)}")
 
     def output_of(self, query: str) -> str:
-        """Return where a query's files are written."""
-        return _within(self.output, query)
+        """Return the directory or URI of a query's output files."""
+        return _join(self.output, query)
 
     def checkpoint_of(self, query: str) -> str:
-        """Return where a query's checkpoint is."""
-        return _within(self.checkpoint, query)
+        """Return the directory or URI of a query's checkpoint."""
+        return _join(self.checkpoint, query)
 
 
-def _within(place: str, name: str) -> str:
-    """Join with one slash: URIs know no other, and neither do the paths of where Spark runs."""
-    return f"{place.rstrip('/')}/{name}"
+def _join(base: str, name: str) -> str:
+    """Join with a slash, as URIs and POSIX paths do."""
+    return f"{base.rstrip('/')}/{name}"

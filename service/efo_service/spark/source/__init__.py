@@ -1,1 +1,1 @@
-"""The PySpark data source over the embedded log."""
+"""The PySpark data source for the embedded log."""

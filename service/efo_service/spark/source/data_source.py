@@ -1,10 +1,10 @@
 # ruff: noqa: N802 - the names are those of the Python Data Source API
-"""The PySpark data source over the embedded log: format("efo"), with the names and the schema of Kafka's.
+"""The PySpark data source for the embedded log: format("efo"), with the options and schema of Spark's Kafka source.
 
     spark.readStream.format("efo").option("subscribe", "orders").load("/var/lib/efo/log")
 
-The source plans in one long-lived process per query and reads in executors. Offsets are Spark's to keep: the
-source has no state of its own, so a query goes on exactly where its checkpoint says.
+The source plans in one long-lived process per query and reads in executors. It keeps no state: Spark stores the
+offsets, and a query resumes exactly at its checkpoint.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from efo_service.spark.source.offsets import (
     split_ranges,
     to_json,
 )
-from efo_service.spark.source.options import EARLIEST, LATEST, Edge, Options, parse_options
+from efo_service.spark.source.options import EARLIEST, LATEST, OffsetBound, Options, parse_options
 from efo_service.spark.source.reading import partition_directory, read_range
 
 KAFKA_SCHEMA: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
 )
 HEADERS_SCHEMA: Final = "headers array<struct<key: string, value: binary>>"
-LEAST_ROWS: Final = 8_192
-"""The least rows that are worth a task of their own."""
+MIN_TASK_ROWS: Final = 8_192
+"""Fewer rows are not worth a separate task."""
 
 logger = logging.getLogger(__name__)
 
@@ -77,91 +77,93 @@ class EfoDataSource(DataSource):
         return f"{KAFKA_SCHEMA}, {HEADERS_SCHEMA}" if self._options.headers else KAFKA_SCHEMA
 
     def reader(self, schema: StructType) -> LogReader:
-        """Return what reads a batch."""
-        self._check(schema)
+        """Return a batch reader."""
+        self._check_schema(schema)
         if self._options.max_rows is not None:
-            raise ConfigurationError("maxOffsetsPerTrigger is for readStream; to read a part use endingOffsets")
+            raise ConfigurationError(
+                "maxOffsetsPerTrigger is for readStream: use endingOffsets to read a part of the log"
+            )
         return LogReader(self._options)
 
     def streamReader(self, schema: StructType) -> LogStreamReader:
-        """Return what reads a stream."""
-        self._check(schema)
+        """Return a stream reader."""
+        self._check_schema(schema)
         if self._options.ending is not None:
-            raise ConfigurationError("endingOffsets is for read, not for readStream")
+            raise ConfigurationError("endingOffsets is for read, not for readStream: remove it")
         return LogStreamReader(self._options)
 
-    def _check(self, schema: StructType) -> None:
-        wanted = SCHEMA.names if self._options.headers else SCHEMA.names[:-1]
-        if schema.names != wanted:
-            raise ConfigurationError(f'format("efo") has the columns {", ".join(wanted)}: do not give .schema()')
+    def _check_schema(self, schema: StructType) -> None:
+        columns = SCHEMA.names if self._options.headers else SCHEMA.names[:-1]
+        if schema.names != columns:
+            raise ConfigurationError(f'format("efo") has the columns {", ".join(columns)}: remove .schema()')
 
 
 @dataclass(frozen=True)
 class LogRanges(InputPartition):
-    """What one task reads."""
+    """The ranges that one task reads."""
 
     ranges: tuple[Range, ...]
 
 
 class _Planner:
-    """What the readers of batches and of streams have in common. It is pickled to the executors."""
+    """The common part of the batch reader and the stream reader. Spark pickles it for the executors."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def known(self) -> list[TopicPartition]:
-        """Return the partitions that the topics have now."""
+    def existing(self) -> list[TopicPartition]:
+        """Return the subscribed partitions that exist now."""
         subscription, root = self.options.subscription, self.options.root
         partitions = [
             TopicPartition(topic, partition)
-            for topic in subscription.choose(topics(root))
+            for topic in subscription.select(topics(root))
             for partition in read_catalog(root, topic).partitions.values()
         ]
         if missing := sorted(subscription.partitions.difference(partitions)):
             raise ConfigurationError(f"the log has no partition {missing[0].partition} of {missing[0].topic}")
-        return [at for at in partitions if subscription.has(at)]
+        return [partition for partition in partitions if subscription.includes(partition)]
 
     def latest(self) -> dict[TopicPartition, int]:
         """Return the end of every partition."""
-        return {at: self._end(at) for at in self.known()}
+        return {partition: self._end(partition) for partition in self.existing()}
 
-    def resolve(self, edge: Edge, *, others: int) -> dict[TopicPartition, int]:
-        """Return the offsets that an option means; `others` is for the partitions that it does not name."""
-        known = self.known()
-        named: Mapping[TopicPartition, int] = {} if isinstance(edge, int) else edge
-        if strangers := sorted(set(named) - set(known)):
-            raise ConfigurationError(f"the log has no partition {strangers[0].partition} of {strangers[0].topic}")
-        default = edge if isinstance(edge, int) else others
-        return {at: self._offset(at, named.get(at, default)) for at in known}
+    def resolve(self, bound: OffsetBound, *, others: int) -> dict[TopicPartition, int]:
+        """Return the offsets that a bound means. `others`: for partitions that the bound does not name."""
+        existing = self.existing()
+        named: Mapping[TopicPartition, int] = {} if isinstance(bound, int) else bound
+        if unknown := sorted(set(named) - set(existing)):
+            raise ConfigurationError(f"the log has no partition {unknown[0].partition} of {unknown[0].topic}")
+        default = bound if isinstance(bound, int) else others
+        return {partition: self._offset(partition, named.get(partition, default)) for partition in existing}
 
-    def _offset(self, at: TopicPartition, meaning: int) -> int:
-        if meaning == LATEST:
-            return self._end(at)
-        return self._start(at) if meaning == EARLIEST else meaning
+    def _offset(self, partition: TopicPartition, offset: int) -> int:
+        if offset == LATEST:
+            return self._end(partition)
+        return self._start(partition) if offset == EARLIEST else offset
 
-    def _end(self, at: TopicPartition) -> int:
-        last = last_segment(partition_directory(self.options.root, *at))
+    def _end(self, partition: TopicPartition) -> int:
+        last = last_segment(partition_directory(self.options.root, *partition))
         return last.end if last is not None else 0
 
-    def _start(self, at: TopicPartition) -> int:
-        segments = list_segments(partition_directory(self.options.root, *at))
+    def _start(self, partition: TopicPartition) -> int:
+        segments = list_segments(partition_directory(self.options.root, *partition))
         return segments[0].base if segments else 0
 
     def tasks(self, start: Offsets, end: Offsets) -> list[LogRanges]:
-        """Cut what is between two offsets into tasks."""
-        parts = split_ranges(ranges(start, end), self.options.tasks, least=LEAST_ROWS)
-        return [LogRanges(tuple(part)) for part in parts]
+        """Split the records between two offsets into tasks."""
+        tasks = split_ranges(ranges(start, end), self.options.tasks, min_records=MIN_TASK_ROWS)
+        return [LogRanges(tuple(task)) for task in tasks]
 
     def batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one task's part. An empty read comes as a partition without ranges."""
+        """Read the records of one task. For an empty read Spark passes a partition without ranges."""
         columns = SCHEMA.names if self.options.headers else SCHEMA.names[:-1]
-        for wanted in getattr(partition, "ranges", ()):
-            for batch in read_range(self.options.root, wanted, holes=not self.options.fail_on_data_loss):
+        for task_range in getattr(partition, "ranges", ()):
+            for batch in read_range(self.options.root, task_range, holes=not self.options.fail_on_data_loss):
                 yield batch.select(columns)
 
 
 class LogReader(DataSourceReader):
-    """Reads the log once, from startingOffsets (earliest) to endingOffsets (latest)."""
+    """Reads the log once, from startingOffsets (default: earliest) to endingOffsets (default: latest)."""
 
     def __init__(self, options: Options) -> None:
         self._planner = _Planner(options)
@@ -175,56 +177,59 @@ class LogReader(DataSourceReader):
         return self._planner.tasks(start, self._planner.resolve(ending, others=LATEST))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one task's part."""
+        """Read the records of one task."""
         return self._planner.batches(partition)
 
 
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the log as it grows, from startingOffsets (latest) of a query's first start on."""
+    """Reads the log as it grows. A query without a checkpoint starts at startingOffsets (default: latest)."""
 
     def __init__(self, options: Options) -> None:
         self._planner = _Planner(options)
-        self._target: dict[TopicPartition, int] | None = None
+        self._available_now_end: dict[TopicPartition, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a query starts that has no checkpoint yet."""
+        """Return the offsets at which a query without a checkpoint starts."""
         starting = self._planner.options.starting
         offsets = to_json(self._planner.resolve(LATEST if starting is None else starting, others=EARLIEST))
-        # Or retention could take what the first batch is still to read. Spark asks again when it is started again
-        # within its first batch, which then keeps its own start: so never further than what was told already.
-        self._commit(self._not_beyond_told(offsets))
+        # Otherwise retention could delete records that the first batch still has to read. Spark calls this again when
+        # a query restarts within its first batch, which keeps its first start: so committed offsets never advance here.
+        self._commit(self._not_beyond_committed(offsets))
         return offsets
 
-    def _not_beyond_told(self, offsets: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    def _not_beyond_committed(self, offsets: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
         options = self._planner.options
-        least: dict[str, dict[str, int]] = {}
+        result: dict[str, dict[str, int]] = {}
         for topic, partitions in offsets.items():
-            told = [one.offsets for one in read_readers(options.root, topic) if one.name == options.reader]
-            least[topic] = {
-                at: min([offset, *(one.get(int(at), 0) for one in told)]) for at, offset in partitions.items()
+            committed = [
+                reader.offsets for reader in read_readers(options.root, topic) if reader.name == options.reader
+            ]
+            result[topic] = {
+                partition: min([offset, *(before.get(int(partition), 0) for before in committed)])
+                for partition, offset in partitions.items()
             }
-        return least
+        return result
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return maxOffsetsPerTrigger."""
+        """Return the limit of a micro-batch: maxOffsetsPerTrigger."""
         rows = self._planner.options.max_rows
         return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end: what comes later is for the next run."""
-        self._target = self._planner.latest()
+        """Fix the end of this run: later records are for the next run."""
+        self._available_now_end = self._planner.latest()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch."""
         begin = from_json(start)
-        end = self._planner.latest() if self._target is None else self._target
-        for at, offset in begin.items():
-            if end.get(at, 0) < offset and self._planner.options.fail_on_data_loss:
+        end = self._planner.latest() if self._available_now_end is None else self._available_now_end
+        for tp, offset in begin.items():
+            if end.get(tp, 0) < offset and self._planner.options.fail_on_data_loss:
                 raise SegmentMissingError(
-                    f"partition {at.partition} of {at.topic} ends at {end.get(at, 0)}, and this query has read to"
-                    f" {offset}: the log was replaced. Use a new checkpoint, or failOnDataLoss=false to wait"
+                    f"partition {tp.partition} of {tp.topic} ends at offset {end.get(tp, 0)}, but this query has read"
+                    f" to {offset}: the log was replaced. Use a new checkpoint, or set failOnDataLoss=false to wait"
                 )
-        end = {at: max(end.get(at, 0), begin.get(at, 0)) for at in {**begin, **end}}
+        end = {tp: max(end.get(tp, 0), begin.get(tp, 0)) for tp in {**begin, **end}}
         return to_json(limit_rows(begin, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end)
 
     def reportLatestOffset(self) -> dict[str, Any]:
@@ -236,24 +241,24 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._planner.tasks(from_json(start), from_json(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one task's part."""
+        """Read the records of one task."""
         return self._planner.batches(partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Tell the log what this query will not ask for again, if it has a name there.
+        """Save the reader offsets below which this query will not read again, if it has a reader name.
 
-        Spark keeps the offsets. It calls this with a batch's end when it plans the next one, and not for the last
-        batch of an AvailableNow run: a lower bound, which is all that retention needs. Therefore it may fail, on a full
-        disk for one, which only goes on when this query does.
+        Spark stores the query's own offsets. It calls this with a batch's end when it plans the next batch, and not for
+        the last batch of an AvailableNow run. So the reader offsets are a lower bound, which is enough for retention.
+        A failure is only logged: on a full disk, retention can free space only if this query continues.
         """
         try:
             self._commit(end)
         except SinkError as error:
-            logger.warning("retention is not told how far this query is: %s", error)
+            logger.warning("cannot save the reader offsets for the log's retention: %s", error)
 
     def _commit(self, end: Mapping[str, Mapping[str, int]]) -> None:
         options = self._planner.options
         if options.reader is not None:
-            for topic in sorted({at.topic for at in self._planner.known()}):
+            for topic in sorted({tp.topic for tp in self._planner.existing()}):
                 offsets = {int(partition): offset for partition, offset in end.get(topic, {}).items()}
                 commit_reader(options.root, topic, options.reader, offsets, time.time())

@@ -1,8 +1,8 @@
-"""Arithmetic of offsets, as Spark's Kafka source counts them. Pure: no files, no Spark.
+"""Arithmetic of offsets, as in Spark's Kafka source. Pure: no files, no Spark.
 
-Offsets are per topic and partition, "the next record to read". On Spark's side they are JSON, and Spark
-compares them as text: the same offsets must always be the same text, so topics and partitions are in order.
-A partition that is not mentioned stands at 0: partitions appear at any time, and are read from their start.
+An offset is the next record to read of a partition. Spark stores offsets as JSON and compares them as text. So equal
+offsets must have equal text, and topics and partitions are sorted. A partition that is absent is at 0: new partitions
+appear at any time and are read from their start.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Range(NamedTuple):
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Return Spark's form: topic, then partition as text, then offset."""
+    """Return offsets in Spark's JSON form: topic, partition as text, offset."""
     result: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         if offset:
@@ -43,7 +43,7 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
 
 
 def from_json(value: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Return the offsets of Spark's form."""
+    """Return the offsets from Spark's JSON form."""
     return {
         TopicPartition(topic, int(partition)): offset
         for topic, partitions in value.items()
@@ -52,7 +52,7 @@ def from_json(value: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, in
 
 
 def parse_json(option: str, text: str) -> dict[TopicPartition, int]:
-    """Read offsets that a user wrote, such as {"topic": {"0": 23, "1": -2}}. Raises ConfigurationError."""
+    """Parse the offsets of an option, such as {"topic": {"0": 23, "1": -2}}. Raises ConfigurationError."""
     try:
         value: Any = json.loads(text)
         offsets = from_json(value)
@@ -61,64 +61,65 @@ def parse_json(option: str, text: str) -> dict[TopicPartition, int]:
     except (ValueError, AttributeError):
         pass
     raise ConfigurationError(
-        f'{option}={text!r} is not understood: expected earliest, latest or JSON like {{"topic": {{"0": 23}}}},'
+        f'{option}={text!r} is invalid: expected earliest, latest or JSON like {{"topic": {{"0": 23}}}},'
         " where -2 means earliest and -1 latest"
     )
 
 
 def parse_assignment(option: str, text: str) -> frozenset[TopicPartition]:
-    """Read partitions that a user wrote, such as {"topic": [0, 1]}. Raises ConfigurationError."""
+    """Parse the partitions of an option, such as {"topic": [0, 1]}. Raises ConfigurationError."""
     try:
         value: Any = json.loads(text)
-        partitions = [TopicPartition(topic, at) for topic, numbers in value.items() for at in numbers]
-        if partitions and all(type(at.partition) is int and at.partition >= 0 for at in partitions):
+        partitions = [TopicPartition(topic, number) for topic, numbers in value.items() for number in numbers]
+        if partitions and all(type(tp.partition) is int and tp.partition >= 0 for tp in partitions):
             return frozenset(partitions)
     except (ValueError, AttributeError, TypeError):
         pass
-    raise ConfigurationError(f'{option}={text!r} is not understood: expected JSON like {{"topic": [0, 1]}}')
+    raise ConfigurationError(f'{option}={text!r} is invalid: expected JSON like {{"topic": [0, 1]}}')
 
 
 def lag(start: Offsets, end: Offsets) -> int:
-    """Return how many records are between two offsets, over all partitions; none where start is ahead."""
-    return sum(max(0, offset - start.get(at, 0)) for at, offset in end.items())
+    """Return the number of records between two offsets, over all partitions. Where `start` is ahead it is 0."""
+    return sum(max(0, offset - start.get(tp, 0)) for tp, offset in end.items())
 
 
 def limit_rows(start: Offsets, end: Offsets, limit: int) -> dict[TopicPartition, int]:
-    """Return an end that is `limit` records after `start`: each partition that has any advances by its share.
+    """Return an end that is `limit` records after `start`. Each partition advances by its share of the backlog.
 
-    That is one record at least, so that a busy partition starves no quiet one: as many more as there are partitions.
+    A partition with a backlog advances by at least one record, so that a busy partition does not starve a quiet one.
+    The result may therefore exceed `limit` by one record per partition.
     """
-    backlog = {at: end[at] - start.get(at, 0) for at in sorted(end)}
+    backlog = {tp: end[tp] - start.get(tp, 0) for tp in sorted(end)}
     total = sum(backlog.values())
     if total <= limit:
         return dict(end)
-    shares = {at: max(1, rows * limit // total) if rows else 0 for at, rows in backlog.items()}
+    shares = {tp: max(1, rows * limit // total) if rows else 0 for tp, rows in backlog.items()}
     spare = max(0, limit - sum(shares.values()))
-    for at, rows in backlog.items():
-        if spare and shares[at] < rows:
-            shares[at] += 1
+    for tp, rows in backlog.items():
+        if spare and shares[tp] < rows:
+            shares[tp] += 1
             spare -= 1
-    return {at: start.get(at, 0) + rows for at, rows in shares.items()}
+    return {tp: start.get(tp, 0) + rows for tp, rows in shares.items()}
 
 
 def ranges(start: Offsets, end: Offsets) -> list[Range]:
-    """Return what is to be read, per partition, in order."""
-    return [Range(*at, start.get(at, 0), end[at]) for at in sorted(end) if end[at] > start.get(at, 0)]
+    """Return the range to read of each partition, in order, without empty ranges."""
+    return [Range(*tp, start.get(tp, 0), end[tp]) for tp in sorted(end) if end[tp] > start.get(tp, 0)]
 
 
-def split_ranges(whole: Sequence[Range], tasks: int, *, least: int) -> Iterator[list[Range]]:
-    """Cut the ranges into about `tasks` equal parts, none (but the last) below `least` records."""
+def split_ranges(whole: Sequence[Range], tasks: int, *, min_records: int) -> Iterator[list[Range]]:
+    """Split the ranges into at most `tasks` equal parts. All but the last have at least `min_records` records."""
     total = sum(part.end - part.start for part in whole)
-    size = max(least, -(-total // tasks))
+    size = max(min_records, -(-total // tasks))
     task: list[Range] = []
     room = size
     for topic, partition, start, end in whole:
-        at = start
-        while at < end:
-            cut = min(end, at + room)
-            task.append(Range(topic, partition, at, cut))
-            room -= cut - at
-            at = cut
+        position = start
+        while position < end:
+            cut = min(end, position + room)
+            task.append(Range(topic, partition, position, cut))
+            room -= cut - position
+            position = cut
             if not room:
                 yield task
                 task, room = [], size

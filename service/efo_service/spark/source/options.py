@@ -1,4 +1,4 @@
-"""The options of the data source: the names of Spark's Kafka source, where they mean the same."""
+"""The options of the data source. Those with the same meaning as in Spark's Kafka source have the same names."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from efo_service.spark.source.offsets import TopicPartition, parse_assignment, p
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""How Kafka's offset JSON says "the oldest there is" and "after the newest"."""
+"""What -2 and -1 mean as offsets in the JSON of Spark's Kafka source."""
 
-_KNOWN: Final = (
+_OPTIONS: Final = (
     "path",
     "subscribe",
     "subscribePattern",
@@ -31,45 +31,48 @@ _KNOWN: Final = (
     "failOnDataLoss",
     "reader",
 )
-_CHOICES: Final = ("subscribe", "subscribePattern", "assign")
+_SUBSCRIBE_OPTIONS: Final = ("subscribe", "subscribePattern", "assign")
 
-Edge = int | Mapping[TopicPartition, int]
-"""Where to start or to end: EARLIEST, LATEST, or per partition (the others then from EARLIEST to LATEST)."""
+OffsetBound = int | Mapping[TopicPartition, int]
+"""Where to start or end: EARLIEST, LATEST, or offsets per partition.
+
+Partitions without an offset then start at EARLIEST and end at LATEST.
+"""
 
 
 @dataclass(frozen=True)
 class Subscription:
-    """What is read: topics by name, topics by a pattern of their whole names, or single partitions."""
+    """What is read: topics by name, topics whose full names match a pattern, or single partitions."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     partitions: frozenset[TopicPartition] = frozenset()
 
-    def choose(self, existing: Iterable[str]) -> list[str]:
-        """Return the topics, of those that exist; one that is named is wanted whether it exists or not."""
+    def select(self, existing: Iterable[str]) -> list[str]:
+        """Return the topics to read. Topics given by name are returned even if they do not exist."""
         if self.pattern is not None:
             return [topic for topic in existing if re.fullmatch(self.pattern, topic)]
         return list(self.topics)
 
-    def has(self, at: TopicPartition) -> bool:
-        """Tell whether a partition of a chosen topic is read."""
-        return not self.partitions or at in self.partitions
+    def includes(self, partition: TopicPartition) -> bool:
+        """Return whether a partition of a selected topic is read."""
+        return not self.partitions or partition in self.partitions
 
 
 @dataclass(frozen=True)
 class Options:
-    """What was asked of the source.
+    """The parsed options of the source.
 
-    `root`: the log's directory. `subscription`: what to read. `starting`, `ending`: None where not said.
-    `max_rows`: at most so many records per micro-batch. `tasks`: into how many tasks a batch is cut.
-    `headers`: with the column of headers. `fail_on_data_loss`: missing records are an error. `reader`: the name under
-    which a query tells the log what it is done with (efo_service.relay.log.reader_offsets).
+    `root`: the log's directory. `subscription`: what to read. `starting`, `ending`: None if not set.
+    `max_rows`: most records of a micro-batch. `tasks`: how many tasks a batch is split into.
+    `headers`: whether to add the column of headers. `fail_on_data_loss`: missing records are an error.
+    `reader`: the name under which a query saves its reader offsets (efo_service.relay.log.reader_offsets).
     """
 
     root: Path
     subscription: Subscription
-    starting: Edge | None
-    ending: Edge | None
+    starting: OffsetBound | None
+    ending: OffsetBound | None
     max_rows: int | None
     tasks: int
     headers: bool
@@ -77,28 +80,28 @@ class Options:
     reader: str | None
 
 
-def parse_options(given: Mapping[str, str]) -> Options:
-    """Read the options; their names in any case. Raises ConfigurationError."""
-    known = {name.lower(): name for name in _KNOWN}
-    for name in given:
+def parse_options(arguments: Mapping[str, str]) -> Options:
+    """Parse the options. Their names are case-insensitive. Raises ConfigurationError."""
+    known = {name.lower(): name for name in _OPTIONS}
+    for name in arguments:
         if name.lower() not in known:
             close = get_close_matches(name.lower(), known, 1)
-            hint = f"did you mean {known[close[0]]}?" if close else f"it knows {', '.join(_KNOWN)}"
+            hint = f"did you mean {known[close[0]]}?" if close else f"the options are {', '.join(_OPTIONS)}"
             raise ConfigurationError(f'format("efo") has no option {name!r}: {hint}')
-    values = {known[name.lower()]: value for name, value in given.items()}
+    values = {known[name.lower()]: value for name, value in arguments.items()}
     if "path" not in values:
         raise ConfigurationError('format("efo") needs the log\'s directory: .load("/path/of/the/log")')
     subscription = _subscription(values)
     if subscription.partitions and "reader" in values:
         raise ConfigurationError(
-            "reader and assign exclude each other: the log would keep all that is in the other partitions for ever, "
-            "waiting for this reader. Leave one of them out"
+            "reader and assign exclude each other: retention would wait forever for this reader in other partitions."
+            " Remove one of them"
         )
     return Options(
         root=Path(values["path"].removeprefix("file://")),
         subscription=subscription,
-        starting=_edge("startingOffsets", values, subscription),
-        ending=_edge("endingOffsets", values, subscription),
+        starting=_offset_bound("startingOffsets", values, subscription),
+        ending=_offset_bound("endingOffsets", values, subscription),
         max_rows=_positive("maxOffsetsPerTrigger", values),
         tasks=_positive("minPartitions", values) or os.cpu_count() or 1,
         headers=_boolean("includeHeaders", values, default=False),
@@ -108,12 +111,12 @@ def parse_options(given: Mapping[str, str]) -> Options:
 
 
 def _subscription(values: Mapping[str, str]) -> Subscription:
-    given = [name for name in _CHOICES if values.get(name, "").strip(" ,")]
-    if len(given) != 1:
-        said = f"not {' and '.join(given)}" if given else 'for example .option("subscribe", "topic")'
-        raise ConfigurationError(f'format("efo") needs its topics, by one of {", ".join(_CHOICES)}: {said}')
-    text = values[given[0]].strip()
-    match given[0]:
+    names = [name for name in _SUBSCRIBE_OPTIONS if values.get(name, "").strip(" ,")]
+    if len(names) != 1:
+        hint = f"not {' and '.join(names)}" if names else 'for example .option("subscribe", "topic")'
+        raise ConfigurationError(f'format("efo") needs exactly one of {", ".join(_SUBSCRIBE_OPTIONS)}: {hint}')
+    text = values[names[0]].strip()
+    match names[0]:
         case "subscribe":
             return Subscription(tuple(topic.strip() for topic in text.split(",") if topic.strip()))
         case "subscribePattern":
@@ -124,10 +127,10 @@ def _subscription(values: Mapping[str, str]) -> Subscription:
             return Subscription(pattern=text)
         case _:
             partitions = parse_assignment("assign", text)
-            return Subscription(tuple(sorted({at.topic for at in partitions})), partitions=partitions)
+            return Subscription(tuple(sorted({tp.topic for tp in partitions})), partitions=partitions)
 
 
-def _edge(name: str, values: Mapping[str, str], subscription: Subscription) -> Edge | None:
+def _offset_bound(name: str, values: Mapping[str, str], subscription: Subscription) -> OffsetBound | None:
     text = values.get(name)
     match text and text.strip().lower():
         case None | "":
@@ -137,12 +140,12 @@ def _edge(name: str, values: Mapping[str, str], subscription: Subscription) -> E
         case "latest":
             return LATEST
     offsets = parse_json(name, text or "")
-    named = {at.topic for at in offsets}
-    if strangers := sorted(named - set(subscription.choose(named))):
-        raise ConfigurationError(f"{name} speaks of {', '.join(strangers)}, which is not subscribed")
-    if strange := sorted(at for at in offsets if not subscription.has(at)):
+    named = {tp.topic for tp in offsets}
+    if not_subscribed := sorted(named - set(subscription.select(named))):
+        raise ConfigurationError(f"{name} names topics that are not subscribed: {', '.join(not_subscribed)}")
+    if not_assigned := sorted(tp for tp in offsets if not subscription.includes(tp)):
         raise ConfigurationError(
-            f"{name} speaks of partition {strange[0].partition} of {strange[0].topic}: not assigned"
+            f"{name} names partition {not_assigned[0].partition} of {not_assigned[0].topic}, which is not assigned"
         )
     if name == "endingOffsets" and EARLIEST in offsets.values():
         raise ConfigurationError(f"{name} cannot be earliest ({EARLIEST})")

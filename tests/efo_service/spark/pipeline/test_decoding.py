@@ -6,7 +6,7 @@ import pytest
 
 from efo.errors import ConfigurationError
 from efo_service.spark.errors import SparkError
-from efo_service.spark.pipeline.decoding import Decoding, bad, decode, good
+from efo_service.spark.pipeline.decoding import Decoding, decode, decoded_rows, failed_rows
 from proofs.e2e.kafka.broker import AVRO_MODULE
 
 SCHEMA = "id bigint, name string"
@@ -20,7 +20,7 @@ AVRO = json.dumps(
 
 
 @pytest.mark.parametrize(
-    ("made", "said"),
+    ("arguments", "message"),
     [
         ({"format": "json"}, "needs value_schema"),
         ({"format": "avro", "schema": ""}, "needs value_schema"),
@@ -28,9 +28,9 @@ AVRO = json.dumps(
         ({"format": "avro", "schema": SCHEMA}, "value_schema is not an Avro schema in JSON"),
     ],
 )
-def test_settings_that_make_no_sense(made, said) -> None:
-    with pytest.raises(ConfigurationError, match=said):
-        Decoding(**made)
+def test_a_schema_must_fit_the_format(arguments, message) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Decoding(**arguments)
 
 
 @pytest.fixture
@@ -42,13 +42,13 @@ def frame(spark):
 
 
 @pytest.mark.spark
-def test_raw_values_are_left_as_they_are(frame) -> None:
+def test_raw_values_are_unchanged(frame) -> None:
     values = frame(b"\xff", None)
-    assert good(decode(values, Decoding()), Decoding()).columns == ["number", "value"]
+    assert decoded_rows(decode(values, Decoding()), Decoding()).columns == ["number", "value"]
 
 
 @pytest.mark.spark
-def test_json_is_decoded_and_what_is_none_says_why(frame) -> None:
+def test_json_is_decoded_and_invalid_values_get_a_reason(frame) -> None:
     decoding = Decoding("json", SCHEMA)
     values = frame(
         b'{"id": 7, "name": "caf\xc3\xa9"}',
@@ -66,11 +66,11 @@ def test_json_is_decoded_and_what_is_none_says_why(frame) -> None:
         b'{"id": 11}, {"id": 12}',
         b'{"id": 11}]',
         b' {"id": 13}\r\n',
-        b'{"id": 14, "other": NaN, "more": -Infinity}',  # as Python writes them
+        b'{"id": 14, "other": NaN, "more": -Infinity}',  # as Python's json module writes them
         b'{"id": 11}, "efo end"',
     )
     decoded = decode(values, decoding)
-    rows = good(decoded, decoding).orderBy("number").collect()
+    rows = decoded_rows(decoded, decoding).orderBy("number").collect()
     assert [(row.number, row.data.id, row.data.name) for row in rows] == [
         (0, 7, "café"),
         (1, 8, None),
@@ -78,37 +78,37 @@ def test_json_is_decoded_and_what_is_none_says_why(frame) -> None:
         (14, 13, None),
         (15, 14, None),
     ]
-    reasons = {row.number: row.reason for row in bad(decoded, ["number", "value"]).collect()}
+    reasons = {row.number: row.reason for row in failed_rows(decoded, ["number", "value"]).collect()}
     assert set(reasons) == {2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16}
     assert {reasons[number] for number in (*range(9, 14), 16)} == {"more than one JSON value"}
     assert reasons[5] == "not UTF-8"
-    assert reasons[3] == "not JSON of the schema"
+    assert reasons[3] == "not JSON that fits the schema"
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("schema", ["id nothing", "id bigint,", "bigint"])
-def test_a_schema_that_is_none_is_said(frame, schema) -> None:
+def test_an_invalid_json_schema_is_rejected(frame, schema) -> None:
     with pytest.raises(ConfigurationError, match="value_schema"):
         decode(frame(b"{}"), Decoding("json", schema))
 
 
 @pytest.mark.spark
-def test_avro_is_decoded_and_what_is_none_says_why(frame) -> None:
+def test_avro_is_decoded_and_invalid_values_get_a_reason(frame) -> None:
     if AVRO_MODULE is None:
         pytest.skip("Spark's Avro module is not installed: make kafka-install")
     decoding = Decoding("avro", AVRO)
     seven, nothing = b"\x02\x0e\x02\x0acaf\xc3\xa9", b"\x00\x00"
-    framed = b"\x00\x00\x00\x00\x01" + seven  # a schema registry's
+    framed = b"\x00\x00\x00\x00\x01" + seven  # with the prefix of a schema registry
     values = frame(seven, nothing, b"", seven[:-1], b"\xff", b"\x06\x00", seven + b"\x00", framed, None)
     decoded = decode(values, decoding)
-    rows = good(decoded, decoding).orderBy("number").collect()
+    rows = decoded_rows(decoded, decoding).orderBy("number").collect()
     assert [(row.number, row.data.id, row.data.name) for row in rows] == [(0, 7, "café"), (1, None, None)]
-    reasons = {row.number: row.reason for row in bad(decoded, ["number", "value"]).collect()}
-    assert reasons == dict.fromkeys(range(2, 9), "not Avro of the schema")
+    reasons = {row.number: row.reason for row in failed_rows(decoded, ["number", "value"]).collect()}
+    assert reasons == dict.fromkeys(range(2, 9), "not Avro that fits the schema")
 
 
 @pytest.mark.spark
-def test_avro_without_its_module_or_with_a_schema_that_is_none(frame) -> None:
+def test_avro_without_its_module_or_with_an_invalid_schema_is_rejected(frame) -> None:
     schema = '{"type": "recor"}'
     if AVRO_MODULE is None:
         with pytest.raises(SparkError, match="spark-avro"):

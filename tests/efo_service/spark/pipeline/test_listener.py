@@ -1,4 +1,4 @@
-"""What Spark reports, from its thread to ours."""
+"""Spark's reports, from its thread to the thread that takes them."""
 
 import json
 import threading
@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from efo_service.spark.pipeline import listener as listening
-from efo_service.spark.pipeline.listener import Reports
+from efo_service.spark.pipeline import listener
+from efo_service.spark.pipeline.listener import ReportListener, listening
 
 
 def progress(**report):
@@ -15,7 +15,7 @@ def progress(**report):
 
 
 def test_reports_are_taken_once_and_in_order():
-    reports = Reports()
+    reports = ReportListener()
     reports.onQueryStarted(SimpleNamespace(runId="run"))
     reports.onQueryProgress(progress(batchId=0))
     reports.onQueryProgress(progress(batchId=1))
@@ -23,24 +23,24 @@ def test_reports_are_taken_once_and_in_order():
     assert reports.take() == []
 
 
-class Watched(threading.Condition):
-    """A condition that tells when it is waited for."""
+class ObservableCondition(threading.Condition):
+    """A condition with an event that is set when a thread waits for the condition."""
 
     def __init__(self):
         super().__init__()
-        self.is_waited_for = threading.Event()
+        self.has_waiter = threading.Event()
 
     def wait(self, timeout=None):
-        self.is_waited_for.set()
+        self.has_waiter.set()
         return super().wait(timeout)
 
 
-def test_the_end_of_a_run_comes_after_all_its_reports():
-    reports = Reports()
-    reports._news = Watched()
+def test_wait_for_end_waits_for_all_reports_of_the_runs():
+    reports = ReportListener()
+    reports._changed = ObservableCondition()
 
     def spark():
-        reports._news.is_waited_for.wait(5)
+        reports._changed.has_waiter.wait(5)
         reports.onQueryTerminated(SimpleNamespace(runId="first"))
         reports.onQueryProgress(progress(batchId=7))
         reports.onQueryTerminated(SimpleNamespace(runId="second"))
@@ -52,9 +52,9 @@ def test_the_end_of_a_run_comes_after_all_its_reports():
     thread.join()
 
 
-def test_an_end_that_is_never_heard_is_not_waited_for_for_ever(monkeypatch, caplog):
-    monkeypatch.setattr(listening, "END_SECONDS", 0.01)
-    reports = Reports()
+def test_wait_for_end_gives_a_warning_after_a_timeout(monkeypatch, caplog):
+    monkeypatch.setattr(listener, "END_TIMEOUT_SECONDS", 0.01)
+    reports = ReportListener()
     reports.onQueryTerminated(SimpleNamespace(runId="another"))
     reports.wait_for_end({"another"})
     assert caplog.text == ""
@@ -63,7 +63,7 @@ def test_an_end_that_is_never_heard_is_not_waited_for_for_ever(monkeypatch, capl
 
 
 @pytest.mark.spark
-def test_spark_calls_and_its_calls_end(spark, log):
+def test_spark_reports_to_a_listener_until_it_is_removed(spark, log):
     log.grow(0, 10)
     frame = spark.readStream.format("efo").option("subscribe", log.topic).option("startingOffsets", "earliest")
 
@@ -73,8 +73,8 @@ def test_spark_calls_and_its_calls_end(spark, log):
         reports.wait_for_end({str(query.runId)})
         return sum(report["numInputRows"] for report in reports.take())
 
-    with listening.listening(spark) as first:
+    with listening(spark) as first:
         assert run(first) == 10
-    with listening.listening(spark) as second:
+    with listening(spark) as second:
         assert run(second) == 10
     assert first.take() == []

@@ -16,7 +16,7 @@ from efo_service.relay.log.reader_offsets import read_readers
 from efo_service.relay.log.segments import list_segments
 from efo_service.spark.errors import JavaMissingError, SparkError
 from efo_service.spark.pipeline.decoding import Decoding
-from efo_service.spark.pipeline.pipeline import MORE_STARTS, _Running, run_in_session, run_pipeline
+from efo_service.spark.pipeline.pipeline import MAX_RETRIES, _RunningQueries, run_in_session, run_pipeline
 from efo_service.spark.pipeline.settings import PipelineSettings
 
 START = 1_700_000_040  # the start of a minute
@@ -35,31 +35,31 @@ def settings(log, tmp_path):
 @pytest.fixture
 def run(spark, settings):
     def run(*, stop: threading.Event | None = None, **changes):
-        told: list[dict] = []
+        progress: list[dict] = []
         stop = stop or threading.Event()
-        result = run_in_session(spark, settings(**changes), on_progress=told.append, stop=stop)
-        assert json.loads(json.dumps(told)) == told
-        return result, told
+        result = run_in_session(spark, settings(**changes), on_progress=progress.append, stop=stop)
+        assert json.loads(json.dumps(progress)) == progress
+        return result, progress
 
     return run
 
 
 @pytest.fixture
-def landed(spark, tmp_path):
+def written(spark, tmp_path):
     return lambda: sorted(
         bytes(row.value).decode() for row in spark.read.parquet(str(tmp_path / "out" / "records")).collect()
     )
 
 
 @pytest.mark.spark
-def test_records_land_once_with_their_kinesis_place(spark, log, run, landed, tmp_path) -> None:
+def test_records_are_written_once_with_their_position_in_kinesis(spark, log, run, written, tmp_path) -> None:
     log.grow(0, 1000, at=START)
     log.grow(1, 1000, at=START + 3600)
-    result, told = run(max_records=1500)
-    assert landed() == log.values
+    result, progress = run(max_records=1500)
+    assert written() == log.values
     assert result.rows["records"] == result.rows["windows"] == 2000
     assert not result.stopped
-    batches = [(report["batch_id"], report["rows"]) for report in told if report.get("query") == "records"]
+    batches = [(report["batch_id"], report["rows"]) for report in progress if report.get("query") == "records"]
     assert batches == [(0, 1500), (1, 500)]
     row = spark.read.parquet(str(tmp_path / "out" / "records")).where("cast(value as string) = '1/17'").first()
     assert (row.shard_id, row.sequence_number, row.sub_sequence_number) == (
@@ -76,7 +76,7 @@ def test_records_land_once_with_their_kinesis_place(spark, log, run, landed, tmp
 
 
 @pytest.mark.spark
-def test_windows_count_every_record_of_the_minutes_that_are_over(spark, log, run, tmp_path) -> None:
+def test_windows_count_every_record_of_the_minutes_that_have_ended(spark, log, run, tmp_path) -> None:
     log.grow(0, 3000, at=START, step=0.1)  # five minutes
     run(key_groups=4, watermark_seconds=60)
     log.grow(0, 1, at=START + 600)
@@ -101,7 +101,7 @@ SCHEMA = "id bigint, name string"
 
 
 @pytest.mark.spark
-def test_json_is_decoded_and_bad_rows_are_put_in_quarantine(spark, log, run, tmp_path) -> None:
+def test_json_is_decoded_and_invalid_values_are_quarantined(spark, log, run, tmp_path) -> None:
     log.grow(0, 3, at=START)
     log.put(0, [b'{"id": 1, "name": "one"}', b'{"id": "two"}', b'{"id": 3}'])
     result, _ = run(decoding=Decoding("json", SCHEMA))
@@ -111,40 +111,40 @@ def test_json_is_decoded_and_bad_rows_are_put_in_quarantine(spark, log, run, tmp
         (5, 3, None, "shardId-000000000000"),
     ]
     bad = spark.read.parquet(str(tmp_path / "out" / "quarantine")).orderBy("offset").collect()
-    assert [(row.offset, row.reason) for row in bad] == [(at, "not JSON of the schema") for at in (0, 1, 2, 4)]
+    assert [(row.offset, row.reason) for row in bad] == [(at, "not JSON that fits the schema") for at in (0, 1, 2, 4)]
     assert bytes(bad[3].value) == b'{"id": "two"}'
     assert bad[0].headers[0].key == "kinesis.stream"
     assert result.rows["quarantine"] == 6
 
 
 @pytest.mark.spark
-def test_what_an_at_least_once_relay_put_twice_lands_once(log, run, landed, spark, tmp_path) -> None:
+def test_duplicates_of_an_at_least_once_relay_are_dropped(log, run, written, spark, tmp_path) -> None:
     log.grow(0, 20, at=START)
     log.repeat(0, 5)
     run(deduplicate_seconds=3600)
     log.repeat(0, 8)
     log.grow(0, 1, at=START + 600)
     run(deduplicate_seconds=3600)
-    assert landed() == log.values
+    assert written() == log.values
     assert spark.read.parquet(str(tmp_path / "out" / "windows")).selectExpr("sum(records) n").first().n == 20
 
 
 @pytest.mark.spark
-def test_tags_that_come_twice_are_no_trouble(log, run, landed) -> None:
+def test_repeated_tags_are_allowed(log, run, written) -> None:
     log.put(0, [b"tagged"], tags=(("colour", "red"), ("colour", "blue")))
     run()
-    assert landed() == ["tagged"]
+    assert written() == ["tagged"]
 
 
 @pytest.mark.spark
-def test_any_sink_of_spark_with_its_options(log, run, tmp_path) -> None:
+def test_the_sink_can_be_any_spark_format_with_options(log, run, tmp_path) -> None:
     log.grow(0, 3, at=START)
     run(sink_format="json", sink_options={"compression": "gzip"})
     assert list((tmp_path / "out" / "records").rglob("*.json.gz"))
 
 
 @pytest.mark.spark
-def test_tables_instead_of_files(spark, log, run, tmp_path) -> None:
+def test_the_queries_can_write_tables(spark, log, run, tmp_path) -> None:
     log.grow(0, 3, at=START)
     try:
         run(table="orders")
@@ -155,43 +155,43 @@ def test_tables_instead_of_files(spark, log, run, tmp_path) -> None:
 
 
 class FailedQuery:
-    """A query that has failed, with what Spark said."""
+    """A query that has failed, with Spark's message."""
 
     isActive = False  # noqa: N815 - PySpark's name
     name = "records"
     runId = "run"  # noqa: N815 - PySpark's name
 
-    def __init__(self, said: str) -> None:
-        self._said = said
+    def __init__(self, message: str) -> None:
+        self._message = message
 
     def exception(self) -> Exception:
-        return Exception(self._said)
+        return Exception(self._message)
 
     def stop(self) -> None: ...
 
 
-def test_a_query_without_a_worker_is_started_again_but_not_for_ever(settings, monkeypatch) -> None:
-    started, told = [], []
+def test_a_query_without_a_python_worker_is_restarted_a_limited_number_of_times(settings, monkeypatch) -> None:
+    started, progress = [], []
 
     def start(_frame, name, _settings):
         started.append(name)
         return FailedQuery("[...] Python worker failed to connect back.")
 
-    monkeypatch.setattr("efo_service.spark.pipeline.pipeline.start", start)
-    running = _Running({"records": None}, settings(), told.append, threading.Event())
+    monkeypatch.setattr("efo_service.spark.pipeline.pipeline.start_query", start)
+    running = _RunningQueries({"records": None}, settings(), progress.append, threading.Event())
     running.start()
     while running.are_active:
         with contextlib.suppress(SparkError):
             running.check()
     with pytest.raises(SparkError, match="failed to connect back"):
         running.raise_failure()
-    assert started == ["records"] * (1 + MORE_STARTS)
-    assert told == [{"started_again": "records", "because": "Python worker failed to connect back"}] * MORE_STARTS
+    assert started == ["records"] * (1 + MAX_RETRIES)
+    assert progress == [{"started_again": "records", "because": "Python worker failed to connect back"}] * MAX_RETRIES
 
 
-def test_any_other_failure_ends_the_run(settings, monkeypatch) -> None:
-    monkeypatch.setattr("efo_service.spark.pipeline.pipeline.start", lambda *_: FailedQuery("the disk is full"))
-    running = _Running({"records": None}, settings(), lambda _: None, threading.Event())
+def test_any_other_query_failure_ends_the_run(settings, monkeypatch) -> None:
+    monkeypatch.setattr("efo_service.spark.pipeline.pipeline.start_query", lambda *_: FailedQuery("the disk is full"))
+    running = _RunningQueries({"records": None}, settings(), lambda _: None, threading.Event())
     running.start()
     assert not running.are_active
     with pytest.raises(SparkError, match="the disk is full"):
@@ -199,41 +199,41 @@ def test_any_other_failure_ends_the_run(settings, monkeypatch) -> None:
 
 
 @pytest.mark.spark
-def test_the_lag_is_told_and_the_log_knows_the_reader(log, run) -> None:
+def test_the_lag_is_reported_and_the_queries_save_reader_offsets(log, run) -> None:
     log.grow(0, 100, at=START)
-    _, told = run(max_records=40, reader="pipe")
-    assert [report["lag"] for report in told if report.get("query") == "records"] == [60, 20, 0]
+    _, progress = run(max_records=40, reader="pipe")
+    assert [report["lag"] for report in progress if report.get("query") == "records"] == [60, 20, 0]
     assert [reader.name for reader in read_readers(log.root, log.topic)] == ["pipe-records", "pipe-windows"]
 
 
 @pytest.mark.spark
-def test_records_that_come_too_late_for_their_window_are_told(log, run, landed) -> None:
+def test_records_that_are_too_late_for_their_window_are_reported(log, run, written) -> None:
     log.grow(0, 1, at=START + 1000)
     run()
     log.grow(1, 3, at=START)
-    result, told = run()
+    result, progress = run()
     assert result.late_rows > 0
-    assert sum(report.get("late_rows", 0) for report in told) == result.late_rows
-    assert landed() == log.values
+    assert sum(report.get("late_rows", 0) for report in progress) == result.late_rows
+    assert written() == log.values
 
 
 @pytest.mark.spark
-def test_a_second_run_takes_only_what_is_new(log, run, landed) -> None:
+def test_a_second_run_reads_only_new_records(log, run, written) -> None:
     log.grow(0, 10)
     run()
     assert run()[0].rows.get("records", 0) == 0
     log.grow(0, 5)
     log.grow(1, 5)
     assert run()[0].rows["records"] == 10
-    assert landed() == log.values
+    assert written() == log.values
 
 
 @pytest.mark.spark
-def test_a_running_pipeline_waits_for_its_topic_follows_it_and_stops_when_told(spark, log, settings, landed) -> None:
-    stop, told = threading.Event(), []
+def test_a_running_pipeline_waits_for_its_topic_follows_it_and_stops_on_request(spark, log, settings, written) -> None:
+    stop, progress = threading.Event(), []
 
     def on_progress(report: dict) -> None:
-        told.append(report)
+        progress.append(report)
         if "waiting_for" in report:
             log.grow(0, 10)
         elif report.get("query") == "records" and report["rows_total"] == 10 and report["rows"]:
@@ -245,20 +245,20 @@ def test_a_running_pipeline_waits_for_its_topic_follows_it_and_stops_when_told(s
         spark, settings(available_now=False, trigger_seconds=0.1), on_progress=on_progress, stop=stop
     )
     assert result.stopped
-    assert told[0] == {"waiting_for": log.topic, "log": str(log.root)}
-    assert landed() == log.values
+    assert progress[0] == {"waiting_for": log.topic, "log": str(log.root)}
+    assert written() == log.values
     assert not spark.streams.active
 
 
 @pytest.mark.spark
-def test_a_run_that_is_told_to_stop_before_there_is_a_topic(run) -> None:
+def test_a_run_can_be_stopped_while_it_waits_for_its_topic(run) -> None:
     stop = threading.Event()
     stop.set()
     assert run(available_now=False, stop=stop)[0].stopped
 
 
 @pytest.mark.spark
-def test_a_query_that_fails_ends_the_run_with_what_failed(spark, log, run) -> None:
+def test_a_failed_query_ends_the_run_with_the_reason(spark, log, run) -> None:
     log.grow(0, 10)
     (segment,) = list_segments(log.root / log.topic / "0")
     segment.path.write_bytes(b"")
@@ -268,7 +268,7 @@ def test_a_query_that_fails_ends_the_run_with_what_failed(spark, log, run) -> No
     assert not spark.streams.active
 
 
-def test_a_topic_that_is_not_there_now(settings) -> None:
+def test_an_available_now_run_needs_its_topic(settings) -> None:
     with pytest.raises(TopicNotFoundError, match="it has: none"):
         run_pipeline(settings())
 
@@ -287,8 +287,8 @@ run_pipeline(settings, on_progress=lambda report: print(report.get("query"), rep
 
 
 @pytest.mark.spark
-def test_killed_midway_it_goes_on_without_loss_or_repetition(log, run, landed, tmp_path) -> None:
-    """SIGKILL for Python and Java at once, in the midst of a row of micro-batches."""
+def test_a_killed_pipeline_resumes_without_loss_or_duplicates(log, run, written, tmp_path) -> None:
+    """SIGKILL ends Python and Java together, in the middle of a run with many micro-batches."""
     log.grow(0, 4000, at=START, step=0.1)
     log.grow(1, 4000, at=START, step=0.1)
     child = subprocess.Popen(
@@ -301,10 +301,10 @@ def test_killed_midway_it_goes_on_without_loss_or_repetition(log, run, landed, t
         for _ in range(3):
             assert child.stdout.readline()
         os.killpg(child.pid, signal.SIGKILL)
-    assert 0 < len(landed()) < 8000
+    assert 0 < len(written()) < 8000
     log.grow(0, 100, at=START + 500)
     run()
-    assert landed() == log.values
+    assert written() == log.values
 
 
 def test_without_java_nothing_is_started(log, settings, monkeypatch) -> None:
@@ -319,6 +319,6 @@ def test_without_java_nothing_is_started(log, settings, monkeypatch) -> None:
     "changes",
     [{"trigger_seconds": 0}, {"window_seconds": -1}, {"key_groups": 0}, {"stop_seconds": 0}, {"watermark_seconds": -1}],
 )
-def test_settings_that_make_no_sense(settings, changes) -> None:
+def test_settings_out_of_range_are_rejected(settings, changes) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(changes))):
         settings(**changes)

@@ -1,4 +1,4 @@
-"""Spark's reports, as Spark 4.3 writes them, without Spark."""
+"""Spark's progress reports, in the format of Spark 4.3, without Spark."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from efo_service.spark.pipeline.metrics import PipelineMetrics
-from efo_service.spark.pipeline.progress import PipelineResult, Watch
+from efo_service.spark.pipeline.progress import PipelineResult, ProgressReporter
 
 
 def report(batch: int, rows: int, *, end: object, latest: object, late: int = 0, **more: object) -> dict:
@@ -22,11 +22,11 @@ def report(batch: int, rows: int, *, end: object, latest: object, late: int = 0,
     }
 
 
-def told(*reports: dict) -> list[dict]:
+def reported(*reports: dict) -> list[dict]:
     seen: list[dict] = []
-    watch = Watch(PipelineResult(), seen.append)
+    reporter = ProgressReporter(PipelineResult(), seen.append)
     for one in reports:
-        watch.tell(one)
+        reporter.report(one)
     return seen
 
 
@@ -43,29 +43,29 @@ def told(*reports: dict) -> list[dict]:
         ("?", "?", None),
     ],
 )
-def test_the_lag_is_what_the_source_says(end, latest, lag) -> None:
-    assert told(report(0, 1, end=end, latest=latest))[0]["lag"] == lag
+def test_the_lag_is_computed_from_the_offsets_of_the_source(end, latest, lag) -> None:
+    assert reported(report(0, 1, end=end, latest=latest))[0]["lag"] == lag
 
 
-def test_each_batch_is_told_and_idle_reports_are_not() -> None:
+def test_each_micro_batch_is_reported_and_idle_queries_are_not() -> None:
     offsets = {"end": {}, "latest": {}}
     idle = report(1, 0, **offsets) | {"durationMs": {"latestOffset": 1}}
     first, second = report(0, 10, late=2, **offsets), report(1, 5, **offsets)
     seen: list[dict] = []
     result = PipelineResult()
-    watch = Watch(result, seen.append)
+    reporter = ProgressReporter(result, seen.append)
     for one in first, second, idle:
-        watch.tell(one)
+        reporter.report(one)
     assert [(one["batch_id"], one["rows"], one["rows_total"]) for one in seen] == [(0, 10, 10), (1, 5, 15)]
     assert (result.batches, result.rows, result.late_rows) == ({"records": 2}, {"records": 15}, 2)
     assert seen[0]["seconds"] == 1.25
 
 
-def test_reports_become_metrics() -> None:
+def test_progress_becomes_metrics() -> None:
     reader = InMemoryMetricReader()
     provider = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
     measure = PipelineMetrics(provider)
-    for one in told(report(0, 10, end={}, latest={"t": {"0": 4}}, late=2), report(1, 5, end={}, latest={})):
+    for one in reported(report(0, 10, end={}, latest={"t": {"0": 4}}, late=2), report(1, 5, end={}, latest={})):
         measure(one)
     measure({"waiting_for": "orders", "log": "log"})
     metrics = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics

@@ -1,4 +1,4 @@
-"""What a query's source is told; what the queries make is shown in test_pipeline.py."""
+"""The options of a query's source. test_pipeline.py checks the results of the queries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def options(relay: dict | None = None, **pipeline) -> dict[str, str]:
     return source_options(pipeline_settings(settings), "windows")
 
 
-def test_the_log_is_read_from_its_start_under_the_querys_name() -> None:
+def test_the_log_is_read_from_its_start_with_a_reader_name_per_query() -> None:
     assert options(max_records=7) == {
         "startingOffsets": "earliest",
         "includeHeaders": "true",
@@ -26,22 +26,22 @@ def test_the_log_is_read_from_its_start_under_the_querys_name() -> None:
 
 @pytest.mark.parametrize("source", ["efo", "kafka"])
 @pytest.mark.parametrize("name", ["startingOffsets", "STARTINGOFFSETS"])
-def test_what_the_settings_say_wins(source, name) -> None:
-    own = {name: "latest", "failOnDataLoss": "false", "minPartitions": "4", "maxOffsetsPerTrigger": "9"}
-    made = options(source=source, source_options=own)
-    assert made == {
+def test_source_options_override_the_defaults(source, name) -> None:
+    overrides = {name: "latest", "failOnDataLoss": "false", "minPartitions": "4", "maxOffsetsPerTrigger": "9"}
+    result = options(source=source, source_options=overrides)
+    assert result == {
         **{other: value for other, value in options(source=source).items() if other != "startingOffsets"},
-        **own,
+        **overrides,
     }
 
 
-def test_spark_may_read_kafka_by_another_login_than_the_relays() -> None:
+def test_spark_can_read_kafka_with_another_login_than_the_relay() -> None:
     kafka = {
         "security_protocol": "sasl_ssl",
         "sasl_mechanism": "PLAIN",
         "sasl_username": "relay",
         "sasl_password": "hunter2",
     }
-    made = options({"kafka": kafka}, source="kafka", source_options={"kafka.sasl.jaas.config": "another"})
-    assert made["kafka.sasl.jaas.config"] == "another"
-    assert made["kafka.sasl.mechanism"] == "PLAIN"
+    result = options({"kafka": kafka}, source="kafka", source_options={"kafka.sasl.jaas.config": "another"})
+    assert result["kafka.sasl.jaas.config"] == "another"
+    assert result["kafka.sasl.mechanism"] == "PLAIN"

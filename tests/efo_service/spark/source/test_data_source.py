@@ -9,7 +9,7 @@ from efo_service.relay.log.maintenance import Maintenance
 from efo_service.relay.log.reader_offsets import read_readers
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.log.segments import list_segments
-from tests.efo_service.spark.conftest import patiently
+from tests.efo_service.spark.conftest import retry_worker_timeouts
 
 pytestmark = pytest.mark.spark
 
@@ -24,7 +24,7 @@ KAFKA = (
 def read(spark, log):
     def read(**options: str):
         reader = spark.read.format("efo").options(subscribe=log.topic, **options)
-        rows = patiently(lambda: reader.load(str(log.root)).select("value").collect())
+        rows = retry_worker_timeouts(lambda: reader.load(str(log.root)).select("value").collect())
         return sorted(bytes(row.value).decode() for row in rows)
 
     return read
@@ -32,7 +32,7 @@ def read(spark, log):
 
 @pytest.fixture
 def drain(spark, log, tmp_path):
-    """One AvailableNow run of a query to Parquet; returns what it has landed so far and its progress."""
+    """Run a query to Parquet with AvailableNow; return all values written so far, and the progress of this run."""
 
     def drain(**options: str):
         progress = []
@@ -51,9 +51,9 @@ def drain(spark, log, tmp_path):
             finally:
                 progress.extend(query.recentProgress)
 
-        patiently(run)
-        landed = spark.read.parquet(str(tmp_path / "out")).select("value").collect()
-        return sorted(row.value for row in landed), progress
+        retry_worker_timeouts(run)
+        written = spark.read.parquet(str(tmp_path / "out")).select("value").collect()
+        return sorted(row.value for row in written), progress
 
     return drain
 
@@ -67,7 +67,7 @@ def test_the_schema_is_that_of_the_kafka_source(spark, log) -> None:
     assert reader.option("includeHeaders", "false").load(str(log.root)).schema.fields == kafka.fields[:-1]
 
 
-def test_a_record_arrives_with_everything(spark, log) -> None:
+def test_a_record_has_all_columns(spark, log) -> None:
     log.grow(3, 1, at=1_700_000_000.125)
     reader = spark.read.format("efo").options(subscribe=log.topic, includeHeaders="true")
     (row,) = (
@@ -86,7 +86,7 @@ def test_a_record_arrives_with_everything(spark, log) -> None:
     ]
 
 
-def test_a_batch_reads_all_or_a_part(log, read) -> None:
+def test_a_batch_reads_the_whole_log_or_a_part(log, read) -> None:
     for _ in range(3):
         log.grow(0, 10)
         log.grow(1, 10)
@@ -95,7 +95,7 @@ def test_a_batch_reads_all_or_a_part(log, read) -> None:
     assert part == sorted([*(f"0/{number}" for number in range(15, 30)), "1/0", "1/1"])
 
 
-def test_a_large_batch_is_cut_into_tasks_and_none_is_lost(spark, log, read) -> None:
+def test_a_large_batch_is_split_into_tasks_without_loss(spark, log, read) -> None:
     for shard in range(3):
         log.grow(shard, 9_000)
     assert read(minPartitions="3") == log.values
@@ -103,7 +103,7 @@ def test_a_large_batch_is_cut_into_tasks_and_none_is_lost(spark, log, read) -> N
     assert reader.load(str(log.root)).rdd.getNumPartitions() == 3
 
 
-def test_an_empty_topic_is_empty(log, read) -> None:
+def test_a_topic_without_segments_has_no_rows(log, read) -> None:
     log.grow(0, 1)
     for segment in list_segments(log.root / log.topic / "0"):
         segment.path.unlink()
@@ -111,7 +111,7 @@ def test_an_empty_topic_is_empty(log, read) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"subscribe": "nothing"}, "has no topic 'nothing'; it has: orders"),
         ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
@@ -120,13 +120,13 @@ def test_an_empty_topic_is_empty(log, read) -> None:
         ({"endingOffsets": '{"orders": {"0": 99}}'}, "offsets 5 to 98 are missing"),
     ],
 )
-def test_what_is_wrong_is_said(spark, log, options, said) -> None:
+def test_invalid_options_are_rejected(spark, log, options, message) -> None:
     log.grow(0, 5)
-    with pytest.raises(Exception, match=said):
+    with pytest.raises(Exception, match=message):
         spark.read.format("efo").options(**{"subscribe": log.topic, **options}).load(str(log.root)).count()
 
 
-def test_a_damaged_segment_fails_the_query_by_its_name(log, read) -> None:
+def test_a_damaged_segment_fails_the_query_with_its_name(log, read) -> None:
     log.grow(0, 5)
     (segment,) = list_segments(log.root / log.topic / "0")
     content = bytearray(segment.path.read_bytes())
@@ -136,26 +136,26 @@ def test_a_damaged_segment_fails_the_query_by_its_name(log, read) -> None:
         read()
 
 
-def test_a_growing_log_is_landed_once_with_partitions_that_come_later(log, drain) -> None:
+def test_a_growing_log_with_new_partitions_is_read_exactly_once(log, drain) -> None:
     log.grow(0, 100)
     assert drain(startingOffsets="earliest")[0] == log.values
     log.grow(0, 50)
     log.grow(1, 30)
     assert drain(startingOffsets="earliest")[0] == log.values
-    landed, progress = drain(startingOffsets="earliest")
-    assert landed == log.values
+    written, progress = drain(startingOffsets="earliest")
+    assert written == log.values
     assert sum(report.numInputRows for report in progress) == 0
 
 
 def test_a_limited_run_takes_several_batches_and_reads_all(log, drain) -> None:
     log.grow(0, 70)
     log.grow(1, 30)
-    landed, progress = drain(startingOffsets="earliest", maxOffsetsPerTrigger="40")
-    assert landed == log.values
+    written, progress = drain(startingOffsets="earliest", maxOffsetsPerTrigger="40")
+    assert written == log.values
     assert [report.numInputRows for report in progress if report.numInputRows] == [40, 40, 20]
 
 
-def test_a_new_query_starts_at_latest_and_new_partitions_at_their_start(log, drain) -> None:
+def test_a_new_query_starts_at_latest_and_reads_new_partitions_from_their_start(log, drain) -> None:
     log.grow(0, 10)
     assert drain()[0] == []
     log.grow(0, 2)
@@ -163,8 +163,8 @@ def test_a_new_query_starts_at_latest_and_new_partitions_at_their_start(log, dra
     assert drain()[0] == ["0/10", "0/11", "1/0", "1/1"]
 
 
-def test_a_query_stopped_midway_goes_on_without_loss_or_repetition(spark, log, drain, tmp_path) -> None:
-    """It fails in the middle of a micro-batch, after its offsets were planned and some of it was written."""
+def test_a_query_that_fails_midway_resumes_without_loss_or_duplicates(spark, log, drain, tmp_path) -> None:
+    """The query fails in the middle of a micro-batch, after its offsets were planned and some of it was written."""
     log.grow(0, 10_000)
     log.grow(1, 10_000)
     frame = spark.readStream.format("efo").options(subscribe=log.topic, startingOffsets="earliest")
@@ -184,7 +184,7 @@ def test_a_query_stopped_midway_goes_on_without_loss_or_repetition(spark, log, d
     assert drain(startingOffsets="earliest", maxOffsetsPerTrigger="6000")[0] == log.values
 
 
-def test_a_named_query_tells_the_log_what_it_is_done_with(log, drain) -> None:
+def test_a_query_with_a_reader_name_saves_its_reader_offsets(log, drain) -> None:
     log.grow(0, 70)
     log.grow(1, 30)
     assert drain(startingOffsets="earliest")[0] == log.values
@@ -192,42 +192,42 @@ def test_a_named_query_tells_the_log_what_it_is_done_with(log, drain) -> None:
     log.grow(0, 100)
     drain(reader="billing", maxOffsetsPerTrigger="40")
     (reader,) = read_readers(log.root, log.topic)
-    # Of the batches of 40, 40 and 20 records the last one is not told yet: a lower bound.
+    # The batches have 40, 40 and 20 records. The last one is not saved yet: a lower bound.
     assert (reader.name, dict(reader.offsets)) == ("billing", {0: 150, 1: 30})
 
 
-def test_retention_under_a_query_is_data_loss_unless_it_may_be(log, drain) -> None:
+def test_deleted_segments_fail_a_query_unless_data_loss_is_allowed(log, drain) -> None:
     log.grow(0, 10)
     drain(startingOffsets="earliest")
     for _ in range(3):
         log.grow(0, 10)
-    gone = list_segments(log.root / log.topic / "0")[1]
-    gone.path.unlink()
+    deleted = list_segments(log.root / log.topic / "0")[1]
+    deleted.path.unlink()
     with pytest.raises(Exception, match="offsets 10 to 19 are missing"):
         drain()
     assert drain(failOnDataLoss="false")[0] == sorted(f"0/{n}" for n in [*range(10), *range(20, 40)])
 
 
-def test_a_query_reads_on_through_compactions_and_retention(log, drain) -> None:
+def test_a_query_reads_all_records_in_spite_of_compaction_and_retention(log, drain) -> None:
     for count in range(3):
         for _ in range(FAN_IN):
             log.grow(0, 2)
         assert drain(startingOffsets="earliest", reader="r")[0] == log.values, count
         Maintenance(log.root, log.topic, RetentionRules(seconds=1.0)).run(time.time() + 3600)
-    log.grow(0, 2)  # whose batch tells that the one before is done
+    log.grow(0, 2)  # its batch saves the reader offsets of the previous one
     assert drain(startingOffsets="earliest", reader="r")[0] == log.values
     Maintenance(log.root, log.topic, RetentionRules(seconds=1.0)).run(time.time() + 3600)
     assert list_segments(log.root / log.topic / "0")[0].base > 0
 
 
-def test_topics_by_pattern_and_partitions_by_assignment(spark, log) -> None:
+def test_topics_are_selected_by_pattern_and_partitions_by_assignment(spark, log) -> None:
     log.grow(0, 3)
     log.grow(1, 4)
     other = type(log)(log.root, "orders-eu")
     other.grow(0, 5)
 
     def count(**options: str) -> int:
-        return patiently(lambda: spark.read.format("efo").options(**options).load(str(log.root)).count())
+        return retry_worker_timeouts(lambda: spark.read.format("efo").options(**options).load(str(log.root)).count())
 
     assert count(subscribePattern="orders-.*") == 5
     assert count(subscribePattern="orders.*") == 12
@@ -242,7 +242,7 @@ def test_a_log_that_was_replaced_fails_the_query(log, drain) -> None:
     drain(startingOffsets="earliest")
     for segment in list_segments(log.root / log.topic / "0"):
         segment.path.unlink()
-    with pytest.raises(Exception, match="ends at 0, and this query has read to 10"):
+    with pytest.raises(Exception, match="ends at offset 0, but this query has read to 10"):
         drain(startingOffsets="earliest")
 
 

@@ -1,4 +1,4 @@
-"""When a query tells the log how far it is, without Spark: before it reads anything, and as far as it can."""
+"""When a query saves its reader offsets, and which. Without Spark."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ def reader(log):
     return reader
 
 
-def told(log) -> dict[int, int]:
+def saved(log) -> dict[int, int]:
     (reader,) = read_readers(log.root, log.topic)
     return dict(reader.offsets)
 
 
 @pytest.mark.parametrize(("starting", "expected"), [("earliest", {}), ("latest", {0: 10, 1: 5})])
-def test_its_first_start_tells_where_it_begins(log, reader, starting, expected) -> None:
-    """Or retention could take what its first batch, the longest of all, is still to read."""
+def test_the_first_start_saves_the_starting_offsets(log, reader, starting, expected) -> None:
+    """Otherwise retention could delete records that the first batch, the longest of all, still has to read."""
     assert read_readers(log.root, log.topic) == []
     reader(startingOffsets=starting).initialOffset()
-    assert told(log) == expected
+    assert saved(log) == expected
 
 
-def test_a_second_start_within_the_first_batch_tells_nothing_further(log, reader) -> None:
-    """Spark asks again where to begin, and goes on with the batch as it was planned."""
+def test_a_restart_within_the_first_batch_does_not_advance_the_saved_offsets(log, reader) -> None:
+    """Spark asks for the initial offset again, and resumes the batch as it was planned."""
     reader(startingOffsets="latest").initialOffset()
     log.grow(0, 7)
     log.grow(2, 3)
     reader(startingOffsets="latest").initialOffset()
-    assert told(log) == {0: 10, 1: 5, 2: 0}
+    assert saved(log) == {0: 10, 1: 5, 2: 0}
 
 
-def test_a_full_disk_does_not_end_it(log, reader, monkeypatch, caplog) -> None:
-    """Retention waits for this very query: it would never make room."""
+def test_a_full_disk_does_not_fail_the_query(log, reader, monkeypatch, caplog) -> None:
+    """Retention waits for this query: if it failed, retention could never free space."""
     query = reader()
 
     def full(*_arguments) -> None:
@@ -59,4 +59,4 @@ def test_a_full_disk_does_not_end_it(log, reader, monkeypatch, caplog) -> None:
         query.commit({log.topic: {"0": 4}})
     assert "no room" in caplog.text
     query.commit({log.topic: {"0": 7}})
-    assert told(log) == {0: 7}
+    assert saved(log) == {0: 7}

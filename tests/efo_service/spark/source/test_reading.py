@@ -13,14 +13,14 @@ def offsets(log, start: int, end: int, *, holes: bool = False) -> list[list[int]
     return [batch.column("offset").to_pylist() for batch in batches]
 
 
-def test_small_segments_come_together(log) -> None:
+def test_small_segments_are_merged_into_one_batch(log) -> None:
     for _ in range(20):
         log.grow(0, 3)
     assert offsets(log, 0, 60) == [list(range(60))]
     assert offsets(log, 4, 8) == [[4, 5, 6, 7]]
 
 
-def test_large_ones_are_cut(log) -> None:
+def test_large_segments_are_split_into_batches(log) -> None:
     for _ in range(3):
         log.grow(0, BATCH_ROWS - 1000)
     log.grow(0, BATCH_ROWS * 2)
@@ -29,7 +29,7 @@ def test_large_ones_are_cut(log) -> None:
     assert max(map(len, batches)) <= BATCH_ROWS
 
 
-def test_what_is_missing_is_an_error_or_a_warning(log, caplog) -> None:
+def test_missing_records_are_an_error_or_a_warning(log, caplog) -> None:
     for _ in range(3):
         log.grow(0, 10)
     middle = list_segments(log.root / log.topic / "0")[1]
@@ -41,7 +41,7 @@ def test_what_is_missing_is_an_error_or_a_warning(log, caplog) -> None:
     assert "10 of the records 5 to 25 are missing" in caplog.text
 
 
-def test_a_damaged_segment_is_an_error_even_where_holes_are_allowed(log) -> None:
+def test_a_damaged_segment_is_an_error_even_if_holes_are_allowed(log) -> None:
     log.grow(0, 10)
     (segment,) = list_segments(log.root / log.topic / "0")
     segment.path.write_bytes(segment.path.read_bytes() + b"!")
