@@ -111,7 +111,7 @@ class RecordMapping:
         except Exception as error:  # noqa: BLE001 - user code may raise anything
             # The error's text and traceback may quote the record, whose data must not be logged.
             raise SinkError(
-                f"the trace extractor failed at {self.shard_id} {record.sequence_number}: {type(error).__name__}. It"
+                f"the trace extractor failed at {self.shard_id} {record.sequence_number}: {type(error).__name__}; it"
                 " must return a TraceContext or None for every record: fix it, or remove [relay] trace_extractor"
             ) from None
 

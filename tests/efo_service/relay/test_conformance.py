@@ -22,24 +22,24 @@ def kind(request):
 
 
 @pytest.fixture
-def place(kind, tmp_path, servers):
+def arguments(kind, tmp_path, servers):
     """The arguments of the kind's functions for this test."""
     return (tmp_path, *([servers.url(kind.serve)] if kind.serve else []))
 
 
 @pytest.fixture
-async def sink(kind, place):
-    async with kind.open(*place) as sink:
+async def sink(kind, arguments):
+    async with kind.open(*arguments) as sink:
         yield sink
 
 
 @pytest.fixture
-def expect(kind, place, make_records):
+def expect(kind, arguments, make_records):
     """Check that a shard has exactly the first `count` records, once and in order."""
 
     def expect(count: int, shard_id: str = SHARD) -> None:
         mapping = RecordMapping(STREAM, shard_id)
-        assert kind.read(*place, shard_id) == [mapping.message(record) for record in make_records(count)]
+        assert kind.read(*arguments, shard_id) == [mapping.message(record) for record in make_records(count)]
 
     return expect
 
@@ -57,7 +57,7 @@ async def test_committed_records_are_written_as_the_mapping_defines(sink, expect
     expect(12)
 
 
-async def test_all_kinds_of_headers_are_written(kind, place, sink, make_records) -> None:
+async def test_all_kinds_of_headers_are_written(kind, arguments, sink, make_records) -> None:
     record = msgspec.structs.replace(
         make_records(1)[0],
         sub_sequence_number=2,
@@ -70,7 +70,7 @@ async def test_all_kinds_of_headers_are_written(kind, place, sink, make_records)
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(Batch(SHARD, (record,), None, 0, 0))
         await shard.commit()
-    assert kind.read(*place, SHARD) == [RecordMapping(STREAM, SHARD).message(record)]
+    assert kind.read(*arguments, SHARD) == [RecordMapping(STREAM, SHARD).message(record)]
 
 
 async def test_pending_records_and_bytes_count_the_write_buffer(sink, make_batch) -> None:
@@ -114,16 +114,16 @@ async def test_a_commit_empties_the_write_buffer_before_it_waits(sink, expect, m
     expect(5)
 
 
-async def test_the_position_is_that_of_the_last_committed_record(kind, place, make_batch) -> None:
+async def test_the_position_is_that_of_the_last_committed_record(kind, arguments, make_batch) -> None:
     for start in (0, 3):
-        async with kind.open(*place) as sink, sink.open(STREAM, SHARD) as shard:
+        async with kind.open(*arguments) as sink, sink.open(STREAM, SHARD) as shard:
             shard.write(make_batch(3, start))
             before = shard.position
             await shard.commit()
             last = checkpoint_of(make_batch(3, start).records[-1])
             assert shard.position == (last if kind.owns_position else None)
             assert before != last
-    async with kind.open(*place) as sink, sink.open(STREAM, SHARD) as shard:
+    async with kind.open(*arguments) as sink, sink.open(STREAM, SHARD) as shard:
         assert shard.position == (last if kind.owns_position else None)
 
 
@@ -177,7 +177,7 @@ async def test_a_shard_sink_is_closed_when_its_context_is_left(sink, make_batch)
 
 
 async def test_a_cancelled_commit_is_atomic_and_closes_the_shard_sink(
-    kind, place, sink, make_batch, make_records
+    kind, arguments, sink, make_batch, make_records
 ) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(3))
@@ -187,22 +187,22 @@ async def test_a_cancelled_commit_is_atomic_and_closes_the_shard_sink(
         if scope.cancelled_caught:
             with pytest.raises(SinkClosedError):
                 shard.write(make_batch(1, 3))
-    committed = kind.read(*place, SHARD)
+    committed = kind.read(*arguments, SHARD)
     assert len(committed) in {0, 3}
     async with sink.open(STREAM, SHARD) as shard:
         if kind.owns_position:
             assert shard.position == (checkpoint_of(make_records(3)[-1]) if committed else None)
 
 
-async def test_two_workers_cannot_both_commit_to_a_shard(kind, place, sink, expect, make_batch) -> None:
-    """Either the second worker is refused, or it stops the first. Acked records are there once."""
+async def test_two_workers_cannot_both_commit_to_a_shard(kind, arguments, sink, expect, make_batch) -> None:
+    """Either the second worker is refused, or it stops the first. Acked records are written once."""
     if not kind.fences:
         pytest.skip("only leases keep two workers of this sink apart: a record may be written twice")
     async with sink.open(STREAM, SHARD) as first:
         first.write(make_batch(3))
         await first.commit()
         try:
-            async with kind.open(*place) as second_sink, second_sink.open(STREAM, SHARD) as second:
+            async with kind.open(*arguments) as second_sink, second_sink.open(STREAM, SHARD) as second:
                 second.write(make_batch(2, 3))
                 await second.commit()
                 first.write(make_batch(2, 3))
@@ -214,11 +214,11 @@ async def test_two_workers_cannot_both_commit_to_a_shard(kind, place, sink, expe
     expect(5)
 
 
-async def test_a_second_worker_continues_where_the_first_stopped(kind, place, expect, make_batch) -> None:
-    async with kind.open(*place) as sink, sink.open(STREAM, SHARD) as shard:
+async def test_a_second_worker_continues_where_the_first_stopped(kind, arguments, expect, make_batch) -> None:
+    async with kind.open(*arguments) as sink, sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(3))
         await shard.commit()
-    async with kind.open(*place) as sink, sink.open(STREAM, SHARD) as shard:
+    async with kind.open(*arguments) as sink, sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(3, 3))
         await shard.commit()
     expect(6)

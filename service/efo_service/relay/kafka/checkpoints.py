@@ -46,8 +46,8 @@ def encode(stream: str, shard_id: str, checkpoint: Checkpoint) -> bytes:
 def decode(value: bytes, stream: str, shard_id: str, topic: str) -> Checkpoint:
     """Return the position in a value. Raises KafkaCheckpointError if it is not a position of this shard."""
     advice = (
-        f"the last record of {stream}/{shard_id} in the topic {topic!r} is not a position of this shard. Nothing was"
-        " read or written: use another application name or another [relay.kafka] checkpoint_topic"
+        f"the last record of {stream}/{shard_id} in the topic {topic!r} is not a position of this shard; nothing was"
+        " read or written, use another application name or another [relay.kafka] checkpoint_topic"
     )
     try:
         found = json.loads(value)

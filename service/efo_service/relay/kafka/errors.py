@@ -70,14 +70,14 @@ def translated(error: KafkaError, action: str) -> SinkError:
     message = f"Kafka: cannot {action}: {error.str()}"
     code = error.code()
     if code in _FENCED:
-        return KafkaFencedError(f"{message}. Another worker has opened this shard since")
+        return KafkaFencedError(f"{message}; another worker has opened this shard since")
     if code in _CREDENTIALS:
         return KafkaRefusedError(
-            f"{message}. Check security_protocol, ca_file and the sasl_ settings of [relay.kafka], and the secrets in"
+            f"{message}; check security_protocol, ca_file and the sasl_ settings of [relay.kafka], and the secrets in"
             " the environment"
         )
     if code in _PERMISSIONS:
-        return KafkaRefusedError(f"{message}. The principal needs {_PERMISSIONS[code]}")
+        return KafkaRefusedError(f"{message}; the principal needs {_PERMISSIONS[code]}")
     if error.fatal() or code == KafkaError._FATAL:  # noqa: SLF001 - raised by `produce` after another call has failed
         return KafkaFatalError(message)
     if error.txn_requires_abort():
@@ -92,7 +92,7 @@ def creation_error(error: KafkaError) -> SinkError:
     """
     if error.code() == KafkaError._INVALID_ARG:  # noqa: SLF001 - part of its API
         return KafkaRefusedError(
-            f"Kafka: cannot create a client: {error.str()}. Check ca_file, certificate_file and key_file of"
+            f"Kafka: cannot create a client: {error.str()}; check ca_file, certificate_file and key_file of"
             " [relay.kafka], which must be PEM files, and the key's password"
         )
     return translated(error, "create a client")

@@ -57,7 +57,7 @@ def read_catalog(root: Path, topic: str) -> Catalog:
     if catalog is None:
         known = ", ".join(topics(root)) or "none"
         raise TopicNotFoundError(
-            f"the log {root} has no topic {topic!r}; it has: {known}. Start the relay that writes it, or check the name"
+            f"the log {root} has no topic {topic!r}; it has: {known}; start the relay that writes it, or check the name"
         )
     return catalog
 

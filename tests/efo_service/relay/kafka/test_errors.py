@@ -51,7 +51,7 @@ def test_a_missing_permission_is_named():
 async def test_an_invalid_ca_file_is_a_configuration_error(tmp_path):
     (tmp_path / "ca.pem").write_text("no certificate")
     settings = KafkaOptions(security_protocol="ssl", ca_file=tmp_path / "ca.pem", connect_seconds=1)
-    with pytest.raises(KafkaRefusedError, match=r"ssl\.ca\.location failed.*Check ca_file") as caught:
+    with pytest.raises(KafkaRefusedError, match=r"ssl\.ca\.location failed.*check ca_file") as caught:
         async with open_kafka(settings, application="a", stream="orders", topic="t"):
             pytest.fail("it opened")
     assert code_of(caught.value) == Exit.CONFIGURATION

@@ -139,7 +139,7 @@ async def test_rejected_credentials_are_reported_with_the_settings_to_check(
     chosen = replace(secure(mechanism, **settings), connect_seconds=8.0)
     with pytest.raises(KafkaRefusedError, match=expected) as caught:
         await relay(chosen, "refused", make_batch(1))
-    assert "Check security_protocol, ca_file and the sasl_ settings of [relay.kafka]" in str(caught.value)
+    assert "check security_protocol, ca_file and the sasl_ settings of [relay.kafka]" in str(caught.value)
     assert "hunter2" not in str(caught.value)
     assert code_of(caught.value) == Exit.CONFIGURATION
 

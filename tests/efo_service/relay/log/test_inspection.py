@@ -151,10 +151,10 @@ def test_export_is_complete_during_a_compaction(root, monkeypatch, at) -> None:
 
 
 def test_verify_reports_listed_segments_that_do_not_exist(root, monkeypatch) -> None:
-    def gone(segment, **_how):
+    def raise_gone(segment, **_how):
         raise SegmentGoneError(f"{segment.path} does not exist any more")
 
-    monkeypatch.setattr(inspection, "read_segment", gone)
+    monkeypatch.setattr(inspection, "read_segment", raise_gone)
     first, second = verify_topic(root, "t").problems
     assert "t/0: segments after offset 0 are listed but do not exist" in first
     assert "t/1: segments after offset 0" in second
