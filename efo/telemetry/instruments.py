@@ -111,9 +111,7 @@ LEASE_OPERATIONS: Final = Instrument("efo.lease.operations", "counter", "{operat
 LEASE_OPERATION_DURATION: Final = Instrument(
     "efo.lease.operation.duration", "histogram", "s", "Duration of operations on the lease store.", _LATENCY
 )
-LEASE_LOSSES: Final = Instrument(
-    "efo.lease.losses", "counter", "{lease}", "Leases that were lost, by reason."
-)
+LEASE_LOSSES: Final = Instrument("efo.lease.losses", "counter", "{lease}", "Leases that were lost, by reason.")
 CHECKPOINT_AGE: Final = Instrument(
     "efo.checkpoint.age",
     "observable_gauge",

@@ -1,1 +1,1 @@
-"""The relay: sinks that take what efo reads."""
+"""The relay: writes the records that efo reads into a sink."""

@@ -1,8 +1,8 @@
-"""A sink around two others: what the first can never take goes to the second, and nothing is left out in silence.
+"""A sink around two others: records that the first can never write go to the second, as dead letters.
 
-A commit makes the letters durable before the group that they were taken from: after a crash in between they are found
-again, and those that a second sink with a position of its own already has are passed over. So the pair is exactly once
-where both sinks own their position, and at least once otherwise.
+A commit makes the dead letters durable before the other records. After a crash in between, the first sink refuses the
+same records again, and those that the second sink already has by its position are skipped. So the pair is exactly once
+if both sinks keep positions, and at least once otherwise.
 """
 
 from __future__ import annotations
@@ -18,28 +18,31 @@ from efo_service.relay.sink import ShardSink, Sink
 from efo_service.relay.write_buffer import WriteBuffer
 
 REASON_TAG: Final = "efo.refusal"
-"""The tag, and so the header kinesis.tag.efo.refusal, in which a letter says why it is one."""
+"""The tag with the reason of a dead letter. The mapping writes it as the header kinesis.tag.efo.refusal."""
 
-Tell = Callable[[str, Checkpoint, str], None]
-"""Told of each letter: the shard, the record, the reason."""
+OnDeadLetter = Callable[[str, Checkpoint, str], None]
+"""Called for each dead letter with the shard id, the record's checkpoint and the reason."""
 
 
 class DeadLetterSink:
-    """Puts records into `sink`, and those that it refuses into `letters`. `tell` is told of each when it is written."""
+    """Writes records to `sink`, and those that it refuses to `dead_letters`.
 
-    def __init__(self, sink: Sink, letters: Sink, tell: Tell) -> None:
+    `on_dead_letter`: called when a dead letter is written.
+    """
+
+    def __init__(self, sink: Sink, dead_letters: Sink, on_dead_letter: OnDeadLetter) -> None:
         self._sink = sink
-        self._letters = letters
-        self._tell = tell
+        self._dead_letters = dead_letters
+        self._on_dead_letter = on_dead_letter
 
     def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[DeadLetterShardSink]:
-        """Open a shard's way into both. Entering raises SinkError."""
+        """Open both sinks for a shard. Entering raises SinkError."""
         return self._open(stream, shard_id)
 
     @asynccontextmanager
     async def _open(self, stream: str, shard_id: str) -> AsyncIterator[DeadLetterShardSink]:
-        async with self._sink.open(stream, shard_id) as sink, self._letters.open(stream, shard_id) as letters:
-            shard_sink = DeadLetterShardSink(sink, letters, self._tell)
+        async with self._sink.open(stream, shard_id) as sink, self._dead_letters.open(stream, shard_id) as dead_letters:
+            shard_sink = DeadLetterShardSink(sink, dead_letters, self._on_dead_letter)
             try:
                 yield shard_sink
             finally:
@@ -47,63 +50,63 @@ class DeadLetterSink:
 
 
 class DeadLetterShardSink:
-    """One shard's way in; see ShardSink. It keeps the open group: a sink gets its part with the commit.
+    """Both sinks, opened for one shard; see ShardSink. It keeps the write buffer, and splits it at the commit.
 
-    So letters that are being committed never meet records of the group after them.
+    So the dead letters of a running commit never mix with those of the next one.
     """
 
-    def __init__(self, sink: ShardSink, letters: ShardSink, tell: Tell) -> None:
+    def __init__(self, sink: ShardSink, dead_letters: ShardSink, on_dead_letter: OnDeadLetter) -> None:
         self._sink = sink
-        self._letters = letters
-        self._tell = tell
-        self._group = WriteBuffer(sink.position)
+        self._dead_letters = dead_letters
+        self._on_dead_letter = on_dead_letter
+        self._buffer = WriteBuffer(sink.position)
         self._batches: list[Batch] = []
 
     @property
     def position(self) -> Checkpoint | None:
-        """That of the first sink: letters before it are durable."""
+        """The position of the first sink. Earlier dead letters are durable."""
         return self._sink.position
 
     @property
     def pending_records(self) -> int:
-        """How many records are in the open group, letters included."""
-        return len(self._group.records)
+        """How many records are in the write buffer, dead letters included."""
+        return len(self._buffer.records)
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes of keys (in characters) and values are in the open group, letters included."""
-        return self._group.size
+        """The size of the write buffer, dead letters included: characters of keys plus bytes of values."""
+        return self._buffer.size
 
     def refusal(self, record: Record) -> str | None:
-        """Return why neither sink can take a record."""
+        """Return why neither sink can write a record, None if one can."""
         reason = self._sink.refusal(record)
-        return None if reason is None else self._letters.refusal(_letter(record, reason))
+        return None if reason is None else self._dead_letters.refusal(_dead_letter(record, reason))
 
     def write(self, batch: Batch) -> None:
-        """Take a batch into the open group. Raises SinkOrderError, SinkClosedError."""
-        self._group.add(batch)
+        """Add a batch to the write buffer. Raises SinkOrderError and SinkClosedError."""
+        self._buffer.add(batch)
         if batch.records:
             self._batches.append(batch)
 
     async def commit(self) -> None:
-        """Make the letters durable, then the records.
+        """Make the dead letters durable, then the other records.
 
-        Raises RecordRefusedError if neither sink takes a record, SinkError.
+        Raises RecordRefusedError if neither sink can write a record, and SinkError.
         """
-        self._group.take()
+        self._buffer.take()
         batches, self._batches = self._batches, []
         try:
             for batch in batches:
                 self._write(batch)
-            if self._letters.pending_records:
-                await self._letters.commit()
+            if self._dead_letters.pending_records:
+                await self._dead_letters.commit()
             await self._sink.commit()
         except BaseException:
             self.close()
             raise
 
     def _write(self, batch: Batch) -> None:
-        """Give each sink its part of a batch."""
+        """Write each record of a batch to its sink."""
         reasons = [self._sink.refusal(record) for record in batch.records]
         if not any(reasons):
             self._sink.write(batch)
@@ -111,20 +114,20 @@ class DeadLetterShardSink:
         pairs = list(zip(batch.records, reasons, strict=True))
         if taken := tuple(record for record, reason in pairs if reason is None):
             self._sink.write(_with(batch, taken))
-        had = self._letters.position
+        committed = self._dead_letters.position
         refused = [
             (record, reason)
             for record, reason in pairs
-            if reason is not None and (had is None or checkpoint_of(record) > had)
+            if reason is not None and (committed is None or checkpoint_of(record) > committed)
         ]
         if refused:
-            self._letters.write(_with(batch, tuple(_letter(record, reason) for record, reason in refused)))
+            self._dead_letters.write(_with(batch, tuple(_dead_letter(record, reason) for record, reason in refused)))
         for record, reason in refused:
-            self._tell(batch.shard_id, checkpoint_of(record), reason)
+            self._on_dead_letter(batch.shard_id, checkpoint_of(record), reason)
 
     def close(self) -> None:
-        """Drop what was not committed."""
-        self._group.close()
+        """Drop the records that were not committed."""
+        self._buffer.close()
         self._batches = []
 
 
@@ -132,5 +135,5 @@ def _with(batch: Batch, records: tuple[Record, ...]) -> Batch:
     return Batch(batch.stream, batch.shard_id, records, batch.continuation, batch.millis_behind_latest, batch.number)
 
 
-def _letter(record: Record, reason: str) -> Record:
+def _dead_letter(record: Record, reason: str) -> Record:
     return msgspec.structs.replace(record, tags=(*record.tags, (REASON_TAG, reason)))

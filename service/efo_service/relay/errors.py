@@ -1,4 +1,4 @@
-"""What may go wrong in a sink or in the embedded log."""
+"""Errors of sinks and of the embedded log."""
 
 from __future__ import annotations
 
@@ -14,69 +14,69 @@ if TYPE_CHECKING:
 
 
 class SinkError(EfoError):
-    """A sink could not take or keep what it was given: the shard's way in is closed, open it again."""
+    """A sink could not write records. The shard sink is closed: open it again."""
 
     error_type = "sink"
 
 
 class SinkFullError(SinkError):
-    """The disk or the quota is full. Nothing is lost: what was not committed is read again."""
+    """The disk or the quota is full. No record is lost: those that were not committed are read again."""
 
     retryable = True
     error_type = "sink_full"
 
 
 class SinkLockedError(SinkError):
-    """Another writer has the shard's partition open: two workers believe that they own the shard."""
+    """Another writer has the shard's partition open: two workers act as owner of the shard."""
 
     retryable = True
     error_type = "sink_locked"
 
 
 class SinkFencedError(SinkError):
-    """Another worker has the shard now: nothing that this one writes counts any more."""
+    """Another worker owns the shard now: the commits of this one are rejected."""
 
     error_type = "sink_fenced"
 
 
 class SinkClosedError(SinkError):
-    """The shard's way in was closed, by leaving its context or by an earlier failure."""
+    """The shard sink is closed: its context was left, or it failed earlier."""
 
     error_type = "sink_closed"
 
 
 class SinkOrderError(SinkError):
-    """A batch starts at or before the last record written: it would be duplicated or out of order."""
+    """A batch starts at or before the last record written: records would be duplicated or out of order."""
 
     error_type = "sink_order"
 
 
 class RecordRefusedError(SinkError):
-    """The sink can never take this record; nothing of its batch was taken. Where to put it is the operator's to say."""
+    """The sink can never write this record. Nothing of its batch was written. An operator decides where it goes."""
 
     error_type = "record_refused"
 
 
 class LogError(SinkError):
-    """What stands in the log cannot be used as it is; the message says what an operator must do."""
+    """The log cannot be used as it is. The message says what an operator must do."""
 
     error_type = "log"
 
 
 class SegmentCorruptError(LogError):
-    """A segment is damaged. It is never skipped: its records would be missing without a word."""
+    """A segment is damaged. It is never skipped, since its records would be lost silently."""
 
     error_type = "segment_corrupt"
 
 
 class SegmentMissingError(LogError):
-    """The log has a hole: records that were committed are not there."""
+    """The log has a gap: committed records are missing."""
 
     error_type = "segment_missing"
 
 
 class SegmentGoneError(LogError):
-    """A segment that was listed is not there any more: it was rolled up or has expired. List again."""
+    """A listed segment does not exist any more: it was compacted or has expired. List again."""
 
     retryable = True
     error_type = "segment_gone"
@@ -104,14 +104,14 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 @contextmanager
-def os_errors(doing: str, path: Path) -> Iterator[None]:
-    """Translate the operating system's errors: the one seam between the file system and the sink's errors."""
+def os_errors(action: str, path: Path) -> Iterator[None]:
+    """Translate OSError into SinkFullError or SinkError. `action`: a verb for the message, such as "write"."""
     try:
         yield
     except OSError as error:
         reason = error.strerror or str(error)
         if error.errno in _FULL:
             raise SinkFullError(
-                f"no room to {doing} {path}: {reason}. Free some space or move the log; nothing was lost"
+                f"no space to {action} {path}: {reason}; free some space or move the log, no record was lost"
             ) from error
-        raise SinkError(f"cannot {doing} {path}: {reason}") from error
+        raise SinkError(f"cannot {action} {path}: {reason}") from error

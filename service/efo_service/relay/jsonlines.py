@@ -1,10 +1,10 @@
-"""JSON lines as a sink: one object per record, on stdout or at the end of a file. At least once.
+"""JSON lines as a sink: one object per record, written to stdout or appended to a file. At least once.
 
     {"key":"customer-7","value":"eyJpZCI6MX0=","timestamp":1700000000123,"headers":[["kinesis.stream","orders"],...]}
 
-It keeps no position: what was committed since the lease's last checkpoint comes again after a crash, and a reader
-drops it by its `kinesis.*` headers. A commit is a write and a sync; a line that a crash left half done is cut off when
-the file is opened again, because nothing of it was acked.
+It keeps no position. After a crash, the records committed since the lease's last checkpoint are written again; a reader
+can drop such duplicates by their `kinesis.*` headers. A commit is a write and a sync. If a crash leaves an incomplete
+last line, opening the file again cuts it off, because its record was never acked.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
 Encoding = Literal["base64", "utf-8"]
-"""How a value stands in JSON: base64 takes any bytes; utf-8 can be read, and refuses what is not UTF-8."""
+"""The encoding of values in JSON: base64 takes any bytes; utf-8 is readable, and refuses values that are not UTF-8."""
 
-_CUT_BLOCK: Final = 64 * 1024
+_READ_BLOCK: Final = 64 * 1024
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line. Bytes are written in base64."""
+    """One line. msgspec encodes bytes in base64."""
 
     key: str
     value: str | bytes
@@ -48,18 +48,18 @@ _encode = msgspec.json.Encoder().encode
 
 
 def line(record: Record, mapping: RecordMapping, encoding: Encoding) -> bytes:
-    """Return a record's line. Raises UnicodeDecodeError if it is not of this encoding, SinkError."""
+    """Return a record's line. Raises UnicodeDecodeError if its value does not have this encoding, and SinkError."""
     message = mapping.message(record)
     value = message.value if encoding == "base64" else message.value.decode()
     headers = [(name, None if content is None else content.decode()) for name, content in message.headers]
     return _encode(Line(message.key.decode(), value, message.timestamp, headers)) + b"\n"
 
 
-# --- where lines go ------------------------------------------------------------------------------------
+# --- the output ----------------------------------------------------------------------------------------
 
 
 class _Output:
-    """A file that only grows, or stdout. Blocking: made to run in a thread, one call at a time."""
+    """An append-only file, or stdout. Blocking: runs in a thread, one call at a time."""
 
     def __init__(self, descriptor: int, path: Path, *, is_file: bool) -> None:
         self._descriptor = descriptor
@@ -68,7 +68,7 @@ class _Output:
         self._end = os.lseek(descriptor, 0, os.SEEK_END) if is_file else 0
 
     def append(self, content: bytes) -> None:
-        """Write whole lines, those of a file durably. Raises SinkFullError, SinkError; a file is as before then."""
+        """Write whole lines, durably if to a file. Raises SinkFullError and SinkError; then the file is unchanged."""
         with os_errors("write", self._path):
             try:
                 rest = memoryview(content)
@@ -85,7 +85,10 @@ class _Output:
 
 @contextmanager
 def _open_output(path: Path | None) -> Iterator[_Output]:
-    """Open the file, alone and cut to its whole lines; stdout without a path. Raises SinkLockedError, SinkError."""
+    """Lock and open the file, and cut off an incomplete last line; without a path, open stdout.
+
+    Raises SinkLockedError and SinkError.
+    """
     if path is None:
         yield _Output(sys.stdout.fileno(), Path("stdout"), is_file=False)
         return
@@ -95,9 +98,7 @@ def _open_output(path: Path | None) -> Iterator[_Output]:
             try:
                 file = stack.enter_context(lock(path, wait=False))
             except BlockingIOError as error:
-                raise SinkLockedError(
-                    f"{path} is open in another writer: give each worker a file of its own"
-                ) from error
+                raise SinkLockedError(f"{path} is open in another writer: give each worker a separate file") from error
             sync_directory(path.parent)
             os.ftruncate(file.fileno(), _whole_lines(path))
             output = _Output(file.fileno(), path, is_file=True)
@@ -105,11 +106,11 @@ def _open_output(path: Path | None) -> Iterator[_Output]:
 
 
 def _whole_lines(path: Path) -> int:
-    """Return how many bytes of a file are whole lines."""
+    """Return the total size of a file's complete lines, in bytes."""
     with path.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         while end:
-            start = max(0, end - _CUT_BLOCK)
+            start = max(0, end - _READ_BLOCK)
             file.seek(start)
             if (newline := file.read(end - start).rfind(b"\n")) >= 0:
                 return start + newline + 1
@@ -124,25 +125,25 @@ def _whole_lines(path: Path) -> int:
 async def open_json_lines(
     path: Path | None, *, encoding: Encoding = "base64", extract: Extractor | None = None
 ) -> AsyncIterator[JsonLinesSink]:
-    """Open a file for lines, or stdout without a path. `extract`: see RecordMapping.
+    """Open a file as a sink, or stdout without a path. `extract`: see RecordMapping.
 
-    Raises SinkLockedError if another writer has the file, SinkError.
+    Raises SinkLockedError if another writer has the file open, and SinkError.
     """
     with _open_output(path) as output:
         yield JsonLinesSink(output, encoding, extract)
 
 
 class JsonLinesSink:
-    """All shards' lines into one output. Made by `open_json_lines`."""
+    """Writes the lines of all shards to one output. `open_json_lines` creates it."""
 
     def __init__(self, output: _Output, encoding: Encoding, extract: Extractor | None) -> None:
         self._output = output
         self._encoding = encoding
         self._extract = extract
-        self._alone = trio.Lock()
+        self._lock = trio.Lock()
 
     def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[JsonLinesShardSink]:
-        """Open a shard's way in."""
+        """Open the sink for a shard."""
         return self._open(RecordMapping(stream, shard_id, self._extract))
 
     @asynccontextmanager
@@ -154,12 +155,12 @@ class JsonLinesSink:
             shard_sink.close()
 
     async def _append(self, content: bytes) -> None:
-        async with self._alone:
+        async with self._lock:
             await trio.to_thread.run_sync(self._output.append, content)
 
 
 class JsonLinesShardSink:
-    """One shard's way in; see ShardSink."""
+    """JSON lines, opened for one shard; see ShardSink."""
 
     position = None
 
@@ -167,20 +168,20 @@ class JsonLinesShardSink:
         self._mapping = mapping
         self._encoding = encoding
         self._append = append
-        self._group = WriteBuffer()
+        self._buffer = WriteBuffer()
 
     @property
     def pending_records(self) -> int:
-        """How many records are in the open group."""
-        return len(self._group.records)
+        """How many records are in the write buffer."""
+        return len(self._buffer.records)
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes of keys (in characters) and values are in the open group."""
-        return self._group.size
+        """The size of the write buffer: characters of keys plus bytes of values."""
+        return self._buffer.size
 
     def refusal(self, record: Record) -> str | None:
-        """Return why a record cannot be written: only bytes that are not UTF-8, and only in this encoding."""
+        """Return why a record cannot be written: its value is not UTF-8, but the encoding is."""
         if self._encoding == "utf-8":
             try:
                 record.data.decode()
@@ -189,13 +190,13 @@ class JsonLinesShardSink:
         return None
 
     def write(self, batch: Batch) -> None:
-        """Take a batch into the open group. Raises RecordRefusedError, SinkOrderError, SinkClosedError."""
+        """Add a batch to the write buffer. Raises RecordRefusedError, SinkOrderError and SinkClosedError."""
         check_refusals(self, batch)
-        self._group.add(batch)
+        self._buffer.add(batch)
 
     async def commit(self) -> None:
-        """Write the open group's lines, those of a file durably. Raises SinkFullError, SinkError."""
-        records = self._group.take()
+        """Write the lines of the write buffer, durably if to a file. Raises SinkFullError and SinkError."""
+        records = self._buffer.take()
         if not records:
             return
         try:
@@ -205,5 +206,5 @@ class JsonLinesShardSink:
             raise
 
     def close(self) -> None:
-        """Drop what was not committed."""
-        self._group.close()
+        """Drop the records that were not committed."""
+        self._buffer.close()

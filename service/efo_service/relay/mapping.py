@@ -1,14 +1,15 @@
-"""The record mapping: what every sink makes of a record. A contract with whoever reads them: docs/mapping.md.
+"""The record mapping: the form in which every sink writes a record. Readers rely on it: docs/mapping.md.
 
     key        the partition key, in UTF-8
     value      the user record's bytes
-    timestamp  the approximate arrival, in milliseconds since the epoch
-    headers    where the record comes from, and what it brought along; in the order of HEADERS
+    timestamp  the approximate arrival time, in milliseconds since the epoch
+    headers    the record's origin and its metadata, in the order of HEADERS
 
-Version 1. A later version may append headers; it never changes the meaning, the name or the encoding of one. Should
-that be needed all the same, `MAPPING_VERSION` counts up, and sinks refuse to go on in what another version wrote.
+Version 1. A later version may append headers. It never changes the name, meaning or encoding of an existing one. If
+that becomes necessary, `MAPPING_VERSION` is incremented, and sinks refuse to append to data of another version.
 
-Row-wise sinks use `RecordMapping.message`; `columns.py` does the same for whole groups, and a test holds them equal.
+Sinks that write record by record use `RecordMapping.message`. `log/arrow.py` maps many records at once; a test checks
+that both agree.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from efo.model import Record
 from efo_service.relay.errors import SinkError
 
 MAPPING_VERSION: Final = 1
-"""Counts the changes that an older reader would misread."""
+"""Incremented by each change that an older reader would misread."""
 
 HEADERS: Final = (
     "kinesis.stream",
@@ -33,14 +34,14 @@ HEADERS: Final = (
     "kinesis.explicit_hash_key",
     "kinesis.encryption_type",
 )
-"""The headers whose names are fixed, their values in UTF-8: the first four of every record, the last two where known.
+"""The headers with fixed names; their values are in UTF-8. Every record has the first four. The last two are optional.
 
-The encryption type is left out where it is NONE, as where the service does not tell it.
+The encryption type is omitted if it is NONE or if the service does not report it.
 """
-ALWAYS: Final = 4
+REQUIRED_HEADERS: Final = 4
 """How many of HEADERS every record has."""
 TAG_PREFIX: Final = "kinesis.tag."
-"""Before the name of a KPL tag; its value in UTF-8, null where the tag has none. A tag may come twice."""
+"""Precedes the name of a KPL tag. The value is in UTF-8, or null if the tag has none. A tag name may repeat."""
 
 Header = tuple[str, bytes | None]
 
@@ -53,13 +54,13 @@ class TraceContext(NamedTuple):
 
 
 Extractor = Callable[[Record], TraceContext | None]
-"""Finds the trace context that a record carries, None if it carries none. It must not change from call to call."""
+"""Returns the trace context of a record, or None. It must return the same for the same record every time."""
 
 _TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class Message(NamedTuple):
-    """A record as a sink writes it. `timestamp`: milliseconds since the epoch."""
+    """A record as sinks write it. `timestamp`: milliseconds since the epoch."""
 
     key: bytes
     value: bytes
@@ -68,7 +69,7 @@ class Message(NamedTuple):
 
 
 class RecordMapping:
-    """Maps the records of one shard. `extract`: finds trace contexts; see `load_extractor`."""
+    """Maps the records of one shard. `extract`: returns trace contexts; see `load_extractor`."""
 
     def __init__(self, stream: str, shard_id: str, extract: Extractor | None = None) -> None:
         self.stream = stream
@@ -77,7 +78,7 @@ class RecordMapping:
         self._constant: list[Header] = [(HEADERS[0], stream.encode()), (HEADERS[1], shard_id.encode())]
 
     def message(self, record: Record) -> Message:
-        """Return what a sink writes. Raises SinkError if the extractor fails."""
+        """Return a record as sinks write it. Raises SinkError if the extractor fails."""
         return Message(
             record.partition_key.encode(),
             record.data,
@@ -86,7 +87,7 @@ class RecordMapping:
         )
 
     def headers(self, record: Record) -> list[Header]:
-        """Return a record's headers, in their order. Raises SinkError if the extractor fails."""
+        """Return a record's headers in order. Raises SinkError if the extractor fails."""
         headers = [
             *self._constant,
             (HEADERS[2], record.sequence_number.encode()),
@@ -94,7 +95,7 @@ class RecordMapping:
         ]
         if record.explicit_hash_key is not None:
             headers.append((HEADERS[4], record.explicit_hash_key.encode()))
-        if (encryption := told_encryption(record)) is not None:
+        if (encryption := encryption_header(record)) is not None:
             headers.append((HEADERS[5], encryption.encode()))
         if record.tags:
             headers += [(TAG_PREFIX + name, None if tag is None else tag.encode()) for name, tag in record.tags]
@@ -104,19 +105,19 @@ class RecordMapping:
 
     def _trace(self, record: Record) -> list[Header]:
         """Return the headers of the record's trace context."""
-        assert self.extract is not None  # noqa: S101 - the only caller has looked
+        assert self.extract is not None  # noqa: S101 - the only caller checks it
         try:
             return list(_trace_headers(self.extract(record)))
-        except Exception as error:  # noqa: BLE001 - the extractor is the operator's: it may raise anything
-            # Neither the error's text nor its traceback: they may quote the record, which must not be in the log.
+        except Exception as error:  # noqa: BLE001 - user code may raise anything
+            # The error's text and traceback may quote the record, whose data must not be logged.
             raise SinkError(
-                f"the trace extractor failed at {self.shard_id} {record.sequence_number}: {type(error).__name__}. It"
-                " must return a TraceContext or None for every record: correct it, or remove [relay] trace_extractor"
+                f"the trace extractor failed at {self.shard_id} {record.sequence_number}: {type(error).__name__}; it"
+                " must return a TraceContext or None for every record: fix it, or remove [relay] trace_extractor"
             ) from None
 
 
 def _trace_headers(found: TraceContext | None) -> Iterator[Header]:
-    """Yield the headers of a trace context; one that breaks the W3C's rules is none (W3C, 3.2)."""
+    """Yield the headers of a trace context; an invalid one has none (W3C Trace Context, 3.2)."""
     if found is None or _TRACEPARENT.fullmatch(found.traceparent) is None:
         return
     yield "traceparent", found.traceparent.encode()
@@ -124,8 +125,8 @@ def _trace_headers(found: TraceContext | None) -> Iterator[Header]:
         yield "tracestate", found.tracestate.encode()
 
 
-def told_encryption(record: Record) -> str | None:
-    """Return the encryption type that goes into a header."""
+def encryption_header(record: Record) -> str | None:
+    """Return the value of the encryption type's header, None if it is omitted."""
     return None if record.encryption_type == "NONE" else record.encryption_type
 
 
@@ -133,7 +134,7 @@ def told_encryption(record: Record) -> str | None:
 
 
 def from_tags(record: Record) -> TraceContext | None:
-    """Find a trace context in the KPL's tags `traceparent` and `tracestate`: an Extractor."""
+    """Return the trace context in the KPL tags `traceparent` and `tracestate`. This is an Extractor."""
     if not record.tags:
         return None
     tags = dict(record.tags)
@@ -142,16 +143,16 @@ def from_tags(record: Record) -> TraceContext | None:
 
 
 def load_extractor(name: str) -> Extractor:
-    """Import the extractor that a setting names, as package.module:function. Raises ConfigurationError."""
+    """Import the extractor `name`, given as package.module:function. Raises ConfigurationError."""
     module, _, attribute = name.partition(":")
     try:
         extractor = getattr(import_module(module), attribute)
-    except Exception as error:  # a module may raise anything while it is imported, and importlib too
+    except Exception as error:  # the imported module may raise anything
         raise ConfigurationError(
             f"[relay] trace_extractor {name!r} cannot be imported ({error!r}): expected package.module:function,"
             " on the Python path of the service"
         ) from error
     if not callable(extractor):
-        raise ConfigurationError(f"[relay] trace_extractor {name!r} is not a function of a record")
+        raise ConfigurationError(f"[relay] trace_extractor {name!r} is not a function")
     found: Extractor = extractor
     return found

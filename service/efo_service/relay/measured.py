@@ -1,4 +1,4 @@
-"""A sink that counts what goes through it (OpenTelemetry: messaging.client.sent.messages)."""
+"""A sink around another that counts the records it commits (OpenTelemetry: messaging.client.sent.messages)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NAME: Final = "messaging.client.sent.messages"
 
 
 class MeasuredSink:
-    """Does what `sink` does, and counts the records of each commit, or of each failed one by its `error.type`.
+    """Passes all calls to `sink`, and counts the records of each commit. Failed commits have an `error.type`.
 
-    `system`: the value of `messaging.system`. `topic`: that of `messaging.destination.name`.
+    `system`: the value of `messaging.system`. `topic`: the value of `messaging.destination.name`.
     """
 
     def __init__(self, sink: Sink, *, system: str, topic: str, meter_provider: MeterProvider) -> None:
         meter = meter_provider.get_meter("efo.service", schema_url=SCHEMA_URL)
-        self._counter = meter.create_counter(NAME, "{message}", "Records that the relay handed to its sink.")
+        self._counter = meter.create_counter(NAME, "{message}", "Records that the relay sent to its sink.")
         self._sink = sink
         self._attributes = {
             "messaging.system": system,
@@ -33,7 +33,7 @@ class MeasuredSink:
         }
 
     def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[ShardSink]:
-        """Open a shard's way in. Entering raises SinkError."""
+        """Open the sink for a shard. Entering raises SinkError."""
         return self._open(stream, shard_id)
 
     @asynccontextmanager
@@ -43,7 +43,7 @@ class MeasuredSink:
 
 
 class _MeasuredShardSink:
-    """One shard's way in; see ShardSink."""
+    """A sink opened for one shard; see ShardSink."""
 
     def __init__(self, sink: ShardSink, counter: Counter, attributes: dict[str, str]) -> None:
         self._sink = sink
@@ -69,7 +69,7 @@ class _MeasuredShardSink:
         self._sink.write(batch)
 
     async def commit(self) -> None:
-        # A commit takes the open group before it first waits: what is pending now is what it sends.
+        # The commit empties the write buffer before it first waits, so it sends exactly the pending records.
         records = self._sink.pending_records
         try:
             await self._sink.commit()

@@ -1,8 +1,8 @@
-"""A sink around another: what can be cured by trying again is, without reading Kinesis again and without a stop.
+"""A sink around another that retries commits. So a temporary failure neither stops the shard nor rereads Kinesis.
 
-It keeps the batches of the group that is being committed. When the sink fails in a way that may pass, it is opened
-again, which tells what is durable (rule R12), and gets the rest once more. A shard that its sink fails for good, or for
-too long, gives its lease up; the others go on.
+It keeps the batches of the running commit. After a retryable error it opens the inner sink again, which shows what is
+durable (rule R12), and writes the rest again. If the inner sink fails for too long, or this worker can no longer write
+to it, the shard's lease is released. The other shards go on.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from efo_service.relay.write_buffer import WriteBuffer, check_refusals
 BACKOFF: Final = 0.1
 BACKOFF_LIMIT: Final = 5.0
 
-Tell = Callable[[str, SinkError, float], None]
-"""Told of each failure that is met by another try: the shard, the error, after how many seconds."""
+OnRetry = Callable[[str, SinkError, float], None]
+"""Called before each retry with the shard id, the error and the delay in seconds."""
 
 
 class RetryingSink:
-    """Does what `sink` does, again where that may help, for `seconds` at most.
+    """Opens `sink` and commits to it; retries both for `seconds` at most.
 
-    `releases`: the errors that end a shard here, but not elsewhere. Then, as when the time is over, IsolateShardError
-    is raised: the shard's lease is released. All other errors are raised as they are.
+    `releases`: the errors that end the shard on this worker, but not on another one. After such an error, or when the
+    time is over, IsolateShardError is raised, which releases the shard's lease. All other errors that are not
+    retryable are raised unchanged. `tell`: called before each retry. `rng`: source of the jitter.
     """
 
     def __init__(
@@ -43,35 +44,35 @@ class RetryingSink:
         *,
         seconds: float,
         releases: tuple[type[SinkError], ...],
-        tell: Tell,
+        tell: OnRetry,
         rng: random.Random | None = None,
     ) -> None:
         self._sink = sink
         self._releases = releases
-        self._tell = tell
-        self._rng = rng or random.Random()  # noqa: S311 - jitter is no secret
+        self._on_retry = tell
+        self._rng = rng or random.Random()  # noqa: S311 - not used for security
         self._policy = FailurePolicy(
             attempts=None, retry_for=seconds, backoff=BACKOFF, backoff_limit=BACKOFF_LIMIT, then="isolate"
         )
 
     def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[RetryingShardSink]:
-        """Open a shard's way in. Entering raises IsolateShardError, SinkError."""
+        """Open the sink for a shard. Entering raises IsolateShardError and SinkError."""
         return self._open(stream, shard_id)
 
     @asynccontextmanager
     async def _open(self, stream: str, shard_id: str) -> AsyncIterator[RetryingShardSink]:
-        way_in = _WayIn(partial(self._sink.open, stream, shard_id), partial(self._meet, shard_id))
+        reopener = _Reopener(partial(self._sink.open, stream, shard_id), partial(self._on_failure, shard_id))
         try:
-            shard_sink = RetryingShardSink(await way_in.use(_nothing), way_in)
+            shard_sink = RetryingShardSink(await reopener.run(_only_open), reopener)
             try:
                 yield shard_sink
             finally:
                 shard_sink.close()
         finally:
-            await way_in.leave()
+            await reopener.close()
 
-    def _meet(self, shard_id: str, error: SinkError, failures: int, elapsed: float) -> float:
-        """Return after how many seconds to try again. Raises the error, or IsolateShardError."""
+    def _on_failure(self, shard_id: str, error: SinkError, failures: int, elapsed: float) -> float:
+        """Return the delay before the next try, in seconds. Raises the error, or IsolateShardError."""
         if isinstance(error, self._releases):
             raise IsolateShardError(f"{shard_id}: {error}") from error
         if not error.retryable:
@@ -81,114 +82,114 @@ class RetryingSink:
         )
         if decision.action != "retry":
             raise IsolateShardError(
-                f"{shard_id}: its sink has failed for {elapsed:.0f} s, {failures} times; the last time: {error}"
+                f"{shard_id}: its sink has failed {failures} times in {elapsed:.0f} s; the last error: {error}"
             ) from error
-        self._tell(shard_id, error, decision.delay)
+        self._on_retry(shard_id, error, decision.delay)
         return decision.delay
 
 
 class RetryingShardSink:
-    """One shard's way in; see ShardSink. It keeps the open group: the sink gets it with the commit."""
+    """A sink opened for one shard; see ShardSink. It keeps the write buffer; the inner sink gets it at the commit."""
 
-    def __init__(self, first: ShardSink, way_in: _WayIn) -> None:
-        self._shown = first
-        self._way_in = way_in
-        self._group = WriteBuffer(first.position)
+    def __init__(self, inner: ShardSink, reopener: _Reopener) -> None:
+        self._inner = inner
+        self._reopener = reopener
+        self._buffer = WriteBuffer(inner.position)
         self._batches: list[Batch] = []
 
     @property
     def position(self) -> Checkpoint | None:
-        """The last record that is durable, as the sink knows it."""
-        return self._shown.position
+        """The position of the inner sink."""
+        return self._inner.position
 
     @property
     def pending_records(self) -> int:
-        """How many records are in the open group."""
-        return len(self._group.records)
+        """How many records are in the write buffer."""
+        return len(self._buffer.records)
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes of keys (in characters) and values are in the open group."""
-        return self._group.size
+        """The size of the write buffer: characters of keys plus bytes of values."""
+        return self._buffer.size
 
     def refusal(self, record: Record) -> str | None:
-        """Return why the sink can never take this record."""
-        return self._shown.refusal(record)
+        """Return why the inner sink can never write this record, None if it can."""
+        return self._inner.refusal(record)
 
     def write(self, batch: Batch) -> None:
-        """Take a batch into the open group. Raises SinkOrderError, RecordRefusedError, SinkClosedError."""
-        self._group.check_open()
+        """Add a batch to the write buffer. Raises SinkOrderError, RecordRefusedError and SinkClosedError."""
+        self._buffer.check_open()
         check_refusals(self, batch)
-        self._group.add(batch)
+        self._buffer.add(batch)
         if batch.records:
             self._batches.append(batch)
 
     async def commit(self) -> None:
-        """Make the open group durable, however often it has to be tried. Raises IsolateShardError, SinkError."""
-        self._group.take()
+        """Make the write buffer durable, with retries. Raises IsolateShardError and SinkError."""
+        self._buffer.take()
         batches, self._batches = self._batches, []
         if not batches:
             return
 
-        async def put(shard_sink: ShardSink) -> None:
+        async def write_and_commit(shard_sink: ShardSink) -> None:
             for batch in batches:
-                if rest := _after(batch, shard_sink.position):
+                if rest := _records_after(batch, shard_sink.position):
                     shard_sink.write(rest)
             await shard_sink.commit()
 
         try:
-            self._shown = await self._way_in.use(put)
+            self._inner = await self._reopener.run(write_and_commit)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Drop what was not committed."""
-        self._group.close()
+        """Drop the records that were not committed."""
+        self._buffer.close()
         self._batches = []
 
 
-class _WayIn:
-    """A shard's way into the sink, opened when it is needed, and again after a failure.
+class _Reopener:
+    """Opens the inner sink when it is needed, and again after a failure.
 
-    It may be left by another task than the one that opened it: by the relay's, what its commits opened.
+    The task that closes it may differ from the one that opened it: the relay closes what a commit has opened.
 
-    `meet`: says after how many seconds to try again, from the error, the number of failures and the seconds since the
-    first one; or raises.
+    `on_failure`: returns the delay before the next try in seconds, or raises. Its arguments are the error, the number
+    of failures and the seconds since the first one.
     """
 
     def __init__(
         self,
         open_shard: Callable[[], AbstractAsyncContextManager[ShardSink]],
-        meet: Callable[[SinkError, int, float], float],
+        on_failure: Callable[[SinkError, int, float], float],
     ) -> None:
         self._open = open_shard
-        self._meet = meet
+        self._on_failure = on_failure
         self._context: AbstractAsyncContextManager[ShardSink] | None = None
         self._opened: ShardSink | None = None
 
-    async def use(self, work: Callable[[ShardSink], Awaitable[None]]) -> ShardSink:
-        """Do something with it until that succeeds; return it. Raises what `meet` raises."""
+    async def run(self, work: Callable[[ShardSink], Awaitable[None]]) -> ShardSink:
+        """Run `work` on the opened sink until it succeeds; return that sink. Raises what `on_failure` raises."""
         failures, first = 0, trio.current_time()
         while True:
             try:
-                shard_sink = await self._get()
+                shard_sink = await self._opened_sink()
                 await work(shard_sink)
             except SinkError as error:
-                await self.leave()
+                await self.close()
                 failures += 1
                 first = trio.current_time() if failures == 1 else first
-                await trio.sleep(self._meet(error, failures, trio.current_time() - first))
+                await trio.sleep(self._on_failure(error, failures, trio.current_time() - first))
             else:
                 return shard_sink
 
-    async def leave(self) -> None:
-        """Close it, if it is open."""
+    async def close(self) -> None:
+        """Close the inner sink if it is open."""
         context, self._context, self._opened = self._context, None, None
         if context is not None:
             await context.__aexit__(None, None, None)
 
-    async def _get(self) -> ShardSink:
+    async def _opened_sink(self) -> ShardSink:
         if self._opened is None:
             context = self._open()
             self._opened = await context.__aenter__()
@@ -196,12 +197,12 @@ class _WayIn:
         return self._opened
 
 
-async def _nothing(_: ShardSink) -> None:
-    """Do nothing: opening it is all that is wanted."""
+async def _only_open(_: ShardSink) -> None:
+    """Do nothing: the caller only needs the sink to be open."""
 
 
-def _after(batch: Batch, position: Checkpoint | None) -> Batch | None:
-    """Return what of a batch is after a position: all of it, as a rule."""
+def _records_after(batch: Batch, position: Checkpoint | None) -> Batch | None:
+    """Return the part of a batch that is after a position, usually all of it; None if there is none."""
     if position is None or checkpoint_of(batch.records[0]) > position:
         return batch
     records = tuple(record for record in batch.records if checkpoint_of(record) > position)

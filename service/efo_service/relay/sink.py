@@ -1,4 +1,4 @@
-"""What a sink must do to take what efo reads: tests/efo_service/relay/test_conformance.py holds every sink to it."""
+"""The interface of sinks. tests/efo_service/relay/test_conformance.py checks every sink against it."""
 
 from __future__ import annotations
 
@@ -9,58 +9,58 @@ from efo.model import Batch, Checkpoint, Record
 
 
 class ShardSink(Protocol):
-    """One shard's way into a sink, opened by one worker at a time.
+    """A sink opened for one shard, by one worker at a time.
 
-    After an exception of `commit` (cancellation included) it is of no further use: what is durable then, only
-    opening the shard again can tell.
+    After an exception of `commit` (cancellation included) it must not be used any more. Open the shard again to find
+    out what is durable.
     """
 
     @property
     def position(self) -> Checkpoint | None:
-        """How far this sink has the shard, if it keeps that itself (rule R12): it wins over the lease."""
+        """The position of the last durable record, if the sink keeps positions (rule R12). It overrides the lease's."""
         ...
 
     @property
     def pending_records(self) -> int:
-        """How many records the open group has: written, and not taken by a commit yet."""
+        """How many records are in the write buffer: written, and not yet taken by a commit."""
         ...
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes of keys and values the open group has."""
+        """How many bytes of keys and values are in the write buffer."""
         ...
 
     def refusal(self, record: Record) -> str | None:
-        """Return why this sink can never take this record, None if it can. Quick: no I/O, no waiting.
+        """Return why this sink can never write this record, None if it can. It does no I/O and does not wait.
 
-        It is asked by who has another place for such records (dead_letter.py); `write` refuses them by itself.
+        Dead letters need it (dead_letter.py). `write` checks refusals itself.
         """
         ...
 
     def write(self, batch: Batch) -> None:
-        """Take a batch into the open group, whole. Quick: no I/O, no waiting.
+        """Add a whole batch to the write buffer. It does no I/O and does not wait.
 
-        Raises SinkOrderError if it does not start after the last record written, RecordRefusedError if a record
-        in it has a `refusal`, SinkClosedError, SinkError.
+        Raises SinkOrderError if the batch does not start after the last record written, RecordRefusedError if one of
+        its records has a `refusal`, SinkClosedError and SinkError.
         """
         ...
 
     async def commit(self) -> None:
-        """Make everything written durable, atomically with the position of the last record.
+        """Make all written records durable, atomically with the position of the last record.
 
-        It takes the open group at once, before it first waits, so that the next group may be written while
-        it runs; one commit at a time. When it returns, what was written before the call may be acked.
-        Without an open group it does nothing. Raises SinkError.
+        It empties the write buffer before it first waits, so that more batches can be written while it runs. Only one
+        commit may run at a time. When it returns, the batches written before the call may be acked. If the write
+        buffer is empty it does nothing. Raises SinkError.
         """
         ...
 
 
 class Sink(Protocol):
-    """Where the relay puts records."""
+    """Where the relay writes records."""
 
     def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[ShardSink]:
-        """Open a shard's way in; leaving the context closes it without a commit. Several shards may be open at once.
+        """Open the sink for a shard. Several shards may be open at once.
 
-        Entering raises SinkError.
+        Leaving the context closes it without a commit. Entering raises SinkError.
         """
         ...

@@ -1,4 +1,4 @@
-"""Every sink, as the relay opens it. One that adds itself to SINKS has to pass test_conformance.py."""
+"""All sinks, as the relay opens them. test_conformance.py runs for each entry of SINKS."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from proofs.local_servers.running import Serve
 class Kind:
     """One kind of sink.
 
-    `open`: the sink, called with a directory that nobody else has and, if it needs a server, with that server's URL.
-    Called twice with the same, it is two workers at the same place.
-    `read`: all that it keeps of a shard, in order; called with the same, and the shard's id. Not a coroutine.
-    `owns_position`: it keeps the shards' positions, so that nothing comes twice.
-    `fences`: a second writer of a shard stops the first, or is kept out by it.
+    `open`: opens the sink. Its arguments are a directory that no other test uses and, if the sink needs a server, the
+    server's URL. Two calls with the same arguments act as two workers.
+    `read`: returns all committed records of a shard, in order. Its arguments are those of `open`, and the shard id.
+    `owns_position`: the sink keeps the shards' positions, so that no record is written twice.
+    `fences`: a second writer of a shard stops the first one, or is refused.
     """
 
     open: Callable[..., AbstractAsyncContextManager[Sink]]
@@ -77,8 +77,8 @@ def read_lines(path: Path, shard_id: str) -> list[Message]:
 
 @asynccontextmanager
 async def with_dead_letters(path: Path):
-    letters = LogSink(path / "log", "refused", lock_patience=0)
-    yield DeadLetterSink(LogSink(path / "log", "topic", lock_patience=0), letters, lambda *_: None)
+    dead_letters = LogSink(path / "log", "refused", lock_patience=0)
+    yield DeadLetterSink(LogSink(path / "log", "topic", lock_patience=0), dead_letters, lambda *_: None)
 
 
 @asynccontextmanager

@@ -12,7 +12,7 @@ FIRST = 49590338271490256608559692538361571095921575989136588898
 
 @pytest.fixture
 def make_records() -> Callable[..., tuple[Record, ...]]:
-    """Records start to start + count - 1 of one shard: everything about them follows from their number."""
+    """Make the records `start` to `start` + `count` - 1 of one shard. Their fields depend only on their number."""
 
     def make(count: int, start: int = 0) -> tuple[Record, ...]:
         return tuple(
@@ -30,7 +30,7 @@ def make_records() -> Callable[..., tuple[Record, ...]]:
 
 @pytest.fixture
 def make_batch(make_records) -> Callable[..., Batch]:
-    """A batch of the shard; `number` counts batches and has nothing to do with the records'."""
+    """Make a batch of the shard. `number`: the number of the batch, independent of the records' numbers."""
 
     def make(count: int, start: int = 0, number: int = 0) -> Batch:
         return Batch("s", SHARD, make_records(count, start), str(start + count), 0, number)

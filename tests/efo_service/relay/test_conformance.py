@@ -1,4 +1,4 @@
-"""What every sink must do: all implementations pass this file."""
+"""Tests that every sink must pass."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ def kind(request):
 
 
 @pytest.fixture
-def place(kind, tmp_path, servers):
-    """The arguments of the kind's functions: where this test's sink is."""
+def arguments(kind, tmp_path, servers):
+    """The arguments of the kind's functions for this test."""
     return (tmp_path, *([servers.url(kind.serve)] if kind.serve else []))
 
 
 @pytest.fixture
-async def sink(kind, place):
-    async with kind.open(*place) as sink:
+async def sink(kind, arguments):
+    async with kind.open(*arguments) as sink:
         yield sink
 
 
 @pytest.fixture
-def expect(kind, place, make_records):
-    """Check that a shard has exactly these many records, once and in order."""
+def expect(kind, arguments, make_records):
+    """Check that a shard has exactly the first `count` records, once and in order."""
 
     def expect(count: int, shard_id: str = SHARD) -> None:
         mapping = RecordMapping(STREAM, shard_id)
-        assert kind.read(*place, shard_id) == [mapping.message(record) for record in make_records(count)]
+        assert kind.read(*arguments, shard_id) == [mapping.message(record) for record in make_records(count)]
 
     return expect
 
 
-async def test_what_is_committed_is_there_with_all_that_the_mapping_says(sink, expect, make_batch) -> None:
+async def test_committed_records_are_written_as_the_mapping_defines(sink, expect, make_batch) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         assert shard.position is None
         shard.write(make_batch(3))
@@ -57,23 +57,23 @@ async def test_what_is_committed_is_there_with_all_that_the_mapping_says(sink, e
     expect(12)
 
 
-async def test_every_kind_of_header_arrives(kind, place, sink, make_records) -> None:
+async def test_all_kinds_of_headers_are_written(kind, arguments, sink, make_records) -> None:
     record = msgspec.structs.replace(
         make_records(1)[0],
         sub_sequence_number=2,
         explicit_hash_key="77",
         encryption_type="KMS",
-        tags=(("colour", "blau"), ("empty", None)),
+        tags=(("colour", "blue"), ("empty", None)),
         data=bytes(range(256)),
         partition_key="clé",
     )
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(Batch("s", SHARD, (record,), None, 0, 0))
         await shard.commit()
-    assert kind.read(*place, SHARD) == [RecordMapping(STREAM, SHARD).message(record)]
+    assert kind.read(*arguments, SHARD) == [RecordMapping(STREAM, SHARD).message(record)]
 
 
-async def test_the_open_group_is_counted(sink, make_batch) -> None:
+async def test_pending_records_and_bytes_count_the_write_buffer(sink, make_batch) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         assert (shard.pending_records, shard.pending_bytes) == (0, 0)
         shard.write(make_batch(3))
@@ -83,7 +83,7 @@ async def test_the_open_group_is_counted(sink, make_batch) -> None:
         assert (shard.pending_records, shard.pending_bytes) == (0, 0)
 
 
-async def test_what_is_not_committed_is_not_kept(sink, expect, make_batch) -> None:
+async def test_uncommitted_records_are_dropped_when_the_shard_sink_closes(sink, expect, make_batch) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(3))
         await shard.commit()
@@ -91,7 +91,7 @@ async def test_what_is_not_committed_is_not_kept(sink, expect, make_batch) -> No
     expect(3)
 
 
-async def test_a_commit_without_an_open_group_does_nothing(sink, expect, make_batch) -> None:
+async def test_a_commit_of_an_empty_write_buffer_does_nothing(sink, expect, make_batch) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(1))
         await shard.commit()
@@ -101,7 +101,7 @@ async def test_a_commit_without_an_open_group_does_nothing(sink, expect, make_ba
     expect(1)
 
 
-async def test_a_commit_takes_the_group_before_it_waits(sink, expect, make_batch) -> None:
+async def test_a_commit_empties_the_write_buffer_before_it_waits(sink, expect, make_batch) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(3))
         async with trio.open_nursery() as nursery:
@@ -114,21 +114,21 @@ async def test_a_commit_takes_the_group_before_it_waits(sink, expect, make_batch
     expect(5)
 
 
-async def test_the_position_is_that_of_the_last_record(kind, place, make_batch) -> None:
+async def test_the_position_is_that_of_the_last_committed_record(kind, arguments, make_batch) -> None:
     for start in (0, 3):
-        async with kind.open(*place) as sink, sink.open(STREAM, SHARD) as shard:
+        async with kind.open(*arguments) as sink, sink.open(STREAM, SHARD) as shard:
             shard.write(make_batch(3, start))
             before = shard.position
             await shard.commit()
             last = checkpoint_of(make_batch(3, start).records[-1])
             assert shard.position == (last if kind.owns_position else None)
             assert before != last
-    async with kind.open(*place) as sink, sink.open(STREAM, SHARD) as shard:
+    async with kind.open(*arguments) as sink, sink.open(STREAM, SHARD) as shard:
         assert shard.position == (last if kind.owns_position else None)
 
 
 @pytest.mark.parametrize("start", [0, 2, 4])
-async def test_a_batch_that_repeats_or_goes_back_is_refused(sink, expect, make_batch, start) -> None:
+async def test_a_batch_that_repeats_records_is_rejected(sink, expect, make_batch, start) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(5))
         with pytest.raises(SinkOrderError, match="duplicated or out of order"):
@@ -139,7 +139,7 @@ async def test_a_batch_that_repeats_or_goes_back_is_refused(sink, expect, make_b
     expect(5)
 
 
-async def test_after_a_reopening_nothing_that_is_there_is_taken_again(kind, sink, expect, make_batch) -> None:
+async def test_a_reopened_shard_rejects_committed_records(kind, sink, expect, make_batch) -> None:
     for count in (3, 2):
         async with sink.open(STREAM, SHARD) as shard:
             shard.write(make_batch(count, 0 if count == 3 else 3))
@@ -151,7 +151,7 @@ async def test_after_a_reopening_nothing_that_is_there_is_taken_again(kind, sink
     expect(5)
 
 
-async def test_shards_are_open_at_once_and_stay_apart(sink, expect, make_batch) -> None:
+async def test_records_of_two_open_shards_do_not_mix(sink, expect, make_batch) -> None:
     async with sink.open(STREAM, SHARD) as one, sink.open(STREAM, OTHER) as other, trio.open_nursery() as nursery:
         for shard, counts in ((one, (3, 4)), (other, (5, 1))):
             nursery.start_soon(_commit_twice, shard, counts, make_batch)
@@ -167,7 +167,7 @@ async def _commit_twice(shard, counts, make_batch) -> None:
         start += count
 
 
-async def test_one_that_was_left_is_closed(sink, make_batch) -> None:
+async def test_a_shard_sink_is_closed_when_its_context_is_left(sink, make_batch) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         pass
     with pytest.raises(SinkClosedError):
@@ -176,7 +176,9 @@ async def test_one_that_was_left_is_closed(sink, make_batch) -> None:
         await shard.commit()
 
 
-async def test_a_cancelled_commit_closes_it_and_has_all_or_nothing(kind, place, sink, make_batch, make_records) -> None:
+async def test_a_cancelled_commit_is_atomic_and_closes_the_shard_sink(
+    kind, arguments, sink, make_batch, make_records
+) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(3))
         with trio.CancelScope() as scope:
@@ -185,45 +187,45 @@ async def test_a_cancelled_commit_closes_it_and_has_all_or_nothing(kind, place, 
         if scope.cancelled_caught:
             with pytest.raises(SinkClosedError):
                 shard.write(make_batch(1, 3))
-    there = kind.read(*place, SHARD)
-    assert len(there) in {0, 3}
+    committed = kind.read(*arguments, SHARD)
+    assert len(committed) in {0, 3}
     async with sink.open(STREAM, SHARD) as shard:
         if kind.owns_position:
-            assert shard.position == (checkpoint_of(make_records(3)[-1]) if there else None)
+            assert shard.position == (checkpoint_of(make_records(3)[-1]) if committed else None)
 
 
-async def test_two_workers_never_write_one_shard_together(kind, place, sink, expect, make_batch) -> None:
-    """Either the second is kept out, or the first is stopped by it; what was acked is there once."""
+async def test_two_workers_cannot_both_commit_to_a_shard(kind, arguments, sink, expect, make_batch) -> None:
+    """Either the second worker is refused, or it stops the first. Acked records are written once."""
     if not kind.fences:
-        pytest.skip("only the leases keep two workers of this sink apart: a record may come twice")
+        pytest.skip("only leases keep two workers of this sink apart: a record may be written twice")
     async with sink.open(STREAM, SHARD) as first:
         first.write(make_batch(3))
         await first.commit()
         try:
-            async with kind.open(*place) as rival, rival.open(STREAM, SHARD) as second:
+            async with kind.open(*arguments) as second_sink, second_sink.open(STREAM, SHARD) as second:
                 second.write(make_batch(2, 3))
                 await second.commit()
                 first.write(make_batch(2, 3))
                 with pytest.raises(SinkError):
                     await first.commit()
-        except (SinkLockedError, IsolateShardError):  # the second was kept out
+        except (SinkLockedError, IsolateShardError):  # the second worker was refused
             first.write(make_batch(2, 3))
             await first.commit()
     expect(5)
 
 
-async def test_the_second_worker_goes_on_where_the_first_ended(kind, place, expect, make_batch) -> None:
-    async with kind.open(*place) as sink, sink.open(STREAM, SHARD) as shard:
+async def test_a_second_worker_continues_where_the_first_stopped(kind, arguments, expect, make_batch) -> None:
+    async with kind.open(*arguments) as sink, sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(3))
         await shard.commit()
-    async with kind.open(*place) as sink, sink.open(STREAM, SHARD) as shard:
+    async with kind.open(*arguments) as sink, sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(3, 3))
         await shard.commit()
     expect(6)
 
 
-async def test_it_takes_what_kinesis_takes(sink, make_records) -> None:
-    """The largest record, the smallest, and bytes of every kind."""
+async def test_no_record_that_kinesis_accepts_is_refused(sink, make_records) -> None:
+    """The smallest record, the largest one, and values that are not UTF-8."""
     async with sink.open(STREAM, SHARD) as shard:
         for data in (b"", b"\x00\xff", bytes(1024 * 1024)):
             assert shard.refusal(msgspec.structs.replace(make_records(1)[0], data=data)) is None

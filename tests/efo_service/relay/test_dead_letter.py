@@ -15,8 +15,8 @@ from tests.efo_service.relay.all_sinks import read_log
 STREAM, SHARD = "orders", "shardId-000000000000"
 
 
-class Picky:
-    """The log, but it refuses every record whose value has a 3 in it; its commits fail while `broken`."""
+class RefusingSink:
+    """A log that refuses every record whose value contains a 3. Its commits fail while `broken` is set."""
 
     def __init__(self, sink: LogSink) -> None:
         self._sink = sink
@@ -25,6 +25,7 @@ class Picky:
     @asynccontextmanager
     async def open(self, stream: str, shard_id: str):
         async with self._sink.open(stream, shard_id) as shard:
+            # LogShardSink has no __slots__, so its methods can be replaced.
             shard.refusal = lambda record: "it has a 3" if b"3" in record.data else None
             commit = shard.commit
 
@@ -37,21 +38,20 @@ class Picky:
             yield shard
 
 
-# The log's way in has slots for nothing, and so takes what Picky puts on it.
 @pytest.fixture
 def sinks(tmp_path):
-    told = []
-    main = Picky(LogSink(tmp_path / "log", "topic"))
-    letters = LogSink(tmp_path / "log", "refused")
-    return main, DeadLetterSink(main, letters, lambda *letter: told.append(letter)), told
+    reported = []
+    main = RefusingSink(LogSink(tmp_path / "log", "topic"))
+    dead_letters = LogSink(tmp_path / "log", "refused")
+    return main, DeadLetterSink(main, dead_letters, lambda *dead_letter: reported.append(dead_letter)), reported
 
 
 def values(tmp_path, topic: str) -> list[bytes]:
     return [message.value for message in read_log(tmp_path, SHARD, topic)]
 
 
-async def test_what_is_refused_goes_to_the_letters_with_its_reason(sinks, tmp_path, make_batch) -> None:
-    _, sink, told = sinks
+async def test_a_refused_record_becomes_a_dead_letter_with_its_reason(sinks, tmp_path, make_batch) -> None:
+    _, sink, reported = sinks
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(5))
         shard.write(make_batch(1, 5))
@@ -60,12 +60,12 @@ async def test_what_is_refused_goes_to_the_letters_with_its_reason(sinks, tmp_pa
         assert shard.pending_records == 0
     assert values(tmp_path, "topic") == [b"value-%d" % n for n in (0, 1, 2, 4, 5)]
     assert values(tmp_path, "refused") == [b"value-3"]
-    (letter,) = read_log(tmp_path, SHARD, "refused")
-    assert letter.headers[-1] == ("kinesis.tag.efo.refusal", b"it has a 3")
-    assert told == [(SHARD, checkpoint_of(make_batch(1, 3).records[0]), "it has a 3")]
+    (dead_letter,) = read_log(tmp_path, SHARD, "refused")
+    assert dead_letter.headers[-1] == ("kinesis.tag.efo.refusal", b"it has a 3")
+    assert reported == [(SHARD, checkpoint_of(make_batch(1, 3).records[0]), "it has a 3")]
 
 
-async def test_a_group_of_refused_records_alone(sinks, tmp_path, make_batch) -> None:
+async def test_a_commit_with_only_refused_records_writes_only_dead_letters(sinks, tmp_path, make_batch) -> None:
     _, sink, _ = sinks
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(1, 3))
@@ -75,7 +75,7 @@ async def test_a_group_of_refused_records_alone(sinks, tmp_path, make_batch) -> 
     assert (values(tmp_path, "topic"), values(tmp_path, "refused")) == ([b"value-4"], [b"value-3"])
 
 
-async def test_a_crash_between_the_two_commits_loses_and_repeats_nothing(sinks, tmp_path, make_batch) -> None:
+async def test_a_crash_between_the_two_commits_loses_and_repeats_no_record(sinks, tmp_path, make_batch) -> None:
     main, sink, _ = sinks
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(5))
@@ -92,13 +92,13 @@ async def test_a_crash_between_the_two_commits_loses_and_repeats_nothing(sinks, 
     assert values(tmp_path, "refused") == [b"value-3", b"value-13"]
 
 
-async def test_what_neither_takes_stops_the_shard(tmp_path, make_records) -> None:
+async def test_a_record_that_both_sinks_refuse_fails_the_commit(tmp_path, make_records) -> None:
     bad = msgspec.structs.replace(make_records(1)[0], data=b"\xff")
     async with (
         open_json_lines(tmp_path / "a", encoding="utf-8") as main,
-        open_json_lines(tmp_path / "b", encoding="utf-8") as letters,
+        open_json_lines(tmp_path / "b", encoding="utf-8") as dead_letters,
     ):
-        sink = DeadLetterSink(main, letters, lambda *_: None)
+        sink = DeadLetterSink(main, dead_letters, lambda *_: None)
         async with sink.open(STREAM, SHARD) as shard:
             assert "not UTF-8" in shard.refusal(bad)
             shard.write(Batch("s", SHARD, (bad,), None, 0, 0))

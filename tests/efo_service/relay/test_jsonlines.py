@@ -24,7 +24,7 @@ async def put(path, *batches: Batch, **options) -> None:
             await shard.commit()
 
 
-async def test_a_line_is_what_the_documentation_says(tmp_path, make_batch) -> None:
+async def test_a_line_has_the_documented_form(tmp_path, make_batch) -> None:
     await put(tmp_path / "a" / "lines", make_batch(1))
     assert (tmp_path / "a" / "lines").read_text() == (
         '{"key":"key-0","value":"dmFsdWUtMA==","timestamp":1700000000000,"headers":[["kinesis.stream","orders"],'
@@ -34,17 +34,19 @@ async def test_a_line_is_what_the_documentation_says(tmp_path, make_batch) -> No
     )
 
 
-async def test_values_in_utf_8_can_be_read(tmp_path, make_batch) -> None:
+async def test_values_can_be_written_as_utf_8_text(tmp_path, make_batch) -> None:
     await put(tmp_path / "lines", make_batch(1), encoding="utf-8")
     assert json.loads((tmp_path / "lines").read_text())["value"] == "value-0"
 
 
-async def test_bytes_that_are_not_utf_8_are_refused_with_their_batch(tmp_path, make_records) -> None:
+async def test_a_batch_with_a_value_that_is_not_utf_8_is_refused(tmp_path, make_records) -> None:
     good, bad = make_records(2)
     bad = msgspec.structs.replace(bad, data=b"caf\xe9")
     async with open_json_lines(tmp_path / "lines", encoding="utf-8") as sink, sink.open(STREAM, SHARD) as shard:
         assert shard.refusal(good) is None
-        with pytest.raises(RecordRefusedError, match=r"899 cannot go .* not UTF-8: .* at byte 3.* dead_letters"):
+        with pytest.raises(
+            RecordRefusedError, match=r"899 cannot be written .* not UTF-8: .* at byte 3.* dead_letters"
+        ):
             shard.write(Batch("s", SHARD, (good, bad), None, 0, 0))
         assert shard.pending_records == 0
         shard.write(Batch("s", SHARD, (good,), None, 0, 0))
@@ -53,7 +55,7 @@ async def test_bytes_that_are_not_utf_8_are_refused_with_their_batch(tmp_path, m
 
 
 @pytest.mark.parametrize("torn", [b'{"key":"k', b"x", b"y" * 200_000])
-async def test_a_line_left_half_done_is_cut_off(tmp_path, make_batch, torn) -> None:
+async def test_an_incomplete_last_line_is_cut_off(tmp_path, make_batch, torn) -> None:
     path = tmp_path / "lines"
     await put(path, make_batch(2))
     whole = path.read_bytes()
@@ -63,7 +65,7 @@ async def test_a_line_left_half_done_is_cut_off(tmp_path, make_batch, torn) -> N
     assert numbers(path) == ["898", "899", "900"]
 
 
-async def test_a_file_that_is_one_half_line_is_emptied(tmp_path, make_batch) -> None:
+async def test_a_file_with_only_an_incomplete_line_is_emptied(tmp_path, make_batch) -> None:
     (tmp_path / "lines").write_bytes(b"z" * 70_000)
     await put(tmp_path / "lines", make_batch(1))
     assert numbers(tmp_path / "lines") == ["898"]
@@ -71,13 +73,13 @@ async def test_a_file_that_is_one_half_line_is_emptied(tmp_path, make_batch) -> 
 
 async def test_a_file_has_one_writer(tmp_path) -> None:
     async with open_json_lines(tmp_path / "lines"):
-        with pytest.raises(SinkLockedError, match="a file of its own") as caught:
+        with pytest.raises(SinkLockedError, match="a separate file") as caught:
             async with open_json_lines(tmp_path / "lines"):
                 pass
     assert caught.value.retryable
 
 
-async def test_a_full_disk_is_said_and_leaves_whole_lines(tmp_path, make_batch, monkeypatch) -> None:
+async def test_a_full_disk_is_reported_and_leaves_only_whole_lines(tmp_path, make_batch, monkeypatch) -> None:
     path, write = tmp_path / "lines", os.write
 
     def fills_up(descriptor: int, content) -> int:
@@ -93,7 +95,7 @@ async def test_a_full_disk_is_said_and_leaves_whole_lines(tmp_path, make_batch, 
             shard.write(make_batch(2, 2))
             with monkeypatch.context() as patched:
                 patched.setattr(os, "write", fills_up)
-                with pytest.raises(SinkFullError, match="no room"):
+                with pytest.raises(SinkFullError, match="no space"):
                     await shard.commit()
         assert path.read_bytes() == whole
         async with sink.open(STREAM, SHARD) as shard:
@@ -116,6 +118,6 @@ trio.run(main)
 """
 
 
-def test_lines_go_to_stdout() -> None:
-    answer = subprocess.run([sys.executable, "-c", STDOUT], capture_output=True, text=True, check=True)
-    assert json.loads(answer.stdout)["key"] == "k"
+def test_without_a_path_lines_are_written_to_stdout() -> None:
+    result = subprocess.run([sys.executable, "-c", STDOUT], capture_output=True, text=True, check=True)
+    assert json.loads(result.stdout)["key"] == "k"

@@ -28,8 +28,8 @@ def headers(record: Record, extract=None) -> dict[str, bytes | None]:
     return dict(RecordMapping("orders", "shardId-000000000007", extract).headers(record))
 
 
-def test_version_1_to_the_byte() -> None:
-    """The contract. A change of what is expected here needs a new version, and a word to every reader."""
+def test_version_1_of_the_mapping_does_not_change() -> None:
+    """Readers rely on it. A change of this expectation needs a new mapping version and an announcement to readers."""
     assert MAPPING_VERSION == 1
     record = changed(
         sub_sequence_number=3,
@@ -64,7 +64,7 @@ def test_a_plain_record_has_four_headers() -> None:
 
 
 @pytest.mark.parametrize("milliseconds", [0, 1, 1_700_000_000_001, 1_700_000_000_999, 4_102_444_800_057])
-def test_the_arrival_keeps_its_milliseconds(milliseconds) -> None:
+def test_the_timestamp_keeps_the_milliseconds_of_the_arrival(milliseconds) -> None:
     record = changed(approximate_arrival_timestamp=milliseconds / 1000)
     assert RecordMapping("s", "x").message(record).timestamp == milliseconds
 
@@ -81,11 +81,11 @@ def test_the_arrival_keeps_its_milliseconds(milliseconds) -> None:
         PARENT.replace("b7ad6b7169203331", "0" * 16),
     ],
 )
-def test_a_context_that_breaks_the_w3cs_rules_is_none(parent) -> None:
+def test_an_invalid_trace_context_adds_no_headers(parent) -> None:
     assert headers(RECORD, lambda _: TraceContext(parent, "a=b")) == headers(RECORD)
 
 
-def test_a_state_without_a_parent_is_nothing() -> None:
+def test_tags_without_a_traceparent_have_no_trace_context() -> None:
     assert from_tags(changed(tags=(("tracestate", "a=b"),))) is None
     assert from_tags(RECORD) is None
     assert from_tags(changed(tags=(("traceparent", PARENT),))) == TraceContext(PARENT, None)
@@ -101,14 +101,14 @@ def test_a_state_without_a_parent_is_nothing() -> None:
         (lambda record: TraceContext(record.data), "TypeError"),
     ],
 )
-def test_an_extractor_that_fails_is_named_with_the_record_and_without_what_is_in_it(extract, kind) -> None:
+def test_the_error_of_a_failed_extractor_names_the_record_and_shows_no_data(extract, kind) -> None:
     record = changed(data=b"hunter2", partition_key="hunter2")
-    with pytest.raises(SinkError, match=rf"failed at shardId-000000000007 49590338271490256608: {kind}\.") as caught:
+    with pytest.raises(SinkError, match=rf"failed at shardId-000000000007 49590338271490256608: {kind};") as caught:
         headers(record, extract)
     assert "hunter2" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_an_extractor_is_named_by_its_module() -> None:
+def test_an_extractor_is_loaded_by_module_and_function() -> None:
     assert load_extractor("efo_service.relay.mapping:from_tags") is from_tags
 
 
@@ -126,7 +126,7 @@ def test_an_extractor_is_named_by_its_module() -> None:
         "bad:f",
     ],
 )
-def test_an_extractor_that_is_not_there_is_said(name, tmp_path, monkeypatch) -> None:
+def test_an_extractor_that_cannot_be_loaded_is_a_configuration_error(name, tmp_path, monkeypatch) -> None:
     (tmp_path / "bad.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ConfigurationError, match="trace_extractor"):

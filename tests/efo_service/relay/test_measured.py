@@ -14,7 +14,7 @@ BATCH = Batch("s", "s-0", (Record("1", 1.0, b"a", "k"), Record("2", 1.0, b"b", "
 
 
 class FakeSink:
-    """A sink with one shard, that keeps nothing."""
+    """A sink with one shard that discards all records."""
 
     position = TRIM_HORIZON
     pending_bytes = 4
@@ -34,7 +34,7 @@ class FakeSink:
         self.pending_records = 0
         if self.full:
             raise SinkFullError("no room")
-        self.write(BATCH)  # the next group fills while this one is committed
+        self.write(BATCH)  # the write buffer fills again during the commit
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def counted(reader):
     return {point.attributes.get("error.type"): point.value for point in metric.data.data_points}
 
 
-async def test_each_commit_counts_what_it_took(sink, reader):
+async def test_each_commit_counts_its_records(sink, reader):
     _, measured = sink
     async with measured.open("orders", "s-0") as shard:
         shard.write(BATCH)
@@ -67,7 +67,7 @@ async def test_each_commit_counts_what_it_took(sink, reader):
     assert counted(reader) == {None: 4}
 
 
-async def test_a_failed_commit_is_counted_apart(sink, reader):
+async def test_a_failed_commit_is_counted_with_its_error_type(sink, reader):
     fake, measured = sink
     fake.full = True
     async with measured.open("orders", "s-0") as shard:

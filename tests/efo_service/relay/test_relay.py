@@ -1,4 +1,4 @@
-"""relay_shard against a shard and a sink that do nothing but what they are told, in virtual time."""
+"""relay_shard with a scripted shard and a scripted sink, in virtual time."""
 
 import random
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ SHARD = "shardId-000000000000"
 
 
 class Stopwatch:
-    """Seconds of virtual time since it was made, which is when its test began."""
+    """Measures virtual time in seconds since its creation, which is the start of the test."""
 
     def __init__(self) -> None:
         self.start = trio.current_time()
@@ -29,7 +29,7 @@ class Stopwatch:
 
 
 class FakeShard(Stopwatch):
-    """Gives batches at given times (seconds from the start), then ends; notes acks and their times."""
+    """Delivers batches at fixed times (seconds from the start), then ends. Records acks with their times."""
 
     stream = "orders"
     shard_id = SHARD
@@ -40,20 +40,20 @@ class FakeShard(Stopwatch):
         self._stay = stay
         self._failure = failure
         self.acked: list[tuple[float, int]] = []
-        self.given: list[tuple[float, int]] = []
-        self.sought: list[Checkpoint] = []
+        self.delivered: list[tuple[float, int]] = []
+        self.seeks: list[Checkpoint] = []
 
     def seek(self, checkpoint: Checkpoint) -> None:
-        self.sought.append(checkpoint)
+        self.seeks.append(checkpoint)
 
-    # Not a generator: one that is left halfway would be cleaned up at a time of the collector's choosing.
+    # Not an async generator: the garbage collector would clean up an unfinished one at an unknown time.
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Batch:
         for at, batch in self._timed:
             await trio.sleep_until(self.start + at)
-            self.given.append((self.seconds, batch.number))
+            self.delivered.append((self.seconds, batch.number))
             return batch
         if self._stay:
             await trio.sleep_forever()
@@ -66,15 +66,15 @@ class FakeShard(Stopwatch):
 
 
 class FakeSink(Stopwatch):
-    """Takes `seconds` for a commit; notes the numbers of the batches of each, and when it was done."""
+    """Takes `seconds` for a commit. Records the time of each commit and the numbers of its batches."""
 
     def __init__(self, *, seconds: float = 0.002, position: Checkpoint | None = None, fail_at: int = -1) -> None:
         super().__init__()
         self.position = position
         self.commits: list[tuple[float, list[int]]] = []
         self.closed = False
-        self._open_group: list[Batch] = []
-        self._takes = seconds
+        self._buffer: list[Batch] = []
+        self._commit_seconds = seconds
         self._fail_at = fail_at
         self._committing = False
 
@@ -86,28 +86,28 @@ class FakeSink(Stopwatch):
 
     @property
     def pending_records(self) -> int:
-        return sum(len(batch.records) for batch in self._open_group)
+        return sum(len(batch.records) for batch in self._buffer)
 
     @property
     def pending_bytes(self) -> int:
-        return sum(len(r.data) + len(r.partition_key) for batch in self._open_group for r in batch.records)
+        return sum(len(r.data) + len(r.partition_key) for batch in self._buffer for r in batch.records)
 
     def write(self, batch: Batch) -> None:
         assert batch.records
-        self._open_group.append(batch)
+        self._buffer.append(batch)
 
     async def commit(self) -> None:
         assert not self._committing, "one commit at a time"
-        group, self._open_group = self._open_group, []
+        batches, self._buffer = self._buffer, []
         self._committing = True
-        await trio.sleep(self._takes)
+        await trio.sleep(self._commit_seconds)
         self._committing = False
         if len(self.commits) == self._fail_at:
-            raise SinkError("the disk is on fire")
-        self.commits.append((self.seconds, [batch.number for batch in group]))
+            raise SinkError("the disk has failed")
+        self.commits.append((self.seconds, [batch.number for batch in batches]))
 
 
-async def test_a_group_is_committed_when_it_is_old_enough(make_batch, autojump_clock) -> None:
+async def test_the_write_buffer_is_committed_when_it_is_old_enough(make_batch, autojump_clock) -> None:
     shard = FakeShard(
         (1.00, make_batch(5, 0, number=0)),
         (1.03, make_batch(5, 5, number=1)),
@@ -123,16 +123,14 @@ async def test_a_group_is_committed_when_it_is_old_enough(make_batch, autojump_c
 
 
 @pytest.mark.parametrize("limits", [{"commit_records": 10}, {"commit_bytes": 10 * len("value-0key-0")}])
-async def test_a_full_group_is_committed_at_once(make_batch, limits, autojump_clock) -> None:
+async def test_a_full_write_buffer_is_committed_at_once(make_batch, limits, autojump_clock) -> None:
     shard = FakeShard(*((0.01 * n, make_batch(4, 4 * n, number=n)) for n in range(4)))
     sink = FakeSink()
     await relay_shard(shard, sink, commit_seconds=9, **limits)
     assert sink.commits == [(0.022, [0, 1, 2]), (0.032, [3])]
 
 
-async def test_the_age_counts_from_the_groups_first_record_even_while_another_is_committed(
-    make_batch, autojump_clock
-) -> None:
+async def test_the_age_counts_from_the_first_record_even_during_a_commit(make_batch, autojump_clock) -> None:
     shard = FakeShard(*((at, make_batch(1, n, number=n)) for n, at in enumerate((0.0, 0.1, 0.15))), stay=True)
     sink = FakeSink(seconds=0.2)
     with trio.move_on_after(5):
@@ -140,16 +138,16 @@ async def test_the_age_counts_from_the_groups_first_record_even_while_another_is
     assert sink.commits == [(0.25, [0]), (0.45, [1, 2])]
 
 
-async def test_while_one_group_is_committed_the_next_fills_and_then_reading_waits(make_batch, autojump_clock) -> None:
+async def test_the_write_buffer_fills_during_a_commit_and_then_reading_pauses(make_batch, autojump_clock) -> None:
     shard = FakeShard(*((0.0, make_batch(1, n, number=n)) for n in range(6)))
     sink = FakeSink(seconds=1)
     await relay_shard(shard, sink, commit_records=2, commit_seconds=9)
     assert sink.commits == [(1, [0, 1]), (2, [2, 3]), (3, [4, 5])]
-    assert shard.given == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 4), (1, 5)]
+    assert shard.delivered == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 4), (1, 5)]
     assert shard.acked == [(1, 1), (2, 3), (3, 5)]
 
 
-async def test_an_empty_batch_with_nothing_before_it_is_acked_at_once(make_batch, autojump_clock) -> None:
+async def test_an_empty_batch_without_uncommitted_records_is_acked_at_once(make_batch, autojump_clock) -> None:
     shard = FakeShard((1.0, make_batch(0, 0, number=0)), (2.0, make_batch(0, 0, number=1)))
     sink = FakeSink()
     await relay_shard(shard, sink)
@@ -157,11 +155,11 @@ async def test_an_empty_batch_with_nothing_before_it_is_acked_at_once(make_batch
     assert sink.commits == []
 
 
-async def test_an_empty_batch_waits_for_the_records_before_it(make_batch, autojump_clock) -> None:
+async def test_an_empty_batch_is_acked_after_the_earlier_records(make_batch, autojump_clock) -> None:
     shard = FakeShard(
         (0.0, make_batch(1, 0, number=0)),
-        (0.01, make_batch(0, 1, number=1)),  # its group is open
-        (0.5, make_batch(0, 1, number=2)),  # its group is being committed
+        (0.01, make_batch(0, 1, number=1)),  # the earlier record is in the write buffer
+        (0.5, make_batch(0, 1, number=2)),  # the earlier record is being committed
         (2.0, make_batch(1, 1, number=3)),
         (2.01, make_batch(0, 2, number=4)),
     )
@@ -171,7 +169,7 @@ async def test_an_empty_batch_waits_for_the_records_before_it(make_batch, autoju
     assert shard.acked == [(1.05, 2), (3.01, 4)]
 
 
-async def test_what_is_left_at_the_end_is_committed_without_waiting(make_batch, autojump_clock) -> None:
+async def test_remaining_records_are_committed_at_once_when_the_shard_ends(make_batch, autojump_clock) -> None:
     shard = FakeShard((0.0, make_batch(1, 0, number=0)))
     sink = FakeSink()
     await relay_shard(shard, sink, commit_seconds=9)
@@ -180,27 +178,27 @@ async def test_what_is_left_at_the_end_is_committed_without_waiting(make_batch, 
 
 
 @pytest.mark.parametrize("position", [None, Checkpoint("17", 3)])
-async def test_the_sinks_position_wins(position, autojump_clock) -> None:
+async def test_the_shard_is_read_from_the_position_of_the_sink(position, autojump_clock) -> None:
     shard = FakeShard()
     await relay_shard(shard, FakeSink(position=position))
-    assert shard.sought == ([position] if position else [])
+    assert shard.seeks == ([position] if position else [])
 
 
-async def test_a_failed_commit_acks_nothing_and_is_raised_by_itself(make_batch, autojump_clock) -> None:
+async def test_a_failed_commit_acks_nothing_and_raises_no_exception_group(make_batch, autojump_clock) -> None:
     shard = FakeShard(*((0.1 * n, make_batch(1, n, number=n)) for n in range(9)), stay=True)
-    with pytest.raises(SinkError, match="on fire"):
+    with pytest.raises(SinkError, match="disk has failed"):
         await relay_shard(shard, FakeSink(fail_at=1))
     assert [number for _, number in shard.acked] == [0]
 
 
-async def test_a_shard_that_fails_is_raised_by_itself(make_batch, autojump_clock) -> None:
+async def test_an_error_of_the_shard_raises_no_exception_group(make_batch, autojump_clock) -> None:
     shard = FakeShard((0.0, make_batch(1)), failure=ConnectionError("gone"))
     with pytest.raises(ConnectionError, match="gone"):
         await relay_shard(shard, FakeSink(seconds=1))
     assert shard.acked == []
 
 
-async def test_two_failures_at_once_are_both_told(make_batch, autojump_clock) -> None:
+async def test_two_simultaneous_errors_are_both_reported(make_batch, autojump_clock) -> None:
     shard = FakeShard((0.0, make_batch(1, number=0)), (1.0, make_batch(1, 1, number=1)), failure=ConnectionError())
 
     class FailsWhenCancelled(FakeSink):
@@ -215,7 +213,7 @@ async def test_two_failures_at_once_are_both_told(make_batch, autojump_clock) ->
     assert "ConnectionError" in caught.value.__notes__[0]
 
 
-async def test_cancelled_it_acks_nothing_that_was_not_committed(make_batch, autojump_clock) -> None:
+async def test_a_cancelled_relay_acks_only_committed_batches(make_batch, autojump_clock) -> None:
     shard = FakeShard((0.0, make_batch(1, 0, number=0)), (1.0, make_batch(1, 1, number=1)), stay=True)
     sink = FakeSink(seconds=0.5)
     with trio.move_on_after(1.3) as scope:
@@ -225,24 +223,24 @@ async def test_cancelled_it_acks_nothing_that_was_not_committed(make_batch, auto
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_any_history_is_committed_whole_in_order_and_acked_in_order(
+async def test_any_sequence_of_batches_is_committed_once_and_acked_in_order(
     make_batch, seed, tmp_path, autojump_clock
 ) -> None:
-    """Into the real log: bursts, empty batches, cancellations; what is acked is durable, nothing is twice."""
-    dice = random.Random(seed)
+    """With the real log: bursts, empty batches and cancellations. Acked records are durable, none is duplicated."""
+    rng = random.Random(seed)
     start, acked = 0, -1
     for _ in range(6):
         begin, timed, at, upto = start, [], 0.0, {}
-        for number in range(dice.randrange(12)):
-            at += dice.choice([0, 0, 0.01, 0.2])
-            batch = make_batch(dice.choice([0, 1, 3, 20]), begin, number=number)
+        for number in range(rng.randrange(12)):
+            at += rng.choice([0, 0, 0.01, 0.2])
+            batch = make_batch(rng.choice([0, 1, 3, 20]), begin, number=number)
             begin += len(batch.records)
             upto[number] = begin
             timed.append((at, batch))
         shard = FakeShard(*timed)
         sink = LogSink(tmp_path, "t", clock=lambda: 0.0)
-        with trio.move_on_after(dice.choice([0.1, 0.3, 99])):
-            await relay_shard(shard, sink, commit_records=dice.choice([1, 10, 1000]), commit_seconds=0.05)
+        with trio.move_on_after(rng.choice([0.1, 0.3, 99])):
+            await relay_shard(shard, sink, commit_records=rng.choice([1, 10, 1000]), commit_seconds=0.05)
         async with sink.open("orders", SHARD) as recovered:
             start = recovered.end_offset
             if start:
@@ -256,10 +254,10 @@ async def test_any_history_is_committed_whole_in_order_and_acked_in_order(
     assert values == [record.data for record in make_batch(start).records]
 
 
-async def test_the_log_is_a_sink_for_a_whole_shard(make_batch, tmp_path, autojump_clock) -> None:
+async def test_a_shard_relayed_into_the_log_continues_at_its_position(make_batch, tmp_path, autojump_clock) -> None:
     sink = LogSink(tmp_path, "t")
     first = FakeShard(*((0.01 * n, make_batch(10, 10 * n, number=n)) for n in range(5)))
     await relay_shard(first, sink)
     second = FakeShard()
     await relay_shard(second, sink)
-    assert second.sought == [checkpoint_of(make_batch(50).records[-1])]
+    assert second.seeks == [checkpoint_of(make_batch(50).records[-1])]

@@ -1,4 +1,4 @@
-"""RetryingSink around a sink that fails as it is told, in virtual time."""
+"""RetryingSink around a sink with scripted failures, in virtual time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tests.efo_service.relay.conftest import SHARD, STREAM
 
 
 class FencedError(SinkError):
-    """Another worker has the shard."""
+    """Another worker owns the shard."""
 
 
 class FlakySink:
-    """Keeps records and its position in memory. `failures`: what opening and committing raise, one after the other.
+    """Keeps records and position in memory. `failures`: what openings and commits raise, in order; None for success.
 
-    "lost": the commit is done, and its outcome does not arrive.
+    "lost": the commit succeeds, but its response is lost.
     """
 
     def __init__(self, *failures: Exception | str | None, owns_position: bool = True) -> None:
@@ -37,7 +37,7 @@ class FlakySink:
         if isinstance(failure, Exception):
             raise failure
         if failure:
-            raise SinkFullError("no answer")
+            raise SinkFullError("no response")
 
     @asynccontextmanager
     async def open(self, stream, shard_id):
@@ -65,7 +65,7 @@ class FlakyShardSink:
         self._records += batch.records
 
     async def commit(self) -> None:
-        assert not self._broken, "after a failure it is of no further use"
+        assert not self._broken, "used after a failure"
         records, self._records = self._records, []
         self._broken = True
         await trio.sleep(0.01)
@@ -85,23 +85,25 @@ async def commit_one(sink: RetryingSink, batch: Batch) -> None:
 
 
 def retrying(sink: FlakySink, **options) -> RetryingSink:
-    told: list[float] = []
-    made = RetryingSink(
+    delays: list[float] = []
+    retrying_sink = RetryingSink(
         sink,
         seconds=options.pop("seconds", 60),
         releases=(FencedError,),
-        tell=lambda _shard, _error, seconds: told.append(seconds),
+        tell=lambda _shard, _error, seconds: delays.append(seconds),
         rng=random.Random(1),
     )
-    made.told = told
-    return made
+    retrying_sink.delays = delays
+    return retrying_sink
 
 
-AGAIN = SinkFullError("full")
+RETRYABLE = SinkFullError("full")
 
 
-@pytest.mark.parametrize("failures", [(), (AGAIN,), (None, AGAIN), (None, AGAIN, AGAIN, AGAIN), (None, "lost")])
-async def test_what_may_pass_is_tried_again_and_nothing_is_lost_or_twice(failures, make_batch, autojump_clock):
+@pytest.mark.parametrize(
+    "failures", [(), (RETRYABLE,), (None, RETRYABLE), (None, RETRYABLE, RETRYABLE, RETRYABLE), (None, "lost")]
+)
+async def test_retryable_errors_are_retried_without_losing_or_repeating_records(failures, make_batch, autojump_clock):
     flaky = FlakySink(*failures)
     sink = retrying(flaky)
     async with sink.open(STREAM, SHARD) as shard:
@@ -112,19 +114,19 @@ async def test_what_may_pass_is_tried_again_and_nothing_is_lost_or_twice(failure
         assert shard.position == checkpoint_of(make_batch(10).records[-1])
     assert flaky.kept == list(make_batch(10).records)
     assert flaky.opened == flaky.closed
-    assert len(sink.told) == len([failure for failure in failures if failure])
+    assert len(sink.delays) == len([failure for failure in failures if failure])
 
 
-async def test_of_a_batch_that_is_durable_in_part_only_the_rest_is_written(make_batch, autojump_clock):
-    flaky = FlakySink(None, AGAIN)
+async def test_only_the_rest_of_a_partly_durable_batch_is_written(make_batch, autojump_clock):
+    flaky = FlakySink(None, RETRYABLE)
     async with retrying(flaky).open(STREAM, SHARD) as shard:
         shard.write(make_batch(5))
-        flaky.kept += make_batch(3).records  # as if another worker had got so far, before this one came back
+        flaky.kept += make_batch(3).records  # as if another worker had written them in between
         await shard.commit()
     assert flaky.kept == list(make_batch(5).records)
 
 
-async def test_a_sink_without_positions_gets_the_whole_group_again(make_batch, autojump_clock):
+async def test_a_sink_without_positions_gets_all_records_of_the_commit_again(make_batch, autojump_clock):
     flaky = FlakySink(None, "lost", owns_position=False)
     async with retrying(flaky).open(STREAM, SHARD) as shard:
         shard.write(make_batch(2))
@@ -133,26 +135,26 @@ async def test_a_sink_without_positions_gets_the_whole_group_again(make_batch, a
 
 
 @pytest.mark.parametrize("failures", [[FencedError("another")], [None, FencedError("another")]])
-async def test_a_fenced_shard_gives_its_lease_up_at_once(failures, make_batch, autojump_clock):
+async def test_a_fenced_shard_is_isolated_at_once(failures, make_batch, autojump_clock):
     flaky = FlakySink(*failures)
     sink = retrying(flaky)
     with pytest.raises(IsolateShardError, match="another"):
         await commit_one(sink, make_batch(1))
-    assert sink.told == []
+    assert sink.delays == []
     assert flaky.opened == flaky.closed
 
 
-async def test_after_long_enough_the_lease_is_given_up(make_batch, autojump_clock):
-    flaky = FlakySink(None, *[AGAIN] * 1000)
+async def test_a_shard_is_isolated_when_the_retry_time_is_over(make_batch, autojump_clock):
+    flaky = FlakySink(None, *[RETRYABLE] * 1000)
     sink = retrying(flaky, seconds=60)
     started = trio.current_time()
-    with pytest.raises(IsolateShardError, match=r"has failed for 60 s, .* the last time: full"):
+    with pytest.raises(IsolateShardError, match=r"has failed \d+ times in 60 s; the last error: full"):
         await commit_one(sink, make_batch(1))
     assert 60 <= trio.current_time() - started < 61
-    assert 10 < len(sink.told) < 200
+    assert 10 < len(sink.delays) < 200
 
 
-async def test_what_cannot_pass_is_raised_as_it_is_and_closes_it(make_batch, autojump_clock):
+async def test_other_errors_are_raised_unchanged_and_close_the_shard_sink(make_batch, autojump_clock):
     flaky = FlakySink(SinkError("broken"), None, SinkError("broken"))
     with pytest.raises(SinkError, match="broken"):
         await commit_one(retrying(flaky), make_batch(1))
@@ -165,7 +167,7 @@ async def test_what_cannot_pass_is_raised_as_it_is_and_closes_it(make_batch, aut
     assert flaky.opened == flaky.closed == 1
 
 
-async def test_a_refused_record_is_refused_when_it_is_written(make_batch, autojump_clock):
+async def test_write_raises_for_a_refused_record(make_batch, autojump_clock):
     flaky = FlakySink()
     odd = Record("5", 1.0, b"odd", "k")
     async with retrying(flaky).open(STREAM, SHARD) as shard:
@@ -199,9 +201,9 @@ class ListedShard:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_a_relay_over_any_history_of_failures_is_exactly_once(seed, make_batch, autojump_clock):
-    dice = random.Random(seed)
-    flaky = FlakySink(*(dice.choice([None, None, AGAIN, "lost"]) for _ in range(200)))
+async def test_the_relay_is_exactly_once_under_any_sequence_of_failures(seed, make_batch, autojump_clock):
+    rng = random.Random(seed)
+    flaky = FlakySink(*(rng.choice([None, None, RETRYABLE, "lost"]) for _ in range(200)))
     shard = ListedShard([make_batch(3, 3 * number, number) for number in range(100)])
     await relay_shard(shard, retrying(flaky, seconds=9999), commit_seconds=0.05)
     assert flaky.kept == list(make_batch(300).records)

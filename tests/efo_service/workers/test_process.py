@@ -38,7 +38,7 @@ def test_it_is_efos_own_code_wherever_it_is_started(elsewhere):
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize(("path", "said"), [("", "cannot be imported"), ("lib", "is not a function of a record")])
+@pytest.mark.parametrize(("path", "said"), [("", "cannot be imported"), ("lib", "is not a function")])
 def test_an_extractor_is_found_by_the_same_path_with_and_without_workers(elsewhere, workers, path, said):
     script = str(Path(sys.executable).with_name("efo"))
     done = run(

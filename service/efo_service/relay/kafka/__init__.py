@@ -1,1 +1,1 @@
-"""The Kafka sink: records and positions in one transaction."""
+"""The Kafka sink: it commits records and position in one transaction."""

@@ -1,7 +1,7 @@
-"""The shards' positions in Kafka: one record per commit in a compacted topic, in the transaction of what it is about.
+"""The shards' positions in Kafka: each transaction also writes its last position to the compacted checkpoint topic.
 
-The record's key is `<application>/<stream>/<shardId>`, its value JSON: {"version": 1, "stream": ..., "shard": ...,
-"sequence": ..., "sub_sequence": ...}. Blocking: made to run in threads, several at once.
+The key of that record is `<application>/<stream>/<shardId>`, its value is JSON: {"version": 1, "stream": ...,
+"shard": ..., "sequence": ..., "sub_sequence": ...}. Blocking: runs in threads, several at once.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from efo_service.relay.kafka.errors import KafkaCheckpointError, KafkaUnavailabl
 from efo_service.relay.kafka.topics import Topic
 
 VERSION: Final = 1
-"""Counts the changes of the value that an older reader would misread."""
+"""Incremented by each change of the value that an older reader would misread."""
 _CHUNK: Final = 1000
 _POLL_SECONDS: Final = 0.01
 
 
 def encode(stream: str, shard_id: str, checkpoint: Checkpoint) -> bytes:
-    """Return the value that says how far a shard is."""
+    """Return the value that holds a shard's position."""
     return json.dumps(
         {
             "version": VERSION,
@@ -44,90 +44,90 @@ def encode(stream: str, shard_id: str, checkpoint: Checkpoint) -> bytes:
 
 
 def decode(value: bytes, stream: str, shard_id: str, topic: str) -> Checkpoint:
-    """Return the position that a value says. Raises KafkaCheckpointError if it is not one of this shard."""
+    """Return the position in a value. Raises KafkaCheckpointError if it is not a position of this shard."""
     advice = (
-        f"the last record of {stream}/{shard_id} in the topic {topic!r} is not a position of it. Nothing was read or"
-        " written. Give this application another name or another [relay.kafka] checkpoint_topic"
+        f"the last record of {stream}/{shard_id} in the topic {topic!r} is not a position of this shard; nothing was"
+        " read or written, use another application name or another [relay.kafka] checkpoint_topic"
     )
     try:
         found = json.loads(value)
         version = found["version"]
         if version != VERSION:
-            raise KafkaCheckpointError(f"{advice} (version {version!r} of a newer efo; this one knows {VERSION})")
+            raise KafkaCheckpointError(f"{advice} (it has version {version!r}, but this efo supports {VERSION})")
         owner = (found["stream"], found["shard"])
         checkpoint = Checkpoint(found["sequence"], found["sub_sequence"])
     except (ValueError, TypeError, KeyError, ConfigurationError) as error:
-        raise KafkaCheckpointError(f"{advice} (it cannot be understood: {error})") from error
+        raise KafkaCheckpointError(f"{advice} (it is invalid: {error})") from error
     if owner != (stream, shard_id) or checkpoint.is_sentinel:
-        raise KafkaCheckpointError(f"{advice} (it is of {'/'.join(map(str, owner))}, at {checkpoint})")
+        raise KafkaCheckpointError(f"{advice} (it belongs to {'/'.join(map(str, owner))}, at {checkpoint})")
     return checkpoint
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """The last record of a key in a partition. `value` None is a tombstone; `at`: its time, in milliseconds."""
+class _StoredValue:
+    """The last record of a key in a partition. `value`: None for a tombstone. `time`: milliseconds since the epoch."""
 
     partition: int
     value: bytes | None
-    at: int
+    time: int
 
-    def counts_before(self, other: _Found) -> bool:
-        """Tell whether this one stands, and not the other, which was read later.
+    def overrides(self, other: _StoredValue) -> bool:
+        """Return whether this record overrides `other`, which was read later.
 
-        In one partition the later one stands. When the topic gets more partitions, a shard's positions go to another
-        one, and back while older workers run: between partitions the further position stands, for a shard's positions
-        only ever grow. Only a tombstone ends that, for what was written before it.
+        Within a partition the later record wins. When the topic gets more partitions, a shard's positions go to another
+        partition, but older workers still use the first one. So between partitions the higher position wins, since a
+        shard's positions only grow. A tombstone overrides all records that were written before it.
         """
         if self.partition == other.partition:
             return False
         if self.value is None or other.value is None:
-            return self.at > other.at
-        return _order(self.value) > _order(other.value)
+            return self.time > other.time
+        return _sort_key(self.value) > _sort_key(other.value)
 
 
 class Checkpoints:
-    """Reads positions. What was read stays in memory, so that each reading goes on where the last one ended.
+    """Reads positions. They are kept in memory, so that each read continues where the last one ended.
 
-    `patience`: how long to wait, in seconds, for transactions of others that hide what comes after them.
+    `timeout`: how long to wait for other workers' open transactions, which hide later records. In seconds.
     """
 
-    def __init__(self, config: Config, admin: AdminClient, topic: Topic, patience: float) -> None:
+    def __init__(self, config: Config, admin: AdminClient, topic: Topic, timeout: float) -> None:
         self.topic = topic
         self._admin = admin
-        self._patience = patience
-        self._found: dict[bytes, _Found] = {}
+        self._timeout = timeout
+        self._latest: dict[bytes, _StoredValue] = {}
         self._next: defaultdict[int, int] = defaultdict(int)
         self._lock = threading.Lock()
         self._consumer = Consumer(
             {
                 **config,
-                "group.id": "efo-checkpoints",  # asked for, and not used: partitions are assigned by hand
+                "group.id": "efo-checkpoints",  # required, but not used: partitions are assigned explicitly
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "enable.partition.eof": True,
-                # That the end is reached is known when a fetch finds nothing more: it need not wait for it.
+                # The end of a partition is reported by a fetch that finds no records: it need not wait for more.
                 "fetch.wait.max.ms": 10,
             }
         )
 
     def partition(self, key: bytes) -> int:
-        """Return the partition that a shard's positions go to."""
+        """Return the partition of a shard's positions."""
         return zlib.crc32(key) % self.topic.partitions
 
     def read(self, key: bytes) -> bytes | None:
         """Return the last committed value of a key; None if it has none.
 
-        To be called when the key's earlier writers are fenced: only then is the last one really the last. It may stand
-        in any partition, see `_Found`, so all are read, each from where the last reading ended. Raises
-        KafkaUnavailableError, KafkaRefusedError.
+        Call it after fencing the key's earlier writers, so that they cannot write another value. The value may be in
+        any partition (see `_StoredValue`), so all are read, each from where the last read ended. Raises
+        KafkaUnavailableError and KafkaRefusedError.
         """
         ends = self._ends()
         with self._lock:
             for number, end in ends.items():
                 if self._next[number] < end:
                     self._read(number, end)
-            found = self._found.get(key)
+            found = self._latest.get(key)
         return None if found is None else found.value
 
     def close(self) -> None:
@@ -136,63 +136,65 @@ class Checkpoints:
             self._consumer.close()
 
     def _ends(self) -> dict[int, int]:
-        """Return where the partitions end now, open transactions included."""
+        """Return the current end offsets of the partitions, open transactions included."""
         name = self.topic.name
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library has no hint for it
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # the library has no type hint for it
         with kafka_errors(f"look up the end of the topic {name!r}"):
-            # It would ask the leaders that it knows, even when they have told it that they are others now.
-            found = self._admin.list_topics(name, self._patience).topics[name]
+            # list_offsets asks the leaders that it knows, even after a change of leaders: look them up first.
+            found = self._admin.list_topics(name, self._timeout).topics[name]
             if found.error is not None:
                 raise translated(found.error, f"look up the topic {name!r}")
             partitions = found.partitions
-            if len(partitions) < self.topic.partitions:  # a broker that has just started and does not know all
+            if len(partitions) < self.topic.partitions:  # a broker that has just started may not know all
                 raise KafkaUnavailableError(
-                    f"Kafka: the topic {name!r} has {self.topic.partitions} partitions, and a broker knows of"
+                    f"Kafka: the topic {name!r} has {self.topic.partitions} partitions, but a broker knows only"
                     f" {len(partitions)}"
                 )
-            answers = self._admin.list_offsets(
+            futures = self._admin.list_offsets(
                 {TopicPartition(name, number): latest for number in partitions},
                 isolation_level=IsolationLevel.READ_UNCOMMITTED,
-                request_timeout=self._patience,
+                request_timeout=self._timeout,
             )
-            return {at.partition: answer.result(self._patience).offset for at, answer in answers.items()}
+            return {at.partition: future.result(self._timeout).offset for at, future in futures.items()}
 
     def _read(self, number: int, end: int) -> None:
-        """Read a partition up to `end`; what stands behind open transactions comes when they are over."""
-        deadline = monotonic() + self._patience
-        doing = f"read the positions in {self.topic.name!r}"
-        with kafka_errors(doing):
+        """Read a partition up to `end`. Records behind open transactions arrive when those have ended."""
+        deadline = monotonic() + self._timeout
+        action = f"read the positions in {self.topic.name!r}"
+        with kafka_errors(action):
             self._consumer.assign([TopicPartition(self.topic.name, number, self._next[number])])
             try:
                 while self._next[number] < end:
                     for message in self._consumer.consume(_CHUNK, _POLL_SECONDS):
                         error = message.error()
-                        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its name
+                        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - part of its API
                             if not error.retriable():
-                                raise translated(error, doing)
+                                raise translated(error, action)
                             continue
                         offset = message.offset() or 0
                         if error is None:
-                            self._keep(message.key() or b"", _Found(number, message.value(), message.timestamp()[1]))
+                            self._keep(
+                                message.key() or b"", _StoredValue(number, message.value(), message.timestamp()[1])
+                            )
                             offset += 1
                         self._next[number] = max(self._next[number], offset)
                     if monotonic() > deadline:
                         raise KafkaUnavailableError(
-                            f"Kafka: the positions in {self.topic.name!r} could not be read for {self._patience:g} s:"
-                            " the brokers do not answer, or a transaction of another worker is still open"
+                            f"Kafka: the positions in {self.topic.name!r} could not be read for {self._timeout:g} s:"
+                            " the brokers do not respond, or a transaction of another worker is still open"
                         )
             finally:
                 self._consumer.unassign()
 
-    def _keep(self, key: bytes, found: _Found) -> None:
-        """Keep a value; none (a tombstone) is how an operator makes a shard start anew."""
-        known = self._found.get(key)
-        if known is None or not known.counts_before(found):
-            self._found[key] = found
+    def _keep(self, key: bytes, found: _StoredValue) -> None:
+        """Keep a record. With a tombstone, an operator makes a shard start anew."""
+        known = self._latest.get(key)
+        if known is None or not known.overrides(found):
+            self._latest[key] = found
 
 
-def _order(value: bytes) -> tuple[bool, Checkpoint | None]:
-    """Return what orders positions; what is none comes last, so that it is met and not passed over."""
+def _sort_key(value: bytes) -> tuple[bool, Checkpoint | None]:
+    """Return the sort key of a position. An invalid one sorts last, so that it is reported and not ignored."""
     try:
         found = json.loads(value)
         return False, Checkpoint(found["sequence"], found["sub_sequence"])

@@ -1,4 +1,4 @@
-"""From the options to what Kafka's client library is configured with."""
+"""The configuration of Kafka's client library, from the options."""
 
 from __future__ import annotations
 
@@ -15,23 +15,26 @@ from efo_service.relay.kafka.iam import IamTokens
 from efo_service.relay.kafka.options import KafkaOptions
 
 Config = dict[str, Any]
-"""librdkafka's configuration: its names and values."""
+"""The configuration of librdkafka: its names and values."""
 
-_NOTED: Final = 100
-_HOPELESS: Final = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}  # noqa: SLF001 - its names
+_MAX_ERRORS: Final = 100
+_REJECTED: Final = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}  # noqa: SLF001 - part of its API
 _LOG: Final = logging.getLogger("efo.kafka")
 
 
 def client_config(options: KafkaOptions, region: str | None = None, profile: str | None = None) -> Config:
-    """Return how to reach the cluster. `region`, `profile`: AWS's, for AWS_MSK_IAM. Raises KafkaRefusedError."""
+    """Return the configuration of connections to the cluster. Raises KafkaRefusedError.
+
+    `region`, `profile`: of AWS, for AWS_MSK_IAM.
+    """
     return {
         "bootstrap.servers": options.bootstrap_servers,
         "client.id": "efo",
         "security.protocol": options.security_protocol,
-        # A broker that comes back is found again within a second, not within ten.
+        # Reconnect within one second to a broker that was restarted; the default is ten.
         "reconnect.backoff.max.ms": 1000,
         "topic.metadata.refresh.interval.ms": 60_000,
-        # Its log would go to stderr, in a format of its own. What matters comes as errors as well.
+        # By default the library logs to stderr in a different format. Important messages are raised as errors too.
         "logger": _LOG,
         "log_level": 2,
         **_tls(options),
@@ -79,22 +82,22 @@ def _sasl(options: KafkaOptions, region: str | None, profile: str | None) -> Con
             return config
 
 
-class Diagnosis:
-    """Keeps what a client says of its connections, an `error_cb`: calls only tell that they timed out."""
+class ConnectionErrors:
+    """An `error_cb` that keeps a client's connection errors. A call itself only reports that it timed out."""
 
     def __init__(self) -> None:
-        self._errors: deque[KafkaError] = deque(maxlen=_NOTED)
+        self._errors: deque[KafkaError] = deque(maxlen=_MAX_ERRORS)
 
     def __call__(self, error: KafkaError) -> None:
-        """Note an error."""
+        """Keep an error."""
         self._errors.append(error)
 
     @property
-    def is_hopeless(self) -> bool:
-        """Whether the credentials were refused: they will not become right by waiting."""
-        return any(error.code() in _HOPELESS for error in self._errors)
+    def are_credentials_rejected(self) -> bool:
+        """Whether the broker rejected the credentials, so that waiting does not help."""
+        return any(error.code() in _REJECTED for error in self._errors)
 
-    def explain(self, error: SinkError, doing: str) -> SinkError:
-        """Return the reason behind a time-out, if one is known: a refusal above all."""
-        reasons = [translated(noted, doing) for noted in self._errors]
+    def explain(self, error: SinkError, action: str) -> SinkError:
+        """Return the KafkaRefusedError behind a time-out if there is one, else `error`."""
+        reasons = [translated(kept, action) for kept in self._errors]
         return next((reason for reason in reasons if isinstance(reason, KafkaRefusedError)), error)

@@ -1,4 +1,4 @@
-"""What may go wrong with Kafka: the one seam between its client library and the sink's errors."""
+"""Errors of the Kafka sink, and the translation of the client library's errors into them."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from efo_service.relay.errors import SinkError
 
 
 class KafkaUnavailableError(SinkError):
-    """The brokers do not answer, or not yet. Nothing is lost: what was not committed is written again."""
+    """The brokers do not respond, or not yet. No record is lost: those that were not committed are written again."""
 
     retryable = True
     error_type = "kafka_unavailable"
 
 
 class KafkaAbortedError(SinkError):
-    """The transaction was aborted: none of its records is visible, and all of them are written again."""
+    """The transaction was aborted. None of its records is visible, and all of them are written again."""
 
     retryable = True
     error_type = "kafka_aborted"
 
 
 class KafkaFencedError(SinkError):
-    """Another worker has opened the shard since: this one may not write to it any more."""
+    """Another worker has opened the shard since. This one may not write any more."""
 
     error_type = "kafka_fenced"
 
 
 class KafkaFatalError(SinkError):
-    """The producer cannot go on: its shard's lease is to be released."""
+    """The producer has failed for good. The shard's lease must be released."""
 
     error_type = "kafka_fatal"
 
 
 class KafkaRefusedError(SinkError, ConfigurationError):
-    """The cluster refuses what the settings ask for: the message says what to change."""
+    """The cluster and the settings do not match. The message says what to change."""
 
     error_type = "kafka_refused"
 
 
 class KafkaCheckpointError(SinkError):
-    """What stands in the topic of positions is not this shard's position; it is never guessed."""
+    """The record in the checkpoint topic is not a position of this shard. The position is never guessed."""
 
     error_type = "kafka_checkpoint"
 
 
-_FENCED: Final = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}  # noqa: SLF001 - its names
+_FENCED: Final = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}  # noqa: SLF001 - part of its API
 _CREDENTIALS: Final = {
-    KafkaError._AUTHENTICATION,  # noqa: SLF001 - so it is called
+    KafkaError._AUTHENTICATION,  # noqa: SLF001 - part of its API
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
-    KafkaError._SSL,  # noqa: SLF001 - so it is called
+    KafkaError._SSL,  # noqa: SLF001 - part of its API
 }
 _PERMISSIONS: Final = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Describe and Write on the topics, and Read on the checkpoint topic",
@@ -65,43 +65,43 @@ _PERMISSIONS: Final = {
 }
 
 
-def translated(error: KafkaError, doing: str) -> SinkError:
-    """Return our error for one of the client library."""
-    said = f"Kafka: cannot {doing}: {error.str()}"
+def translated(error: KafkaError, action: str) -> SinkError:
+    """Return the SinkError for an error of the client library. `action`: what failed, such as "commit records"."""
+    message = f"Kafka: cannot {action}: {error.str()}"
     code = error.code()
     if code in _FENCED:
-        return KafkaFencedError(f"{said}. Another worker has opened this shard since; what it has is its to write")
+        return KafkaFencedError(f"{message}; another worker has opened this shard since")
     if code in _CREDENTIALS:
         return KafkaRefusedError(
-            f"{said}. Check security_protocol, ca_file and the sasl_ settings of [relay.kafka], and the secrets in"
+            f"{message}; check security_protocol, ca_file and the sasl_ settings of [relay.kafka], and the secrets in"
             " the environment"
         )
     if code in _PERMISSIONS:
-        return KafkaRefusedError(f"{said}. The principal needs {_PERMISSIONS[code]}")
-    if error.fatal() or code == KafkaError._FATAL:  # noqa: SLF001 - what `produce` says once another call was told
-        return KafkaFatalError(said)
+        return KafkaRefusedError(f"{message}; the principal needs {_PERMISSIONS[code]}")
+    if error.fatal() or code == KafkaError._FATAL:  # noqa: SLF001 - raised by `produce` after another call has failed
+        return KafkaFatalError(message)
     if error.txn_requires_abort():
-        return KafkaAbortedError(said)
-    return KafkaUnavailableError(said)
+        return KafkaAbortedError(message)
+    return KafkaUnavailableError(message)
 
 
-def not_made(error: KafkaError) -> SinkError:
-    """Return our error where the first client cannot be made: it has read its files, and talked to nobody yet.
+def creation_error(error: KafkaError) -> SinkError:
+    """Return the error for the first client if it cannot be created. It has read its files, but not connected yet.
 
-    Of the first only: a file that is being replaced while the service runs is there again in a moment.
+    Only for the first client: while the service runs, a file may be missing briefly because it is being replaced.
     """
-    if error.code() == KafkaError._INVALID_ARG:  # noqa: SLF001 - so it is called
+    if error.code() == KafkaError._INVALID_ARG:  # noqa: SLF001 - part of its API
         return KafkaRefusedError(
-            f"Kafka: cannot make a client: {error.str()}. Check ca_file, certificate_file and key_file of"
-            " [relay.kafka], which are PEM, and the key's password"
+            f"Kafka: cannot create a client: {error.str()}; check ca_file, certificate_file and key_file of"
+            " [relay.kafka], which must be PEM files, and the key's password"
         )
-    return translated(error, "make a client")
+    return translated(error, "create a client")
 
 
 @contextmanager
-def kafka_errors(doing: str) -> Iterator[None]:
-    """Translate the client library's exceptions."""
+def kafka_errors(action: str) -> Iterator[None]:
+    """Translate the client library's exceptions into SinkErrors. `action`: see `translated`."""
     try:
         yield
     except KafkaException as error:
-        raise translated(error.args[0], doing) from error
+        raise translated(error.args[0], action) from error

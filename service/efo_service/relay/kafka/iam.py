@@ -1,7 +1,7 @@
-"""Tokens for Amazon MSK with IAM: a presigned request in an OAUTHBEARER token, made from the AWS chain's credentials.
+"""Tokens for Amazon MSK with IAM: an OAUTHBEARER token with a request that is presigned with the AWS credentials.
 
-The token is the URL of the action kafka-cluster:Connect, signed by SigV4 in its query, in base64 for URLs without
-padding (AWS: "Configure clients to use IAM access control"; the open-source signers of MSK make the same).
+The token is the URL of the action kafka-cluster:Connect, with a SigV4 signature in its query, in URL-safe base64
+without padding (AWS: "Configure clients to use IAM access control"; MSK's open-source signers make the same token).
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from botocore.session import Session
 
 from efo_service.relay.errors import SinkError
 
-LIFE: Final = 900
-"""Seconds that a token is valid: the most that MSK takes. The client library asks again at four fifths of it."""
+LIFETIME: Final = 900
+"""Seconds that a token is valid: the maximum of MSK. The client library asks for a new one after four fifths of it."""
 _USER_AGENT: Final = "efo"
 _LOG: Final = logging.getLogger("efo.kafka")
 
 
 class IamTokens:
-    """Gives tokens, each from the credentials of that moment: an `oauth_cb`, called in a thread of the library."""
+    """An `oauth_cb` that creates tokens from the current credentials. The client library calls it in its threads."""
 
     def __init__(self, region: str, session: Session) -> None:
         self._region = region
         self._session = session
 
     def __call__(self, _config: str) -> tuple[str, float]:
-        """Return a token and when it expires, in seconds since the epoch. Raises SinkError.
+        """Return a token and its expiry time, in seconds since the epoch. Raises SinkError.
 
-        The client library says only that the callback failed: so why is logged here.
+        The client library only reports that the callback failed, so the reason is logged here.
         """
         try:
             return self._token()
@@ -51,12 +51,12 @@ class IamTokens:
             raise SinkError(f"AWS_MSK_IAM: cannot read the AWS credentials: {error}") from error
         if frozen is None:
             raise SinkError("AWS_MSK_IAM: the AWS chain has no credentials (environment, profile or role)")
-        return iam_token(self._region, frozen), time.time() + LIFE
+        return iam_token(self._region, frozen), time.time() + LIFETIME
 
 
 def iam_token(region: str, credentials: ReadOnlyCredentials) -> str:
     """Return a token for the MSK clusters of a region."""
     url = f"https://kafka.{region}.amazonaws.com/?Action=kafka-cluster%3AConnect"
     request = AWSRequest("GET", url)
-    SigV4QueryAuth(credentials, "kafka-cluster", region, expires=LIFE).add_auth(request)
+    SigV4QueryAuth(credentials, "kafka-cluster", region, expires=LIFETIME).add_auth(request)
     return urlsafe_b64encode(f"{request.url}&User-Agent={_USER_AGENT}".encode()).decode().rstrip("=")

@@ -1,4 +1,4 @@
-"""Puts groups of records into Kafka. Blocking: a group is one call in a thread, without a callback per record."""
+"""Writers that commit records to Kafka. Blocking: a commit is one call in a thread, without a callback per record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException, Producer
 from efo.model import Checkpoint, Record, checkpoint_of
 from efo_service.relay.errors import SinkError
 from efo_service.relay.kafka.checkpoints import Checkpoints, decode, encode
-from efo_service.relay.kafka.client import Config, Diagnosis
+from efo_service.relay.kafka.client import Config, ConnectionErrors
 from efo_service.relay.kafka.errors import (
     KafkaFatalError,
     KafkaFencedError,
@@ -29,14 +29,14 @@ from efo_service.relay.kafka.topics import Topic
 from efo_service.relay.mapping import HEADERS, RecordMapping
 
 ABORT_SECONDS: Final = 5.0
-"""How long an abort may take. Whoever opens the shard next aborts what is open as well."""
-_ROOM_SECONDS: Final = 0.05
-_FOR_GOOD: Final = (KafkaFencedError, KafkaFatalError)
+"""The maximum time of an abort, in seconds. The next worker that opens the shard also aborts an open transaction."""
+_QUEUE_FULL_POLL_SECONDS: Final = 0.05
+_FINAL_ERRORS: Final = (KafkaFencedError, KafkaFatalError)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a shard's records go. `partition`: for all of them; None: by their keys."""
+    """Where a shard's records go. `partition`: of all records; None if their keys decide."""
 
     topic: Topic
     mapping: RecordMapping
@@ -44,13 +44,16 @@ class Target:
 
     @classmethod
     def of(cls, topic: Topic, mapping: RecordMapping, partition_by: str) -> Target:
-        """Return a shard's target. `partition_by`: key or shard."""
+        """Return a shard's target. `partition_by`: "key" or "shard"."""
         number = zlib.crc32(mapping.shard_id.encode()) % topic.partitions
         return cls(topic, mapping, number if partition_by == "shard" or topic.partitions == 1 else None)
 
 
 def producer_config(config: Config, *, largest: int, compression: str, seconds: float) -> Config:
-    """Return the configuration of a producer. `largest`: bytes of a record; `seconds`: until a record has failed."""
+    """Return the configuration of a producer.
+
+    `largest`: the maximum size of a record batch, in bytes. `seconds`: the time until the delivery of a record fails.
+    """
     return {
         **config,
         "enable.idempotence": True,
@@ -63,28 +66,28 @@ def producer_config(config: Config, *, largest: int, compression: str, seconds: 
     }
 
 
-class GroupWriter(Protocol):
-    """Makes one shard's groups durable, one at a time."""
+class CommitWriter(Protocol):
+    """Makes the records of one shard durable, one commit at a time."""
 
     @property
     def position(self) -> Checkpoint | None:
-        """The last record that is durable, if the writer keeps that."""
+        """The position of the last durable record, if the writer keeps positions."""
         ...
 
     def append(self, records: Sequence[Record]) -> None:
-        """Make a group durable, or raise SinkError; then the writer is of no further use."""
+        """Make records durable. After a SinkError the writer must not be used any more."""
         ...
 
     def close(self) -> None:
-        """Drop what is not durable."""
+        """Drop the records that are not durable."""
         ...
 
 
 class TransactionalWriter:
-    """Exactly once: a producer of its own, whose transactions hold the records and the position of the last one.
+    """Exactly once: a producer per shard, whose transactions contain the records and the position of the last one.
 
-    `identity`: its transactional.id, and the key of its positions. `seconds`: the most that a transaction may take.
-    Opening it fences the writer before it and reads the position back. Raises SinkError.
+    `identity`: its transactional.id, and the key of its positions. `seconds`: the maximum time of a transaction.
+    Creating it fences the shard's previous writer and reads the position. Raises SinkError.
     """
 
     def __init__(self, config: Config, target: Target, checkpoints: Checkpoints, identity: str, seconds: float) -> None:
@@ -94,15 +97,15 @@ class TransactionalWriter:
         self._key = identity.encode()
         self._seconds = seconds
         self._lock = threading.Lock()
-        self._diagnosis = Diagnosis()
+        self._connection_errors = ConnectionErrors()
         milliseconds = int(seconds * 1000)
-        own = {
+        transactional = {
             "transactional.id": identity,
             "transaction.timeout.ms": milliseconds,
-            "error_cb": self._diagnosis,
+            "error_cb": self._connection_errors,
         }
-        with kafka_errors("make a producer"):
-            self._producer: Producer | None = Producer({**config, **own})
+        with kafka_errors("create a producer"):
+            self._producer: Producer | None = Producer({**config, **transactional})
         try:
             self._open(self._producer)
         except BaseException:
@@ -111,12 +114,12 @@ class TransactionalWriter:
 
     def _open(self, producer: Producer) -> None:
         mapping = self._target.mapping
-        doing = f"open {mapping.shard_id}"
+        action = f"open {mapping.shard_id}"
         try:
-            # First the fence: after it, nobody else can move the position that is read next.
+            # Fence first: after that, no other worker can change the position that is read next.
             producer.init_transactions(self._seconds)
         except KafkaException as error:
-            raise self._diagnosis.explain(translated(error.args[0], doing), doing) from error
+            raise self._connection_errors.explain(translated(error.args[0], action), action) from error
         value = self._checkpoints.read(self._key)
         if value is not None:
             self.position = decode(value, mapping.stream, mapping.shard_id, self._checkpoints.topic.name)
@@ -127,18 +130,18 @@ class TransactionalWriter:
         Raises KafkaAbortedError, KafkaUnavailableError, KafkaFencedError, KafkaFatalError, KafkaRefusedError.
         """
         with self._lock:
-            assert self._producer is not None  # noqa: S101 - who closed it does not append
+            assert self._producer is not None  # noqa: S101 - `append` is not called after `close`
             deadline = monotonic() + self._seconds
-            doing = f"commit records of {self._target.mapping.shard_id}"
+            action = f"commit records of {self._target.mapping.shard_id}"
             position = checkpoint_of(records[-1])
             try:
                 self._producer.begin_transaction()
                 produce_all(self._producer, self._target, records, deadline)
-                # The position last: the sooner its transaction is over, the less it hides those of other shards.
+                # The position goes last: until the transaction ends, it hides later positions of other shards.
                 self._put_position(self._producer, position, deadline)
                 self._commit(self._producer, deadline)
             except KafkaException as error:
-                raise self._abort(self._producer, translated(error.args[0], doing)) from error
+                raise self._abort(self._producer, translated(error.args[0], action)) from error
             except SinkError as error:
                 self._abort(self._producer, error)
                 raise
@@ -148,10 +151,10 @@ class TransactionalWriter:
         mapping = self._target.mapping
         value = encode(mapping.stream, mapping.shard_id, position)
         topic, partition = self._checkpoints.topic.name, self._checkpoints.partition(self._key)
-        _insist(producer, deadline, topic, value, self._key, partition)
+        _produce_when_possible(producer, deadline, topic, value, self._key, partition)
 
     def _commit(self, producer: Producer, deadline: float) -> None:
-        """Commit; the outcome of a call that timed out is only known by calling again."""
+        """Commit the transaction. After a time-out, only another call shows the outcome."""
         while True:
             try:
                 producer.commit_transaction(max(0.1, deadline - monotonic()))
@@ -162,56 +165,59 @@ class TransactionalWriter:
                 return
 
     def _abort(self, producer: Producer, error: SinkError) -> SinkError:
-        """Abort what is open, so that readers need not wait for it to time out; return what is to be raised."""
-        if not isinstance(error, _FOR_GOOD):
+        """Abort the open transaction, so that readers need not wait for its time-out. Return the error to raise."""
+        if not isinstance(error, _FINAL_ERRORS):
             try:
                 producer.abort_transaction(ABORT_SECONDS)
             except KafkaException as failed:
                 again = translated(failed.args[0], "abort a transaction")
-                if isinstance(again, _FOR_GOOD):
+                if isinstance(again, _FINAL_ERRORS):
                     return again
         return error
 
     def close(self) -> None:
-        """Close the producer; a transaction that is open is aborted by who opens the shard next, or times out."""
+        """Close the producer. An open transaction is aborted when the shard is opened again, or times out."""
         with self._lock:
             producer, self._producer = self._producer, None
             if producer is not None:
-                _drop(producer)
+                _discard(producer)
 
 
 class SharedProducer:
-    """At least once: one idempotent producer for all shards. `is_done` once it has failed for good."""
+    """At least once: one idempotent producer for all shards. `has_failed`: whether it has failed for good."""
 
     def __init__(self, config: Config, seconds: float) -> None:
         self.seconds = seconds
-        self.is_done = False
+        self.has_failed = False
         self._flushing = threading.Lock()
-        with kafka_errors("make a producer"):
+        with kafka_errors("create a producer"):
             self.producer = Producer(config)
 
     def look_up(self, topic: str, seconds: float) -> None:
-        """Learn which partitions a topic has now: it takes records for those alone. Raises KafkaUnavailableError."""
+        """Look up a topic's current partitions. The producer only accepts records for those it knows.
+
+        Raises KafkaUnavailableError.
+        """
         with kafka_errors(f"look up the topic {topic!r}"):
             self.producer.list_topics(topic, seconds)
 
-    def flush(self, doing: str) -> None:
-        """Wait until all that was put by anybody is delivered or has failed. Raises KafkaUnavailableError.
+    def flush(self, action: str) -> None:
+        """Wait until the records of all shards are delivered or have failed. Raises KafkaUnavailableError.
 
-        One at a time: so, when it returns, the failures of all that was put before have been reported.
+        One call at a time. So when it returns, all earlier records that failed have been reported.
         """
         with self._flushing:
             left = self.producer.flush(self.seconds + 1)
         if left:
-            raise KafkaUnavailableError(f"Kafka: cannot {doing}: {left} records are not acknowledged")
+            raise KafkaUnavailableError(f"Kafka: cannot {action}: {left} records are not acknowledged")
 
     def close(self) -> None:
-        """Drop what is not delivered."""
-        _drop(self.producer)
+        """Drop the records that are not delivered."""
+        _discard(self.producer)
 
 
 class IdempotentWriter:
-    """At least once: a group is durable when all that was put is acknowledged (a flush)."""
+    """At least once: a commit is durable when the brokers have acknowledged all records (a flush)."""
 
     position = None
 
@@ -220,24 +226,24 @@ class IdempotentWriter:
         self._target = target
 
     def append(self, records: Sequence[Record]) -> None:
-        """Put the records and wait for their acknowledgement. Raises KafkaUnavailableError, KafkaRefusedError."""
-        doing = f"put records of {self._target.mapping.shard_id}"
+        """Produce the records and wait until all are acknowledged. Raises KafkaUnavailableError, KafkaRefusedError."""
+        action = f"write records of {self._target.mapping.shard_id}"
         failures: list[Any] = []
         deadline = monotonic() + self._shared.seconds
         try:
-            with kafka_errors(doing):
+            with kafka_errors(action):
                 produce_all(
                     self._shared.producer, self._target, records, deadline, lambda error, _: failures.append(error)
                 )
-                self._shared.flush(doing)
+                self._shared.flush(action)
             if failures:
-                raise translated(failures[0], doing)
-        except _FOR_GOOD:
-            self._shared.is_done = True  # whoever opens a shard next makes another
+                raise translated(failures[0], action)
+        except _FINAL_ERRORS:
+            self._shared.has_failed = True  # the next shard that is opened gets a new one
             raise
 
     def close(self) -> None:
-        """Nothing is its own."""
+        """Do nothing: the producer is shared."""
 
 
 def produce_all(
@@ -247,23 +253,23 @@ def produce_all(
     deadline: float,
     on_delivery: Callable[[Any, Any], None] | None = None,
 ) -> None:
-    """Hand records to the client library, each partition's in their order.
+    """Pass records to the client library, in order within each partition.
 
-    Raises KafkaException, KafkaUnavailableError, SinkError.
+    Raises KafkaException, KafkaUnavailableError and SinkError.
     """
-    produce: Any = producer.produce  # its type hints want an invariant list of headers
-    topic, headers_of = target.topic.name, quick_headers(target.mapping)
+    produce: Any = producer.produce  # its type hints require an invariant list of headers
+    topic, headers_of = target.topic.name, fast_headers(target.mapping)
     for record, key, partition in _by_partition(target, records):
         timestamp, headers = round(record.approximate_arrival_timestamp * 1000), headers_of(record)
         message = (topic, record.data, key, partition, None, on_delivery, timestamp, headers)
         try:
             produce(*message)
         except BufferError:
-            _insist(producer, deadline, *message)
+            _produce_when_possible(producer, deadline, *message)
 
 
 def _by_partition(target: Target, records: Sequence[Record]) -> Iterable[tuple[Record, bytes, int]]:
-    """Return records with their keys and partitions, one partition after the other."""
+    """Return the records with their keys and partitions, one partition after the other."""
     keys = [record.partition_key.encode() for record in records]
     if target.partition is not None:
         return zip(records, keys, repeat(target.partition), strict=False)
@@ -272,35 +278,35 @@ def _by_partition(target: Target, records: Sequence[Record]) -> Iterable[tuple[R
     return ((records[row], keys[row], at) for row, at in zip(order.tolist(), chosen[order].tolist(), strict=True))
 
 
-def _insist(producer: Producer, deadline: float, *message: Any) -> None:
-    """Hand a message over as soon as there is room for it. Raises KafkaException, KafkaUnavailableError."""
+def _produce_when_possible(producer: Producer, deadline: float, *message: Any) -> None:
+    """Produce a message as soon as the queue has space for it. Raises KafkaException and KafkaUnavailableError."""
     while True:
         try:
             producer.produce(*message)
         except BufferError:
             if monotonic() > deadline:
                 raise KafkaUnavailableError(
-                    "Kafka: no room for more records: the brokers do not take what is queued"
+                    "Kafka: the producer's queue is full, since the brokers do not accept the queued records"
                 ) from None
-            producer.poll(_ROOM_SECONDS)
+            producer.poll(_QUEUE_FULL_POLL_SECONDS)
         else:
             return
 
 
-def quick_headers(mapping: RecordMapping) -> Callable[[Record], list[Any]]:
-    """Return what makes a record's headers in a quarter of the mapping's time, and just as the mapping does.
+def fast_headers(mapping: RecordMapping) -> Callable[[Record], list[Any]]:
+    """Return a function that makes the same headers as the mapping, in a quarter of the time.
 
-    The client library encodes text by itself, and faster: keys and values of headers stay what they are.
+    The client library encodes text itself, and faster. So values stay text.
     """
     stream, shard = (HEADERS[0], mapping.stream), (HEADERS[1], mapping.shard_id)
     _, _, sequence, sub_sequence, hash_key, encryption = HEADERS
-    whole = (sub_sequence, "0")
+    zero = (sub_sequence, "0")
 
     def headers(record: Record) -> list[Any]:
         if record.tags or mapping.extract is not None:
             return mapping.headers(record)
         sub = record.sub_sequence_number
-        made = [stream, shard, (sequence, record.sequence_number), (sub_sequence, str(sub)) if sub else whole]
+        made = [stream, shard, (sequence, record.sequence_number), (sub_sequence, str(sub)) if sub else zero]
         if record.explicit_hash_key is not None:
             made.append((hash_key, record.explicit_hash_key))
         if record.encryption_type is not None and record.encryption_type != "NONE":
@@ -310,8 +316,8 @@ def quick_headers(mapping: RecordMapping) -> Callable[[Record], list[Any]]:
     return headers
 
 
-def _drop(producer: Producer) -> None:
-    """Throw away what is queued; the connections go with the last reference."""
-    with suppress(KafkaException):  # a producer that has failed says so once more
+def _discard(producer: Producer) -> None:
+    """Discard queued records. The connections close with the last reference to the producer."""
+    with suppress(KafkaException):  # a failed producer raises its error again
         producer.purge()
         producer.poll(0)

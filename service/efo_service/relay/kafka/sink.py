@@ -1,6 +1,6 @@
-"""Kafka as a sink: a transactional producer per shard, or one idempotent producer for all (docs/kafka.md).
+"""Kafka as a sink: one transactional producer per shard, or one idempotent producer for all shards (docs/kafka.md).
 
-Everything that waits for a broker does so in threads of a limiter of its own: one call per commit.
+Calls that wait for a broker run in threads with a separate limiter; a commit is one such call.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from confluent_kafka.admin import AdminClient
 
 from efo.model import Batch, Checkpoint, Record
 from efo_service.relay.kafka.checkpoints import Checkpoints
-from efo_service.relay.kafka.client import Config, Diagnosis, client_config
-from efo_service.relay.kafka.errors import not_made, translated
+from efo_service.relay.kafka.client import Config, ConnectionErrors, client_config
+from efo_service.relay.kafka.errors import creation_error, translated
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.producer import (
-    GroupWriter,
+    CommitWriter,
     IdempotentWriter,
     SharedProducer,
     Target,
     TransactionalWriter,
     producer_config,
 )
-from efo_service.relay.kafka.topics import Topic, ensure_topic, positions_topic, records_topic
+from efo_service.relay.kafka.topics import Topic, checkpoint_topic, ensure_topic, records_topic
 from efo_service.relay.mapping import Extractor, Message, RecordMapping
 from efo_service.relay.write_buffer import WriteBuffer, check_refusals
 
 PARALLEL_COMMITS: Final = 64
-"""How many shards may commit at once: a commit is some milliseconds of waiting for brokers."""
+"""How many shards may commit at once. A commit mostly waits for brokers, for some milliseconds."""
 CLOSE_SECONDS: Final = 5.0
-"""How long leaving a shard waits for a commit that was cancelled: it cannot be interrupted, and is fenced later."""
-_LOOK_SECONDS: Final = 1.0
+"""Seconds to wait for a cancelled commit when a shard is closed. It cannot be interrupted, and is fenced later."""
+_POLL_SECONDS: Final = 1.0
 _MESSAGE_OVERHEAD: Final = 128
-"""Bytes that a batch of one record has besides keys, values and headers (Kafka: 61 of the batch, up to 36)."""
+"""Bytes of a one-record batch besides key, value and headers (Kafka: 61 for the batch, up to 36 for the record)."""
 _HEADER_OVERHEAD: Final = 10
-_SMALL: Final = 4096
-"""More than the key and the headers of a record without tags ever have."""
+_MAX_UNTAGGED_OVERHEAD: Final = 4096
+"""More bytes than the key and the headers of a record without tags ever have."""
 
 
 @asynccontextmanager
@@ -57,10 +57,10 @@ async def open_kafka(
     letters: bool = False,
     extract: Extractor | None = None,
 ) -> AsyncIterator[KafkaSink]:
-    """Reach the cluster, look up or create the topics, and give the sink; leaving closes its connections.
+    """Connect to the cluster, look up or create the topics, and yield the sink; leaving closes the connections.
 
-    `topic`: a template with {stream} and {shard}. `region`, `profile`: AWS's, for AWS_MSK_IAM. `letters`: it takes
-    dead letters, and keeps positions of its own for them. Raises KafkaUnavailableError, KafkaRefusedError.
+    `topic`: a template with {stream} and {shard}. `region`, `profile`: of AWS, for AWS_MSK_IAM. `letters`: whether this
+    is the sink of dead letters, which have separate positions. Raises KafkaUnavailableError and KafkaRefusedError.
     """
     sink = KafkaSink(options, application, stream, topic, region, profile, letters=letters, extract=extract)
     await trio.to_thread.run_sync(sink.connect, abandon_on_cancel=True)
@@ -72,7 +72,7 @@ async def open_kafka(
 
 
 class KafkaSink:
-    """Puts records into topics of Kafka; made by `open_kafka`."""
+    """Writes records to Kafka topics. `open_kafka` creates it."""
 
     def __init__(
         self,
@@ -90,51 +90,54 @@ class KafkaSink:
         self._application = application
         self._stream = stream
         self._template = topic
-        self._letters = letters
+        self._is_dead_letters = letters
         self._extract = extract
-        self._diagnosis = Diagnosis()
+        self._connection_errors = ConnectionErrors()
         self._config = client_config(options, region, profile)
         self._threads = trio.CapacityLimiter(PARALLEL_COMMITS)
         self._checkpoints: Checkpoints | None = None
         self._shared: SharedProducer | None = None
-        self._making = threading.Lock()
+        self._producer_lock = threading.Lock()
         self._admin: AdminClient | None = None
 
     # --- in threads ----------------------------------------------------------------------------------------
 
     def connect(self) -> None:
-        """Reach the cluster and see to the topics. Raises KafkaUnavailableError, KafkaRefusedError."""
+        """Connect to the cluster, and look up or create the topics.
+
+        Raises KafkaUnavailableError and KafkaRefusedError.
+        """
         options = self._options
         try:
-            self._admin = AdminClient(self._config | {"error_cb": self._diagnosis})
+            self._admin = AdminClient(self._config | {"error_cb": self._connection_errors})
         except KafkaException as error:
-            raise not_made(error.args[0]) from error
-        self._reach(self._admin)
+            raise creation_error(error.args[0]) from error
+        self._wait_for_brokers(self._admin)
         if options.delivery == "exactly_once":
-            wanted = positions_topic(
+            spec = checkpoint_topic(
                 options.checkpoint_topic,
                 options.checkpoint_partitions,
                 options.replication_factor,
                 create=options.create_topics,
             )
-            found = ensure_topic(self._admin, wanted, options.connect_seconds)
-            patience = options.transaction_seconds + options.connect_seconds
-            self._checkpoints = Checkpoints(self._config, self._admin, found, patience)
+            found = ensure_topic(self._admin, spec, options.connect_seconds)
+            timeout = options.transaction_seconds + options.connect_seconds
+            self._checkpoints = Checkpoints(self._config, self._admin, found, timeout)
         if "{shard}" not in self._template:
-            self._topic(self._template.format(stream=self._stream))
+            self._ensure_topic(self._template.format(stream=self._stream))
 
-    def _reach(self, admin: AdminClient) -> None:
-        """Wait until the cluster answers. A password that is wrong is so at once, a broker may be on its way."""
+    def _wait_for_brokers(self, admin: AdminClient) -> None:
+        """Wait until a broker responds. Rejected credentials are raised at once, since waiting does not help."""
         options = self._options
-        doing = f"reach the brokers {options.bootstrap_servers} within {options.connect_seconds:g} s"
+        action = f"reach the brokers {options.bootstrap_servers} within {options.connect_seconds:g} s"
         deadline = monotonic() + options.connect_seconds
         while True:
             try:
-                admin.list_topics(timeout=min(_LOOK_SECONDS, options.connect_seconds))
+                admin.list_topics(timeout=min(_POLL_SECONDS, options.connect_seconds))
             except KafkaException as error:
                 admin.poll(0)
-                if self._diagnosis.is_hopeless or monotonic() >= deadline:
-                    raise self._diagnosis.explain(translated(error.args[0], doing), doing) from error
+                if self._connection_errors.are_credentials_rejected or monotonic() >= deadline:
+                    raise self._connection_errors.explain(translated(error.args[0], action), action) from error
             else:
                 return
 
@@ -145,34 +148,34 @@ class KafkaSink:
         if self._shared is not None:
             self._shared.close()
 
-    def _topic(self, name: str) -> Topic:
+    def _ensure_topic(self, name: str) -> Topic:
         options = self._options
         assert self._admin is not None  # noqa: S101 - `connect` was called
-        wanted = records_topic(name, options.partitions, options.replication_factor, create=options.create_topics)
-        return ensure_topic(self._admin, wanted, options.connect_seconds)
+        spec = records_topic(name, options.partitions, options.replication_factor, create=options.create_topics)
+        return ensure_topic(self._admin, spec, options.connect_seconds)
 
-    def _writer(self, mapping: RecordMapping) -> tuple[GroupWriter, Topic]:
+    def _writer(self, mapping: RecordMapping) -> tuple[CommitWriter, Topic]:
         options = self._options
-        topic = self._topic(self._template.format(stream=mapping.stream, shard=mapping.shard_id))
+        topic = self._ensure_topic(self._template.format(stream=mapping.stream, shard=mapping.shard_id))
         target = Target.of(topic, mapping, options.partition_by)
         config = producer_config(
             self._config,
-            largest=topic.largest,
+            largest=topic.max_message_bytes,
             compression=options.compression,
             seconds=options.transaction_seconds,
         )
         if self._checkpoints is None:
-            shared = self._sharing(config)
+            shared = self._shared_producer(config)
             shared.look_up(topic.name, options.connect_seconds)
             return IdempotentWriter(shared, target), topic
-        kind = "/dead-letters" if self._letters else ""
+        kind = "/dead-letters" if self._is_dead_letters else ""
         identity = f"{self._application}/{mapping.stream}/{mapping.shard_id}{kind}"
         return TransactionalWriter(config, target, self._checkpoints, identity, options.transaction_seconds), topic
 
-    def _sharing(self, config: Config) -> SharedProducer:
-        """Return the producer of all shards, another one if it has failed for good."""
-        with self._making:
-            if self._shared is not None and self._shared.is_done:
+    def _shared_producer(self, config: Config) -> SharedProducer:
+        """Return the producer of all shards, a new one if it has failed for good."""
+        with self._producer_lock:
+            if self._shared is not None and self._shared.has_failed:
                 self._shared.close()
                 self._shared = None
             if self._shared is None:
@@ -182,9 +185,9 @@ class KafkaSink:
     # --- on trio -------------------------------------------------------------------------------------------
 
     def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[KafkaShardSink]:
-        """Open a shard's way in: fence the worker before, then read the position back.
+        """Open the sink for a shard: fence the previous worker, then read the position.
 
-        Entering raises KafkaUnavailableError, KafkaRefusedError, KafkaCheckpointError.
+        Entering raises KafkaUnavailableError, KafkaRefusedError and KafkaCheckpointError.
         """
         return self._open(stream, shard_id)
 
@@ -204,50 +207,52 @@ class KafkaSink:
 
 
 class KafkaShardSink:
-    """One shard's way in; see ShardSink. A commit that fails or is cancelled closes it."""
+    """Kafka, opened for one shard; see ShardSink. A commit that fails or is cancelled closes it."""
 
     def __init__(
-        self, writer: GroupWriter, mapping: RecordMapping, topic: Topic, threads: trio.CapacityLimiter
+        self, writer: CommitWriter, mapping: RecordMapping, topic: Topic, threads: trio.CapacityLimiter
     ) -> None:
         self._writer = writer
         self._mapping = mapping
-        self._largest = topic.largest
+        self._max_message_bytes = topic.max_message_bytes
         self._threads = threads
-        self._group = WriteBuffer(writer.position)
+        self._buffer = WriteBuffer(writer.position)
 
     @property
     def position(self) -> Checkpoint | None:
-        """The last record whose transaction is committed; None where delivery is at least once."""
+        """The position of the last committed transaction; None if delivery is at least once."""
         return self._writer.position
 
     @property
     def pending_records(self) -> int:
-        """How many records are in the open group."""
-        return len(self._group.records)
+        """How many records are in the write buffer."""
+        return len(self._buffer.records)
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes of keys (in characters) and values are in the open group."""
-        return self._group.size
+        """The size of the write buffer: characters of keys plus bytes of values."""
+        return self._buffer.size
 
     def refusal(self, record: Record) -> str | None:
-        """Return why a record is too large for its topic, by its size before compression."""
-        if len(record.data) + _SMALL <= self._largest and not record.tags:
+        """Return why a record is too large for its topic, None if it is not. Its size before compression counts."""
+        if len(record.data) + _MAX_UNTAGGED_OVERHEAD <= self._max_message_bytes and not record.tags:
             return None
         size = message_size(self._mapping.message(record))
-        if size <= self._largest:
+        if size <= self._max_message_bytes:
             return None
-        return f"{size} bytes with its headers, and the topic takes {self._largest} (max.message.bytes)"
+        return (
+            f"it has {size} bytes with its headers, but the topic takes {self._max_message_bytes} (max.message.bytes)"
+        )
 
     def write(self, batch: Batch) -> None:
-        """Take a batch into the open group. Raises SinkOrderError, RecordRefusedError, SinkClosedError."""
-        self._group.check_open()
+        """Add a batch to the write buffer. Raises SinkOrderError, RecordRefusedError and SinkClosedError."""
+        self._buffer.check_open()
         check_refusals(self, batch)
-        self._group.add(batch)
+        self._buffer.add(batch)
 
     async def commit(self) -> None:
-        """Make the open group durable. Raises KafkaUnavailableError and its kin, see kafka_errors.py."""
-        records = self._group.take()
+        """Make the write buffer durable. Raises KafkaUnavailableError and the other errors in errors.py."""
+        records = self._buffer.take()
         if not records:
             return
         try:
@@ -259,11 +264,11 @@ class KafkaShardSink:
             raise
 
     def close(self) -> None:
-        """Take nothing any more. What was not committed is dropped: it was not acked either."""
-        self._group.close()
+        """Close it and drop the records that were not committed. They were not acked either."""
+        self._buffer.close()
 
 
 def message_size(message: Message) -> int:
-    """Return how many bytes a batch of this message alone has, or a few more."""
+    """Return the size in bytes of a batch with only this message, or slightly more."""
     headers = sum(len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD for name, value in message.headers)
     return len(message.key) + len(message.value) + headers + _MESSAGE_OVERHEAD

@@ -1,6 +1,6 @@
-"""The topics that the Kafka sink needs: looked up, created where that is allowed, refused where they do not fit.
+"""The topics that the Kafka sink needs: looked up, created if that is allowed, and refused if they are unsuitable.
 
-Blocking: made to run in a thread.
+Blocking: runs in a thread.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from efo_service.relay.kafka.errors import KafkaRefusedError, KafkaUnavailableError, translated
 
-LARGEST: Final = 12 * 1024 * 1024
-"""`max.message.bytes` of topics that we create: the largest record of Kinesis is 10 MiB, and has headers besides."""
-DEFAULT_LARGEST: Final = 1_048_588
-"""Kafka's own; taken where the cluster does not let us ask."""
-_APPEARS: Final = 15.0
-"""Seconds until all brokers of a cluster are there, and know a topic that was created."""
-_LOOK_SECONDS: Final = 0.1
+MAX_MESSAGE_BYTES: Final = 12 * 1024 * 1024
+"""`max.message.bytes` of the topics that efo creates. The largest record of Kinesis has 10 MiB plus headers."""
+DEFAULT_MAX_MESSAGE_BYTES: Final = 1_048_588
+"""Kafka's default, used if efo may not read the topic's settings."""
+_PROPAGATION_SECONDS: Final = 15.0
+"""Seconds until all brokers of a cluster have started and know a new topic."""
+_POLL_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic that is there. `largest`: how many bytes a batch of its records may have."""
+    """An existing topic. `max_message_bytes`: the maximum size of a batch of its records."""
 
     name: str
     partitions: int
-    largest: int
+    max_message_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """A topic as it is to be. `create`: make it if it is missing. `replication`: -1 for the cluster's default."""
+class TopicSpec:
+    """A required topic. `create`: create it if it is missing. `replication`: -1 for the cluster's default."""
 
     name: str
     partitions: int
@@ -46,56 +46,57 @@ class Wanted:
 
     @property
     def is_compacted(self) -> bool:
-        """Whether it keeps the last record of each key, for ever."""
+        """Whether the topic keeps the last record of each key forever."""
         return self.config.get("cleanup.policy") == "compact"
 
 
-def positions_topic(name: str, partitions: int, replication: int, *, create: bool) -> Wanted:
-    """Return the topic of positions: compacted, and compacted soon, since it is read when a shard is opened."""
+def checkpoint_topic(name: str, partitions: int, replication: int, *, create: bool) -> TopicSpec:
+    """Return the checkpoint topic. It is compacted often, since it is read whenever a shard is opened."""
     config = {
         "cleanup.policy": "compact",
         "segment.bytes": str(16 * 1024 * 1024),
         "segment.ms": str(10 * 60 * 1000),
         "min.cleanable.dirty.ratio": "0.1",
     }
-    return Wanted(name, partitions, replication, create, config)
+    return TopicSpec(name, partitions, replication, create, config)
 
 
-def records_topic(name: str, partitions: int, replication: int, *, create: bool) -> Wanted:
+def records_topic(name: str, partitions: int, replication: int, *, create: bool) -> TopicSpec:
     """Return a topic of records."""
-    return Wanted(name, partitions, replication, create, {"max.message.bytes": str(LARGEST)})
+    return TopicSpec(name, partitions, replication, create, {"max.message.bytes": str(MAX_MESSAGE_BYTES)})
 
 
-def ensure_topic(admin: AdminClient, wanted: Wanted, timeout: float) -> Topic:
-    """Return the topic, created if need be.
+def ensure_topic(admin: AdminClient, spec: TopicSpec, timeout: float) -> Topic:
+    """Return the topic; create it if it is missing.
 
-    Raises KafkaRefusedError if it is missing and may not be created, or is not what is wanted; KafkaUnavailableError.
+    Raises KafkaRefusedError if it is missing and may not be created, or has an unsuitable cleanup policy;
+    KafkaUnavailableError.
     """
-    partitions = _partitions(admin, wanted.name, timeout)
+    partitions = _partitions(admin, spec.name, timeout)
     if partitions is None:
-        if not wanted.create:
+        if not spec.create:
             raise KafkaRefusedError(
-                f"Kafka has no topic {wanted.name!r}: create it, or set [relay.kafka] create_topics = true"
+                f"Kafka has no topic {spec.name!r}: create it, or set [relay.kafka] create_topics = true"
             )
-        _create(admin, wanted, timeout)
-        partitions = _wait_for(admin, wanted.name, timeout)
-    config = _config(admin, wanted.name, timeout)
-    policy = config.get("cleanup.policy", "compact" if wanted.is_compacted else "delete")
-    if wanted.is_compacted and policy != "compact":
+        _create(admin, spec, timeout)
+        partitions = _wait_for(admin, spec.name, timeout)
+    config = _config(admin, spec.name, timeout)
+    policy = config.get("cleanup.policy", "compact" if spec.is_compacted else "delete")
+    if spec.is_compacted and policy != "compact":
         raise KafkaRefusedError(
-            f"the topic {wanted.name!r} has cleanup.policy={policy}: it would forget the positions of shards that are"
-            " quiet for long. Set it to compact, or name another [relay.kafka] checkpoint_topic"
+            f"the topic {spec.name!r} has cleanup.policy={policy}, so positions of idle shards would expire: set it to"
+            " compact, or choose another [relay.kafka] checkpoint_topic"
         )
-    if not wanted.is_compacted and policy != "delete":
+    if not spec.is_compacted and policy != "delete":
         raise KafkaRefusedError(
-            f"the topic {wanted.name!r} has cleanup.policy={policy}: it keeps one record of each partition key, and the"
-            " others would be lost. Set it to delete, or name another topic"
+            f"the topic {spec.name!r} has cleanup.policy={policy}, so it would keep only one record of each partition"
+            " key: set it to delete, or choose another topic"
         )
-    return Topic(wanted.name, partitions, int(config.get("max.message.bytes", DEFAULT_LARGEST)))
+    return Topic(spec.name, partitions, int(config.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)))
 
 
 def _partitions(admin: AdminClient, name: str, timeout: float) -> int | None:
-    """Return how many partitions a topic has; None if it does not exist."""
+    """Return the number of a topic's partitions; None if it does not exist."""
     try:
         found = _result(admin.describe_topics(TopicCollection([name]))[name], f"look up the topic {name!r}", timeout)
     except _MissingError:
@@ -103,66 +104,68 @@ def _partitions(admin: AdminClient, name: str, timeout: float) -> int | None:
     return len(found.partitions)
 
 
-def _create(admin: AdminClient, wanted: Wanted, timeout: float) -> None:
-    new = NewTopic(wanted.name, wanted.partitions, wanted.replication, config=wanted.config)
-    deadline = monotonic() + _APPEARS
+def _create(admin: AdminClient, spec: TopicSpec, timeout: float) -> None:
+    new = NewTopic(spec.name, spec.partitions, spec.replication, config=spec.config)
+    deadline = monotonic() + _PROPAGATION_SECONDS
     while True:
         try:
-            with suppress(_ExistsError):  # another worker was quicker
-                _result(admin.create_topics([new])[wanted.name], f"create the topic {wanted.name!r}", timeout)
-        except _TooFewBrokersError as error:  # a cluster that starts has some of its brokers first
+            with suppress(_ExistsError):  # another worker has created it
+                _result(admin.create_topics([new])[spec.name], f"create the topic {spec.name!r}", timeout)
+        except _TooFewBrokersError as error:  # in a starting cluster, some brokers start later
             if monotonic() > deadline:
                 raise KafkaRefusedError(str(error)) from error
-            sleep(_LOOK_SECONDS)
+            sleep(_POLL_SECONDS)
         else:
             return
 
 
 def _wait_for(admin: AdminClient, name: str, timeout: float) -> int:
-    deadline = monotonic() + _APPEARS
+    deadline = monotonic() + _PROPAGATION_SECONDS
     while (partitions := _partitions(admin, name, timeout)) is None:
         if monotonic() > deadline:
-            raise KafkaUnavailableError(f"Kafka created the topic {name!r}, and does not know it {_APPEARS:g} s later")
-        sleep(_LOOK_SECONDS)
+            raise KafkaUnavailableError(
+                f"Kafka created the topic {name!r}, but does not know it {_PROPAGATION_SECONDS:g} s later"
+            )
+        sleep(_POLL_SECONDS)
     return partitions
 
 
 def _config(admin: AdminClient, name: str, timeout: float) -> dict[str, str]:
-    """Return a topic's settings; none where we may not ask."""
+    """Return a topic's settings; empty if efo may not read them."""
     resource = ConfigResource(ResourceType.TOPIC, name)
-    deadline = monotonic() + _APPEARS
+    deadline = monotonic() + _PROPAGATION_SECONDS
     while True:
         try:
             entries = _result(admin.describe_configs([resource])[resource], f"read the settings of {name!r}", timeout)
             break
         except KafkaRefusedError:
             return {}
-        except _MissingError as error:  # another broker answers, which does not know it yet
+        except _MissingError as error:  # the responding broker does not know the topic yet
             if monotonic() > deadline:
                 raise KafkaUnavailableError(
-                    f"Kafka has the topic {name!r}, and does not know its settings {_APPEARS:g} s later"
+                    f"Kafka has the topic {name!r}, but does not know its settings {_PROPAGATION_SECONDS:g} s later"
                 ) from error
-        sleep(_LOOK_SECONDS)
+        sleep(_POLL_SECONDS)
     return {key: entry.value for key, entry in entries.items() if entry.value is not None}
 
 
 class _MissingError(Exception):
-    """There is no such topic."""
+    """The topic does not exist."""
 
 
 class _ExistsError(Exception):
-    """There is such a topic already."""
+    """The topic already exists."""
 
 
 class _TooFewBrokersError(Exception):
-    """There are not as many brokers as the topic is to have copies."""
+    """The cluster has fewer brokers than the topic's replication factor."""
 
 
-def _result(future: Any, doing: str, timeout: float) -> Any:
+def _result(future: Any, action: str, timeout: float) -> Any:
     try:
         return future.result(timeout)
     except FutureTimeoutError as error:
-        raise KafkaUnavailableError(f"Kafka: cannot {doing}: no answer within {timeout:g} s") from error
+        raise KafkaUnavailableError(f"Kafka: cannot {action}: no response within {timeout:g} s") from error
     except KafkaException as error:
         match error.args[0].code():
             case KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -170,7 +173,7 @@ def _result(future: Any, doing: str, timeout: float) -> Any:
             case KafkaError.TOPIC_ALREADY_EXISTS:
                 raise _ExistsError from error
             case KafkaError.INVALID_REPLICATION_FACTOR:
-                raise _TooFewBrokersError(f"Kafka: cannot {doing}: {error.args[0].str()}") from error
+                raise _TooFewBrokersError(f"Kafka: cannot {action}: {error.args[0].str()}") from error
             case KafkaError.POLICY_VIOLATION | KafkaError.INVALID_PARTITIONS:
-                raise KafkaRefusedError(f"Kafka: cannot {doing}: {error.args[0].str()}") from error
-        raise translated(error.args[0], doing) from error
+                raise KafkaRefusedError(f"Kafka: cannot {action}: {error.args[0].str()}") from error
+        raise translated(error.args[0], action) from error

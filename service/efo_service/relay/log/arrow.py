@@ -1,6 +1,6 @@
-"""The record mapping for whole groups, as the log's columns: no Python work per record beyond taking its fields.
+"""The record mapping for many records at once, as the log's columns. Python only reads the fields of each record.
 
-It makes what `RecordMapping.message` makes record by record; a test holds the two equal.
+It maps as `RecordMapping.message` does record by record; a test checks that both agree.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import pyarrow.compute as pc
 
 from efo.model import Record
 from efo_service.relay.log.segments import SCHEMA
-from efo_service.relay.mapping import ALWAYS, HEADERS, RecordMapping, told_encryption
+from efo_service.relay.mapping import HEADERS, REQUIRED_HEADERS, RecordMapping, encryption_header
 
 CREATE_TIME: Final = 0
-"""Kafka's timestampType: the time was given by who made the record; here by Kinesis, when it arrived."""
+"""Kafka's timestampType for times that are set when the record is created. Here Kinesis sets it, at the arrival."""
 
 
 def record_batch(
     records: Sequence[Record], mapping: RecordMapping, *, topic: str, partition: int, base: int
 ) -> pa.RecordBatch:
-    """Return the records as one batch of SCHEMA, with the offsets from `base` on.
+    """Return the records as one batch of SCHEMA, with offsets that start at `base`.
 
     Raises SinkError if the mapping's extractor fails.
     """
@@ -45,7 +45,7 @@ def record_batch(
 
 
 def _timestamps(seconds: list[float]) -> Any:
-    """Return seconds with milliseconds as microseconds, free of what floats add to them."""
+    """Return times in whole milliseconds as microseconds, without floating-point errors."""
     milliseconds = pc.round(pc.multiply(pa.array(seconds, pa.float64()), 1000.0)).cast(pa.int64())
     return pc.multiply(milliseconds, 1000).cast(SCHEMA.field("timestamp").type)
 
@@ -57,33 +57,33 @@ def _headers(records: Sequence[Record], mapping: RecordMapping) -> Any:
 
 
 def _any_headers(records: Sequence[Record], mapping: RecordMapping) -> Any:
-    """Return headers of any names: record by record, as tags and trace contexts come."""
-    made = [mapping.headers(record) for record in records]
-    pairs = [header for headers in made for header in headers]
-    offsets = pa.array(accumulate(map(len, made), initial=0), pa.int32())
+    """Return headers with any names, record by record. Tags and trace contexts need it."""
+    by_record = [mapping.headers(record) for record in records]
+    pairs = [header for headers in by_record for header in headers]
+    offsets = pa.array(accumulate(map(len, by_record), initial=0), pa.int32())
     keys = pa.array([key for key, _ in pairs], pa.string())
     return _lists(offsets, keys, pa.array([value for _, value in pairs], pa.binary()))
 
 
 def _fixed_headers(records: Sequence[Record], mapping: RecordMapping) -> Any:
-    """Return the headers of records that have those of HEADERS at most, which is nearly all there are."""
+    """Return the headers of records that have no others than HEADERS. Nearly all records are like that."""
     rows = len(records)
-    names = list(HEADERS[:ALWAYS])
+    names = list(HEADERS[:REQUIRED_HEADERS])
     fields: list[list[str] | list[str | None]] = [
         [mapping.stream] * rows,
         [mapping.shard_id] * rows,
         [record.sequence_number for record in records],
         [str(record.sub_sequence_number) for record in records],
     ]
-    optional = ([record.explicit_hash_key for record in records], [told_encryption(record) for record in records])
-    for name, known in zip(HEADERS[ALWAYS:], optional, strict=True):
+    optional = ([record.explicit_hash_key for record in records], [encryption_header(record) for record in records])
+    for name, known in zip(HEADERS[REQUIRED_HEADERS:], optional, strict=True):
         if known.count(None) < rows:
             names.append(name)
             fields.append(known)
     width = len(fields)
     flat: list[str | None] = [None] * (width * rows)
-    for place, field in enumerate(fields):
-        flat[place::width] = field
+    for index, field in enumerate(fields):
+        flat[index::width] = field
     keys = _header_keys(tuple(names), 1 << rows.bit_length()).slice(0, width * rows)
     values = pa.array(flat, pa.string())
     offsets = pa.arange(0, width * rows + 1, width).cast(pa.int32())
@@ -97,7 +97,7 @@ def _fixed_headers(records: Sequence[Record], mapping: RecordMapping) -> Any:
 
 @lru_cache(maxsize=16)
 def _header_keys(names: tuple[str, ...], rows: int) -> Any:
-    """Return the keys of the headers of many rows: always the same, and a fifth of the work to make."""
+    """Return the header keys of many rows. They are cached, since creating them is a fifth of the work."""
     return pa.array(names * rows, pa.string())
 
 

@@ -1,10 +1,10 @@
-"""A topic's catalogue: which stream it is for, and which partition of the log belongs to which shard.
+"""The catalog of a topic: its stream, and the partition of each shard.
 
     <root>/<topic>/catalog.json
 
-Every shard gets a partition of its own, once, and no number is used again: a reader's offsets stay true
-through every split and merge. The file is replaced as a whole, under a lock, so that several processes may
-allot at once and a reader never sees half of it.
+Each shard gets one partition, and numbers are never reused. So a reader's offsets stay valid through splits and merges.
+The file is replaced as a whole, under a lock. So several processes can allocate partitions at once, and a reader never
+sees an incomplete file.
 """
 
 from __future__ import annotations
@@ -29,37 +29,35 @@ _TOPIC: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}")
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """One topic. `partitions` gives the partition number of each shard id."""
+    """The catalog of one topic. `partitions`: partition numbers by shard id."""
 
     stream: str
     partitions: Mapping[str, int]
 
 
 def topic_directory(root: Path, topic: str) -> Path:
-    """Return where a topic is. Raises ConfigurationError for a name that cannot be a topic's."""
+    """Return the directory of a topic. Raises ConfigurationError if the topic's name is invalid."""
     if _TOPIC.fullmatch(topic) is None:
         raise ConfigurationError(
-            f"{topic!r} cannot be a topic: up to 249 letters, digits, '.', '_' and '-', not first a '.'"
+            f"{topic!r} is not a valid topic name: use up to 249 letters, digits, '.', '_' and '-', not starting with"
+            " '.'"
         )
     return root / topic
 
 
 def topics(root: Path) -> list[str]:
-    """Return the names of the topics that a log has."""
+    """Return the names of all topics of a log."""
     with os_errors("list", root):
         return sorted(path.parent.name for path in root.glob(f"*/{CATALOG}"))
 
 
 def read_catalog(root: Path, topic: str) -> Catalog:
-    """Read a topic's catalogue.
-
-    Raises TopicNotFoundError, LogVersionError, LogError if it cannot be understood.
-    """
+    """Read a topic's catalog. Raises TopicNotFoundError, LogVersionError, and LogError if the file is invalid."""
     catalog = _read(topic_directory(root, topic) / CATALOG)
     if catalog is None:
         known = ", ".join(topics(root)) or "none"
         raise TopicNotFoundError(
-            f"the log {root} has no topic {topic!r}; it has: {known}. Start the relay that writes it, or check the name"
+            f"the log {root} has no topic {topic!r}; it has: {known}; start the relay that writes it, or check the name"
         )
     return catalog
 
@@ -74,16 +72,18 @@ def _read(path: Path) -> Catalog | None:
         version = int(fields["format"])
         catalog = Catalog(str(fields["stream"]), {str(k): int(v) for k, v in fields["partitions"].items()})
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise LogError(f"{path} cannot be understood ({error!r}): restore it from a copy") from error
+        raise LogError(f"{path} is not a valid catalog ({error!r}): restore it from a copy") from error
     if version > FORMAT_VERSION:
-        raise LogVersionError(f"{path} has the format {version}, this efo knows up to {FORMAT_VERSION}: upgrade efo")
+        raise LogVersionError(
+            f"{path} has format version {version}, but this efo supports up to {FORMAT_VERSION}: upgrade efo"
+        )
     return catalog
 
 
-def allot_partition(root: Path, topic: str, stream: str, shard_id: str) -> int:
-    """Return the shard's partition number; the first time, allot the next one and make that durable.
+def allocate_partition(root: Path, topic: str, stream: str, shard_id: str) -> int:
+    """Return the shard's partition number. If it has none, allocate the next one durably.
 
-    Raises LogOwnerError if the topic is another stream's, LogVersionError, LogError, SinkError.
+    Raises LogOwnerError if the topic belongs to another stream, LogVersionError, LogError and SinkError.
     """
     directory = topic_directory(root, topic)
     path = directory / CATALOG
@@ -93,7 +93,7 @@ def allot_partition(root: Path, topic: str, stream: str, shard_id: str) -> int:
             catalog = _read(path) or Catalog(stream, {})
             if catalog.stream != stream:
                 raise LogOwnerError(
-                    f"the topic {directory} is for the stream {catalog.stream!r}, not for {stream!r}:"
+                    f"the topic {directory} belongs to the stream {catalog.stream!r}, not to {stream!r}:"
                     " choose another topic or another directory"
                 )
             if shard_id in catalog.partitions:
@@ -116,9 +116,9 @@ def _replace(path: Path, catalog: Catalog) -> None:
 
 
 def lock(path: Path, *, wait: bool = True) -> IO[bytes]:
-    """Lock a file, made if need be; closing it, or the end of the process however it ends, unlocks it.
+    """Lock a file, which is created if missing. Closing it unlocks it, and so does the end of the process.
 
-    Raises BlockingIOError if another has it and we do not `wait`.
+    Raises BlockingIOError if the file is locked and `wait` is false.
     """
     file = path.open("ab")
     try:

@@ -1,4 +1,4 @@
-"""The log's records as JSON lines, for people and for programs that know neither Arrow nor Spark.
+"""Export of the log's records as JSON lines, for people and for programs that read neither Arrow nor Spark.
 
 {"topic":"orders","partition":0,"offset":7,"key":"customer-7","value":"eyJpZCI6MX0=","timestamp":1700000000123,
 "headers":[["kinesis.stream","orders"],...]}
@@ -20,7 +20,7 @@ from efo_service.relay.log.segments import last_segment, read_parts
 
 
 class ExportedLine(msgspec.Struct, frozen=True):
-    """One line. Bytes are written in base64."""
+    """One line. msgspec encodes bytes in base64."""
 
     topic: str
     partition: int
@@ -37,18 +37,20 @@ _encode = msgspec.json.Encoder().encode
 def export(
     root: Path, topic: str, *, partition: int | None = None, start: int = 0, end: int | None = None, encoding: Encoding
 ) -> Iterator[bytes]:
-    """Yield the lines of a topic or of one partition, those with offsets from `start` to before `end`.
+    """Yield the lines of a topic or of one partition, for the offsets `start` to `end` - 1.
 
-    Raises ConfigurationError, TopicNotFoundError, SegmentCorruptError, SinkError.
+    Raises ConfigurationError, TopicNotFoundError, SegmentCorruptError and SinkError.
     """
     known = sorted(read_catalog(root, topic).partitions.values())
     if partition is not None and partition not in known:
-        raise ConfigurationError(f"{topic} has no partition {partition}; it has: {', '.join(map(str, known))}")
+        raise ConfigurationError(f"topic {topic} has no partition {partition}; it has: {', '.join(map(str, known))}")
     for number in known if partition is None else [partition]:
         directory = topic_directory(root, topic) / str(number)
         last = last_segment(directory)
-        until = 0 if last is None else last.end
-        for _, batch in read_parts(directory, start, until if end is None else min(end, until), holes=True):
+        partition_end = 0 if last is None else last.end
+        for _, batch in read_parts(
+            directory, start, partition_end if end is None else min(end, partition_end), holes=True
+        ):
             yield from _lines(batch, encoding)
 
 
@@ -57,13 +59,13 @@ def _lines(batch: pa.RecordBatch, encoding: Encoding) -> Iterator[bytes]:
     columns = [batch.column(name).to_pylist() for name in names]
     milliseconds = pc.divide(batch.column("timestamp").cast(pa.int64()), 1000).to_pylist()
     for topic, partition, offset, key, value, headers, timestamp in zip(*columns, milliseconds, strict=True):
-        shown = value
+        exported = value
         if encoding == "utf-8":
             try:
-                shown = value.decode()
+                exported = value.decode()
             except UnicodeDecodeError as error:
                 raise ConfigurationError(
                     f"the value at {topic}/{partition}/{offset} is not UTF-8 ({error.reason}): export it as base64"
                 ) from error
         pairs = [(one["key"], None if one["value"] is None else one["value"].decode()) for one in headers]
-        yield _encode(ExportedLine(topic, partition, offset, key.decode(), shown, timestamp, pairs)) + b"\n"
+        yield _encode(ExportedLine(topic, partition, offset, key.decode(), exported, timestamp, pairs)) + b"\n"

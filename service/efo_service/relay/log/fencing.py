@@ -1,13 +1,14 @@
-"""Fencing: a partition's writer that was followed by another cannot commit any more, wherever the two run.
+"""Fencing: once a partition is opened by another writer, the earlier writer cannot commit, even on another machine.
 
     <partition>/epoch      "<number> <token>"
 
-Opening a partition for writing starts an epoch: the file gets the next number and a token of its own. A commit writes
-its temporary file, looks whether the epoch is still its own, and renames. A new epoch is made durable first, then all
-temporary files of others are removed, and only then is the newest segment looked for. So a commit of the writer before
-is refused when it looks, or its rename finds no file, or its segment is there before the new writer looks: there is no
-moment in between. A lock keeps two writers of one machine apart already; the epoch holds as well on a file system that
-several machines share, as far as it shows each what the others have renamed and removed.
+Opening a partition for writing begins a fencing epoch: the file gets the next number and a random token. A commit
+writes its temporary file, checks that its epoch is still the current one, and renames the file. A new writer first
+makes its epoch durable, then removes the temporary files of others, and then looks for the newest segment.
+
+So one of three things happens to a commit of the earlier writer: its check fails; or its rename finds no file; or the
+new writer finds its segment. There is no other case. A lock already keeps two writers on one machine apart. The epoch
+also works on a file system that machines share, if each machine sees what the others have renamed and removed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _TEMPORARY: Final = "segment*.tmp"
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """One writer's time at a partition. `token` tells it from any other, `number` counts them for people."""
+    """The fencing epoch of one writer. `token`: identifies it. `number`: counts the epochs, for people."""
 
     directory: Path
     number: int
@@ -36,33 +37,33 @@ class Epoch:
 
     @property
     def temporary(self) -> Path:
-        """The file in which this writer prepares a segment: nobody else's."""
+        """The file in which this writer prepares a segment. No other writer uses it."""
         return self.directory / f"segment-{self.token}.tmp"
 
     def check(self) -> None:
-        """Raise SinkFencedError if a later epoch has begun, SinkError if that cannot be told."""
+        """Raise SinkFencedError if a later epoch has begun, SinkError if the file cannot be read."""
         with os_errors("read", self.directory / EPOCH):
             now = (self.directory / EPOCH).read_text(errors="replace")
         if now != str(self):
             raise self.fenced()
 
     def fenced(self) -> SinkFencedError:
-        """Return the error that says that another writer has followed."""
+        """Return the error for a writer that is fenced."""
         return SinkFencedError(
-            f"{self.directory} was opened by another writer, after this one (epoch {self.number}): this worker has"
-            " lost the shard. What it did not commit is read again by the other"
+            f"{self.directory} was opened by another writer after this one (epoch {self.number}): this worker has"
+            " lost the shard, and the other one reads uncommitted records again"
         )
 
     def __str__(self) -> str:
         return f"{self.number} {self.token}\n"
 
 
-def take_epoch(directory: Path) -> Epoch:
-    """Begin a new epoch of a partition, and end every earlier one. Raises SinkFullError, SinkError."""
+def begin_epoch(directory: Path) -> Epoch:
+    """Begin a new fencing epoch of a partition, which ends all earlier ones. Raises SinkFullError and SinkError."""
     path = directory / EPOCH
     with os_errors("write", path):
         epoch = Epoch(directory, read_epoch(directory) + 1, secrets.token_hex(8))
-        with no_leftover(epoch.temporary):
+        with removed_on_error(epoch.temporary):
             with epoch.temporary.open("w") as file:
                 file.write(str(epoch))
                 file.flush()
@@ -75,15 +76,15 @@ def take_epoch(directory: Path) -> Epoch:
 
 
 def read_epoch(directory: Path) -> int:
-    """Return the number of a partition's epoch; 0 if it never had a writer, or if the file makes no sense."""
+    """Return the number of a partition's fencing epoch; 0 if it never had a writer, or if the file is invalid."""
     path = directory / EPOCH
     number = path.read_text(errors="replace").partition(" ")[0] if path.exists() else ""
     return int(number) if number.isascii() and number.isdigit() else 0
 
 
 @contextmanager
-def no_leftover(temporary: Path) -> Iterator[None]:
-    """Remove a temporary file that is not made use of after all: a full disk needs its room."""
+def removed_on_error(temporary: Path) -> Iterator[None]:
+    """Remove a temporary file if the block raises: a full disk needs the space."""
     try:
         yield
     except BaseException:

@@ -1,4 +1,4 @@
-"""Looks at a topic of the log without changing it: what there is (quick), and whether all of it is sound (reads it)."""
+"""Inspection of a topic without changing it: `inspect_topic` is quick, `verify_topic` reads and checks every byte."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from efo_service.relay.log.catalog import read_catalog, topic_directory
 from efo_service.relay.log.fencing import read_epoch
 from efo_service.relay.log.reader_offsets import ReaderCommit, read_readers
 from efo_service.relay.log.segments import (
-    LOOKS,
+    MAX_LISTINGS,
     Origin,
     Segment,
     all_segments,
@@ -28,11 +28,12 @@ from efo_service.relay.log.segments import (
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """A partition as its names and its newest segment tell it.
+    """The state of a partition, from its file names and its newest segment.
 
-    `start`, `end`: the offsets of the oldest record and after the newest. `segments` count, `replaced` wait for their
-    removal after a roll-up; `size` is the bytes of both. `position`: the Kinesis position of the newest record.
-    `epoch`: how often it was opened for writing. Times are seconds since the epoch.
+    `start`: the offset of the oldest record. `end`: the offset after the newest one. `segments`: number of current
+    segments. `replaced`: number of superseded segments, which a later maintenance pass removes. `size`: bytes of both.
+    `position`: the Kinesis position of the newest record. `epoch`: how often the partition was opened for writing.
+    `oldest_commit`, `newest_commit`: seconds since the epoch.
     """
 
     partition: int
@@ -50,7 +51,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class ReaderState:
-    """A named reader. `lag`: records that it has not committed yet; `committed_at` None: its file makes no sense."""
+    """A named reader. `lag`: how many records it has not committed. `committed_at`: None if its file is invalid."""
 
     name: str
     lag: int
@@ -59,7 +60,7 @@ class ReaderState:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic and what is in it."""
+    """The state of a topic, its partitions and its readers."""
 
     topic: str
     stream: str
@@ -68,7 +69,7 @@ class TopicState:
 
 
 def inspect_topic(root: Path, topic: str) -> TopicState:
-    """Tell what a topic holds. Raises TopicNotFoundError, SegmentCorruptError, LogVersionError, SinkError."""
+    """Return the state of a topic. Raises TopicNotFoundError, SegmentCorruptError, LogVersionError and SinkError."""
     catalog = read_catalog(root, topic)
     directory = topic_directory(root, topic)
     partitions = tuple(
@@ -80,13 +81,13 @@ def inspect_topic(root: Path, topic: str) -> TopicState:
 
 
 def _inspect_partition(directory: Path, number: int, shard_id: str) -> PartitionState:
-    for _ in range(LOOKS - 1):
+    for _ in range(MAX_LISTINGS - 1):
         with suppress(SegmentGoneError):
-            return _look_at_partition(directory, number, shard_id)
-    return _look_at_partition(directory, number, shard_id)
+            return _inspect_partition_once(directory, number, shard_id)
+    return _inspect_partition_once(directory, number, shard_id)
 
 
-def _look_at_partition(directory: Path, number: int, shard_id: str) -> PartitionState:
+def _inspect_partition_once(directory: Path, number: int, shard_id: str) -> PartitionState:
     current, superseded = split_superseded(all_segments(directory))
     newest = read_origin(current[-1]) if current else None
     return PartitionState(
@@ -116,12 +117,12 @@ def _reader_state(reader: ReaderCommit, partitions: tuple[PartitionState, ...]) 
     return ReaderState(reader.name, lag, reader.committed_at)
 
 
-# --- whether it is sound -------------------------------------------------------------------------------
+# --- verification --------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Verification:
-    """What was read, and what is wrong: sentences that say where, what, and what to do."""
+    """The result of a verification. `problems`: messages that say what is wrong, where, and what to do."""
 
     segments: int
     records: int
@@ -129,40 +130,45 @@ class Verification:
     problems: list[str]
 
 
-def verify_topic(root: Path, topic: str, show: Callable[[Verification], None] = lambda _: None) -> Verification:
-    """Read every byte of a topic; `show` is called after each segment. Raises TopicNotFoundError, LogError.
+def verify_topic(root: Path, topic: str, on_segment: Callable[[Verification], None] = lambda _: None) -> Verification:
+    """Read every byte of a topic; call `on_segment` after each segment. Raises TopicNotFoundError and LogError.
 
-    Damage is no exception here: it is what was looked for. The log may be written and kept up meanwhile.
+    Damage is returned as a problem, not raised. Writers and maintenance may run meanwhile.
     """
     found = Verification(0, 0, 0, [])
     catalog = read_catalog(root, topic)
     for shard_id, number in sorted(catalog.partitions.items(), key=lambda one: one[1]):
         directory = topic_directory(root, topic) / str(number)
         try:
-            _Verifier(directory, catalog.stream, shard_id, found, show).run()
+            _Verifier(directory, catalog.stream, shard_id, found, on_segment).run()
         except SinkError as error:
             found.problems.append(str(error))
     return found
 
 
 class _Verifier:
-    """Reads one partition. `at`: all segments up to this offset were read; `last`: the position of its last record."""
+    """Verifies one partition. `_at`: all records before this offset are read. `_last`: the position of the last one."""
 
     def __init__(
-        self, directory: Path, stream: str, shard_id: str, found: Verification, show: Callable[[Verification], None]
+        self,
+        directory: Path,
+        stream: str,
+        shard_id: str,
+        found: Verification,
+        on_segment: Callable[[Verification], None],
     ) -> None:
         self._directory = directory
         self._stream = stream
         self._shard_id = shard_id
         self._found = found
-        self._show = show
+        self._on_segment = on_segment
         self._at = 0
         self._last: Checkpoint | None = None
 
     def run(self) -> None:
-        """Read what there is; again where it was rolled up or has expired since it was listed."""
-        looks = LOOKS
-        while looks:
+        """Read all segments; list them again if one was compacted or has expired since it was listed."""
+        listings_left = MAX_LISTINGS
+        while listings_left:
             before = self._at
             with suppress(SegmentGoneError):
                 current, superseded = split_superseded(all_segments(self._directory))
@@ -171,14 +177,14 @@ class _Verifier:
                         self._read(segment)
                 self._found.problems += _gaps(current)
                 for segment in superseded:
-                    with suppress(SegmentGoneError):  # it was waiting for that
+                    with suppress(SegmentGoneError):  # maintenance may remove it at any time
                         self._verify(segment, None)
                 return
-            looks = looks - 1 if self._at == before else LOOKS
-        self._found.problems.append(f"{self._directory}: what is listed after the offset {self._at} cannot be found")
+            listings_left = listings_left - 1 if self._at == before else MAX_LISTINGS
+        self._found.problems.append(f"{self._directory}: segments after offset {self._at} are listed but do not exist")
 
     def _read(self, segment: Segment) -> None:
-        # One that was rolled up meanwhile may begin with records that were read already: they are counted once.
+        # A segment that was compacted meanwhile may begin with records that are already read: count them once.
         known = max(0, self._at - segment.base)
         origin = self._verify(segment, None if known else self._last)
         self._found.records -= known if origin is not None else 0
@@ -186,7 +192,10 @@ class _Verifier:
         self._last = self._last if origin is None else origin.last
 
     def _verify(self, segment: Segment, last: Checkpoint | None) -> Origin | None:
-        """Read a segment, which comes after `last`, into what was found; return its origin. Raises SegmentGoneError."""
+        """Read the segment after the position `last`, add it to the result, and return its origin, None if damaged.
+
+        Raises SegmentGoneError.
+        """
         found = self._found
         try:
             batch, origin = read_segment(segment)
@@ -199,7 +208,7 @@ class _Verifier:
         found.records += batch.num_rows
         found.size += _size(segment)
         found.problems += _problems(segment, batch, origin, last, f"{self._stream}/{self._shard_id}")
-        self._show(found)
+        self._on_segment(found)
         return origin
 
 
@@ -207,16 +216,16 @@ def _problems(
     segment: Segment, batch: pa.RecordBatch, origin: Origin, last: Checkpoint | None, owner: str
 ) -> Iterator[str]:
     if batch.column("offset").to_pylist() != list(range(segment.base, segment.end)):
-        yield f"{segment.path}: its offsets are not {segment.base} to {segment.end - 1} one by one"
+        yield f"{segment.path}: its offsets are not exactly {segment.base} to {segment.end - 1}"
     if f"{origin.stream}/{origin.shard_id}" != owner:
         yield (
-            f"{segment.path} holds records of {origin.stream}/{origin.shard_id}, the catalogue gives its partition to"
-            f" {owner}: one was moved, put it back"
+            f"{segment.path} holds records of {origin.stream}/{origin.shard_id}, but the catalog assigns its partition"
+            f" to {owner}: one file was moved, put it back"
         )
     if last is not None and origin.first <= last:
         yield (
-            f"{segment.path} starts at {origin.first}, and the segment before it ends at {last}: records are twice or"
-            " out of order"
+            f"{segment.path} starts at {origin.first}, but the previous segment ends at {last}: records are duplicated"
+            " or out of order"
         )
 
 
@@ -224,8 +233,8 @@ def _gaps(current: list[Segment]) -> Iterator[str]:
     for before, after in pairwise(current):
         if after.base > before.end:
             yield (
-                f"{after.directory}: the offsets {before.end} to {after.base - 1} are missing. Restore their segments;"
-                " readers stop there, or pass over them with failOnDataLoss=false"
+                f"{after.directory}: offsets {before.end} to {after.base - 1} are missing: restore their segments, or"
+                " read without them with failOnDataLoss=false"
             )
         if after.base < before.end:
-            yield f"{after.path} and {before.path} claim the same offsets: one of them was copied here, move it away"
+            yield f"{after.path} and {before.path} have the same offsets: one of them was copied here, move it away"

@@ -1,4 +1,4 @@
-"""The writer of one partition of the log: locks, recovers, appends. Blocking: made to run in a thread."""
+"""The writer of one partition of the log: it locks, recovers and appends. Blocking: runs in a thread."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import IO
 from efo.model import Checkpoint, Record, checkpoint_of
 from efo_service.relay.errors import LogOwnerError, SinkLockedError, os_errors
 from efo_service.relay.log.arrow import record_batch
-from efo_service.relay.log.catalog import allot_partition, lock, topic_directory
-from efo_service.relay.log.fencing import Epoch, sync_directory, take_epoch
+from efo_service.relay.log.catalog import allocate_partition, lock, topic_directory
+from efo_service.relay.log.fencing import Epoch, begin_epoch, sync_directory
 from efo_service.relay.log.segments import (
     Origin,
     Segment,
@@ -24,14 +24,14 @@ from efo_service.relay.mapping import Extractor, RecordMapping
 class PartitionWriter:
     """Appends one shard's records to its partition.
 
-    `position`: the Kinesis position of the last record that is durable (rule R12), None if there is none.
+    `position`: the Kinesis position of the last durable record (rule R12), None if there is none.
     `end`: the offset of the next record.
     """
 
     def __init__(
         self,
         epoch: Epoch,
-        held: IO[bytes],
+        lock_file: IO[bytes],
         *,
         topic: str,
         partition: int,
@@ -42,14 +42,14 @@ class PartitionWriter:
         self._epoch = epoch
         self.position: Checkpoint | None = None
         self.end = 0
-        self._lock = held
+        self._lock = lock_file
         self._topic = topic
         self._partition = partition
         self._mapping = mapping
         self._clock = clock
 
     def recover(self) -> None:
-        """Find out where the partition stands: its last segment tells, after every byte of it was checked."""
+        """Read the position and the end offset from the last segment, after checking every byte of it."""
         last = last_segment(self.directory)
         if last is None:
             return
@@ -57,15 +57,15 @@ class PartitionWriter:
         mapping = self._mapping
         if (origin.stream, origin.shard_id) != (mapping.stream, mapping.shard_id):
             raise LogOwnerError(
-                f"{last.path} holds records of {origin.stream}/{origin.shard_id}, and the topic's catalogue"
-                f" gives its partition to {mapping.stream}/{mapping.shard_id}: one was moved, put it back"
+                f"{last.path} holds records of {origin.stream}/{origin.shard_id}, but the topic's catalog assigns its"
+                f" partition to {mapping.stream}/{mapping.shard_id}: one file was moved, put it back"
             )
         self.position, self.end = origin.last, last.end
 
     def append(self, records: Sequence[Record]) -> Segment:
-        """Make the records durable, with the position of the last of them, in one step.
+        """Make the records and the position of the last one durable, in one step.
 
-        Raises SinkFencedError if another writer has followed, SinkFullError, SinkError.
+        Raises SinkFencedError if another writer has opened the partition since, SinkFullError and SinkError.
         """
         batch = record_batch(records, self._mapping, topic=self._topic, partition=self._partition, base=self.end)
         first, last = checkpoint_of(records[0]), checkpoint_of(records[-1])
@@ -82,27 +82,27 @@ class PartitionWriter:
 def open_partition(
     root: Path, topic: str, stream: str, shard_id: str, clock: Callable[[], float], extract: Extractor | None = None
 ) -> PartitionWriter:
-    """Open a shard's partition for writing, alone, and recover it. `extract`: see RecordMapping.
+    """Lock and open a shard's partition for writing, and recover it. `extract`: see RecordMapping.
 
-    Raises SinkLockedError if another writer has it, SegmentCorruptError, LogOwnerError, LogVersionError,
-    SinkFullError, SinkError.
+    Raises SinkLockedError if another writer has the partition open, SegmentCorruptError, LogOwnerError,
+    LogVersionError, SinkFullError and SinkError.
     """
-    number = allot_partition(root, topic, stream, shard_id)
+    number = allocate_partition(root, topic, stream, shard_id)
     directory = topic_directory(root, topic) / str(number)
     with os_errors("open", directory):
         directory.mkdir(exist_ok=True)
         sync_directory(directory.parent)
         try:
-            held = lock(directory / "writer.lock", wait=False)
+            lock_file = lock(directory / "writer.lock", wait=False)
         except BlockingIOError as error:
             raise SinkLockedError(
-                f"{directory} is open in another writer: {shard_id} has two workers, or one that is stopping"
-                " has not finished its last commit"
+                f"{directory} is open in another writer: {shard_id} has two workers, or a stopping worker has not"
+                " finished its last commit"
             ) from error
     try:
         writer = PartitionWriter(
-            take_epoch(directory),
-            held,
+            begin_epoch(directory),
+            lock_file,
             topic=topic,
             partition=number,
             mapping=RecordMapping(stream, shard_id, extract),
@@ -110,6 +110,6 @@ def open_partition(
         )
         writer.recover()
     except BaseException:
-        held.close()
+        lock_file.close()
         raise
     return writer

@@ -1,10 +1,10 @@
-"""What a topic's readers say that they are done with, so that retention takes nothing away before.
+"""Reader offsets: how far each named reader of a topic has read. Retention keeps the records after them.
 
     <root>/<topic>/readers/<name>.json    {"format": 1, "offsets": {"0": 1200}, "committed_at": 1700000000.5}
 
-A reader that gives itself a name commits here: per partition, the offset of the next record that it may still ask for.
-A partition that it does not name stands at 0. The file is a lower bound: it may lag behind, never run ahead. A reader
-that is gone for good holds its records back until somebody removes its file.
+A reader with a name commits here, per partition, the offset of the next record that it may still ask for. A partition
+that is not in the file counts as 0. The offsets may be too low, but never too high. The file of a reader that does not
+come back keeps its records from expiring until an operator deletes it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 from efo.errors import ConfigurationError
 from efo_service.relay.errors import os_errors
 from efo_service.relay.log.catalog import topic_directory
-from efo_service.relay.log.fencing import no_leftover, sync_directory
+from efo_service.relay.log.fencing import removed_on_error, sync_directory
 
 READERS: Final = "readers"
 _FORMAT: Final = 1
@@ -29,9 +29,9 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
 @dataclass(frozen=True, slots=True)
 class ReaderCommit:
-    """How far one reader has come. `offsets`: by partition. `committed_at`: seconds since the epoch.
+    """The offsets of one reader, by partition. `committed_at`: seconds since the epoch, None if its file is invalid.
 
-    A file that cannot be understood is a reader at the start of everything: nothing is taken from it.
+    A reader with an invalid file counts as one at offset 0 of every partition, so that nothing expires.
     """
 
     name: str
@@ -40,23 +40,24 @@ class ReaderCommit:
 
 
 def check_reader(name: str) -> str:
-    """Return the name. Raises ConfigurationError if it cannot be a reader's."""
+    """Return the name. Raises ConfigurationError if it is not a valid reader name."""
     if _NAME.fullmatch(name) is None:
         raise ConfigurationError(
-            f"{name!r} cannot be a reader's name: up to 128 letters, digits, '.', '_' and '-', not first a '.'"
+            f"{name!r} is not a valid reader name: use up to 128 letters, digits, '.', '_' and '-', not starting with"
+            " '.'"
         )
     return name
 
 
 def commit_reader(root: Path, topic: str, name: str, offsets: Mapping[int, int], now: float) -> None:
-    """Note durably that a reader is done with what is before these offsets. Raises SinkFullError, SinkError."""
+    """Write durably that a reader is done with all records before these offsets. Raises SinkFullError, SinkError."""
     directory = topic_directory(root, topic) / READERS
     path = directory / f"{check_reader(name)}.json"
     temporary = directory / f"{name}.{os.getpid()}.tmp"
     fields = {"format": _FORMAT, "offsets": {str(at): offsets[at] for at in sorted(offsets)}, "committed_at": now}
     with os_errors("write", path):
         directory.mkdir(exist_ok=True)
-        with no_leftover(temporary):
+        with removed_on_error(temporary):
             with temporary.open("w") as file:
                 json.dump(fields, file)
                 file.flush()
@@ -66,7 +67,7 @@ def commit_reader(root: Path, topic: str, name: str, offsets: Mapping[int, int],
 
 
 def read_readers(root: Path, topic: str) -> list[ReaderCommit]:
-    """Return the topic's readers by name. Raises SinkError."""
+    """Return the topic's readers, ordered by name. Raises SinkError."""
     directory = topic_directory(root, topic) / READERS
     with os_errors("read", directory):
         return [_read(path) for path in sorted(directory.glob("*.json"))]
@@ -84,5 +85,5 @@ def _read(path: Path) -> ReaderCommit:
 
 
 def floor(readers: list[ReaderCommit], partition: int) -> int | None:
-    """Return the first offset of a partition that some reader may still ask for; None without readers."""
+    """Return the lowest offset of a partition that any reader may still ask for; None if there are no readers."""
     return min((reader.offsets.get(partition, 0) for reader in readers), default=None)

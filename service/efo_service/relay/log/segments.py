@@ -1,16 +1,16 @@
-"""The log's file format: one segment is one group of records, committed by one rename.
+"""The log's file format: a segment holds the records of a commit, or of several after compaction.
 
     <root>/<topic>/<partition>/<base>-<end>-<crc>.arrow
 
-A segment is an Arrow IPC file, uncompressed, whose columns are exactly those of Spark's Kafka source with
-headers: any Arrow reader can use it as it is, and Spark takes its pages without a conversion. It holds the
-records of the offsets `base` to `end` - 1 (20 decimal digits each, so that names sort as offsets do). The
-schema's metadata say which shard the records are from and how far it has come with them (rule R12).
+A segment is an uncompressed Arrow IPC file, whose columns are exactly those of Spark's Kafka source with headers. So
+any Arrow reader can read it, and Spark uses its pages without a conversion. It holds the records with the offsets
+`base` to `end` - 1. In the name, offsets have 20 decimal digits, so that names sort as offsets do. The schema's
+metadata name the records' shard and the position of the last record (rule R12).
 
-Arrow files have no checksum. Ours is the CRC-32 of the whole file, and it stands in the name: it covers
-every byte, footer included, needs no second file, and appears with the data in one rename.
+Arrow files have no checksum. So the name contains the CRC-32 of the whole file, footer included. It needs no second
+file, and appears with the data in one rename.
 
-This module is read inside Spark's executors: it imports pyarrow and nothing of trio.
+Spark's executors import this module: it imports pyarrow, but not trio.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from efo_service.relay.errors import (
     SinkError,
     os_errors,
 )
-from efo_service.relay.log.fencing import no_leftover, sync_directory
+from efo_service.relay.log.fencing import removed_on_error, sync_directory
 from efo_service.relay.mapping import MAPPING_VERSION
 
 FORMAT_VERSION: Final = 1
-"""Counts the changes that an older reader would misread."""
+"""Incremented by each change that an older reader would misread."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -59,21 +59,21 @@ SCHEMA: Final = pa.schema(
 
 _NAME: Final = re.compile(r"(\d{20})-(\d{20})-([0-9a-f]{8})\.arrow")
 _RESTORE: Final = (
-    "Restore the file from a copy. Without one: if its shard is still relayed and a segment before it is there, stop"
-    " the relay and move this one and all later ones of its directory away: efo then reads their records again from"
-    " Kinesis, as far as its retention goes. Else move this one alone away, and read with failOnDataLoss=false, without"
-    " its records (docs/log-format.md, Damage)"
+    "Restore the file from a copy. Without a copy, if the shard is still relayed and an earlier segment exists: stop"
+    " the relay, and move this segment and all later ones out of the directory; efo then reads their records from"
+    " Kinesis again, as far as its retention allows. Otherwise move only this segment away, and read without its"
+    " records, with failOnDataLoss=false (docs/log-format.md, Damage)"
 )
-LOOKS: Final = 5
-"""So often is a directory listed again when what was listed is gone. What a roll-up replaces is left for a while: one
-look more is nearly always enough."""
+MAX_LISTINGS: Final = 5
+"""How often a directory is listed if listed segments are gone. Superseded segments stay for a while, so the second
+listing nearly always succeeds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a segment's metadata say: where its records are from.
+    """The origin of a segment's records, from its metadata.
 
-    `first`, `last`: the Kinesis position of the first and of the last record.
+    `first`, `last`: the Kinesis positions of the first and the last record.
     `committed_at`: seconds since the epoch.
     """
 
@@ -85,7 +85,7 @@ class Origin:
 
 
 class Segment(NamedTuple):
-    """A segment as its name tells it: offsets `base` (included) to `end` (excluded). They sort by offset."""
+    """A segment, from its file name: offsets `base` (inclusive) to `end` (exclusive). Segments sort by offset."""
 
     base: int
     end: int
@@ -94,7 +94,7 @@ class Segment(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """Where the segment is."""
+        """The path of the segment's file."""
         return self.directory / f"{self.base:020}-{self.end:020}-{self.crc:08x}.arrow"
 
 
@@ -108,46 +108,46 @@ class SizedSegment(NamedTuple):
 # --- writing -------------------------------------------------------------------------------------------
 
 
-class Turn(Protocol):
-    """Who may write a segment: a partition's writer by its epoch, or what rolls segments up."""
+class WriteGuard(Protocol):
+    """Checks the right to write a segment. A partition writer has its epoch as guard, a compaction has its parts."""
 
     @property
     def temporary(self) -> Path:
-        """Where the segment is prepared, on the same file system."""
+        """The temporary file of the segment, on the same file system."""
         ...
 
     def check(self) -> None:
-        """Raise if the segment must not appear any more."""
+        """Raise if the segment must not be written any more."""
         ...
 
     def fenced(self) -> SinkError:
-        """Return the error for a temporary file that was taken away."""
+        """Return the error for a temporary file that another process has removed."""
         ...
 
 
-def write_segment(directory: Path, batch: pa.RecordBatch, origin: Origin, turn: Turn) -> Segment:
+def write_segment(directory: Path, batch: pa.RecordBatch, origin: Origin, guard: WriteGuard) -> Segment:
     """Make one batch of SCHEMA durable as a segment.
 
-    Until the rename nothing is there, after it everything; the directory is synced so that the name survives
-    a power cut. Raises SinkFencedError, SinkFullError (nothing is there), SinkError.
+    The rename makes all of it visible at once. The directory is synced, so that the name survives a power failure.
+    Raises SinkFencedError, SinkFullError (nothing was written) and SinkError.
     """
     base = batch.column("offset")[0].as_py()
     content = _encode(batch, origin)
     segment = Segment(base, base + batch.num_rows, crc32(content), directory)
-    temporary = turn.temporary
-    with os_errors("write", segment.path), no_leftover(temporary):
+    temporary = guard.temporary
+    with os_errors("write", segment.path), removed_on_error(temporary):
         with temporary.open("wb") as file:
             file.write(content)
             file.flush()
             os.fdatasync(file.fileno())
-        turn.check()
+        guard.check()
         try:
             temporary.rename(segment.path)
         except FileNotFoundError:
-            raise turn.fenced() from None
+            raise guard.fenced() from None
     try:
         sync_directory(directory)
-    except OSError as error:  # never SinkFullError: the segment may be there
+    except OSError as error:  # never SinkFullError: the segment may exist
         raise SinkError(f"cannot make {segment.path} durable: {error.strerror}") from error
     return segment
 
@@ -172,23 +172,23 @@ def _encode(batch: pa.RecordBatch, origin: Origin) -> pa.Buffer:
 
 
 def list_segments(directory: Path) -> list[Segment]:
-    """Return a partition's segments in order of their offsets; none if the directory is not there yet.
+    """Return a partition's current segments, ordered by offset; none if the directory does not exist yet.
 
-    Those that a larger one has replaced are left out (see `split_superseded`).
-    Raises SegmentCorruptError for an Arrow file whose name is not one of ours, SinkError.
+    Superseded segments are left out (see `split_superseded`).
+    Raises SegmentCorruptError for an Arrow file with any other form of name, and SinkError.
     """
     return split_superseded(all_segments(directory))[0]
 
 
 def all_segments(directory: Path) -> list[Segment]:
-    """Return what `list_segments` returns, and the replaced ones too, in any order. Raises as it does."""
+    """Return the current and the superseded segments, in any order. Raises as `list_segments` does."""
     return [_parse(directory, name) for name in _names(directory)]
 
 
 def split_superseded(segments: Iterable[Segment]) -> tuple[list[Segment], list[Segment]]:
-    """Return the segments that count, in order, and those whose offsets lie within one of these.
+    """Return the current segments, in order, and the superseded ones, whose offsets lie within a current one.
 
-    A roll-up makes the large segment appear first, and removes those that went into it some time later.
+    A compaction first writes the larger segment, and removes its parts some time later.
     """
     current: list[Segment] = []
     superseded: list[Segment] = []
@@ -199,14 +199,14 @@ def split_superseded(segments: Iterable[Segment]) -> tuple[list[Segment], list[S
 
 
 def last_segment(directory: Path) -> Segment | None:
-    """Return a partition's newest segment; its `end` is the offset that the next record will get."""
+    """Return a partition's newest segment, None if it has none. Its `end` is the offset of the next record."""
     name = max(_names(directory), default=None)
     return None if name is None else _parse(directory, name)
 
 
 def _names(directory: Path) -> Iterator[str]:
     with os_errors("list", directory):
-        names = os.listdir(directory) if directory.exists() else []  # noqa: PTH208 - names, thousands of them
+        names = os.listdir(directory) if directory.exists() else []  # noqa: PTH208 - faster for thousands of names
     return (name for name in names if name.endswith(".arrow"))
 
 
@@ -214,7 +214,7 @@ def _parse(directory: Path, name: str) -> Segment:
     match = _NAME.fullmatch(name)
     if match is None:
         raise SegmentCorruptError(
-            f"{directory / name} is not named <base>-<end>-<crc>.arrow: give it its name back or move it away"
+            f"{directory / name} is not named <base>-<end>-<crc>.arrow: restore its name or move it away"
         )
     return Segment(int(match[1]), int(match[2]), int(match[3], 16), directory)
 
@@ -222,15 +222,15 @@ def _parse(directory: Path, name: str) -> Segment:
 def select(
     segments: Sequence[Segment], start: int, end: int, *, holes: bool = False
 ) -> Iterator[tuple[Segment, int, int]]:
-    """Yield what covers the offsets `start` to `end` - 1: each segment with its part of the range.
+    """Yield the segments that cover the offsets `start` to `end` - 1, each with its part of the range.
 
-    Raises SegmentMissingError if something is not covered, unless `holes` are allowed; SegmentCorruptError if
-    two segments claim the same offsets.
+    Raises SegmentMissingError if an offset is not covered, unless `holes` are allowed; SegmentCorruptError if two
+    segments have the same offsets.
     """
     at = start
     for before, segment in zip((None, *segments), segments, strict=False):
         if before is not None and segment.base < before.end:
-            raise SegmentCorruptError(f"{segment.path} and {before.path} claim the same offsets. {_RESTORE}")
+            raise SegmentCorruptError(f"{segment.path} and {before.path} have the same offsets. {_RESTORE}")
         if segment.end <= at or segment.base >= end or at >= end:
             continue
         if segment.base > at and not holes:
@@ -243,17 +243,17 @@ def select(
 
 def _missing(directory: Path | None, start: int, end: int) -> SegmentMissingError:
     return SegmentMissingError(
-        f"offsets {start} to {end - 1} are missing in {directory or 'an empty partition'}: restore the"
-        " segments that held them, or read with failOnDataLoss=false to go on without these records"
+        f"offsets {start} to {end - 1} are missing in {directory or 'an empty partition'}: restore their segments, or"
+        " read without these records with failOnDataLoss=false"
     )
 
 
 def read_segment(segment: Segment, *, mapped: bool = False) -> tuple[pa.RecordBatch, Origin]:
     """Read a segment, check every byte of it, and return its records and its origin.
 
-    `mapped`: map it into memory instead, which spares a copy. There a disk that cannot read kills the process (SIGBUS)
-    instead of raising an error: that is for processes that others start again, such as Spark's Python workers.
-    Raises SegmentGoneError, SegmentCorruptError naming the damage, LogVersionError, SinkError.
+    `mapped`: map the file into memory, which saves a copy. Then a read error of the disk kills the process (SIGBUS)
+    instead of raising an error. Use it only in processes that are restarted, such as Spark's Python workers.
+    Raises SegmentGoneError, SegmentCorruptError, LogVersionError and SinkError.
     """
     path = segment.path
     with _reading(path):
@@ -264,49 +264,49 @@ def read_segment(segment: Segment, *, mapped: bool = False) -> tuple[pa.RecordBa
             content = pa.py_buffer(path.read_bytes())
     if crc32(content) != segment.crc:
         raise SegmentCorruptError(
-            f"{path} is damaged: its {content.size} bytes have the CRC {crc32(content):08x}, its name says"
+            f"{path} is damaged: its {content.size} bytes have the CRC {crc32(content):08x}, but its name has"
             f" {segment.crc:08x}. {_RESTORE}"
         )
-    with _sense_of(path):
+    with _parse_errors(path):
         reader = pa.ipc.open_file(content)
         origin = _origin(reader.schema.metadata, path)
         batch = reader.get_batch(0)
     if reader.num_record_batches != 1 or not batch.schema.equals(SCHEMA):
-        raise SegmentCorruptError(f"{path} does not hold one batch of the log's columns. {_RESTORE}")
+        raise SegmentCorruptError(f"{path} does not hold exactly one batch with the log's columns. {_RESTORE}")
     offsets = batch.column("offset")
     if batch.num_rows != segment.end - segment.base or offsets[0].as_py() != segment.base:
-        raise SegmentCorruptError(f"{path} holds other offsets than its name says. {_RESTORE}")
+        raise SegmentCorruptError(f"{path} does not hold the offsets in its name. {_RESTORE}")
     return batch.replace_schema_metadata(None), origin
 
 
 def read_origin(segment: Segment) -> Origin:
-    """Return a segment's origin alone: of the file, only its footer is read, and no checksum made.
+    """Return a segment's origin. Only the file's footer is read, and the checksum is not verified.
 
-    Raises SegmentGoneError, SegmentCorruptError, LogVersionError, SinkError.
+    Raises SegmentGoneError, SegmentCorruptError, LogVersionError and SinkError.
     """
     path = segment.path
-    with _reading(path), pa.OSFile(str(path)) as file, _sense_of(path):
+    with _reading(path), pa.OSFile(str(path)) as file, _parse_errors(path):
         return _origin(pa.ipc.open_file(file).schema.metadata, path)
 
 
 def read_parts(
     directory: Path, start: int, end: int, *, holes: bool = False, mapped: bool = False
 ) -> Iterator[tuple[Segment, pa.RecordBatch]]:
-    """Yield the records of a partition with the offsets `start` to `end` - 1: of each segment, its part of them.
+    """Yield each segment of a partition with its records in the offsets `start` to `end` - 1.
 
-    A segment may be rolled up between its listing and its reading: then what is there is looked at again.
-    Raises as `select` and `read_segment` do; SegmentGoneError only if it is so again and again.
+    If a segment was compacted after the listing, the directory is listed again. Raises as `select` and `read_segment`
+    do, but SegmentGoneError only after MAX_LISTINGS listings without progress.
     """
-    at, looks = start, LOOKS
+    at, listings_left = start, MAX_LISTINGS
     while True:
         try:
             for segment, first, last in select(list_segments(directory), at, end, holes=holes):
                 batch, _ = read_segment(segment, mapped=mapped)
                 yield segment, batch.slice(first - segment.base, last - first)
-                at, looks = last, LOOKS
+                at, listings_left = last, MAX_LISTINGS
         except SegmentGoneError:
-            looks -= 1
-            if not looks:
+            listings_left -= 1
+            if not listings_left:
                 raise
         else:
             return
@@ -319,24 +319,26 @@ def _reading(path: Path) -> Iterator[None]:
             yield
         except FileNotFoundError as error:
             raise SegmentGoneError(
-                f"{path} is not there any more: it was rolled up, has expired or was moved"
+                f"{path} does not exist any more: it was compacted, has expired or was moved"
             ) from error
 
 
 @contextmanager
-def _sense_of(path: Path) -> Iterator[None]:
-    """Translate what Arrow and we say to bytes that make no sense."""
+def _parse_errors(path: Path) -> Iterator[None]:
+    """Translate errors of Arrow and of parsing into SegmentCorruptError."""
     try:
         yield
     except (pa.ArrowException, KeyError, ValueError, TypeError, AttributeError, ConfigurationError) as error:
-        raise SegmentCorruptError(f"{path} is not a segment: {error}. {_RESTORE}") from error
+        raise SegmentCorruptError(f"{path} is not a valid segment: {error}. {_RESTORE}") from error
 
 
 def _origin(metadata: dict[bytes, bytes], path: Path) -> Origin:
     values: dict[str, Any] = {key.decode(): value.decode() for key, value in metadata.items()}
     for name, known in (("format", FORMAT_VERSION), ("mapping", MAPPING_VERSION)):
         if (version := int(values[f"efo.{name}"])) > known:
-            raise LogVersionError(f"{path} has the {name} {version}, this efo knows up to {known}: upgrade efo")
+            raise LogVersionError(
+                f"{path} has {name} version {version}, but this efo supports up to {known}: upgrade efo"
+            )
     return Origin(
         values["efo.stream"],
         values["efo.shard"],

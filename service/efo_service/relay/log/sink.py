@@ -1,4 +1,4 @@
-"""The embedded log as a sink: each commit of a shard is one segment, and the position is in it (rule R12)."""
+"""The embedded log as a sink: each commit of a shard writes one segment, which contains the position (rule R12)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from efo.model import Batch, Checkpoint, Record
 from efo_service.relay.errors import SinkError, SinkFullError, SinkLockedError
 from efo_service.relay.log.partition_writer import PartitionWriter, open_partition
 from efo_service.relay.mapping import Extractor
-from efo_service.relay.retrying import Tell
+from efo_service.relay.retrying import OnRetry
 from efo_service.relay.write_buffer import WriteBuffer
 
 if TYPE_CHECKING:
@@ -24,24 +24,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PARALLEL_COMMITS: Final = 8
-"""How many shards may commit at once: enough to keep a disk's queue busy, few enough to leave it usable."""
+"""How many shards may commit at once: enough to keep a disk busy, few enough to leave it responsive."""
 
 
 LOCK_PATIENCE: Final = 30.0
-"""Seconds to wait for another writer to let go of a partition, at the least: it needs the fail-over time at most."""
+"""Minimum seconds to wait for another writer to release a partition. It needs at most the fail-over time."""
 _LOCK_INTERVAL: Final = 0.1
-FULL_PATIENCE: Final = 300.0
-"""Seconds to wait for room on a full disk: many passes of the upkeep, which removes what has expired meanwhile."""
-_FULL_INTERVALS: Final = (1.0, 30.0)
-"""Seconds between two tries, at first and at most: each writes the whole group, and the upkeep needs the disk too."""
+DISK_FULL_TIMEOUT: Final = 300.0
+"""Seconds to wait for space on a full disk. Meanwhile, many maintenance passes remove expired segments."""
+_DISK_FULL_INTERVALS: Final = (1.0, 30.0)
+"""The first and the longest time between two tries, in seconds. Each try writes all records of the commit again, and
+maintenance needs the disk too."""
 
 
 class LogSink:
-    """Puts records into the embedded log, one topic of it, a partition per shard.
+    """Writes records to one topic of the embedded log, with a partition for each shard.
 
-    `root`: the log's directory, made if need be. `clock`: wall clock, seconds since the epoch. `lock_patience`: how
-    long to wait for another writer of a partition, in seconds. `extract`: finds trace contexts (RecordMapping). `tell`:
-    told of each time that the disk is full. It is tried again for FULL_PATIENCE.
+    `root`: the log's directory; it is created if missing. `clock`: wall clock, seconds since the epoch.
+    `lock_patience`: how long to wait for another writer of a partition, in seconds. `extract`: returns trace contexts
+    (RecordMapping). `tell`: called each time the disk is full. Writes to a full disk are retried for DISK_FULL_TIMEOUT.
     """
 
     def __init__(
@@ -52,10 +53,10 @@ class LogSink:
         clock: Callable[[], float] = time.time,
         lock_patience: float = LOCK_PATIENCE,
         extract: Extractor | None = None,
-        tell: Tell = lambda _shard_id, _error, _seconds: None,
+        tell: OnRetry = lambda _shard_id, _error, _seconds: None,
     ) -> None:
         self._extract = extract
-        self._tell = tell
+        self._on_retry = tell
         self.lock_patience = lock_patience
         self._root = root
         self._topic = topic
@@ -63,28 +64,28 @@ class LogSink:
         self._threads = trio.CapacityLimiter(PARALLEL_COMMITS)
 
     def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[LogShardSink]:
-        """Open a shard's partition, alone, and recover its position.
+        """Lock and open a shard's partition, and recover its position.
 
-        Entering raises SinkLockedError if another writer has it, SegmentCorruptError, LogOwnerError,
-        LogVersionError, SinkFullError, SinkError.
+        Entering raises SinkLockedError if another writer has the partition open, SegmentCorruptError, LogOwnerError,
+        LogVersionError, SinkFullError and SinkError.
         """
         return self._open(stream, shard_id)
 
     @asynccontextmanager
     async def _open(self, stream: str, shard_id: str) -> AsyncIterator[LogShardSink]:
-        room = _Room(partial(self._tell, shard_id))
-        writer = await room.wait_for(partial(self._open_patiently, stream, shard_id))
-        shard_sink = LogShardSink(writer, self._threads, room)
+        disk_full_retry = _DiskFullRetry(partial(self._on_retry, shard_id))
+        writer = await disk_full_retry.run(partial(self._open_when_unlocked, stream, shard_id))
+        shard_sink = LogShardSink(writer, self._threads, disk_full_retry)
         try:
             yield shard_sink
         finally:
             shard_sink.close()
 
-    async def _open_patiently(self, stream: str, shard_id: str) -> PartitionWriter:
-        """Open the partition; wait for a writer that has lost the shard and does not know it yet.
+    async def _open_when_unlocked(self, stream: str, shard_id: str) -> PartitionWriter:
+        """Open the partition; wait for a writer that has lost the shard and has not noticed yet.
 
-        It finds out at its next renewal of the lease, and lets go. One that still writes after `lock_patience` is
-        no such writer.
+        It notices at its next renewal of the lease, and releases the partition. If the partition is still locked after
+        `lock_patience`, SinkLockedError is raised.
         """
         deadline = trio.current_time() + self.lock_patience
         while True:
@@ -105,73 +106,73 @@ class LogSink:
             await trio.sleep(_LOCK_INTERVAL)
 
 
-class _Room:
-    """Waits for room on a full disk: nothing was written then, so that the same can be tried again."""
+class _DiskFullRetry:
+    """Retries writes while the disk is full. A failed write leaves nothing behind, so it can be repeated."""
 
-    def __init__(self, tell: Callable[[SinkError, float], None]) -> None:
-        self._tell = tell
+    def __init__(self, on_retry: Callable[[SinkError, float], None]) -> None:
+        self._on_retry = on_retry
 
-    async def wait_for(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do something that writes until there is room for it. Raises SinkFullError after FULL_PATIENCE."""
-        deadline = trio.current_time() + FULL_PATIENCE
-        interval, longest = _FULL_INTERVALS
+    async def run(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Repeat `work` until the disk has space for it. Raises SinkFullError after DISK_FULL_TIMEOUT."""
+        deadline = trio.current_time() + DISK_FULL_TIMEOUT
+        interval, longest = _DISK_FULL_INTERVALS
         while True:
             try:
                 return await work()
             except SinkFullError as error:
                 if trio.current_time() >= deadline:
                     raise
-                self._tell(error, interval)
+                self._on_retry(error, interval)
             await trio.sleep(interval)
             interval = min(2 * interval, longest)
 
 
 class LogShardSink:
-    """One shard's way into the log. See ShardSink; every method raises SinkClosedError once it is closed.
+    """The log, opened for one shard; see ShardSink. Once it is closed, `write` and `commit` raise SinkClosedError.
 
-    A commit that fails or is cancelled closes it: what is durable then, only opening it again can tell.
+    A commit that fails or is cancelled closes it. Open it again to find out what is durable.
     """
 
-    def __init__(self, writer: PartitionWriter, threads: trio.CapacityLimiter, room: _Room) -> None:
+    def __init__(self, writer: PartitionWriter, threads: trio.CapacityLimiter, disk_full_retry: _DiskFullRetry) -> None:
         self._writer = writer
         self._threads = threads
-        self._room = room
-        self._group = WriteBuffer(writer.position)
+        self._disk_full_retry = disk_full_retry
+        self._buffer = WriteBuffer(writer.position)
 
     @property
     def position(self) -> Checkpoint | None:
-        """The Kinesis position of the last record that is durable."""
+        """The Kinesis position of the last durable record."""
         return self._writer.position
 
     @property
     def end_offset(self) -> int:
-        """The offset that the next committed record gets."""
+        """The offset of the next record to be committed."""
         return self._writer.end
 
     @property
     def pending_records(self) -> int:
-        """How many records are in the open group."""
-        return len(self._group.records)
+        """How many records are in the write buffer."""
+        return len(self._buffer.records)
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes of keys (in characters) and values are in the open group."""
-        return self._group.size
+        """The size of the write buffer: characters of keys plus bytes of values."""
+        return self._buffer.size
 
-    def refusal(self, record: Record) -> str | None:  # noqa: ARG002 - it takes any
-        """Return None: what Kinesis took, the log takes."""
+    def refusal(self, record: Record) -> str | None:  # noqa: ARG002 - the protocol requires it
+        """Return None: the log can write every record of Kinesis."""
         return None
 
     def write(self, batch: Batch) -> None:
-        """Take a batch into the open group. Raises SinkOrderError, SinkClosedError."""
-        self._group.add(batch)
+        """Add a batch to the write buffer. Raises SinkOrderError and SinkClosedError."""
+        self._buffer.add(batch)
 
     async def commit(self) -> None:
-        """Make the open group durable. The next group may be written meanwhile; one commit at a time.
+        """Make the write buffer durable. More batches can be written meanwhile; only one commit may run at a time.
 
-        Raises SinkFullError, SinkError.
+        Raises SinkFullError and SinkError.
         """
-        records = self._group.take()
+        records = self._buffer.take()
         if not records:
             return
 
@@ -179,13 +180,13 @@ class LogShardSink:
             await trio.to_thread.run_sync(self._writer.append, records, limiter=self._threads)
 
         try:
-            await self._room.wait_for(append)
+            await self._disk_full_retry.run(append)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Give the partition free."""
-        if not self._group.is_closed:
-            self._group.close()
+        """Release the partition."""
+        if not self._buffer.is_closed:
+            self._buffer.close()
             self._writer.close()

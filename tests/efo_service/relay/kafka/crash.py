@@ -1,9 +1,9 @@
-"""Commits groups into Kafka in a child process that is killed before or after the n-th step of the last one.
+"""Commits batches to Kafka, and kills this process before or after a step of the last commit.
 
-    python crash_kafka.py <servers> <topic> <groups> <step> <before|after>
+    python -m tests.efo_service.relay.kafka.crash <servers> <topic> <batches> <step> <before|after>
 
-Run by test_kafka.py. Steps: begin_transaction, produce (all of the group's records are with the broker by then),
-commit_transaction. Ends by SIGKILL.
+test_sink.py runs it. Steps: begin_transaction, produce, commit_transaction. Produced records are flushed to the broker
+before the kill. The process ends by SIGKILL.
 """
 
 import os
@@ -13,26 +13,26 @@ import sys
 import trio
 
 from efo.model import Batch, Record
-from efo_service.relay.kafka import producer as kafka_producing
+from efo_service.relay.kafka import producer as kafka_producer
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.sink import open_kafka
 
-GROUP = 100
+BATCH_RECORDS = 100
 
 
 def batch(number: int) -> Batch:
-    """Return a group of numbered records."""
-    records = range(number * GROUP, (number + 1) * GROUP)
+    """Return a batch of numbered records."""
+    records = range(number * BATCH_RECORDS, (number + 1) * BATCH_RECORDS)
     return Batch(
         "s", "shard", tuple(Record(str(10**20 + n), 1.7e9, b"%d" % n, f"key-{n % 7}") for n in records), "", 0, 0
     )
 
 
 def arm(step: str, when: str) -> None:
-    """Kill this process at the step of the transaction that comes next."""
-    real = kafka_producing.Producer
+    """Kill this process at this step of the next transaction."""
+    real = kafka_producer.Producer
 
-    class Deadly(real):
+    class KillingProducer(real):
         def __getattribute__(self, name):
             found = super().__getattribute__(name)
             if name != step:
@@ -41,26 +41,26 @@ def arm(step: str, when: str) -> None:
             def call(*arguments):
                 if when == "after":
                     found(*arguments)
-                self.flush()  # the broker has them: the transaction is open, and its records are there
+                self.flush()  # so that the broker has the records of the open transaction
                 os.kill(os.getpid(), signal.SIGKILL)
 
             return call
 
-    kafka_producing.Producer = Deadly
+    kafka_producer.Producer = KillingProducer
 
 
-async def main(servers: str, topic: str, groups: int, step: str, when: str) -> None:
-    """Commit all groups but the last, and die in that."""
+async def main(servers: str, topic: str, batches: int, step: str, when: str) -> None:
+    """Commit all batches but the last, and die in the last commit."""
     settings = KafkaOptions(bootstrap_servers=servers, partitions=1)
     names = {"application": topic, "stream": "orders", "topic": topic}
     async with open_kafka(settings, **names) as sink:
         async with sink.open("orders", "shard") as shard:
-            for number in range(groups - 1):
+            for number in range(batches - 1):
                 shard.write(batch(number))
                 await shard.commit()
         arm(step, when)
         async with sink.open("orders", "shard") as shard:
-            shard.write(batch(groups - 1))
+            shard.write(batch(batches - 1))
             await shard.commit()
 
 

@@ -1,4 +1,4 @@
-"""From the client library's errors to ours: which one may pass, which ends the shard, which ends the service."""
+"""The translation of the client library's errors: which are retryable, which end the shard, which end the service."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from efo_service.relay.kafka.errors import (
     KafkaFencedError,
     KafkaRefusedError,
     KafkaUnavailableError,
+    creation_error,
     kafka_errors,
-    not_made,
 )
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.sink import open_kafka
 
 CASES = {
     "fenced": (KafkaError(KafkaError._FENCED, fatal=True), KafkaFencedError),
-    "an old epoch": (KafkaError(KafkaError.INVALID_PRODUCER_EPOCH), KafkaFencedError),
+    "old epoch": (KafkaError(KafkaError.INVALID_PRODUCER_EPOCH), KafkaFencedError),
     "password": (KafkaError(KafkaError._AUTHENTICATION), KafkaRefusedError),
     "certificate": (KafkaError(KafkaError._SSL), KafkaRefusedError),
-    "topic's permission": (KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), KafkaRefusedError),
-    "transactional id's": (KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), KafkaRefusedError),
+    "topic permission": (KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), KafkaRefusedError),
+    "transactional id permission": (KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), KafkaRefusedError),
     "fatal": (KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, fatal=True), KafkaFatalError),
-    "fatal, said again": (KafkaError(KafkaError._FATAL), KafkaFatalError),
+    "fatal, raised again": (KafkaError(KafkaError._FATAL), KafkaFatalError),
     "abortable": (KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, txn_requires_abort=True), KafkaAbortedError),
     "time-out": (KafkaError(KafkaError._TIMED_OUT, retriable=True), KafkaUnavailableError),
     "no broker": (KafkaError(KafkaError._ALL_BROKERS_DOWN), KafkaUnavailableError),
@@ -34,7 +34,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("error", "kind"), CASES.values(), ids=CASES)
-def test_each_becomes_one_of_ours_with_what_was_being_done(error, kind):
+def test_each_client_error_is_translated_and_names_the_action(error, kind):
     with pytest.raises(kind, match="Kafka: cannot do this: ") as caught, kafka_errors("do this"):
         raise KafkaException(error)
     assert type(caught.value) is kind
@@ -48,16 +48,16 @@ def test_a_missing_permission_is_named():
         raise refused
 
 
-async def test_a_file_of_authorities_that_is_none_is_a_wrong_setting(tmp_path):
+async def test_an_invalid_ca_file_is_a_configuration_error(tmp_path):
     (tmp_path / "ca.pem").write_text("no certificate")
     settings = KafkaOptions(security_protocol="ssl", ca_file=tmp_path / "ca.pem", connect_seconds=1)
-    with pytest.raises(KafkaRefusedError, match=r"ssl\.ca\.location failed.*Check ca_file") as caught:
+    with pytest.raises(KafkaRefusedError, match=r"ssl\.ca\.location failed.*check ca_file") as caught:
         async with open_kafka(settings, application="a", stream="orders", topic="t"):
             pytest.fail("it opened")
     assert code_of(caught.value) == Exit.CONFIGURATION
 
 
-def test_a_client_that_cannot_be_made_for_another_reason_may_pass():
-    error = not_made(KafkaError(KafkaError._CRIT_SYS_RESOURCE))
+def test_other_errors_at_the_creation_of_a_client_are_retryable():
+    error = creation_error(KafkaError(KafkaError._CRIT_SYS_RESOURCE))
     assert type(error) is KafkaUnavailableError
-    assert "cannot make a client" in str(error)
+    assert "cannot create a client" in str(error)

@@ -1,4 +1,4 @@
-"""The headers that the Kafka sink makes by itself, for speed: those of the mapping, whatever the record."""
+"""The Kafka sink has a faster function for headers. It returns the same as the mapping for every record."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efo.model import Record
-from efo_service.relay.kafka.producer import quick_headers
+from efo_service.relay.kafka.producer import fast_headers
 from efo_service.relay.mapping import RecordMapping, from_tags
 
 TEXT = st.text(max_size=20)
@@ -24,9 +24,9 @@ RECORDS = st.builds(
 
 
 @given(RECORDS, st.booleans())
-def test_they_are_those_of_the_mapping(record, traced):
+def test_fast_headers_equal_those_of_the_mapping(record, traced):
     mapping = RecordMapping("orders", "shardId-000000000000", from_tags if traced else None)
     made = [
-        (name, value.encode() if isinstance(value, str) else value) for name, value in quick_headers(mapping)(record)
+        (name, value.encode() if isinstance(value, str) else value) for name, value in fast_headers(mapping)(record)
     ]
     assert made == mapping.headers(record)

@@ -1,4 +1,4 @@
-"""Keys go where Java's producer puts them, a group at a time."""
+"""Keys get the partitions that Java's producer chooses."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from efo_service.relay.kafka.partitioner import murmur2, partitions
 
 
-def of_one(data: bytes) -> int:
-    """Return the hash of one key, step by step as Kafka's Utils.murmur2 has them."""
+def reference_murmur2(data: bytes) -> int:
+    """Return the hash of one key, with the same steps as Kafka's Utils.murmur2."""
     m, mask = 0x5BD1E995, 0xFFFFFFFF
     h = 0x9747B28C ^ len(data)
     whole = len(data) // 4 * 4
@@ -25,8 +25,8 @@ def of_one(data: bytes) -> int:
     return h ^ h >> 15
 
 
-def test_known_hashes():
-    """Kafka's own test has these (UtilsTest.testMurmur2), as signed numbers."""
+def test_hashes_equal_those_in_kafkas_own_test():
+    """The values are from Kafka's UtilsTest.testMurmur2, as signed numbers."""
     known = {
         b"21": -973932308,
         b"foobar": -790332482,
@@ -41,6 +41,6 @@ def test_known_hashes():
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 1000))
 @example([], 1)
 @example([b"", b"\xff" * 1024, b""], 7)
-def test_a_group_is_hashed_as_its_keys_alone(keys, count):
-    assert murmur2(keys).tolist() == [of_one(key) for key in keys]
-    assert partitions(keys, count).tolist() == [(of_one(key) & 0x7FFFFFFF) % count for key in keys]
+def test_many_keys_are_hashed_like_each_key_alone(keys, count):
+    assert murmur2(keys).tolist() == [reference_murmur2(key) for key in keys]
+    assert partitions(keys, count).tolist() == [(reference_murmur2(key) & 0x7FFFFFFF) % count for key in keys]

@@ -1,4 +1,4 @@
-"""TLS and SASL against a real broker, every way in that it knows by itself; and the tokens of Amazon MSK."""
+"""TLS and SASL with a real broker, for each mechanism that it supports itself, and the tokens of Amazon MSK."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from efo_service.relay.errors import SinkError
 from efo_service.relay.kafka import client as kafka_client
 from efo_service.relay.kafka.client import client_config
 from efo_service.relay.kafka.errors import KafkaRefusedError
-from efo_service.relay.kafka.iam import LIFE, IamTokens, iam_token
+from efo_service.relay.kafka.iam import LIFETIME, IamTokens, iam_token
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.sink import open_kafka
 from efo_service.spark.java import find_java
@@ -38,7 +38,7 @@ USER, PASSWORD = "efo", 'hunter2"; \\'
 
 @contextmanager
 def serve_secure_kafka():
-    """Run a broker with a port for TLS and SASL; its URL is HOST:PORT and the file of its certificate."""
+    """Run a broker with a port for TLS and SASL. Its URL is HOST:PORT and the path of its certificate."""
     if reason := missing():
         raise NotInstalledError(reason)
     with directory() as path:
@@ -65,7 +65,7 @@ def secure_settings(port: int, store: Path, ours: dict[str, str]) -> dict[str, s
     listener, security = "listener.name.secure", "org.apache.kafka.common.security"
     quoted = (
         PASSWORD.replace("\\", "\\\\").replace('"', '\\"').replace("\\", "\\\\")
-    )  # of JAAS, then of a properties file
+    )  # for JAAS, then for the properties file
     return {
         "listeners": f"{ours['listeners']},SECURE://127.0.0.1:{port}",
         "advertised.listeners": f"{ours['advertised.listeners']},SECURE://127.0.0.1:{port}",
@@ -76,7 +76,7 @@ def secure_settings(port: int, store: Path, ours: dict[str, str]) -> dict[str, s
         f"{listener}.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
         f"{listener}.plain.sasl.jaas.config": f'{security}.plain.PlainLoginModule required user_{USER}="{quoted}";',
         f"{listener}.scram-sha-512.sasl.jaas.config": f"{security}.scram.ScramLoginModule required;",
-        # Without a validator of its own Kafka takes tokens that nobody has signed.
+        # Without a configured validator, Kafka accepts unsigned tokens.
         f"{listener}.oauthbearer.sasl.jaas.config": f"{security}.oauthbearer.OAuthBearerLoginModule required"
         ' unsecuredLoginStringClaim_sub="x";',
     }
@@ -84,7 +84,7 @@ def secure_settings(port: int, store: Path, ours: dict[str, str]) -> dict[str, s
 
 @pytest.fixture
 def secure(servers, monkeypatch):
-    """Settings for the secure port; what they are given is added."""
+    """Make options for the secure port, with these settings added."""
     address, certificate = servers.url(serve_secure_kafka).split()
     monkeypatch.setattr(kafka_client, "IamTokens", lambda *_: lambda _config: (unsigned_token(), time.time() + 60))
 
@@ -120,8 +120,8 @@ async def relay(settings: KafkaOptions, topic: str, batch) -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512", "AWS_MSK_IAM"])
-async def test_every_client_of_the_sink_gets_in(secure, mechanism, tmp_path, make_batch):
-    """Producer, reader of positions and administration; the last one by a callback that gives tokens."""
+async def test_all_clients_of_the_sink_authenticate(secure, mechanism, tmp_path, make_batch):
+    """They are the producer, the reader of positions and the admin client. AWS_MSK_IAM gets tokens by a callback."""
     await relay(secure(mechanism), tmp_path.name.replace("[", ""), make_batch(3))
 
 
@@ -133,11 +133,13 @@ async def test_every_client_of_the_sink_gets_in(secure, mechanism, tmp_path, mak
         ("PLAIN", {"ca_file": None}, "certificate verify failed"),
     ],
 )
-async def test_who_is_refused_is_told_so_and_what_to_check(secure, mechanism, settings, expected, make_batch):
+async def test_rejected_credentials_are_reported_with_the_settings_to_check(
+    secure, mechanism, settings, expected, make_batch
+):
     chosen = replace(secure(mechanism, **settings), connect_seconds=8.0)
     with pytest.raises(KafkaRefusedError, match=expected) as caught:
         await relay(chosen, "refused", make_batch(1))
-    assert "Check security_protocol, ca_file and the sasl_ settings of [relay.kafka]" in str(caught.value)
+    assert "check security_protocol, ca_file and the sasl_ settings of [relay.kafka]" in str(caught.value)
     assert "hunter2" not in str(caught.value)
     assert code_of(caught.value) == Exit.CONFIGURATION
 
@@ -145,8 +147,8 @@ async def test_who_is_refused_is_told_so_and_what_to_check(secure, mechanism, se
 # --- tokens --------------------------------------------------------------------------------------------
 
 
-def test_an_iam_token_is_a_request_that_aws_would_take():
-    """Its signature is reckoned here once more, from AWS's description of SigV4 in the query."""
+def test_an_iam_token_is_a_correctly_signed_request():
+    """The test computes the signature again, from AWS's description of SigV4 in the query."""
     secret, session = "wJalrXUtnFEMI/K7MDENG", "session/token+="
     token = iam_token("eu-west-1", ReadOnlyCredentials("AKIDEXAMPLE", secret, session))
     assert "=" not in token
@@ -154,7 +156,7 @@ def test_an_iam_token_is_a_request_that_aws_would_take():
     assert (url.scheme, url.netloc, url.path) == ("https", "kafka.eu-west-1.amazonaws.com", "/")
     query = dict(parse_qsl(url.query))
     assert (query["Action"], query.pop("User-Agent")) == ("kafka-cluster:Connect", "efo")
-    assert (query["X-Amz-Expires"], query["X-Amz-Security-Token"]) == (str(LIFE), session)
+    assert (query["X-Amz-Expires"], query["X-Amz-Security-Token"]) == (str(LIFETIME), session)
     date = query["X-Amz-Date"]
     scope = f"{date[:8]}/eu-west-1/kafka-cluster/aws4_request"
     assert query["X-Amz-Credential"] == f"AKIDEXAMPLE/{scope}"
@@ -174,7 +176,7 @@ def test_tokens_expire_and_need_credentials(monkeypatch, tmp_path, caplog):
     before = time.time()
     token, expires = IamTokens("eu-west-1", session)("")
     assert token
-    assert before + LIFE <= expires <= time.time() + LIFE
+    assert before + LIFETIME <= expires <= time.time() + LIFETIME
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
@@ -182,7 +184,7 @@ def test_tokens_expire_and_need_credentials(monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     with pytest.raises(SinkError, match="the AWS chain has no credentials"):
         IamTokens("eu-west-1", Session())("")
-    assert "the AWS chain has no credentials" in caplog.text  # the client library keeps it to itself
+    assert "the AWS chain has no credentials" in caplog.text  # the client library does not report it
 
 
 def test_iam_needs_a_region():
@@ -192,7 +194,7 @@ def test_iam_needs_a_region():
     assert callable(client_config(settings, "eu-west-1")["oauth_cb"])
 
 
-def test_oidc_is_the_client_library_s_own():
+def test_oauthbearer_uses_the_oidc_method_of_the_client_library():
     settings = KafkaOptions(
         security_protocol="sasl_ssl",
         sasl_mechanism="OAUTHBEARER",

@@ -1,4 +1,4 @@
-"""The producer that all shards share where delivery is at least once, without a broker."""
+"""The producer that all shards share if delivery is at least once. Without a broker."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -21,28 +21,28 @@ CONFIG = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
 def sink():
     sink = object.__new__(KafkaSink)
     sink._options = KafkaOptions()
-    sink._shared, sink._making = None, threading.Lock()
+    sink._shared, sink._producer_lock = None, threading.Lock()
     yield sink
     sink._shared.close()
 
 
-def test_it_is_made_once_however_many_shards_open(sink):
+def test_concurrent_openings_share_one_producer(sink):
     with ThreadPoolExecutor(8) as threads:
-        made = list(threads.map(lambda _: sink._sharing(CONFIG), range(16)))
-    assert len(set(map(id, made))) == 1
+        producers = list(threads.map(lambda _: sink._shared_producer(CONFIG), range(16)))
+    assert len(set(map(id, producers))) == 1
 
 
-def test_one_that_has_failed_for_good_is_replaced(sink):
-    class Failed:
+def test_a_producer_that_has_failed_for_good_is_replaced(sink):
+    class FailedProducer:
         def produce(self, *_):
             raise KafkaException(KafkaError(KafkaError._FATAL))
 
-    first = sink._sharing(CONFIG)
-    live, first.producer = first.producer, Failed()
+    first = sink._shared_producer(CONFIG)
+    working_producer, first.producer = first.producer, FailedProducer()
     writer = IdempotentWriter(first, Target(Topic("t", 1, 1000), RecordMapping("orders", "s", None), None))
     with pytest.raises(KafkaFatalError):
         writer.append([Record("1", 1.0, b"", "k")])
-    first.producer = live
-    second = sink._sharing(CONFIG)
+    first.producer = working_producer
+    second = sink._shared_producer(CONFIG)
     assert second is not first
-    assert sink._sharing(CONFIG) is second
+    assert sink._shared_producer(CONFIG) is second

@@ -1,9 +1,9 @@
-"""Commits one group in a child process that is killed at the n-th file operation; says where it was.
+"""Appends records once, and kills this process at the n-th file event; prints that event.
 
     python crash.py <root> <first record> <count> <n>
 
-Run by test_partition.py. Operations are counted before and after: a kill may come just before the rename, and
-just after it. It ends by SIGKILL, or with exit code 0 if there were fewer than n.
+test_partition_writer.py runs it. The call and the return of an operation are two events. So a kill can happen just
+before the rename and just after it. The process ends by SIGKILL, or with exit code 0 if there are fewer than n events.
 """
 
 import os
@@ -18,18 +18,18 @@ from efo_service.relay.log.partition_writer import open_partition
 WATCHED = {"open", "write", "flush", "fdatasync", "rename", "fsync", "close"}
 
 
-def main(root: str, start: int, count: int, deadly: int) -> None:
+def main(root: str, start: int, count: int, kill_at: int) -> None:
     records = [
         Record(str(10**20 + number), 1_700_000_000.0, b"x" * 100, "key") for number in range(start, start + count)
     ]
     writer = open_partition(Path(root), "t", "s", "shard", time.time)
-    seen = 0
+    events = 0
 
     def profile(_frame, event, argument) -> None:
-        nonlocal seen
+        nonlocal events
         if event in {"c_call", "c_return"} and argument.__name__ in WATCHED:
-            seen += 1
-            if seen == deadly:
+            events += 1
+            if events == kill_at:
                 sys.stdout.write(f"{event} {argument.__name__}\n")
                 sys.stdout.flush()
                 os.kill(os.getpid(), signal.SIGKILL)

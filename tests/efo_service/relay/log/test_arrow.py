@@ -26,7 +26,7 @@ records = st.builds(
 
 
 def traced(record: Record) -> TraceContext | None:
-    """Some records carry a context, some a broken one, some none: by their data."""
+    """Return a valid trace context, an invalid one or none, depending on the record's data."""
     match len(record.data) % 4:
         case 0:
             return None
@@ -39,9 +39,9 @@ def traced(record: Record) -> TraceContext | None:
 
 
 @given(st.lists(records, min_size=1, max_size=20), st.integers(0, 2**40), st.sampled_from([None, traced]))
-def test_groups_are_mapped_as_records_are_one_by_one(group: list[Record], base: int, extract) -> None:
+def test_many_records_are_mapped_like_each_record_alone(batch_records: list[Record], base: int, extract) -> None:
     mapping = RecordMapping("s", "shard", extract)
-    batch = record_batch(group, mapping, topic="t", partition=3, base=base)
+    batch = record_batch(batch_records, mapping, topic="t", partition=3, base=base)
 
     batch.validate(full=True)
     assert batch.schema.equals(SCHEMA)
@@ -57,17 +57,17 @@ def test_groups_are_mapped_as_records_are_one_by_one(group: list[Record], base: 
             "timestampType": 0,
             "headers": [{"key": key, "value": value} for key, value in message.headers],
         }
-        for index, message in enumerate(map(mapping.message, group))
+        for index, message in enumerate(map(mapping.message, batch_records))
     ]
 
 
 @pytest.mark.parametrize("known", [(), (0, 1, 2), (1,), (0, 2)])
-def test_the_hash_key_is_a_header_only_where_it_is_known(make_records, known) -> None:
-    group = [
+def test_only_records_with_an_explicit_hash_key_have_its_header(make_records, known) -> None:
+    batch_records = [
         msgspec.structs.replace(record, explicit_hash_key="12" if index in known else None)
         for index, record in enumerate(make_records(3))
     ]
-    batch = record_batch(group, RecordMapping("s", "shard"), topic="t", partition=0, base=0)
+    batch = record_batch(batch_records, RecordMapping("s", "shard"), topic="t", partition=0, base=0)
     assert [len(headers) for headers in batch.column("headers").to_pylist()] == [
         5 if index in known else 4 for index in range(3)
     ]

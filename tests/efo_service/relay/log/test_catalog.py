@@ -7,34 +7,34 @@ import pytest
 
 from efo.errors import ConfigurationError
 from efo_service.relay.errors import LogError, LogOwnerError, LogVersionError, SinkError, TopicNotFoundError
-from efo_service.relay.log.catalog import Catalog, allot_partition, lock, read_catalog, topics
+from efo_service.relay.log.catalog import Catalog, allocate_partition, lock, read_catalog, topics
 
 
-def test_each_shard_gets_a_partition_once(tmp_path) -> None:
+def test_each_shard_gets_one_partition(tmp_path) -> None:
     root = tmp_path / "a" / "log"
-    assert [allot_partition(root, "t", "s", shard) for shard in ("x", "y", "x", "z", "y")] == [0, 1, 0, 2, 1]
+    assert [allocate_partition(root, "t", "s", shard) for shard in ("x", "y", "x", "z", "y")] == [0, 1, 0, 2, 1]
     assert read_catalog(root, "t") == Catalog("s", {"x": 0, "y": 1, "z": 2})
     assert topics(root) == ["t"]
 
 
-ALLOT = """
+ALLOCATE = """
 import sys
 from pathlib import Path
-from efo_service.relay.log.catalog import allot_partition
+from efo_service.relay.log.catalog import allocate_partition
 print("ready", flush=True)
 sys.stdin.readline()
 for shard in sys.argv[2:]:
-    allot_partition(Path(sys.argv[1]), "t", "s", shard)
+    allocate_partition(Path(sys.argv[1]), "t", "s", shard)
 """
 
 
-def test_processes_that_allot_at_once_agree(tmp_path) -> None:
+def test_concurrent_processes_allocate_consistent_partitions(tmp_path) -> None:
     shards = [f"shard-{number}" for number in range(40)]
     with contextlib.ExitStack() as stack:
         children = [
             stack.enter_context(
                 subprocess.Popen(
-                    [sys.executable, "-c", ALLOT, str(tmp_path), *order],
+                    [sys.executable, "-c", ALLOCATE, str(tmp_path), *order],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                 )
@@ -52,53 +52,53 @@ def test_processes_that_allot_at_once_agree(tmp_path) -> None:
     assert sorted(partitions.values()) == list(range(40))
 
 
-def test_another_streams_topic_is_refused(tmp_path) -> None:
-    allot_partition(tmp_path, "t", "s", "x")
-    with pytest.raises(LogOwnerError, match="'s', not for 'other'"):
-        allot_partition(tmp_path, "t", "other", "x")
+def test_the_topic_of_another_stream_is_rejected(tmp_path) -> None:
+    allocate_partition(tmp_path, "t", "s", "x")
+    with pytest.raises(LogOwnerError, match="'s', not to 'other'"):
+        allocate_partition(tmp_path, "t", "other", "x")
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", ".hidden", "a/b", "a\n", "é", "x" * 250])
-def test_names_that_cannot_be_topics(tmp_path, topic) -> None:
-    with pytest.raises(ConfigurationError, match="cannot be a topic"):
-        allot_partition(tmp_path, topic, "s", "x")
+def test_an_invalid_topic_name_is_rejected(tmp_path, topic) -> None:
+    with pytest.raises(ConfigurationError, match="is not a valid topic name"):
+        allocate_partition(tmp_path, topic, "s", "x")
 
 
-def test_a_missing_topic_says_what_there_is(tmp_path) -> None:
+def test_a_missing_topic_is_reported_with_the_existing_ones(tmp_path) -> None:
     with pytest.raises(TopicNotFoundError, match="it has: none"):
         read_catalog(tmp_path, "t")
-    allot_partition(tmp_path, "orders", "s", "x")
+    allocate_partition(tmp_path, "orders", "s", "x")
     with pytest.raises(TopicNotFoundError, match="it has: orders"):
         read_catalog(tmp_path, "t")
 
 
-def test_a_newer_catalogue_is_refused(tmp_path) -> None:
-    allot_partition(tmp_path, "t", "s", "x")
+def test_a_catalog_of_a_newer_format_is_rejected(tmp_path) -> None:
+    allocate_partition(tmp_path, "t", "s", "x")
     path = tmp_path / "t" / "catalog.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
     with pytest.raises(LogVersionError, match="upgrade efo"):
         read_catalog(tmp_path, "t")
     with pytest.raises(LogVersionError, match="upgrade efo"):
-        allot_partition(tmp_path, "t", "s", "y")
+        allocate_partition(tmp_path, "t", "s", "y")
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 1, "stream": "s", "partitions": []}', "\xff"])
-def test_a_catalogue_that_cannot_be_understood(tmp_path, content) -> None:
-    allot_partition(tmp_path, "t", "s", "x")
+def test_an_invalid_catalog_is_rejected(tmp_path, content) -> None:
+    allocate_partition(tmp_path, "t", "s", "x")
     (tmp_path / "t" / "catalog.json").write_bytes(content.encode("latin-1"))
     with pytest.raises(LogError, match="restore it"):
         read_catalog(tmp_path, "t")
 
 
-def test_a_root_that_is_a_file(tmp_path) -> None:
+def test_a_root_that_is_a_file_raises_sink_error(tmp_path) -> None:
     (tmp_path / "log").touch()
     with pytest.raises(SinkError, match="Not a directory"):
-        allot_partition(tmp_path / "log", "t", "s", "x")
+        allocate_partition(tmp_path / "log", "t", "s", "x")
 
 
-def test_a_lock_is_alone_until_it_is_closed(tmp_path) -> None:
-    held = lock(tmp_path / "lock")
+def test_a_lock_is_exclusive_until_it_is_closed(tmp_path) -> None:
+    lock_file = lock(tmp_path / "lock")
     with pytest.raises(BlockingIOError):
         lock(tmp_path / "lock", wait=False)
-    held.close()
+    lock_file.close()
     lock(tmp_path / "lock", wait=False).close()

@@ -14,7 +14,7 @@ def sized(sizes, rows=10) -> list[SizedSegment]:
 
 
 def shape(sizes) -> list[tuple[int, int]]:
-    """Which segments go together, as (first, one after the last)."""
+    """Return the planned groups as (index of the first segment, index after the last one)."""
     segments = sized(sizes)
     return [(segments.index(group[0]), segments.index(group[-1]) + 1) for group in plan_compaction(segments)]
 
@@ -37,18 +37,18 @@ def shape(sizes) -> list[tuple[int, int]]:
         ([20 * MIB] + [8 * MIB] * 2 + [20 * MIB], [(1, 3)]),
     ],
 )
-def test_what_goes_together(sizes, groups) -> None:
+def test_the_plan_groups_small_neighbours(sizes, groups) -> None:
     assert shape(sizes) == groups
 
 
-def test_a_hole_is_never_closed() -> None:
+def test_segments_on_both_sides_of_a_gap_are_not_grouped() -> None:
     segments = sized([3 * KIB] * 2 * FAN_IN)
     del segments[FAN_IN]
     assert [len(group) for group in plan_compaction(segments)] == [FAN_IN]
 
 
 @given(st.lists(st.sampled_from([KIB, 60 * KIB, 500 * KIB, 3 * MIB, 15 * MIB, 20 * MIB]), max_size=200))
-def test_groups_are_neighbours_and_never_too_large(sizes) -> None:
+def test_groups_consist_of_neighbours_and_have_limited_size(sizes) -> None:
     for group in plan_compaction(sized(sizes)):
         assert len(group) > 1
         assert all(a.segment.end == b.segment.base for a, b in itertools.pairwise(group))
@@ -57,8 +57,8 @@ def test_groups_are_neighbours_and_never_too_large(sizes) -> None:
 
 
 @pytest.mark.parametrize("size", [2 * KIB, 40 * KIB, 700 * KIB, 4 * MIB])
-def test_however_many_commits_few_segments_stay_and_each_byte_moves_seldom(size) -> None:
-    """A partition that grows for a long time, kept up as it goes."""
+def test_many_commits_leave_few_segments_and_rewrite_each_byte_seldom(size) -> None:
+    """A partition grows for a long time, with a maintenance pass after every ten commits."""
     segments: list[SizedSegment] = []
     written, end = 0, 0
     count = min(6_000, 2048 * MIB // size)

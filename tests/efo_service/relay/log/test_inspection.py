@@ -19,7 +19,7 @@ from efo_service.relay.log.segments import Segment, list_segments, read_origin, 
 
 @pytest.fixture
 def root(tmp_path, make_records):
-    """Two shards: "one" with three segments of two records, "two" with one of four."""
+    """A log with two shards: "one" with three segments of two records, "two" with one segment of four records."""
     root = tmp_path / "log"
     for shard, sizes in (("one", (2, 2, 2)), ("two", (4,))):
         clock = iter((1.5, 2.5, 3.5))
@@ -39,7 +39,7 @@ def segments(root, partition: int = 0) -> list[Segment]:
 # --- inspect -------------------------------------------------------------------------------------------
 
 
-def test_what_there_is(root, make_records) -> None:
+def test_inspect_reports_partitions_and_readers(root, make_records) -> None:
     commit_reader(root, "t", "r", {0: 4}, 9.5)
     state = inspect_topic(root, "t")
     one, two = state.partitions
@@ -53,7 +53,7 @@ def test_what_there_is(root, make_records) -> None:
     assert state.readers == (ReaderState("r", 2 + 4, 9.5),)
 
 
-def test_a_partition_without_records_and_parts_of_a_compaction(root) -> None:
+def test_inspect_reports_an_empty_partition_and_superseded_segments(root) -> None:
     open_partition(root, "t", "s", "three", lambda: 0.0).close()
     compact(segments(root)[:2])
     one, _, three = inspect_topic(root, "t").partitions
@@ -69,7 +69,7 @@ def problem(root) -> str:
     return only
 
 
-def test_a_sound_log(root) -> None:
+def test_verify_finds_no_problem_in_an_intact_log(root) -> None:
     seen = []
     found = verify_topic(root, "t", lambda found: seen.append(found.records))
     assert (found.segments, found.records, found.problems) == (4, 10, [])
@@ -79,7 +79,7 @@ def test_a_sound_log(root) -> None:
     assert verify_topic(root, "t").problems == []
 
 
-def test_damage_is_told_and_the_rest_is_read(root) -> None:
+def test_verify_reports_damage_and_reads_the_rest(root) -> None:
     path = segments(root)[1].path
     path.write_bytes(path.read_bytes()[:-1])
     found = verify_topic(root, "t")
@@ -88,18 +88,18 @@ def test_damage_is_told_and_the_rest_is_read(root) -> None:
     assert f"{path} is damaged" in found.problems[0]
 
 
-def test_a_hole_is_told(root) -> None:
+def test_verify_reports_missing_offsets(root) -> None:
     segments(root)[1].path.unlink()
     assert "offsets 2 to 3 are missing" in problem(root)
 
 
-def test_two_claims_of_the_same_offsets_are_told(root) -> None:
+def test_verify_reports_overlapping_segments(root) -> None:
     first, *_ = segments(root)
     shutil.copy(first.path, Segment(1, 3, first.crc, first.directory).path)
-    assert any("claim the same offsets" in one for one in verify_topic(root, "t").problems)
+    assert any("have the same offsets" in one for one in verify_topic(root, "t").problems)
 
 
-def test_another_shards_segment_is_told(root) -> None:
+def test_verify_reports_a_segment_of_another_shard(root) -> None:
     stray = segments(root, 1)[0].path
     for segment in segments(root):
         segment.path.unlink()
@@ -107,20 +107,20 @@ def test_another_shards_segment_is_told(root) -> None:
     assert "holds records of s/two" in problem(root)
 
 
-def test_records_that_are_there_twice_are_told(root, make_records) -> None:
+def test_verify_reports_duplicated_records(root, make_records) -> None:
     writer = open_partition(root, "t", "s", "one", lambda: 0.0)
     writer.append(make_records(2, 5))
     writer.close()
-    assert "twice or out of order" in problem(root)
+    assert "duplicated or out of order" in problem(root)
 
 
-def test_a_file_of_another_name_is_told(root) -> None:
+def test_verify_reports_a_file_with_an_invalid_name(root) -> None:
     (root / "t" / "0" / "copy.arrow").touch()
     assert "is not named" in problem(root)
 
 
-def compacts_at(monkeypatch, root, segment: Segment) -> None:
-    """Roll partition 0 up just before this segment of it is read, and let its parts go at once."""
+def compact_before_reading(monkeypatch, root, segment: Segment) -> None:
+    """Compact partition 0 and remove the parts at once, just before this segment is read."""
 
     def read(wanted, **how):
         if wanted == segment and segment.path.exists():
@@ -135,32 +135,32 @@ def compacts_at(monkeypatch, root, segment: Segment) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1])
-def test_a_log_that_is_compacted_meanwhile_is_sound(root, monkeypatch, at) -> None:
-    compacts_at(monkeypatch, root, segments(root)[at])
+def test_verify_finds_no_problem_during_a_compaction(root, monkeypatch, at) -> None:
+    compact_before_reading(monkeypatch, root, segments(root)[at])
     found = verify_topic(root, "t")
     assert (found.problems, found.records) == ([], 6 + 4)
     assert len(segments(root)) == 2
 
 
 @pytest.mark.parametrize("at", [0, 1])
-def test_a_log_that_is_compacted_meanwhile_is_exported_whole(root, monkeypatch, at) -> None:
-    compacts_at(monkeypatch, root, segments(root)[at])
+def test_export_is_complete_during_a_compaction(root, monkeypatch, at) -> None:
+    compact_before_reading(monkeypatch, root, segments(root)[at])
     lines = [json.loads(line) for line in export(root, "t", partition=0, encoding="base64")]
     assert [line["offset"] for line in lines] == list(range(6))
     assert len(segments(root)) == 2
 
 
-def test_what_is_listed_and_never_found_is_told(root, monkeypatch) -> None:
-    def gone(segment, **_how):
-        raise SegmentGoneError(f"{segment.path} is not there any more")
+def test_verify_reports_listed_segments_that_do_not_exist(root, monkeypatch) -> None:
+    def raise_gone(segment, **_how):
+        raise SegmentGoneError(f"{segment.path} does not exist any more")
 
-    monkeypatch.setattr(inspection, "read_segment", gone)
+    monkeypatch.setattr(inspection, "read_segment", raise_gone)
     first, second = verify_topic(root, "t").problems
-    assert "t/0: what is listed after the offset 0 cannot be found" in first
-    assert "t/1: what is listed after the offset 0" in second
+    assert "t/0: segments after offset 0 are listed but do not exist" in first
+    assert "t/1: segments after offset 0" in second
 
 
-def test_a_look_goes_on_where_the_oldest_segment_has_just_expired(root, monkeypatch) -> None:
+def test_inspect_lists_again_if_the_oldest_segment_has_just_expired(root, monkeypatch) -> None:
     def read(segment):
         if segment.base == 0 and segment.path.exists() and segment.directory.name == "0":
             segment.path.unlink()
@@ -170,10 +170,10 @@ def test_a_look_goes_on_where_the_oldest_segment_has_just_expired(root, monkeypa
     assert inspect_topic(root, "t").partitions[0].start == 2
 
 
-def test_a_topic_that_is_not_there(root) -> None:
-    for look in (inspect_topic, verify_topic):
+def test_a_missing_topic_is_reported_with_the_existing_ones(root) -> None:
+    for function in (inspect_topic, verify_topic):
         with pytest.raises(TopicNotFoundError, match="it has: t"):
-            look(root, "other")
+            function(root, "other")
 
 
 # --- export --------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def offsets(root, **which) -> list[tuple[int, int]]:
     return [(line["partition"], line["offset"]) for line in lines]
 
 
-def test_a_line_has_all_that_a_record_has(root, make_records) -> None:
+def test_an_exported_line_has_all_fields_of_a_record(root, make_records) -> None:
     first = next(export(root, "t", partition=1, encoding="utf-8"))
     record = make_records(1)[0]
     assert json.loads(first) == {
@@ -203,18 +203,18 @@ def test_a_line_has_all_that_a_record_has(root, make_records) -> None:
     }
 
 
-def test_a_range_is_exported(root) -> None:
+def test_a_range_of_offsets_is_exported(root) -> None:
     assert offsets(root) == [(0, n) for n in range(6)] + [(1, n) for n in range(4)]
     assert offsets(root, partition=0, start=1, end=5) == [(0, 1), (0, 2), (0, 3), (0, 4)]
     assert offsets(root, start=3) == [(0, 3), (0, 4), (0, 5), (1, 3)]
 
 
-def test_a_partition_that_is_not_there(root) -> None:
+def test_a_missing_partition_is_reported_with_the_existing_ones(root) -> None:
     with pytest.raises(ConfigurationError, match="no partition 7; it has: 0, 1"):
         offsets(root, partition=7)
 
 
-def test_a_value_that_is_not_utf_8_is_named(root, make_records) -> None:
+def test_a_value_that_is_not_utf_8_is_reported_with_its_offset(root, make_records) -> None:
     writer = open_partition(root, "u", "s", "one", lambda: 0.0)
     writer.append([type(record)(record.sequence_number, 1.0, b"\xff", "k") for record in make_records(1)])
     writer.close()

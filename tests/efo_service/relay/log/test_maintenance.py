@@ -1,4 +1,4 @@
-"""The upkeep of a log on disk: what is read stays the same through every step of it, cut short or not."""
+"""Maintenance of a log on disk: readers get the same records after every step, even if a pass is interrupted."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from efo_service.relay.log.segments import all_segments, list_segments, read_seg
 from efo_service.spark.source.offsets import Range
 from efo_service.spark.source.reading import read_range
 
-NOW = 2_000_000_000.0
-"""Long after every file of a test was written."""
-SOON = 0.0
-"""Long before."""
+AFTER_GRACE = 2_000_000_000.0
+"""A time long after a test has written its files: superseded segments are removed."""
+WITHIN_GRACE = 0.0
+"""A time before a test has written its files: superseded segments stay."""
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def directory(root):
 
 @pytest.fixture
 def grow(root, make_records):
-    """Commits segments of two records each; their time of commit is their number."""
+    """Commit segments of two records. The commit time of a segment is its number."""
     ends: dict[str, int] = {}
 
     def grow(count: int, shard: str = "shard") -> None:
@@ -60,14 +60,14 @@ def values(root, end: int, start: int = 0) -> list[bytes]:
     return [value for batch in batches for value in batch.column("value").to_pylist()]
 
 
-def maintain(root, now: float = NOW, **rules):
+def maintain(root, now: float = AFTER_GRACE, **rules):
     return Maintenance(root, "t", RetentionRules(**rules)).run(now)
 
 
-def test_small_segments_become_one_with_the_same_records_and_position(root, directory, grow, make_records) -> None:
+def test_compaction_keeps_the_records_and_the_position(root, directory, grow, make_records) -> None:
     grow(FAN_IN + 1)
     before = [read_segment(segment) for segment in list_segments(directory)]
-    report = maintain(root, SOON)
+    report = maintain(root, WITHIN_GRACE)
     assert (report.parts, report.compacted, report.expired) == (FAN_IN, 1, 0)
     whole, newest = list_segments(directory)
     batch, origin = read_segment(whole)
@@ -80,29 +80,29 @@ def test_small_segments_become_one_with_the_same_records_and_position(root, dire
     writer.close()
 
 
-def test_the_parts_stay_until_no_reader_can_still_want_them(root, directory, grow) -> None:
+def test_superseded_segments_stay_for_the_grace_period(root, directory, grow) -> None:
     grow(FAN_IN + 1)
-    maintain(root, SOON)
-    maintain(root, SOON)
+    maintain(root, WITHIN_GRACE)
+    maintain(root, WITHIN_GRACE)
     assert len(all_segments(directory)) == FAN_IN + 2
-    maintain(root, NOW)
+    maintain(root, AFTER_GRACE)
     assert len(all_segments(directory)) == 2
 
 
-def test_a_reader_that_listed_before_reads_on(root, directory, grow, monkeypatch) -> None:
-    """The segments vanish between the listing and the reading: the reader looks again, and misses nothing."""
+def test_a_reader_lists_again_if_listed_segments_were_compacted(root, directory, grow, monkeypatch) -> None:
+    """The segments are removed between the listing and the reading. The reader lists again and misses no record."""
     grow(FAN_IN + 1)
     listed = list_segments(directory)
-    maintain(root, SOON)
-    maintain(root, NOW)
-    looks = iter([listed[:3] + listed[3:], listed])
+    maintain(root, WITHIN_GRACE)
+    maintain(root, AFTER_GRACE)
+    listings = iter([listed[:3] + listed[3:], listed])
     monkeypatch.setattr(
-        "efo_service.relay.log.segments.list_segments", lambda _: next(looks, None) or list_segments(directory)
+        "efo_service.relay.log.segments.list_segments", lambda _: next(listings, None) or list_segments(directory)
     )
     assert values(root, 2 * FAN_IN + 2) == [b"value-%d" % n for n in range(2 * FAN_IN + 2)]
 
 
-def test_the_log_grows_on_while_it_is_kept_up(root, directory, grow) -> None:
+def test_commits_between_maintenance_passes_are_all_read(root, directory, grow) -> None:
     for _ in range(6):
         grow(FAN_IN // 2 + 3)
         maintain(root)
@@ -112,30 +112,30 @@ def test_the_log_grows_on_while_it_is_kept_up(root, directory, grow) -> None:
 
 
 @pytest.mark.parametrize("step", range(12))
-def test_cut_short_anywhere_it_leaves_a_sound_log(root, directory, grow, monkeypatch, step) -> None:
-    """The n-th change to the file system does not happen, nor any after it; the next pass goes on."""
+def test_an_interruption_at_any_step_leaves_an_intact_log(root, directory, grow, monkeypatch, step) -> None:
+    """The n-th change to the file system and all later ones fail. The next pass continues."""
 
-    class PowerCutError(Exception):
+    class PowerFailureError(Exception):
         pass
 
     grow(FAN_IN + 1)
-    maintain(root, SOON)
+    maintain(root, WITHIN_GRACE)
     grow(FAN_IN + 1)
     done = 0
 
-    def cut(call):
+    def fail_from_step(call):
         def wrapped(*arguments, **named):
             nonlocal done
             done += 1
             if done > step:
-                raise PowerCutError
+                raise PowerFailureError
             return call(*arguments, **named)
 
         return wrapped
 
-    with monkeypatch.context() as patched, contextlib.suppress(PowerCutError):
+    with monkeypatch.context() as patched, contextlib.suppress(PowerFailureError):
         for name in ("rename", "unlink"):
-            patched.setattr(segments_module.Path, name, cut(getattr(segments_module.Path, name)))
+            patched.setattr(segments_module.Path, name, fail_from_step(getattr(segments_module.Path, name)))
         maintain(root, seconds=1.0)
     assert done > step
     total = 4 * (FAN_IN + 1)
@@ -146,7 +146,7 @@ def test_cut_short_anywhere_it_leaves_a_sound_log(root, directory, grow, monkeyp
     assert not list(directory.glob("*.tmp"))
 
 
-def test_what_is_damaged_is_not_compacted_but_said(root, directory, grow) -> None:
+def test_a_damaged_segment_is_reported_and_not_compacted(root, directory, grow) -> None:
     grow(FAN_IN + 1)
     path = list_segments(directory)[3].path
     content = bytearray(path.read_bytes())
@@ -157,7 +157,7 @@ def test_what_is_damaged_is_not_compacted_but_said(root, directory, grow) -> Non
     assert len(all_segments(directory)) == FAN_IN + 1
 
 
-def test_segments_of_two_shards_are_not_put_together(root, directory, grow) -> None:
+def test_segments_of_two_shards_are_not_compacted_together(root, directory, grow) -> None:
     grow(1, "shard")
     grow(2, "other")
     stray = list_segments(root / "t" / "1")[1]
@@ -167,7 +167,7 @@ def test_segments_of_two_shards_are_not_put_together(root, directory, grow) -> N
         compact(list_segments(directory))
 
 
-def test_a_full_disk_leaves_the_log_as_it_was(root, directory, grow, monkeypatch) -> None:
+def test_a_full_disk_leaves_the_log_unchanged(root, directory, grow, monkeypatch) -> None:
     def full(_descriptor) -> None:
         raise OSError(28, "No space left on device")
 
@@ -179,29 +179,29 @@ def test_a_full_disk_leaves_the_log_as_it_was(root, directory, grow, monkeypatch
     assert not list(directory.glob("*.tmp"))
 
 
-def test_one_process_at_a_time(root, grow) -> None:
+def test_only_one_process_at_a_time_maintains_a_topic(root, grow) -> None:
     grow(FAN_IN + 1)
     with lock(root / "t" / "upkeep.lock"):
         assert maintain(root) is None
     assert maintain(root).compacted == 1
 
 
-def test_a_topic_that_is_not_there_yet_needs_no_upkeep(root) -> None:
+def test_a_missing_topic_needs_no_maintenance(root) -> None:
     assert maintain(root) is None
     assert not root.exists()
 
 
-def test_a_pass_can_be_stopped_between_its_steps(root, grow) -> None:
+def test_a_pass_can_be_cancelled_between_its_steps(root, grow) -> None:
     def stop() -> None:
         raise TimeoutError
 
     grow(FAN_IN + 1)
     with pytest.raises(TimeoutError):
-        Maintenance(root, "t", RetentionRules()).run(NOW, stop)
+        Maintenance(root, "t", RetentionRules()).run(AFTER_GRACE, stop)
     assert maintain(root).compacted == 1
 
 
-def test_old_records_go_but_never_the_newest_segment(root, directory, grow, make_records) -> None:
+def test_old_segments_expire_except_the_newest(root, directory, grow, make_records) -> None:
     grow(5)
     report = maintain(root, seconds=1.0)
     assert (report.expired, report.held_back) == (4, 0)
@@ -211,13 +211,13 @@ def test_old_records_go_but_never_the_newest_segment(root, directory, grow, make
     writer.close()
 
 
-def test_only_what_is_old_enough_goes(root, directory, grow) -> None:
+def test_only_segments_that_are_old_enough_expire(root, directory, grow) -> None:
     grow(5)
     maintain(root, 10.0, seconds=8.5)  # commits at 0, 1, 2, ...
     assert [segment.base for segment in list_segments(directory)] == [4, 6, 8]
 
 
-def test_the_size_is_kept_below_its_limit(root, directory, grow) -> None:
+def test_the_oldest_segment_expires_above_the_size_limit(root, directory, grow) -> None:
     grow(5)
     size = sum(segment.path.stat().st_size for segment in list_segments(directory))
     report = maintain(root, size=size - 1)
@@ -227,7 +227,7 @@ def test_the_size_is_kept_below_its_limit(root, directory, grow) -> None:
     )
 
 
-def test_what_a_reader_has_not_read_stays_and_is_told(root, directory, grow) -> None:
+def test_unread_segments_stay_and_are_reported_as_held_back(root, directory, grow) -> None:
     grow(5)
     commit_reader(root, "t", "slow", {0: 5}, 0.0)
     commit_reader(root, "t", "fast", {0: 10}, 0.0)
@@ -239,16 +239,16 @@ def test_what_a_reader_has_not_read_stays_and_is_told(root, directory, grow) -> 
     assert maintain(root, seconds=1.0).expired == 2
 
 
-def test_what_was_compacted_does_not_come_back_when_it_expires(root, directory, grow) -> None:
+def test_the_parts_of_an_expired_segment_are_removed_too(root, directory, grow) -> None:
     grow(FAN_IN + 1)
-    maintain(root, SOON)
-    assert len(all_segments(directory)) == FAN_IN + 2  # the parts are there still
+    maintain(root, WITHIN_GRACE)
+    assert len(all_segments(directory)) == FAN_IN + 2  # the parts still exist
     maintenance = Maintenance(root, "t", RetentionRules(seconds=1.0), grace=10**12)
-    assert maintenance.run(NOW).expired == 1
+    assert maintenance.run(AFTER_GRACE).expired == 1
     assert [segment.base for segment in all_segments(directory)] == [2 * FAN_IN]
 
 
-def test_a_full_disk_keeps_nothing_that_has_expired(root, directory, grow, monkeypatch) -> None:
+def test_segments_expire_even_if_the_disk_is_full(root, directory, grow, monkeypatch) -> None:
     grow(2 * FAN_IN)
 
     def full(_descriptor) -> None:
@@ -261,7 +261,7 @@ def test_a_full_disk_keeps_nothing_that_has_expired(root, directory, grow, monke
 
 
 @pytest.mark.parametrize("damage", ["data", "footer"])
-def test_a_damaged_segment_stops_its_partition_alone(root, directory, grow, damage) -> None:
+def test_a_damaged_segment_stops_only_its_partition(root, directory, grow, damage) -> None:
     grow(FAN_IN + 2)
     grow(FAN_IN + 2, "other")
     whole = list_segments(directory)[3].path
@@ -277,7 +277,7 @@ def test_a_damaged_segment_stops_its_partition_alone(root, directory, grow, dama
     assert len(list_segments(root / "t" / "1")) == 1
 
 
-def test_a_stray_file_stops_its_partition_alone(root, directory, grow) -> None:
+def test_a_file_with_an_invalid_name_stops_only_its_partition(root, directory, grow) -> None:
     grow(3)
     grow(3, "other")
     (directory / "copy.arrow").touch()

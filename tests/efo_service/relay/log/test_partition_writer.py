@@ -12,7 +12,7 @@ from efo_service.relay.log.partition_writer import open_partition
 from efo_service.relay.log.segments import list_segments, read_segment
 
 
-def test_it_goes_on_where_it_was(open_writer, make_records) -> None:
+def test_a_reopened_partition_continues_after_its_last_record(open_writer, make_records) -> None:
     writer = open_writer()
     assert (writer.position, writer.end) == (None, 0)
     writer.append(make_records(3))
@@ -31,7 +31,7 @@ def test_it_goes_on_where_it_was(open_writer, make_records) -> None:
     again.close()
 
 
-def test_the_position_in_an_aggregate_is_kept(open_writer, make_records) -> None:
+def test_the_position_keeps_the_sub_sequence_number(open_writer, make_records) -> None:
     record = make_records(1)[0]
     writer = open_writer()
     writer.append([type(record)(record.sequence_number, 1.0, b"", "k", sub_sequence_number=9)])
@@ -41,7 +41,7 @@ def test_the_position_in_an_aggregate_is_kept(open_writer, make_records) -> None
     again.close()
 
 
-def test_one_writer_at_a_time(open_writer) -> None:
+def test_a_partition_has_one_writer_at_a_time(open_writer) -> None:
     writer, other = open_writer(), open_writer(shard_id="shardId-000000000001")
     with pytest.raises(SinkLockedError, match="two workers") as caught:
         open_writer()
@@ -51,7 +51,7 @@ def test_one_writer_at_a_time(open_writer) -> None:
     other.close()
 
 
-def test_a_leftover_of_an_interrupted_commit_is_removed(open_writer, make_records) -> None:
+def test_the_temporary_file_of_an_interrupted_commit_is_removed(open_writer, make_records) -> None:
     writer = open_writer()
     writer.append(make_records(2))
     (writer.directory / "segment-0123.tmp").write_bytes(b"half a segment")
@@ -62,7 +62,7 @@ def test_a_leftover_of_an_interrupted_commit_is_removed(open_writer, make_record
     again.close()
 
 
-def test_a_damaged_last_segment_is_not_appended_to(open_writer, make_records) -> None:
+def test_a_partition_with_a_damaged_last_segment_is_not_opened(open_writer, make_records) -> None:
     writer = open_writer()
     path = writer.append(make_records(2)).path
     writer.close()
@@ -71,10 +71,10 @@ def test_a_damaged_last_segment_is_not_appended_to(open_writer, make_records) ->
     with pytest.raises(SegmentCorruptError, match="damaged"):
         open_writer()
     path.write_bytes(sound)
-    open_writer().close()  # and the failure did not keep the lock
+    open_writer().close()  # the failed opening has released the lock
 
 
-def test_a_partition_that_holds_another_shards_records_is_refused(open_writer, make_records) -> None:
+def test_a_partition_with_records_of_another_shard_is_not_opened(open_writer, make_records) -> None:
     writer, other = open_writer(), open_writer(shard_id="shardId-000000000001")
     path = writer.append(make_records(2)).path
     path.rename(other.directory / path.name)
@@ -84,13 +84,13 @@ def test_a_partition_that_holds_another_shards_records_is_refused(open_writer, m
         open_writer(shard_id="shardId-000000000001")
 
 
-def test_killed_at_every_step_of_a_commit_it_has_all_or_nothing(tmp_path: Path) -> None:
-    """The group is there with its position, or neither is; going on after it neither loses nor repeats."""
+def test_a_commit_that_is_killed_at_any_step_is_atomic(tmp_path: Path) -> None:
+    """Records and position are committed together or not at all. The next commit neither loses nor repeats records."""
     script = str(Path(__file__).with_name("crash.py"))
     start, size, outcomes = 0, 10, []
-    for deadly in itertools.count(1):
+    for kill_at in itertools.count(1):
         child = subprocess.run(
-            [sys.executable, script, str(tmp_path), str(start), str(size), str(deadly)],
+            [sys.executable, script, str(tmp_path), str(start), str(size), str(kill_at)],
             capture_output=True,
             text=True,
             check=False,

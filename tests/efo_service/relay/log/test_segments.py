@@ -22,7 +22,7 @@ from efo_service.relay.errors import (
     SinkFullError,
 )
 from efo_service.relay.log.arrow import record_batch
-from efo_service.relay.log.fencing import take_epoch
+from efo_service.relay.log.fencing import begin_epoch
 from efo_service.relay.log.segments import (
     SCHEMA,
     Origin,
@@ -41,7 +41,7 @@ from efo_service.relay.mapping import RecordMapping
 
 @pytest.fixture
 def epoch(tmp_path: Path):
-    return take_epoch(tmp_path)
+    return begin_epoch(tmp_path)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def write(tmp_path: Path, make_records, epoch):
     return write
 
 
-def test_a_segment_comes_back_as_it_was_written(write, make_records, tmp_path) -> None:
+def test_a_segment_is_read_as_it_was_written(write, make_records, tmp_path) -> None:
     segment = write(5, base=7)
     batch, origin = read_segment(segment)
     records = make_records(5, 7)
@@ -75,7 +75,7 @@ def test_any_arrow_reader_sees_the_kafka_columns(write) -> None:
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
-def test_a_flipped_bit_anywhere_is_seen(write, data) -> None:
+def test_any_flipped_bit_is_detected(write, data) -> None:
     segment = write(3)
     content = bytearray(segment.path.read_bytes())
     bit = data.draw(st.integers(0, len(content) * 8 - 1))
@@ -85,8 +85,8 @@ def test_a_flipped_bit_anywhere_is_seen(write, data) -> None:
         read_segment(segment)
 
 
-def test_a_disk_that_cannot_read_is_an_error_and_no_signal(write, monkeypatch) -> None:
-    """A page of a mapped file that cannot be read would be SIGBUS, and the end of the relay."""
+def test_a_read_error_of_the_disk_raises_sink_error(write, monkeypatch) -> None:
+    """With a mapped file, SIGBUS would kill the relay."""
     segment = write(3)
 
     def read_bytes(_path):
@@ -100,7 +100,7 @@ def test_a_disk_that_cannot_read_is_an_error_and_no_signal(write, monkeypatch) -
 
 
 @pytest.mark.parametrize("keep", [0, 1, 100, -1])
-def test_a_cut_segment_is_seen(write, keep) -> None:
+def test_a_truncated_segment_is_detected(write, keep) -> None:
     segment = write(3)
     segment.path.write_bytes(segment.path.read_bytes()[:keep])
     with pytest.raises(SegmentCorruptError) as caught:
@@ -110,20 +110,20 @@ def test_a_cut_segment_is_seen(write, keep) -> None:
 
 
 def rename(segment: Segment, content: bytes, base: int, end: int) -> Segment:
-    """Give content a name whose CRC is right."""
+    """Write content to a file whose name has the right CRC."""
     other = Segment(base, end, crc32(content), segment.directory)
     other.path.write_bytes(content)
     return other
 
 
-def test_a_segment_under_other_offsets_is_seen(write) -> None:
+def test_wrong_offsets_in_the_name_are_detected(write) -> None:
     segment = write(3)
-    with pytest.raises(SegmentCorruptError, match="other offsets"):
+    with pytest.raises(SegmentCorruptError, match="does not hold the offsets in its name"):
         read_segment(rename(segment, segment.path.read_bytes(), 10, 13))
 
 
-def test_something_else_under_a_segments_name_is_seen(write) -> None:
-    with pytest.raises(SegmentCorruptError, match="not a segment"):
+def test_content_that_is_not_a_segment_is_detected(write) -> None:
+    with pytest.raises(SegmentCorruptError, match="not a valid segment"):
         read_segment(rename(write(3), b"hello", 0, 3))
 
 
@@ -138,27 +138,27 @@ def with_metadata(segment: Segment, **changes: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["format", "mapping"])
-def test_a_newer_format_is_refused(write, name) -> None:
+def test_a_newer_format_is_rejected(write, name) -> None:
     segment = write(3)
-    with pytest.raises(LogVersionError, match=f"has the {name} 2, .* upgrade efo"):
+    with pytest.raises(LogVersionError, match=f"has {name} version 2, .* upgrade efo"):
         read_segment(rename(segment, with_metadata(segment, **{name: "2"}), 0, 3))
 
 
 @pytest.mark.parametrize("changes", [{"last": "soon"}, {"format": "one"}, {"committed_at": ""}])
-def test_metadata_that_make_no_sense_are_seen(write, changes) -> None:
+def test_invalid_metadata_are_detected(write, changes) -> None:
     segment = write(3)
-    with pytest.raises(SegmentCorruptError, match="not a segment"):
+    with pytest.raises(SegmentCorruptError, match="not a valid segment"):
         read_segment(rename(segment, with_metadata(segment, **changes), 0, 3))
 
 
-def test_a_segment_that_is_gone(write) -> None:
+def test_a_removed_segment_raises_segment_gone_error(write) -> None:
     segment = write(3)
     segment.path.unlink()
-    with pytest.raises(SegmentGoneError, match="not there any more"):
+    with pytest.raises(SegmentGoneError, match="does not exist any more"):
         read_segment(segment)
 
 
-def test_segments_are_listed_in_order_and_nothing_else_is(write, tmp_path) -> None:
+def test_only_segments_are_listed_and_in_order(write, tmp_path) -> None:
     second, first = write(2, base=3), write(3)
     (tmp_path / "segment-0.tmp").write_bytes(b"half")
     (tmp_path / "writer.lock").touch()
@@ -166,12 +166,12 @@ def test_segments_are_listed_in_order_and_nothing_else_is(write, tmp_path) -> No
     assert last_segment(tmp_path) == second
 
 
-def test_a_partition_that_is_not_there_yet_is_empty(tmp_path) -> None:
+def test_a_missing_partition_has_no_segments(tmp_path) -> None:
     assert list_segments(tmp_path / "5") == []
     assert last_segment(tmp_path / "5") is None
 
 
-def test_an_arrow_file_of_another_name_is_not_skipped(write, tmp_path) -> None:
+def test_an_arrow_file_with_an_invalid_name_is_an_error(write, tmp_path) -> None:
     segment = write(3)
     segment.path.rename(tmp_path / "backup.arrow")
     with pytest.raises(SegmentCorruptError, match=r"backup\.arrow"):
@@ -188,7 +188,7 @@ def test_an_arrow_file_of_another_name_is_not_skipped(write, tmp_path) -> None:
         (4, 4, []),
     ],
 )
-def test_select_covers_a_range(start, end, parts) -> None:
+def test_select_returns_the_parts_that_cover_a_range(start, end, parts) -> None:
     segments = [Segment(base, base + 10, 0, Path()) for base in (0, 10, 20)]
     assert [part[1:] for part in select(segments, start, end)] == parts
 
@@ -197,14 +197,14 @@ def test_select_covers_a_range(start, end, parts) -> None:
     ("bases", "missing"),
     [((0, 20), "10 to 19"), ((10, 20), "0 to 9"), ((0, 10), "20 to 29"), ((), "0 to 29")],
 )
-def test_select_sees_holes(bases, missing) -> None:
+def test_select_detects_missing_offsets(bases, missing) -> None:
     segments = [Segment(base, base + 10, 0, Path("p")) for base in bases]
     with pytest.raises(SegmentMissingError, match=missing):
         list(select(segments, 0, 30))
     assert [part[1:] for part in select(segments, 0, 30, holes=True)] == [(b, b + 10) for b in bases]
 
 
-def test_segments_that_a_larger_one_replaced_do_not_count(write) -> None:
+def test_superseded_segments_are_not_listed(write) -> None:
     parts = [write(2, base=base) for base in (0, 2, 4, 6)]
     whole = write(4, base=2)
     assert list_segments(whole.directory) == [parts[0], whole, parts[3]]
@@ -220,38 +220,38 @@ def test_no_current_segment_lies_within_another(spans) -> None:
     assert all(any(c.base <= s.base and s.end <= c.end for c in current) for s in superseded)
 
 
-def test_the_origin_alone_is_read_without_the_records(write) -> None:
+def test_read_origin_reads_only_the_footer(write) -> None:
     segment = write(5)
     assert read_origin(segment) == read_segment(segment)[1]
     content = bytearray(segment.path.read_bytes())
     content[-5] ^= 255
     segment.path.write_bytes(content)
-    with pytest.raises(SegmentCorruptError, match="not a segment"):
+    with pytest.raises(SegmentCorruptError, match="not a valid segment"):
         read_origin(segment)
 
 
-def test_select_sees_two_claims_of_the_same_offsets() -> None:
+def test_select_detects_overlapping_segments() -> None:
     with pytest.raises(SegmentCorruptError, match="same offsets"):
         list(select([Segment(0, 10, 0, Path()), Segment(5, 15, 0, Path())], 0, 15))
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(write, tmp_path, epoch) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_segment(write, tmp_path, epoch) -> None:
     epoch.temporary.symlink_to("/dev/full")
-    with pytest.raises(SinkFullError, match="no room") as caught:
+    with pytest.raises(SinkFullError, match="no space") as caught:
         write(3)
     assert caught.value.retryable
     assert list_segments(tmp_path) == []
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_directory_that_cannot_be_written(write, tmp_path) -> None:
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can write to any directory")
+def test_a_read_only_directory_raises_sink_error(write, tmp_path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(SinkError, match="Permission denied"):
         write(3)
 
 
-def test_the_executors_side_is_quick_to_import() -> None:
+def test_the_segments_module_imports_no_heavy_library() -> None:
     code = "import sys, efo_service.relay.log.segments; print([m for m in sys.argv[1:] if m in sys.modules])"
     heavy = ["trio", "h2", "aiobotocore", "botocore", "pyspark", "httpx2"]
-    answer = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
-    assert answer.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

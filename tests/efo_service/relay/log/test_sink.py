@@ -16,7 +16,7 @@ from efo_service.relay.errors import (
 from efo_service.relay.log import segments
 from efo_service.relay.log.catalog import read_catalog
 from efo_service.relay.log.segments import list_segments, read_segment
-from efo_service.relay.log.sink import FULL_PATIENCE, LogSink
+from efo_service.relay.log.sink import DISK_FULL_TIMEOUT, LogSink
 from efo_service.relay.sink import Sink
 
 STREAM, SHARD = "orders", "shardId-000000000000"
@@ -32,7 +32,7 @@ def offsets(tmp_path) -> list[int]:
     return [o for s in list_segments(directory) for o in read_segment(s)[0].column("offset").to_pylist()]
 
 
-async def test_what_was_committed_is_found_again(sink: Sink, make_batch, tmp_path) -> None:
+async def test_committed_records_and_position_are_found_after_reopening(sink: Sink, make_batch, tmp_path) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         assert shard.position is None
         shard.write(make_batch(3))
@@ -54,7 +54,7 @@ async def test_what_was_committed_is_found_again(sink: Sink, make_batch, tmp_pat
     assert (origin.stream, origin.shard_id, origin.committed_at) == (STREAM, SHARD, 1_800_000_000.25)
 
 
-async def test_the_next_group_is_written_while_one_is_committed(sink, make_batch, tmp_path) -> None:
+async def test_batches_can_be_written_during_a_commit(sink, make_batch, tmp_path) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(3))
         async with trio.open_nursery() as nursery:
@@ -68,7 +68,7 @@ async def test_the_next_group_is_written_while_one_is_committed(sink, make_batch
 
 
 @pytest.mark.parametrize("start", [0, 2, 4])
-async def test_a_batch_that_repeats_or_goes_back_is_refused(sink, make_batch, start) -> None:
+async def test_a_batch_that_repeats_records_is_rejected(sink, make_batch, start) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(5))
         with pytest.raises(SinkOrderError, match="duplicated or out of order"):
@@ -90,10 +90,10 @@ async def test_one_shard_has_one_writer(sink, tmp_path) -> None:
         pass
 
 
-async def test_a_writer_waits_for_the_one_that_has_not_let_go_yet(sink, make_batch, tmp_path) -> None:
+async def test_a_writer_waits_until_the_earlier_one_releases_the_partition(sink, make_batch, tmp_path) -> None:
     waiting = trio.Event()
 
-    async def come_second() -> Checkpoint | None:
+    async def open_second() -> Checkpoint | None:
         waiting.set()
         async with LogSink(tmp_path / "log", "topic").open(STREAM, SHARD) as shard:
             return shard.position
@@ -107,64 +107,64 @@ async def test_a_writer_waits_for_the_one_that_has_not_let_go_yet(sink, make_bat
 
     async with trio.open_nursery() as nursery:
         await nursery.start(write_first)
-        position = await come_second()
+        position = await open_second()
     assert position == checkpoint_of(make_batch(3).records[-1])
 
 
 @pytest.fixture
 def full(tmp_path, monkeypatch):
-    """Let the disk be full so many times; return how often it was met, and when it was told."""
-    left, told = [0], []
+    """Simulate a full disk. Return how many failures are left (in a list), the reported errors and the sink."""
+    failures_left, reported = [0], []
     sync = os.fdatasync
 
     def fdatasync(descriptor) -> None:
-        if left[0]:
-            left[0] -= 1
+        if failures_left[0]:
+            failures_left[0] -= 1
             raise OSError(errno.ENOSPC, "No space left on device")
         sync(descriptor)
 
     monkeypatch.setattr(os, "fdatasync", fdatasync)
     monkeypatch.setattr(os, "fsync", fdatasync)
     sink = LogSink(
-        tmp_path / "log", "topic", tell=lambda shard_id, error, _seconds: told.append((shard_id, error.error_type))
+        tmp_path / "log", "topic", tell=lambda shard_id, error, _seconds: reported.append((shard_id, error.error_type))
     )
-    return left, told, sink
+    return failures_left, reported, sink
 
 
-async def test_a_full_disk_is_waited_for(autojump_clock, full, make_batch, tmp_path) -> None:
-    """The upkeep frees room meanwhile, which a process that ends and starts again would never come to."""
-    left, told, sink = full
+async def test_a_commit_is_retried_while_the_disk_is_full(autojump_clock, full, make_batch, tmp_path) -> None:
+    """Maintenance frees space meanwhile. A service that restarts again and again would never run it."""
+    failures_left, reported, sink = full
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(3))
-        left[0] = 6
+        failures_left[0] = 6
         await shard.commit()
         shard.write(make_batch(2, 3))
         await shard.commit()
         assert shard.position == checkpoint_of(make_batch(2, 3).records[-1])
-    assert told == [(SHARD, "sink_full")] * 6
-    left[0] = 3
+    assert reported == [(SHARD, "sink_full")] * 6
+    failures_left[0] = 3
     async with sink.open(STREAM, SHARD) as shard:
         assert shard.end_offset == 5
-    assert len(told) == 9
+    assert len(reported) == 9
     assert trio.current_time() == (1 + 2 + 4 + 8 + 16 + 30) + (1 + 2 + 4)
     assert offsets(tmp_path) == list(range(5))
     assert not list((tmp_path / "log").glob("**/*.tmp"))
 
 
-async def test_but_not_for_ever(autojump_clock, full, make_batch) -> None:
-    left, told, sink = full
+async def test_a_full_disk_raises_after_the_timeout(autojump_clock, full, make_batch) -> None:
+    failures_left, reported, sink = full
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(3))
-        left[0] = 10**9
+        failures_left[0] = 10**9
         with pytest.raises(SinkFullError):
             await shard.commit()
-    assert FULL_PATIENCE <= trio.current_time() < FULL_PATIENCE + 30
-    assert len(told) == 5 + 9
+    assert DISK_FULL_TIMEOUT <= trio.current_time() < DISK_FULL_TIMEOUT + 30
+    assert len(reported) == 5 + 9
 
 
-async def test_what_may_be_there_is_not_written_again(full, make_batch, tmp_path, monkeypatch) -> None:
-    """The segment has its name, and the directory cannot be synced: only opening it again can tell."""
-    _, told, sink = full
+async def test_a_segment_that_may_exist_is_not_written_again(full, make_batch, tmp_path, monkeypatch) -> None:
+    """The segment is renamed, but its directory cannot be synced: reopening shows whether it is durable."""
+    _, reported, sink = full
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(3))
         with monkeypatch.context() as patched:
@@ -174,23 +174,23 @@ async def test_what_may_be_there_is_not_written_again(full, make_batch, tmp_path
         assert not isinstance(caught.value, SinkFullError)
     async with sink.open(STREAM, SHARD) as shard:
         assert shard.position == checkpoint_of(make_batch(3).records[-1])
-    assert (told, offsets(tmp_path)) == ([], [0, 1, 2])
+    assert (reported, offsets(tmp_path)) == ([], [0, 1, 2])
 
 
 def raise_full(_directory) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-async def test_a_failed_commit_closes_and_opening_again_recovers(sink, make_batch, tmp_path) -> None:
+async def test_a_failed_commit_closes_the_shard_sink_and_reopening_recovers(sink, make_batch, tmp_path) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(3))
         await shard.commit()
-        in_the_way = shard._writer._epoch.temporary
-        in_the_way.mkdir()
+        obstacle = shard._writer._epoch.temporary
+        obstacle.mkdir()
         shard.write(make_batch(2, 3))
         with pytest.raises(SinkError, match="Is a directory"):
             await shard.commit()
-        in_the_way.rmdir()
+        obstacle.rmdir()
         with pytest.raises(SinkClosedError):
             shard.write(make_batch(1, 5))
         with pytest.raises(SinkClosedError):
@@ -202,8 +202,8 @@ async def test_a_failed_commit_closes_and_opening_again_recovers(sink, make_batc
     assert offsets(tmp_path) == list(range(5))
 
 
-async def test_a_cancelled_commit_has_all_or_nothing(sink, make_batch, tmp_path) -> None:
-    """Cancelled before it is under way nothing is there; once it is, it is finished before the lock is let go."""
+async def test_a_cancelled_commit_is_atomic(sink, make_batch, tmp_path) -> None:
+    """Cancelled before it starts, a commit writes nothing. A running commit ends before the lock is released."""
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(make_batch(3))
         with trio.CancelScope() as scope:
@@ -224,7 +224,7 @@ async def test_a_cancelled_commit_has_all_or_nothing(sink, make_batch, tmp_path)
         assert offsets(tmp_path) == list(range(shard.end_offset))
 
 
-async def test_shards_get_partitions_of_their_own(sink, make_batch, tmp_path) -> None:
+async def test_each_shard_gets_a_separate_partition(sink, make_batch, tmp_path) -> None:
     async with sink.open(STREAM, SHARD) as one, sink.open(STREAM, "shardId-000000000007") as two:
         one.write(make_batch(3))
         two.write(make_batch(4))
@@ -235,14 +235,14 @@ async def test_shards_get_partitions_of_their_own(sink, make_batch, tmp_path) ->
     assert offsets(tmp_path) == [0, 1, 2]
 
 
-async def test_a_log_that_cannot_be_made(tmp_path) -> None:
+async def test_a_log_that_cannot_be_created_raises_sink_error(tmp_path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SinkError, match="Not a directory"):
         async with LogSink(tmp_path / "file" / "log", "topic").open(STREAM, SHARD):
             pass
 
 
-async def test_only_empty_batches_commit_nothing(sink, tmp_path) -> None:
+async def test_empty_batches_alone_commit_nothing(sink, tmp_path) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         shard.write(Batch("s", SHARD, (), "1", 0, 0))
         await shard.commit()

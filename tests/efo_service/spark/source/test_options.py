@@ -74,7 +74,7 @@ def test_assign_selects_single_partitions() -> None:
         ({"path": "/log", "assign": '{"t": [1]}', "startingOffsets": '{"t": {"0": 1}}'}, "partition 0 of t"),
         *(({"path": "/log", "assign": text}, "expected JSON like") for text in ("t", "{}", '{"t": []}', '{"t": [-1]}')),
         *(({"path": "/log", "assign": text}, "expected JSON like") for text in ('{"t": ["0"]}', '{"t": 0}', '["t"]')),
-        ({**REQUIRED, "reader": "../up"}, "cannot be a reader's name"),
+        ({**REQUIRED, "reader": "../up"}, "is not a valid reader name"),
         ({"path": "/log", "assign": '{"t": [1]}', "reader": "r"}, "reader and assign exclude each other"),
     ],
 )
