@@ -28,19 +28,19 @@ class Results:
 
     def __init__(self, stores: Sequence[str]) -> None:
         self._chosen = stores
-        self._places: dict[str, tuple[str, str]] = {}
+        self._cells: dict[str, tuple[str, str]] = {}
         self.outcomes: dict[tuple[str, str], str] = {}
         self.reasons: dict[str, str] = {}
 
     @property
     def stores(self) -> list[str]:
         """The stores that were tested."""
-        return list(dict.fromkeys(store for _, store in self._places.values()))
+        return list(dict.fromkeys(store for _, store in self._cells.values()))
 
     @property
     def tests(self) -> list[str]:
         """The names of the tests, as words."""
-        return list(dict.fromkeys(test for test, _ in self._places.values()))
+        return list(dict.fromkeys(test for test, _ in self._cells.values()))
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Keep the tests of the chosen stores, and record the test and store of each item."""
@@ -51,20 +51,20 @@ class Results:
                 continue
             case = f"-{item.callspec.id}-".replace(f"-{store}-", "-").strip("-")
             name = item.originalname.removeprefix("test_").replace("_", " ")
-            self._places[item.nodeid] = (f"{name}: {case}" if case else name, store)
+            self._cells[item.nodeid] = (f"{name}: {case}" if case else name, store)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Record an outcome. One other than passed is not overwritten by a pass."""
-        place = self._places[report.nodeid]
-        if report.outcome != "passed" or (report.when == "call" and place not in self.outcomes):
-            self.outcomes[place] = report.outcome
+        cell = self._cells[report.nodeid]
+        if report.outcome != "passed" or (report.when == "call" and cell not in self.outcomes):
+            self.outcomes[cell] = report.outcome
         if report.skipped:
-            self.reasons[place[1]] = str(report.longrepr[2]).removeprefix("Skipped: ")
+            self.reasons[cell[1]] = str(report.longrepr[2]).removeprefix("Skipped: ")
 
     def counts(self) -> dict[str, object]:
         """Return the counts for the last line."""
         by_store = {
-            store: Counter(outcome for place, outcome in self.outcomes.items() if place[1] == store)
+            store: Counter(outcome for cell, outcome in self.outcomes.items() if cell[1] == store)
             for store in self.stores
         }
         return {

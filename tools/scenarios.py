@@ -1,8 +1,8 @@
 """The scenarios in which the consumer is tested, their tests, and the results.
 
-`python tools/scenarios.py` runs these tests and prints a table and, as the last line, one JSON object. `--write` updates
-docs/scenarios.md instead; a test fails while that page is outdated. The marker `@pytest.mark.scenario("G45")` on a
-test, its class or one of its parameters names the scenarios that it tests.
+`python tools/scenarios.py` runs these tests and prints a table and, as the last line, one JSON object. `--write`
+updates docs/scenarios.md instead; a test fails while that page is outdated. The marker
+`@pytest.mark.scenario("G45")` on a test, its class or one of its parameters names the scenarios that it tests.
 
 Exit status: 0 if all tests passed, 1 if one failed, 2 for wrong arguments. A scenario without a test is `missing`.
 """
@@ -90,7 +90,7 @@ AREAS: Final[Mapping[str, Mapping[str, str]]] = {
         "G51": "Two errors of one attempt cause one new attempt",
         "G52": "ResourceInUse: as the response, in the response stream, and after a take-over by another worker",
         "G53": "A shard whose end was read but not saved, and one that is finished",
-        "G54": "The first attempt, and each retry before the first event, starts AT the checkpoint and skips what is done",
+        "G54": "Until the first event, each attempt starts AT the checkpoint, and finished records are skipped",
         "G55": "LATEST, and the first call fails: nothing is skipped",
         "G56": "No more events are fetched than the reader asks for",
         "G57": "Empty events keep a subscription alive, silence ends it, a busy reader does not",
@@ -142,9 +142,7 @@ def marked_tests(root: Path = ROOT) -> dict[str, list[str]]:
             for name, ids in _marked(ast.parse(source).body):
                 node = f"{path.relative_to(root).as_posix()}::{name}"
                 if unknown := ids - SCENARIOS.keys():
-                    raise ValueError(
-                        f"{node} shows {', '.join(sorted(unknown))}, which tools/scenarios.py does not define"
-                    )
+                    raise ValueError(f"{node} shows {', '.join(sorted(unknown))}: not defined in tools/scenarios.py")
                 for key in ids:
                     found[key].append(node)
     return dict(found)

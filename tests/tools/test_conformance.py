@@ -32,7 +32,7 @@ def test_the_table_lists_each_test_and_the_last_line_has_the_counts():
 def test_a_store_without_its_server_is_counted_as_skipped():
     results = Results([])
     for store, outcome in (("memory", "passed"), ("redis", "skipped")):
-        results._places[store] = ("a test", store)
+        results._cells[store] = ("a test", store)
         results.outcomes["a test", store] = outcome
     assert results.counts() == {
         "stores": {
