@@ -55,7 +55,7 @@ def test_the_lock_files_satisfy_pyproject(lock, extras):
     for requirement in declared(*extras):
         version = locked.get(canonicalize_name(requirement.name))
         assert version, f"{requirement} is missing in {lock}: run make lock"
-        assert requirement.specifier.contains(version, prereleases=True), f"{lock} has {version}, not {requirement}: run make lock"
+        assert requirement.specifier.contains(version, prereleases=True), f"{version}, not {requirement}: run make lock"
 
 
 def test_the_image_has_the_tested_versions():

@@ -11,7 +11,7 @@ from proofs.paths import TOOLS
 
 HERE: Final = Path(__file__).parent
 WORK: Final = TOOLS / "witnesses"
-"""Where everything is built, so that nothing is written beside the sources."""
+"""The directory in which everything is built, so that the source tree stays clean."""
 PYTHON: Final = WORK / "python-venv" / "bin" / "python"
 """A separate environment, so that efo's dependencies do not constrain those of the clients. The Makefile creates it."""
 
@@ -43,7 +43,7 @@ class Client:
         return f"not found: {', '.join(absent)}" if absent else None
 
     def copy_source(self) -> None:
-        """Copy the sources again. Fetched and built files in the copy stay."""
+        """Copy the sources again. Downloaded and built files in the copy stay."""
         shutil.copytree(HERE / self.source, self.directory, dirs_exist_ok=True)
 
 
