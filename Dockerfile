@@ -1,5 +1,5 @@
-# The service, `efo run`, with every sink and lease store. Spark's side (`efo pipeline`) runs where Spark and Java are,
-# not in this image.
+# The service, `efo run`, with all sinks and lease stores. `efo pipeline` needs Spark and Java, and does not run in this
+# image.
 #
 #   docker build -t efo .
 #   docker run -e EFO_CONFIG=/etc/efo/efo.toml -v ./config:/etc/efo:ro -v efo:/var/lib/efo -p 8080:8080 efo
@@ -7,7 +7,7 @@
 FROM python:3.13-slim AS build
 ENV UV_PYTHON_DOWNLOADS=0 UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_NO_PROGRESS=1
 WORKDIR /src
-# Dependencies first: this layer changes only with the locked requirements.
+# Dependencies first: this layer is rebuilt only when the locked requirements change.
 COPY requirements/uv.txt requirements/build.txt requirements/service.txt requirements/
 RUN python -m pip install --no-cache-dir --require-hashes -r requirements/uv.txt \
  && uv venv /opt/build \
@@ -22,13 +22,13 @@ RUN /opt/build/bin/hatchling build -t wheel -d /dist \
 
 FROM python:3.13-slim
 COPY --from=build /opt/efo /opt/efo
-# Numeric, so that Kubernetes can see that it is not root.
+# Numeric, so that Kubernetes can verify that it is not root (runAsNonRoot).
 RUN install -d -o 10001 -g 10001 /var/lib/efo
 USER 10001:10001
-# The default paths (leases, log) are relative to here; with a volume the rest may be read-only.
+# The default paths (leases, log) are relative to this directory. With a volume, the rest may be read-only.
 WORKDIR /var/lib/efo
 VOLUME /var/lib/efo
-# A container's loopback is its own: probes and scrapers come from outside.
+# All interfaces: probes and scrapers connect from outside the container.
 ENV EFO_SERVICE__HOST=0.0.0.0 PYTHONDONTWRITEBYTECODE=1
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["/opt/efo/bin/efo", "healthcheck"]

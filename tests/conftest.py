@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Configuration and fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from efo_service.spark.errors import JavaMissingError
 from efo_service.spark.java import find_java
 from proofs.local_servers.running import Servers
 
-# Hypothesis takes the same examples each time, and asserts no times. HYPOTHESIS_PROFILE=explore looks further.
+# Hypothesis uses the same examples in each run, without deadlines. HYPOTHESIS_PROFILE=explore tries many random ones.
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, max_examples=60)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
-# A job in a shell's background ignores SIGINT, and so would all processes that tests start and mean to interrupt.
+# A background job of a shell ignores SIGINT. The processes that tests start and interrupt would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the Spark tests by name where there is no Java for them: everything else runs without."""
+    """Skip the Spark tests by name if Java is missing. No other tests need it."""
     spark = [item for item in items if item.get_closest_marker("spark")]
     if not spark:
         return
@@ -38,13 +38,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True)
 def same_schedule() -> None:
-    """Let trio wake tasks in the same order each time: it shuffles those that are ready, by a generator of its own."""
+    """Make trio's scheduling deterministic: by default it shuffles the tasks that are ready."""
     trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING = True
     trio._core._run._r.seed(0)
 
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[Servers]:
-    """Real servers, which all tests of a run share."""
+    """Return the real servers, which all tests of a run share."""
     with Servers() as servers:
         yield servers

@@ -1,4 +1,4 @@
-"""Where the checkout is, for tests that read its files."""
+"""The path of the checkout, for tests that read its files."""
 
 from pathlib import Path
 from typing import Final

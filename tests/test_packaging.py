@@ -1,4 +1,4 @@
-"""What is shipped: locked requirements, the wheel, the image, and what continuous integration calls."""
+"""Lock files, the wheel, the source distribution, the image, and the entry point of continuous integration."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOCKS = sorted((ROOT / "requirements").glob("*.txt"))
 
 
 def entries(lock: str) -> list[str]:
-    """Return the requirements of a lock file, one string each, with their hashes."""
+    """Return the requirements of a lock file as strings, each with its hashes."""
     text = (ROOT / "requirements" / lock).read_text().replace("\\\n", "")
     return [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
 
@@ -40,7 +40,7 @@ def declared(*extras: str) -> list[Requirement]:
 
 
 @pytest.mark.parametrize("lock", [path.name for path in LOCKS])
-def test_every_pin_has_hashes_and_no_address(lock):
+def test_every_pin_has_hashes_and_no_url(lock):
     assert entries(lock)
     for entry in entries(lock):
         assert re.match(r"[A-Za-z0-9._-]+==\S+.* --hash=sha256:[0-9a-f]{64}", entry), entry
@@ -50,20 +50,20 @@ def test_every_pin_has_hashes_and_no_address(lock):
 @pytest.mark.parametrize(
     ("lock", "extras"), [("service.txt", ["service"]), ("dev.txt", ["service", "spark", "testing", "dev"])]
 )
-def test_the_locks_are_current(lock, extras):
+def test_the_lock_files_satisfy_pyproject(lock, extras):
     locked = pins(lock)
     for requirement in declared(*extras):
         version = locked.get(canonicalize_name(requirement.name))
-        assert version, f"{requirement} is not in {lock}: run make lock"
-        assert requirement.specifier.contains(version, prereleases=True), f"{requirement}, not {version}: run make lock"
+        assert version, f"{requirement} is missing in {lock}: run make lock"
+        assert requirement.specifier.contains(version, prereleases=True), f"{version}, not {requirement}: run make lock"
 
 
-def test_the_image_has_the_versions_that_were_tested():
+def test_the_image_has_the_tested_versions():
     tested = pins("dev.txt")
     assert {name: version for name, version in pins("service.txt").items() if tested.get(name) != version} == {}
 
 
-def test_the_wheel_holds_the_packages_and_sparks_hook_and_nothing_else(tmp_path):
+def test_the_wheel_has_only_the_packages_and_the_spark_hook(tmp_path):
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", tmp_path], cwd=ROOT, check=True, timeout=60
     )
@@ -80,7 +80,7 @@ def test_the_wheel_holds_the_packages_and_sparks_hook_and_nothing_else(tmp_path)
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
-def test_the_source_distribution_has_all_that_tests_and_make_import():
+def test_the_source_distribution_has_every_package():
     included = PYPROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
     packages = {f"/{path.parent.name}" for path in ROOT.glob("*/__init__.py")}
     assert {"/efo", "/proofs"} <= packages
@@ -94,7 +94,7 @@ def copied_by_the_dockerfile() -> list[str]:
     return [source for copy in copies for source in copy[:-1]]
 
 
-def test_what_the_image_copies_is_there_and_is_not_ignored():
+def test_files_that_the_image_copies_exist_and_are_not_ignored():
     patterns = (ROOT / ".dockerignore").read_text().splitlines()
     kept = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
     sources = copied_by_the_dockerfile()
@@ -104,7 +104,7 @@ def test_what_the_image_copies_is_there_and_is_not_ignored():
         assert any(fnmatch(source, pattern) for pattern in kept), f"{source} is ignored by .dockerignore"
 
 
-def test_the_image_runs_a_command_that_exists_and_not_as_root():
+def test_the_image_runs_an_existing_command_and_not_as_root():
     text = (ROOT / "Dockerfile").read_text()
     assert re.search(r"^USER [1-9]\d*:[1-9]\d*$", text, re.MULTILINE)
     assert re.search(r'^ENTRYPOINT \["/opt/efo/bin/efo"\]$', text, re.MULTILINE)
@@ -117,10 +117,10 @@ def test_continuous_integration_calls_make_test():
     assert run.read_text().splitlines()[-1] == "exec make test"
 
 
-def test_make_help_names_every_target():
-    shown = subprocess.run(["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=30).stdout  # noqa: S607 - the make on PATH is the one that is meant
+def test_make_help_lists_the_targets():
+    shown = subprocess.run(["make", "help"], cwd=ROOT, check=True, capture_output=True, text=True, timeout=30).stdout  # noqa: S607 - make is found on PATH
     assert {line.split()[1] for line in shown.splitlines()} >= {"help", "demo", "test", "lint", "lock", "clean"}
 
 
-def test_the_wheel_brings_the_pytest_plugin():
+def test_the_wheel_registers_the_pytest_plugin():
     assert PYPROJECT["project"]["entry-points"]["pytest11"] == {"efo": "efo.testing.plugin"}

@@ -1,4 +1,4 @@
-"""Waiting for what threads, servers and other processes do: they give no event to wait for."""
+"""Waits for conditions of threads, servers and other processes, which set no trio event."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Final
 import trio
 
 PATIENCE: Final = 120.0
-"""Seconds after which what is waited for has failed. Long, for a machine that has much else to do."""
+"""Seconds until a wait fails. Long, because the machine may be busy."""
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Look until it is so."""
+    """Wait until a condition is true."""
     with trio.fail_after(PATIENCE):
-        while not condition():  # noqa: ASYNC110 - there is no event
+        while not condition():  # noqa: ASYNC110 - no event to wait for
             await trio.sleep(0.01)

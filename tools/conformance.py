@@ -1,4 +1,4 @@
-"""`make conformance`: every lease store against the one conformance suite, as a table and, last, one line of JSON."""
+"""`make conformance`: runs the conformance suite on every lease store; prints a table and, last, one JSON object."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from rich.table import Table
 SUITE = "tests/efo/leases/stores/test_conformance.py"
 MARKS = {"passed": "[green]passed[/]", "failed": "[bold red]FAILED[/]", "skipped": "[yellow]skipped[/]"}
 HELP = """
-Servers that are not installed are skipped by name: `.ci/servers`, `make dynamodb-local` and `make ministack` install
-them. Exits with 1 if a test failed.
+Tests of a server that is not installed are skipped by name. `.ci/servers`, `make dynamodb-local` and `make ministack`
+install the servers. Exit status: 1 if a test failed.
 
 Example: python -m tools.conformance --store postgres --store redis
 """
 
 
 class Results:
-    """A pytest plugin that keeps what became of each test with each store."""
+    """A pytest plugin that collects the outcome of each test with each store."""
 
     def __init__(self, stores: Sequence[str]) -> None:
         self._chosen = stores
-        self._places: dict[str, tuple[str, str]] = {}
+        self._cells: dict[str, tuple[str, str]] = {}
         self.outcomes: dict[tuple[str, str], str] = {}
         self.reasons: dict[str, str] = {}
 
     @property
     def stores(self) -> list[str]:
         """The stores that were tested."""
-        return list(dict.fromkeys(store for _, store in self._places.values()))
+        return list(dict.fromkeys(store for _, store in self._cells.values()))
 
     @property
     def tests(self) -> list[str]:
-        """What was tested, in words."""
-        return list(dict.fromkeys(test for test, _ in self._places.values()))
+        """The names of the tests, as words."""
+        return list(dict.fromkeys(test for test, _ in self._cells.values()))
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Keep the tests of the chosen stores, and whose each is."""
+        """Keep the tests of the chosen stores, and record the test and store of each item."""
         for item in list(items):
             store = item.callspec.params["pair"]
             if self._chosen and store not in self._chosen:
@@ -51,39 +51,39 @@ class Results:
                 continue
             case = f"-{item.callspec.id}-".replace(f"-{store}-", "-").strip("-")
             name = item.originalname.removeprefix("test_").replace("_", " ")
-            self._places[item.nodeid] = (f"{name}: {case}" if case else name, store)
+            self._cells[item.nodeid] = (f"{name}: {case}" if case else name, store)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Keep an outcome; one that is not good stands."""
-        place = self._places[report.nodeid]
-        if report.outcome != "passed" or (report.when == "call" and place not in self.outcomes):
-            self.outcomes[place] = report.outcome
+        """Record an outcome. One other than passed is not overwritten by a pass."""
+        cell = self._cells[report.nodeid]
+        if report.outcome != "passed" or (report.when == "call" and cell not in self.outcomes):
+            self.outcomes[cell] = report.outcome
         if report.skipped:
-            self.reasons[place[1]] = str(report.longrepr[2]).removeprefix("Skipped: ")
+            self.reasons[cell[1]] = str(report.longrepr[2]).removeprefix("Skipped: ")
 
     def counts(self) -> dict[str, object]:
-        """Return what the last line says."""
-        found = {
-            store: Counter(outcome for place, outcome in self.outcomes.items() if place[1] == store)
+        """Return the counts for the last line."""
+        by_store = {
+            store: Counter(outcome for cell, outcome in self.outcomes.items() if cell[1] == store)
             for store in self.stores
         }
         return {
-            "stores": {store: {outcome: count[outcome] for outcome in MARKS} for store, count in found.items()},
-            "skipped": sum(count["skipped"] for count in found.values()),
+            "stores": {store: {outcome: count[outcome] for outcome in MARKS} for store, count in by_store.items()},
+            "skipped": sum(count["skipped"] for count in by_store.values()),
         }
 
 
 def main() -> int:
-    """Be the program."""
+    """Run the command."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.conformance",
         description=__doc__,
         epilog=HELP,
         formatter_class=argparse.RawTextHelpFormatter,
     )
-    parser.add_argument("--store", action="append", default=[], help="only this one; may be given several times")
+    parser.add_argument("--store", action="append", default=[], help="only this store; may be repeated")
     results = Results(parser.parse_args().store)
-    with redirect_stdout(sys.stderr):  # progress
+    with redirect_stdout(sys.stderr):  # for progress
         code = pytest.main(["-q", "--no-header", SUITE], plugins=[results])
     table = Table("test", *results.stores)
     for test in results.tests:

@@ -1,1 +1,1 @@
-"""Interoperability: other clients on efo's fake, efo on other servers, efo beside KCL."""
+"""Interoperability: third-party clients on efo's fake, efo on third-party servers, and efo together with KCL."""

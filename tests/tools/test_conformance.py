@@ -1,4 +1,4 @@
-"""`make conformance`: its table, and its last line."""
+"""The table and the last line of `make conformance`."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ def run(*arguments):
 
 
 @pytest.mark.e2e
-def test_the_last_line_counts_and_the_table_names_each_test():
+def test_the_table_lists_each_test_and_the_last_line_has_the_counts():
     done = run("--store", "memory")
     assert done.returncode == 0, done.stderr
     *table, last = done.stdout.splitlines()
@@ -29,10 +29,10 @@ def test_the_last_line_counts_and_the_table_names_each_test():
     assert any("one of many concurrent takes succeeds" in line for line in table)
 
 
-def test_a_server_that_is_not_installed_is_counted_as_skipped():
+def test_a_store_without_its_server_is_counted_as_skipped():
     results = Results([])
     for store, outcome in (("memory", "passed"), ("redis", "skipped")):
-        results._places[store] = ("a test", store)
+        results._cells[store] = ("a test", store)
         results.outcomes["a test", store] = outcome
     assert results.counts() == {
         "stores": {

@@ -1,1 +1,1 @@
-"""Clients that others wrote, held against FakeKinesis: `make witnesses`. How and why: docs/witnesses.md."""
+"""Third-party Kinesis clients that read FakeKinesis: `make witnesses`. See docs/witnesses.md."""

@@ -1,6 +1,6 @@
-"""`python -m proofs.interop.clients [name ...]`: hear the witnesses, print a table and, last, one line of JSON.
+"""`python -m proofs.interop.clients [name ...]`: run the clients, print a table and, as the last line, one JSON object.
 
-Exit status: 0 if all that this machine can run are right, 1 if one is not, or none could be run, 2 for a wrong name.
+Exit status: 0 if every client that ran passed and at least one ran, 1 otherwise, 2 for an unknown name.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import trio
 from efo.testing import FakeKinesis, FakeSettings
 from efo.testing.server.listener import Address
 from proofs.interop.clients.clients import CLIENTS, Client
-from proofs.interop.clients.examination import WitnessError, build, examine
 from proofs.interop.clients.load import RECORDS
-from proofs.interop.clients.testimony import Verdict, is_right
+from proofs.interop.clients.runner import InteropError, build, run_client
+from proofs.interop.clients.transcript import Comparison, passed
 
 _CLOSED: Final = 3
 """Shards that end: one is split, two are merged."""
 _LIFE: Final = 12.0
-"""Seconds that a subscription lives, so that every client sees it end by itself and subscribes again."""
+"""Lifetime of a subscription in seconds: short, so that every client sees subscriptions expire and renews them."""
 
 
 def main() -> int:
@@ -33,54 +33,54 @@ def main() -> int:
     names = sys.argv[1:]
     if unknown := set(names) - {client.name for client in CLIENTS}:
         known = ", ".join(client.name for client in CLIENTS)
-        print(f"no witness is called {', '.join(sorted(unknown))}. There are: {known}", file=sys.stderr)
+        print(f"unknown client {', '.join(sorted(unknown))}: choose from {known}", file=sys.stderr)
         return 2
-    verdicts = trio.run(_hear_all, [client for client in CLIENTS if not names or client.name in names])
-    _print_table(verdicts)
-    print(json.dumps({name: asdict(v) if isinstance(v, Verdict) else v for name, v in verdicts.items()}))
-    heard = [verdict for verdict in verdicts.values() if "skipped" not in _members(verdict)]
-    right = [isinstance(v, Verdict) and is_right(v, records=RECORDS, shard_ends=_CLOSED) for v in heard]
-    return 0 if right and all(right) else 1
+    outcomes = trio.run(_run_all, [client for client in CLIENTS if not names or client.name in names])
+    _print_table(outcomes)
+    print(json.dumps({name: asdict(v) if isinstance(v, Comparison) else v for name, v in outcomes.items()}))
+    ran = [outcome for outcome in outcomes.values() if "skipped" not in _members(outcome)]
+    good = [isinstance(v, Comparison) and passed(v, records=RECORDS, shard_ends=_CLOSED) for v in ran]
+    return 0 if good and all(good) else 1
 
 
-async def _hear_all(clients: Sequence[Client]) -> dict[str, Verdict | dict[str, str]]:
+async def _run_all(clients: Sequence[Client]) -> dict[str, Comparison | dict[str, str]]:
     settings = FakeSettings(subscription_life=_LIFE)
     async with FakeKinesis(settings=settings, clock=time.time) as fake, fake.serve() as address:
-        return {client.name: await _hear(client, fake, address) for client in clients}
+        return {client.name: await _run(client, fake, address) for client in clients}
 
 
-async def _hear(client: Client, fake: FakeKinesis, address: Address) -> Verdict | dict[str, str]:
-    say = partial(_say, client, trio.current_time())
+async def _run(client: Client, fake: FakeKinesis, address: Address) -> Comparison | dict[str, str]:
+    progress = partial(_print_progress, client, trio.current_time())
     if missing := client.missing():
-        say(f"skipped: {missing}")
+        progress(f"skipped: {missing}")
         return {"skipped": missing}
     try:
-        say("building")
+        progress("building")
         await build(client)
-        say("starting")
-        return await examine(client, fake, address, say)
-    except WitnessError as error:
-        say(f"failed: {error}")
+        progress("starting")
+        return await run_client(client, fake, address, progress)
+    except InteropError as error:
+        progress(f"failed: {error}")
         return {"failed": str(error).partition("\n")[0]}
 
 
-def _say(client: Client, since: float, what: str) -> None:
-    print(f"[{client.name} {trio.current_time() - since:5.1f} s] {what}", file=sys.stderr, flush=True)
+def _print_progress(client: Client, since: float, message: str) -> None:
+    print(f"[{client.name} {trio.current_time() - since:5.1f} s] {message}", file=sys.stderr, flush=True)
 
 
-def _members(verdict: Verdict | dict[str, str]) -> dict[str, Any]:
-    return asdict(verdict) if isinstance(verdict, Verdict) else verdict
+def _members(outcome: Comparison | dict[str, str]) -> dict[str, Any]:
+    return asdict(outcome) if isinstance(outcome, Comparison) else outcome
 
 
-def _print_table(verdicts: dict[str, Verdict | dict[str, str]]) -> None:
-    names = list(Verdict.__dataclass_fields__)
+def _print_table(outcomes: dict[str, Comparison | dict[str, str]]) -> None:
+    names = list(Comparison.__dataclass_fields__)
     print("  ".join([f"{'client':20}", *names]))
-    for client, verdict in verdicts.items():
-        if isinstance(verdict, Verdict):
-            values = asdict(verdict)
+    for client, outcome in outcomes.items():
+        if isinstance(outcome, Comparison):
+            values = asdict(outcome)
             print("  ".join([f"{client:20}", *(f"{values[name]!s:>{len(name)}}" for name in names)]))
         else:
-            print(f"{client:20}  {'; '.join(f'{what}: {why}' for what, why in verdict.items())}")
+            print(f"{client:20}  {'; '.join(f'{kind}: {reason}' for kind, reason in outcome.items())}")
 
 
 if __name__ == "__main__":

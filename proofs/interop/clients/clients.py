@@ -11,18 +11,18 @@ from proofs.paths import TOOLS
 
 HERE: Final = Path(__file__).parent
 WORK: Final = TOOLS / "witnesses"
-"""Where everything is built: nothing is written beside the sources."""
+"""The directory in which everything is built, so that the source tree stays clean."""
 PYTHON: Final = WORK / "python-venv" / "bin" / "python"
-"""An environment of its own, so that the witnesses' packages are not chosen by ours. The Makefile makes it."""
+"""A separate environment, so that efo's dependencies do not constrain those of the clients. The Makefile creates it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Client:
-    """A client that is not ours.
+    """A third-party client, and the program here that drives it.
 
-    `name`: what the table calls it. `source`: the directory of its witness. `needs`: programs to be found on PATH.
-    `build`: commands that make it, and `run`: the command that runs it, all in a copy of `source`.
-    `polls`: it reads by GetRecords.
+    `name`: its name in the table. `source`: the directory of the program. `needs`: programs that must be on PATH.
+    `build`: the commands that build it. `run`: the command that runs it. Both are run in a copy of `source`.
+    `polls`: it reads by GetRecords instead of SubscribeToShard.
     """
 
     name: str
@@ -34,16 +34,16 @@ class Client:
 
     @property
     def directory(self) -> Path:
-        """The copy of the source that it is built and run in."""
+        """The copy of the source directory, in which the program is built and run."""
         return WORK / self.source
 
     def missing(self) -> str | None:
-        """Say what of its toolchain this machine lacks; None: nothing."""
+        """Return which of the needed programs are missing, as a message, or None if all are installed."""
         absent = [program for program in self.needs if shutil.which(program) is None]
         return f"not found: {', '.join(absent)}" if absent else None
 
     def copy_source(self) -> None:
-        """Renew the copy; what was fetched and built in it stays."""
+        """Copy the sources again. Downloaded and built files in the copy stay."""
         shutil.copytree(HERE / self.source, self.directory, dirs_exist_ok=True)
 
 
@@ -52,9 +52,9 @@ def _python(name: str, *arguments: str, polls: bool = False) -> Client:
 
 
 CLIENTS: Final = (
-    _python("boto3", "boto3_witness.py"),
-    _python("aiobotocore-aiohttp", "aiobotocore_witness.py", "aiohttp"),
-    _python("aiobotocore-httpx2", "aiobotocore_witness.py", "httpx2", polls=True),
+    _python("boto3", "boto3_client.py"),
+    _python("aiobotocore-aiohttp", "aiobotocore_client.py", "aiohttp"),
+    _python("aiobotocore-httpx2", "aiobotocore_client.py", "httpx2", polls=True),
     Client(
         name="kcl-java",
         source="java",
@@ -67,21 +67,21 @@ CLIENTS: Final = (
             "-Dsqlite4java.library.path=target/dependency",
             "-cp",
             "target/classes:target/dependency/*",
-            "witness.Main",
+            "interop.KclClient",
         ),
     ),
     Client(
         name="aws-sdk-go-v2",
         source="go",
         needs=("go",),
-        build=(("go", "build", "-o", "witness", "."),),
-        run=("./witness",),
+        build=(("go", "build", "-o", "client", "."),),
+        run=("./client",),
     ),
     Client(
         name="aws-sdk-js-v3",
         source="javascript",
         needs=("node", "npm"),
         build=(("npm", "ci", "--no-audit", "--no-fund", "--loglevel=error"),),
-        run=("node", "witness.mjs"),
+        run=("node", "client.mjs"),
     ),
 )

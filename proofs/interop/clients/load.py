@@ -1,4 +1,4 @@
-"""What every witness is given to read: numbered records of some hundred keys, through a split and a merge."""
+"""The load that every client reads: numbered records of 211 keys, through a split and a merge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEYS: Final = 211
 _CHUNK: Final = 40
 _PAUSE: Final = 0.15
 _FILLER: Final = "x" * 100
-"""So that a record is some 150 bytes."""
+"""Makes a record about 150 bytes long."""
 
 
 def key_of(number: int) -> str:
@@ -29,14 +29,14 @@ def data_of(number: int) -> bytes:
 
 
 def number_of(data: bytes) -> int:
-    """Return the number of a record. Raises ValueError, KeyError, TypeError: that is none of ours."""
+    """Return the number of a record. Raise ValueError, KeyError or TypeError for data that `data_of` did not make."""
     return int(json.loads(data)["number"])
 
 
 async def put_all(fake: FakeKinesis, stream: str) -> dict[str, frozenset[str]]:
-    """Put every record, splitting the first shard at a third of them and merging the last two at two thirds.
+    """Put every record; split the first shard after one third of them and merge the last two after two thirds.
 
-    Return the children of each shard that was closed by it.
+    Return the children of each closed shard.
     """
     children: dict[str, frozenset[str]] = {}
     for start in range(0, RECORDS, _CHUNK):

@@ -1,1 +1,1 @@
-"""KCL and efo as workers of one application: the same lease table, the same fan-out consumer, the same stream."""
+"""KCL and efo as workers of one application: one stream, one lease table and one fan-out consumer."""

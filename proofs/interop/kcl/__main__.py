@@ -1,6 +1,6 @@
-"""Let KCL and efo share an application: play the story and print, last, one line of JSON with its figures.
+"""Let workers of KCL and efo share an application. Print the figures and, as the last line, one JSON object.
 
-Exit status: 0 if nothing was lost or out of order and leases moved both ways, 1 if not, 69 if something is missing.
+Exit status: 0 if nothing is lost or out of order and leases moved both ways, 1 otherwise, 69 if a tool is missing.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final
 
 import trio
 
-from proofs.interop.clients.examination import WitnessError
-from proofs.interop.kcl.story import play
+from proofs.interop.clients.runner import InteropError
+from proofs.interop.kcl.scenario import run_scenario
 from proofs.interop.kcl.workers import KCL_CLIENT
 from proofs.local_servers.running import NotInstalledError
 
@@ -31,27 +31,28 @@ def main() -> int:
         epilog='example: make kcl-interop ARGS="--efo-makes-table"',
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--efo-makes-table", action="store_true", help="efo makes the lease table, by default KCL does")
+    parser.add_argument("--efo-makes-table", action="store_true", help="let efo create the lease table, instead of KCL")
     options = parser.parse_args()
     if missing := KCL_CLIENT.missing():
         print(f"KCL's worker cannot be built: {missing}", file=sys.stderr)
         return UNAVAILABLE
+    progress = partial(_print_progress, time.monotonic())
     try:
-        verdict = trio.run(partial(play, partial(_say, time.monotonic()), efo_makes_table=options.efo_makes_table))
+        comparison = trio.run(partial(run_scenario, progress, efo_makes_table=options.efo_makes_table))
     except NotInstalledError as error:
         print(error, file=sys.stderr)
         return UNAVAILABLE
-    except WitnessError as error:
+    except InteropError as error:
         print(error, file=sys.stderr)
         return 1
-    for name, value in asdict(verdict).items():
+    for name, value in asdict(comparison).items():
         print(f"{name:20} {value:>8}")
-    print(json.dumps(asdict(verdict)))
-    return 0 if verdict.is_right else 1
+    print(json.dumps(asdict(comparison)))
+    return 0 if comparison.passed else 1
 
 
-def _say(since: float, what: str) -> None:
-    print(f"[{time.monotonic() - since:5.0f} s] {what}", file=sys.stderr, flush=True)
+def _print_progress(since: float, message: str) -> None:
+    print(f"[{time.monotonic() - since:5.0f} s] {message}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A worker of efo: says every record of its shards and when it came, as the one of KCL does, until SIGTERM."""
+"""An efo worker: reports every record with its time of arrival, as KCL's worker does, until SIGTERM."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import time
 import trio
 
 import efo
-from proofs.interop.kcl.judgement import Heard, line_of
+from proofs.interop.kcl.comparison import ReportedRecord, line_of
 
 
 async def main() -> None:
-    """ShardReader what its leases say."""
+    """Read the shards whose leases this worker holds."""
     environment = os.environ
     application = environment["WITNESS_CONSUMER"]
     settings = efo.ConsumerSettings(
@@ -33,7 +33,7 @@ async def main() -> None:
         efo.open_consumer(kinesis, leases, settings) as consumer,
         trio.open_nursery() as nursery,
     ):
-        nursery.start_soon(_stop_when_told, consumer)
+        nursery.start_soon(_stop_on_sigterm, consumer)
         await consumer.run(_read)
         nursery.cancel_scope.cancel()
 
@@ -42,13 +42,13 @@ async def _read(shard: efo.ShardStream) -> None:
     async for batch in shard:
         for record in batch.records:
             at = time.time_ns() // 1000
-            heard = Heard(at, batch.shard_id, record.sequence_number, record.partition_key, record.data)
-            sys.stdout.buffer.write(line_of(heard))
+            reported = ReportedRecord(at, batch.shard_id, record.sequence_number, record.partition_key, record.data)
+            sys.stdout.buffer.write(line_of(reported))
         sys.stdout.buffer.flush()
         shard.ack(batch)
 
 
-async def _stop_when_told(consumer: efo.Consumer) -> None:
+async def _stop_on_sigterm(consumer: efo.Consumer) -> None:
     with trio.open_signal_receiver(signal.SIGTERM) as signals:
         async for _ in signals:
             consumer.stop()

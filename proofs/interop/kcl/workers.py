@@ -1,4 +1,4 @@
-"""Workers as processes: how one of each library is started, heard, stopped and killed."""
+"""The worker processes of both libraries: start, read their output, stop and kill."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ import trio
 
 from efo.testing.server.listener import Address
 from proofs.interop.clients.clients import CLIENTS, WORK, Client
-from proofs.interop.clients.examination import WitnessError
-from proofs.interop.kcl.judgement import Heard, heard_of
+from proofs.interop.clients.runner import InteropError
+from proofs.interop.kcl.comparison import ReportedRecord, record_of
 from proofs.paths import ROOT
 
 KCL_CLIENT: Final[Client] = next(client for client in CLIENTS if client.name == "kcl-java")
 FAILOVER: Final = 8.0
-"""Seconds without a sign of life after which a lease may be taken: the same for all, as each judges the others."""
+"""Fail-over time in seconds. It must be the same for all workers."""
 APPLICATION: Final = "sharing"
-"""Names the application, and by KCL's custom the lease table and the fan-out consumer too."""
-_GOODBYE: Final = 90.0
+"""The name of the application and, as is KCL's convention, of the lease table and the fan-out consumer."""
+_STOP_TIMEOUT: Final = 90.0
 
 
 class Worker:
-    """A running worker and what it said."""
+    """A running worker, and the records that it reported."""
 
     def __init__(self, name: str, process: trio.Process, stderr: Path) -> None:
         self.name = name
-        self.heard: list[Heard] = []
+        self.records: list[ReportedRecord] = []
         self._process = process
         self._stderr = stderr
 
     @classmethod
     async def start_kcl(cls, name: str, environment: Mapping[str, str]) -> Worker:
-        """Start a worker of KCL; it was built before."""
-        command = (*KCL_CLIENT.run[:-1], "witness.Sharing")
+        """Start a KCL worker. It must have been built."""
+        command = (*KCL_CLIENT.run[:-1], "interop.KclWorker")
         return await cls._start(name, command, KCL_CLIENT.directory, environment)
 
     @classmethod
     async def start_efo(cls, name: str, environment: Mapping[str, str]) -> Worker:
-        """Start a worker of efo."""
+        """Start an efo worker."""
         command = (sys.executable, "-m", "proofs.interop.kcl.efo_worker")
         return await cls._start(name, command, ROOT, environment)
 
@@ -61,43 +61,43 @@ class Worker:
             )
         return cls(name, process, stderr)
 
-    async def listen(self) -> None:
-        """Take line by line until there is no more. Raises WitnessError."""
+    async def read_output(self) -> None:
+        """Add each record on stdout until stdout closes. Raise InteropError for a line that cannot be decoded."""
         if self._process.stdout is None:
-            raise AssertionError("it was opened with a pipe")
+            raise AssertionError("the process was not opened with a pipe")
         rest = b""
         async for chunk in self._process.stdout:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
                 try:
-                    self.heard.append(heard_of(line))
+                    self.records.append(record_of(line))
                 except msgspec.DecodeError as error:
-                    raise WitnessError(f"{self.name} said {line!r}: {error}") from error
+                    raise InteropError(f"{self.name} printed {line!r}: {error}") from error
 
     def check(self) -> None:
-        """Raise WitnessError if it has gone by itself."""
+        """Raise InteropError if the process has exited."""
         if self._process.poll() is not None:
-            said = self._stderr.read_text(errors="replace")[-2000:]
-            raise WitnessError(
-                f"{self.name} exited with {self._process.returncode}. Its stderr, {self._stderr}, ends so:\n{said}"
+            output = self._stderr.read_text(errors="replace")[-2000:]
+            raise InteropError(
+                f"{self.name} exited with {self._process.returncode}. The end of its stderr, {self._stderr}:\n{output}"
             )
 
     async def stop(self) -> None:
-        """Ask it to finish, and wait until it has. Raises WitnessError: it took too long."""
+        """Send SIGTERM and wait for the exit. Raise InteropError on timeout."""
         self._process.send_signal(signal.SIGTERM)
-        with trio.move_on_after(_GOODBYE) as patience:
+        with trio.move_on_after(_STOP_TIMEOUT) as scope:
             await self._process.wait()
-        if patience.cancelled_caught:
-            raise WitnessError(f"{self.name} did not finish within {_GOODBYE:.0f} s of SIGTERM; see {self._stderr}")
+        if scope.cancelled_caught:
+            raise InteropError(f"{self.name} did not exit within {_STOP_TIMEOUT:.0f} s of SIGTERM: see {self._stderr}")
 
     async def kill(self) -> None:
-        """End it as a crash would (kill -9)."""
+        """Send SIGKILL, as in a crash, and wait for the exit."""
         self._process.kill()
         await self._process.wait()
 
 
 def environment(stream: str, kinesis: Address, dynamodb: str) -> dict[str, str]:
-    """Return the environment of a worker: where everything is, whom to trust, and credentials that are made up."""
+    """Return the environment of a worker: the servers' addresses, the CA, and made-up credentials."""
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("AWS_")}
     return kept | {
         "WITNESS_ENDPOINT": kinesis.url,

@@ -1,1 +1,1 @@
-"""Servers that others wrote, read by efo as it is: `make foreign`. How and why: docs/foreign.md."""
+"""Third-party Kinesis servers, read by efo without changes: `make foreign`. See docs/foreign.md."""

@@ -1,9 +1,9 @@
-"""Let efo read servers that others wrote: kinesis-mock, MiniStack and LocalStack.
+"""Let efo read third-party Kinesis servers: kinesis-mock, MiniStack and LocalStack.
 
-Each is fetched from its registry when it is first needed, started on the loopback interface, and put through
-registration, positions, renewal, splits, merges and errors. On stdout comes a table and, as the last line, one JSON
-object. Exit status: 0 if all is right, 1 if a record is lost, doubled or out of order or an exercise failed, 69 if a
-server cannot be fetched or started.
+Each server is downloaded when it is first needed, started on the loopback interface, and checked: registration,
+positions, renewal, splits, merges and errors. stdout has a table and, as the last line, one JSON object. Exit status:
+0 if everything passed, 1 if a record is lost, duplicated or out of order or a check failed, 69 if a server cannot be
+downloaded or started.
 
 example: python -m proofs.interop.servers ministack kinesis-mock
 """
@@ -22,9 +22,9 @@ from typing import Any, Final
 import trio
 
 from proofs.interop.servers import stream
-from proofs.interop.servers.running import Say, ServerError, install
+from proofs.interop.servers.launcher import Progress, ServerError, install
+from proofs.interop.servers.runner import ALL_CHECKS, LIFE_CHECKS, Check, Report, run_checks
 from proofs.interop.servers.servers import SERVERS, Server
-from proofs.interop.servers.trial import LIFE, WHOLE, Exercise, Report, attempt
 
 _RECORDS: Final = 1000
 _COLUMNS: Final = ("records", "lost", "duplicated", "order_violations", "renewals")
@@ -36,12 +36,12 @@ def main() -> int:
     servers = [server for server in SERVERS if not options.servers or server.name in options.servers]
     stream.set_credentials()
     if options.install:
-        return os.EX_UNAVAILABLE if trio.run(_fetch_all, servers) else 0
-    outcomes = trio.run(_try_all, servers, {**(LIFE if options.life else {}), **WHOLE})
+        return os.EX_UNAVAILABLE if trio.run(_install_all, servers) else 0
+    outcomes = trio.run(_check_all, servers, {**(LIFE_CHECKS if options.life else {}), **ALL_CHECKS})
     if not options.json:
         _print_table(outcomes)
     print(json.dumps({name: _members(outcome) for name, outcome in outcomes.items()}))
-    if any(isinstance(outcome, Report) and not outcome.is_right for outcome in outcomes.values()):
+    if any(isinstance(outcome, Report) and not outcome.passed for outcome in outcomes.values()):
         return 1
     return os.EX_UNAVAILABLE if any(isinstance(outcome, ServerError) for outcome in outcomes.values()) else 0
 
@@ -56,64 +56,64 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     names = [server.name for server in SERVERS]
     parser.add_argument("servers", nargs="*", metavar="server", help=f"some of {', '.join(names)}; default: all")
-    parser.add_argument("--install", action="store_true", help="fetch the servers, and no more")
-    parser.add_argument("--life", action="store_true", help="wait for the usual renewals, too: five minutes more each")
-    parser.add_argument("--json", action="store_true", help="print the JSON object alone, without the table")
+    parser.add_argument("--install", action="store_true", help="only download the servers")
+    parser.add_argument("--life", action="store_true", help="also wait for the usual renewals: five more minutes each")
+    parser.add_argument("--json", action="store_true", help="print only the JSON object, without the table")
     options = parser.parse_args(arguments)
     if unknown := set(options.servers) - set(names):
-        parser.error(f"no server is called {', '.join(sorted(unknown))}; there are {', '.join(names)}")
+        parser.error(f"unknown server {', '.join(sorted(unknown))}: choose from {', '.join(names)}")
     return options
 
 
-async def _fetch_all(servers: Sequence[Server]) -> list[ServerError]:
-    """Fetch the servers, and return what went wrong."""
+async def _install_all(servers: Sequence[Server]) -> list[ServerError]:
+    """Download the servers, and return the errors."""
     errors = []
     for server in servers:
-        say = _teller(server)
+        progress = _progress_of(server)
         try:
-            say("fetching, where it is not there yet")
+            progress("downloading, unless it is installed")
             await install(server)
         except ServerError as error:
-            say(str(error))
+            progress(str(error))
             errors.append(error)
     return errors
 
 
-async def _try_all(servers: Sequence[Server], exercises: dict[str, Exercise]) -> dict[str, Report | ServerError]:
-    """Try one server after the other."""
+async def _check_all(servers: Sequence[Server], checks: dict[str, Check]) -> dict[str, Report | ServerError]:
+    """Check the servers one after the other."""
     outcomes: dict[str, Report | ServerError] = {}
     for server in servers:
-        say = _teller(server)
+        progress = _progress_of(server)
         try:
-            say("fetching, where it is not there yet")
+            progress("downloading, unless it is installed")
             await install(server)
-            outcomes[server.name] = await attempt(server, exercises, _RECORDS, say)
+            outcomes[server.name] = await run_checks(server, checks, _RECORDS, progress)
         except ServerError as error:
-            say(str(error))
+            progress(str(error))
             outcomes[server.name] = error
     return outcomes
 
 
-def _teller(server: Server) -> Say:
-    return partial(_say, server, time.monotonic())
+def _progress_of(server: Server) -> Progress:
+    return partial(_print_progress, server, time.monotonic())
 
 
-def _say(server: Server, since: float, what: str) -> None:
-    print(f"[{server.name} {time.monotonic() - since:5.1f} s] {what}", file=sys.stderr, flush=True)
+def _print_progress(server: Server, since: float, message: str) -> None:
+    print(f"[{server.name} {time.monotonic() - since:5.1f} s] {message}", file=sys.stderr, flush=True)
 
 
 def _members(outcome: Report | ServerError) -> dict[str, Any]:
     if not isinstance(outcome, Report):
         return {"unavailable": str(outcome).partition("\n")[0]}
-    verdict = outcome.verdict
+    comparison = outcome.comparison
     return {
         "version": outcome.server.version,
-        "records": verdict.records,
-        "lost": verdict.lost,
-        "duplicated": verdict.duplicated,
-        "order_violations": verdict.order_violations,
+        "records": comparison.records,
+        "lost": comparison.lost,
+        "duplicated": comparison.duplicated,
+        "order_violations": comparison.order_violations,
         "renewals": outcome.renewals,
-        "exercises": {name: finding.outcome for name, finding in outcome.findings.items()},
+        "exercises": {name: result.outcome for name, result in outcome.results.items()},
     }
 
 
@@ -121,8 +121,8 @@ def _print_table(outcomes: dict[str, Report | ServerError]) -> None:
     for name, outcome in outcomes.items():
         if isinstance(outcome, Report):
             print(f"{name} {outcome.server.version}")
-            for exercise, finding in outcome.findings.items():
-                print(f"  {exercise:27} {finding}")
+            for check, result in outcome.results.items():
+                print(f"  {check:27} {result}")
     print("  ".join([f"{'server':14}", *_COLUMNS]))
     for name, outcome in outcomes.items():
         members = _members(outcome)

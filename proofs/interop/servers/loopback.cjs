@@ -1,5 +1,5 @@
-// kinesis-mock listens on every interface, and has no setting for that. Loaded before it, this makes all servers of
-// the process listen on the loopback interface alone.
+// kinesis-mock listens on every interface and has no setting for it. Loaded before kinesis-mock, this file makes all
+// servers of the process listen only on the loopback interface.
 "use strict";
 const net = require("node:net");
 

@@ -1,6 +1,6 @@
-"""The processes of a server and where they listen, as Linux tells it in /proc.
+"""The processes of a server and the addresses on which they listen, from Linux's /proc.
 
-A server may put its children into sessions of their own, so they are found by their parents.
+A server may start its children in new sessions, so they are found by parent process id.
 """
 
 from __future__ import annotations
@@ -20,55 +20,55 @@ _LISTEN: Final = "0A"
 
 
 class Process(NamedTuple):
-    """A process. `started` tells it from a later one with the same number."""
+    """A process. `started`: its start time, which distinguishes it from a later process with the same id."""
 
     pid: int
     started: int
 
 
 class Listener(NamedTuple):
-    """An address and a port that somebody may connect to."""
+    """An address and a port on which a process listens."""
 
     address: IPv4Address | IPv6Address
     port: int
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it can be reached from this machine alone."""
+        """Whether only this machine can connect to it."""
         address = self.address
         mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
         return (mapped or address).is_loopback
 
 
-def family(pid: int) -> list[Process]:
-    """Return a process and all that descend from it."""
+def process_tree(pid: int) -> list[Process]:
+    """Return a process and all its descendants."""
     found: dict[int, Process] = {}
     children: dict[int, list[int]] = {}
     for entry in _PROC.glob("[0-9]*"):
         with suppress(OSError):
-            # The name, in parentheses, may hold anything; the numbers follow it.
+            # The name is in parentheses and may contain any character. The other fields follow it.
             fields = (entry / "stat").read_text().rpartition(")")[2].split()
             found[int(entry.name)] = Process(int(entry.name), int(fields[19]))
             children.setdefault(int(fields[1]), []).append(int(entry.name))
-    ours, todo = [], [pid]
+    tree, todo = [], [pid]
     while todo:
-        one = todo.pop()
-        if one in found:
-            ours.append(found[one])
-        todo += children.get(one, [])
-    return ours
+        current = todo.pop()
+        if current in found:
+            tree.append(found[current])
+        todo += children.get(current, [])
+    return tree
 
 
 def kill(processes: Iterable[Process]) -> None:
-    """Kill those that are still there (SIGKILL)."""
+    """Send SIGKILL to the processes that still run."""
     for process in processes:
-        if process in family(process.pid):
+        if process in process_tree(process.pid):
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
 
 
 def listeners(processes: Iterable[Process]) -> set[Listener]:
-    """Return where these processes accept TCP connections."""
+    """Return the addresses on which these processes accept TCP connections."""
     inodes: set[str] = set()
     for process in processes:
         for descriptor in (_PROC / str(process.pid) / "fd").glob("*"):
@@ -85,7 +85,7 @@ def listeners(processes: Iterable[Process]) -> set[Listener]:
 
 
 def _listening(table: str) -> Iterable[tuple[str, Listener]]:
-    """Yield the listening sockets of a table with their inodes (Linux: Documentation/networking/proc_net_tcp)."""
+    """Yield the inode and address of each listening socket (Linux: Documentation/networking/proc_net_tcp)."""
     for line in table.splitlines()[1:]:
         fields = line.split()
         if fields[3] == _LISTEN:
@@ -94,7 +94,7 @@ def _listening(table: str) -> Iterable[tuple[str, Listener]]:
 
 
 def _address(text: str) -> IPv4Address | IPv6Address:
-    """Return the address of a table: words of 32 bits, each in this machine's order of bytes."""
+    """Parse an address of the table: 32-bit words in this machine's byte order."""
     words = [int(text[at : at + 8], 16) for at in range(0, len(text), 8)]
     raw = b"".join(word.to_bytes(4, sys.byteorder) for word in words)
     return IPv4Address(raw) if len(words) == 1 else IPv6Address(raw)

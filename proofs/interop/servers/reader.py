@@ -1,4 +1,4 @@
-"""efo's consumer, unchanged and by its public names, and what it read and told."""
+"""An efo consumer, used through the public API, and the records and events that it delivered."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ from efo.events import Event, EventReceived, ShardFinished, SubscriptionEnded
 from efo.exception_groups import collapse_groups
 from efo.protocol.subscription import Timing
 from efo.testing.server.background import background
-from proofs.interop.servers.judgement import Item
-from proofs.interop.servers.running import Endpoint
+from proofs.interop.servers.comparison import Item
+from proofs.interop.servers.launcher import Endpoint
 from proofs.interop.servers.stream import STREAM
 
 EARLY: Final = Timing(renew_from=6.0, renew_to=8.0)
-"""Renews subscriptions early, so that it is seen. (AWS: a second call within 5 s is refused.)"""
-PATIENCE: Final = 90.0
-"""Seconds to wait for what ought to come soon: a server may be slow, and so may this machine."""
+"""Renews subscriptions early, to keep the checks short. (AWS rejects a second call within 5 s.)"""
+TIMEOUT: Final = 90.0
+"""Seconds to wait for an expected event. Long, because servers and machines may be slow."""
 STREAM_WINDOW: Final = 16 * 1024 * 1024
-"""Bytes. Wider than usual: kinesis-mock never sends more on a connection than one window (docs/foreign.md)."""
+"""Bytes. Larger than the default: kinesis-mock sends no more than one window per connection (docs/foreign.md)."""
 LONG_LIFE: Final = 230.0
-"""Seconds. A subscription that lived so long was renewed at the usual age, or ended at its natural end."""
+"""Seconds. A subscription of this age was renewed as usual, or expired."""
 
 EventT = TypeVar("EventT", bound=Event)
 
 
 class Reader:
-    """What one application read, in its order, and the events that it was told. `arrivals`: when, for each record."""
+    """The records that one application read, in order, and its events.
+
+    `arrivals`: the approximate arrival timestamp of each record.
+    """
 
     def __init__(self, *leases: efo.Lease) -> None:
         self.items: list[Item] = []
@@ -39,30 +42,30 @@ class Reader:
         self.events: list[Event] = []
         self.store = efo.MemoryLeaseStore()
         self._leases = leases
-        self._news = trio.Event()
+        self._changed = trio.Event()
 
     async def prepare(self) -> None:
-        """Create the leases that it is to begin with."""
+        """Create the initial leases."""
         for lease in self._leases:
             await self.store.create(lease)
 
     def observe(self, event: Event) -> None:
-        """Take an event."""
+        """Record an event."""
         self.events.append(event)
-        self._tell()
+        self._notify()
 
     async def read(self, shard: efo.ShardStream) -> None:
-        """ShardReader a shard."""
+        """Read a shard to its end, and record what it delivers."""
         async for batch in shard:
             for record in batch.records:
                 place = shard.shard_id, record.sequence_number, record.sub_sequence_number
                 self.items.append(Item(*place, record.partition_key, record.data))
                 self.arrivals.append(record.approximate_arrival_timestamp)
             shard.ack(batch)
-            self._tell()
+            self._notify()
 
-    def told(self, kind: type[EventT], **members: object) -> list[EventT]:
-        """Return the events of this kind that have these members."""
+    def events_of(self, kind: type[EventT], **members: object) -> list[EventT]:
+        """Return the events of this type with these members."""
         return [
             event
             for event in self.events
@@ -70,36 +73,36 @@ class Reader:
         ]
 
     def count(self, kind: type[EventReceived | SubscriptionEnded], shards: Iterable[str]) -> Counter[str]:
-        """Return how many events of this kind each of these shards had."""
+        """Return the number of events of this type, by shard."""
         counts = Counter(event.shard_id for event in self.events if isinstance(event, kind))
         return Counter({shard: counts[shard] for shard in shards})
 
     @property
     def renewals(self) -> int:
-        """How many subscriptions were replaced by another, early or at the natural end of their five minutes."""
+        """How many subscriptions were renewed, or expired after five minutes."""
         return sum(
             ended.reason == "renewed" or (ended.reason == "expired" and ended.age >= LONG_LIFE)
-            for ended in self.told(SubscriptionEnded)
+            for ended in self.events_of(SubscriptionEnded)
         )
 
-    async def until(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> bool:
-        """Wait until it is so; return whether it came to be in time."""
+    async def until(self, condition: Callable[[], bool], seconds: float = TIMEOUT) -> bool:
+        """Wait for a condition; return whether it became true in time."""
         with trio.move_on_after(seconds):
             while not condition():
-                await self._news.wait()
+                await self._changed.wait()
         return condition()
 
     async def one_more_event(self) -> None:
-        """Wait until each shard that it reads had one more event: what would come too often has come."""
-        finished = {event.shard_id for event in self.told(ShardFinished)}
-        before = self.count(EventReceived, {event.shard_id for event in self.told(EventReceived)} - finished)
+        """Wait for one more event of each shard that is read: any duplicates have arrived by then."""
+        finished = {event.shard_id for event in self.events_of(ShardFinished)}
+        before = self.count(EventReceived, {event.shard_id for event in self.events_of(EventReceived)} - finished)
         await self.until(
             lambda: all(count > before[shard] for shard, count in self.count(EventReceived, before).items())
         )
 
-    def _tell(self) -> None:
-        self._news.set()
-        self._news = trio.Event()
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
 
 
 @asynccontextmanager
@@ -112,7 +115,7 @@ async def reading(
     timing: Timing | None = None,
     **settings: Any,
 ) -> AsyncIterator[None]:
-    """Let an application read the stream into its reader until the context is left. Raises EfoError."""
+    """Let an application read the stream into `reader` until the context is left. Raises EfoError."""
     chosen = efo.ConsumerSettings(
         application=application,
         worker_id="worker",

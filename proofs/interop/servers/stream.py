@@ -1,6 +1,6 @@
-"""A stream on a foreign server, as its producer has it: puts numbered records, splits, merges, and keeps account.
+"""The producer of a stream on a third-party server: puts numbered records, splits and merges.
 
-The server is spoken to through aiobotocore, as a user's own program would.
+It calls the server through aiobotocore, as a user's program would.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import efo
 from efo.kinesis.control_plane import ControlPlane
 from efo.model import Shard
 from efo.protocol.aggregation import Entry, aggregate, hash_key
-from proofs.interop.servers.judgement import Item, data_of
-from proofs.interop.servers.running import Endpoint, ServerError
+from proofs.interop.servers.comparison import Item, data_of
+from proofs.interop.servers.launcher import Endpoint, ServerError
 
 STREAM: Final = "orders"
 SHARDS: Final = 2
 KEYS: Final = 101
-"""Partition keys; a prime, so that they mix with every size of a batch."""
+"""The number of partition keys: a prime, so that every batch has other keys."""
 BATCH: Final = 40
-"""Records that are put by one call. No key comes twice in it: the order within a call is the server's to choose."""
+"""Records per PutRecords call. No key occurs twice in a call, because a server need not keep the order in a call."""
 AGGREGATED: Final = 3
-"""Every third key's records come in KPL aggregates; by key, so that a key's order is that of its numbers."""
+"""The records of every third key are put as KPL aggregates. Chosen by key, so that each key stays in order."""
 CREDENTIALS: Final = {
     "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
     "AWS_SECRET_ACCESS_KEY": "made-up",
@@ -38,22 +38,22 @@ CREDENTIALS: Final = {
     "AWS_EC2_METADATA_DISABLED": "true",
     "NO_PROXY": "127.0.0.1",
 }
-"""What the environment must hold, instead of other AWS settings. The servers take any credentials."""
+"""The environment of this process, in place of other AWS settings. The servers accept any credentials."""
 _POLL: Final = 0.2
-_SETTLED_WITHIN: Final = 60.0
+_RESHARD_TIMEOUT: Final = 60.0
 
 
 def set_credentials() -> None:
-    """Forget this process' AWS settings, and have credentials that are made up."""
+    """Replace this process' AWS settings with made-up credentials."""
     for name in [name for name in os.environ if name.upper().startswith("AWS_")]:
         del os.environ[name]
     os.environ.update(CREDENTIALS)
 
 
 class Stream:
-    """The producer's side of one stream. `items`: every user record that was put, in this order, where it is.
+    """The producer of one stream. `items`: every user record that was put, in order, with its place.
 
-    `control` lists the shards: efo's own control plane.
+    `count`: how many were put. `control`: efo's control plane, which lists the shards.
     """
 
     def __init__(self, client: Any, control: ControlPlane, endpoint: Endpoint) -> None:
@@ -64,12 +64,12 @@ class Stream:
         self._endpoint = endpoint
 
     async def create(self) -> None:
-        """Create it, and wait until it is ACTIVE."""
+        """Create the stream, and wait until it is ACTIVE."""
         await self._client.create_stream(StreamName=STREAM, ShardCount=SHARDS)
-        await self._settled(SHARDS)
+        await self._wait_for_shards(SHARDS)
 
     async def put(self, count: int, *, size: int = 150) -> list[Item]:
-        """Put so many user records more, of about so many bytes each; return them."""
+        """Put `count` more user records of about `size` bytes each; return them."""
         before, end = len(self.items), self.count + count
         while self.count < end:
             numbers = range(self.count, min(self.count + BATCH, end))
@@ -78,54 +78,54 @@ class Stream:
         return self.items[before:]
 
     async def split(self) -> tuple[str, list[str]]:
-        """Split the first open shard in its middle; return it, and its children."""
+        """Split the first open shard in the middle; return its id and those of its children."""
         first = (await self.open_shards())[0]
         low, high = int(first.hash_key_range.starting_hash_key), int(first.hash_key_range.ending_hash_key)
         before = {shard.shard_id for shard in await self.open_shards()}
         await self._client.split_shard(
             StreamName=STREAM, ShardToSplit=first.shard_id, NewStartingHashKey=str((low + high + 1) // 2)
         )
-        return first.shard_id, await self._settled(len(before) + 1, before)
+        return first.shard_id, await self._wait_for_shards(len(before) + 1, before)
 
     async def merge(self) -> tuple[list[str], list[str]]:
-        """Merge the last two open shards; return them, and their child."""
+        """Merge the last two open shards; return their ids and that of their child."""
         *_, lower, upper = await self.open_shards()
         before = {shard.shard_id for shard in await self.open_shards()}
         await self._client.merge_shards(
             StreamName=STREAM, ShardToMerge=lower.shard_id, AdjacentShardToMerge=upper.shard_id
         )
-        return [lower.shard_id, upper.shard_id], await self._settled(len(before) - 1, before)
+        return [lower.shard_id, upper.shard_id], await self._wait_for_shards(len(before) - 1, before)
 
     async def open_shards(self) -> list[Shard]:
-        """Return the open shards in the order of their hash keys."""
+        """Return the open shards in hash key order."""
         shards = [shard for shard in await self.control.list_shards() if shard.is_open]
         return sorted(shards, key=lambda shard: int(shard.hash_key_range.starting_hash_key))
 
-    async def _settled(self, shards: int, before: Sequence[str] | set[str] = ()) -> list[str]:
-        """Wait until the stream is ACTIVE with so many open shards; return those that were not there before."""
-        with trio.move_on_after(_SETTLED_WITHIN):
+    async def _wait_for_shards(self, shards: int, before: Sequence[str] | set[str] = ()) -> list[str]:
+        """Wait until the stream is ACTIVE with this many open shards; return those that are not in `before`."""
+        with trio.move_on_after(_RESHARD_TIMEOUT):
             while True:
-                if (await self.control.describe_stream()).status == "ACTIVE":  # until then they cannot be listed
-                    now = [shard.shard_id for shard in await self.open_shards()]
-                    if len(now) == shards:
-                        return [shard_id for shard_id in now if shard_id not in before]
+                if (await self.control.describe_stream()).status == "ACTIVE":  # until then, shards cannot be listed
+                    current = [shard.shard_id for shard in await self.open_shards()]
+                    if len(current) == shards:
+                        return [shard_id for shard_id in current if shard_id not in before]
                 await trio.sleep(_POLL)
-        raise self._endpoint.failed(f"did not come to {shards} open shards within {_SETTLED_WITHIN:.0f} s")
+        raise self._endpoint.failed(f"did not reach {shards} open shards within {_RESHARD_TIMEOUT:.0f} s")
 
     async def _put(self, entries: list[Entry]) -> None:
-        """Put user records by one call: some plain, others in an aggregate for each shard."""
+        """Put user records by one call: some as plain records, the others as one aggregate per shard."""
         plain = [entry for entry in entries if not _is_aggregated(entry)]
         groups = [[entry] for entry in plain]
         requests = [{"PartitionKey": entry.partition_key, "Data": entry.data} for entry in plain]
         for shard in await self.open_shards():
-            mine = [e for e in entries if _is_aggregated(e) and hash_key(e.partition_key) in shard.hash_key_range]
-            if mine:
-                groups.append(mine)
-                requests.append({"PartitionKey": mine[0].partition_key, "Data": aggregate(mine)})
-        answer = await self._client.put_records(StreamName=STREAM, Records=requests)
-        if answer["FailedRecordCount"]:
-            raise ServerError(f"{self._endpoint.server.name} refused {answer['FailedRecordCount']} records")
-        for group, result in zip(groups, answer["Records"], strict=True):
+            own = [e for e in entries if _is_aggregated(e) and hash_key(e.partition_key) in shard.hash_key_range]
+            if own:
+                groups.append(own)
+                requests.append({"PartitionKey": own[0].partition_key, "Data": aggregate(own)})
+        response = await self._client.put_records(StreamName=STREAM, Records=requests)
+        if response["FailedRecordCount"]:
+            raise ServerError(f"{self._endpoint.server.name} rejected {response['FailedRecordCount']} records")
+        for group, result in zip(groups, response["Records"], strict=True):
             for sub, entry in enumerate(group):
                 place = result["ShardId"], result["SequenceNumber"], sub
                 self.items.append(Item(*place, entry.partition_key, entry.data))
@@ -136,12 +136,12 @@ def _is_aggregated(entry: Entry) -> bool:
 
 
 @asynccontextmanager
-async def opened(endpoint: Endpoint) -> AsyncIterator[Stream]:
-    """Create the stream, and be its producer. Needs `set_credentials`."""
+async def open_stream(endpoint: Endpoint) -> AsyncIterator[Stream]:
+    """Create the stream, and return its producer. `set_credentials` must have been called."""
     config = aiobotocore.config.AioConfig(
         http_session_cls=aiobotocore.httpxsession.HttpxSession,
-        read_timeout=120,  # LocalStack starts its Kinesis when it is first called
-        retries={"mode": "standard", "total_max_attempts": 1},  # nothing is put twice
+        read_timeout=120,  # LocalStack starts its Kinesis at the first call
+        retries={"mode": "standard", "total_max_attempts": 1},  # a retry would put records twice
     )
     ca_file = str(endpoint.ca_file)
     session = aiobotocore.session.AioSession()
@@ -152,5 +152,5 @@ async def opened(endpoint: Endpoint) -> AsyncIterator[Stream]:
     ):
         stream = Stream(client, kinesis.control, endpoint)
         await stream.create()
-        endpoint.check()  # what a server starts only now must not listen elsewhere either
+        endpoint.check()  # also checks processes that the server starts at the first call
         yield stream

@@ -1,4 +1,4 @@
-module witness
+module interop
 
 go 1.24
 

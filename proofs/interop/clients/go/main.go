@@ -1,4 +1,4 @@
-// The AWS SDK for Go v2 as a witness: a goroutine per shard, SubscribeToShard over HTTP/2.
+// The AWS SDK for Go v2 as an interop client: a goroutine per shard, SubscribeToShard over HTTP/2.
 package main
 
 import (
@@ -17,82 +17,82 @@ import (
 
 const (
 	noShard = "shardId-000000009999"
-	// More than one call a second for one shard is refused for that alone.
+	// Between two calls for one shard: at most one call per second is allowed.
 	pause = 1500 * time.Millisecond
 )
 
 var trimHorizon = types.StartingPosition{Type: types.ShardIteratorTypeTrimHorizon}
 
-type witness struct {
-	client      *kinesis.Client
+type client struct {
+	kinesis     *kinesis.Client
 	consumerARN *string
 	lines       chan any
-	ended       chan ending
+	ended       chan shardEnd
 }
 
-type ending struct {
+type shardEnd struct {
 	shard    string
 	children []types.ChildShard
 }
 
 func main() {
 	ctx := context.Background()
-	w := connect(ctx)
-	w.register(ctx)
-	go w.followLineage(ctx)
+	c := connect(ctx)
+	c.register(ctx)
+	go c.followLineage(ctx)
 	go func() {
-		shards := w.listShards(ctx)
-		w.say("refused", w.refusal(ctx, "unknown shard", noShard, trimHorizon))
+		shards := c.listShards(ctx)
+		c.report("refused", c.refusal(ctx, "unknown shard", noShard, trimHorizon))
 		noNumber := types.StartingPosition{Type: types.ShardIteratorTypeAtSequenceNumber}
-		w.say("refused", w.refusal(ctx, "position without its number", shards[0], noNumber))
+		c.report("refused", c.refusal(ctx, "position without its number", shards[0], noNumber))
 		time.Sleep(pause)
 		for _, shard := range shards {
-			go w.read(ctx, shard)
+			go c.read(ctx, shard)
 		}
 		time.Sleep(pause)
-		w.say("refused", w.refusal(ctx, "second subscription", shards[0], trimHorizon))
+		c.report("refused", c.refusal(ctx, "second subscription", shards[0], trimHorizon))
 	}()
 	out := json.NewEncoder(os.Stdout)
-	for line := range w.lines { // until the driver has heard enough
+	for line := range c.lines { // until the runner terminates the process
 		must(out.Encode(line))
 	}
 }
 
-func connect(ctx context.Context) *witness {
+func connect(ctx context.Context) *client {
 	cfg, err := config.LoadDefaultConfig(ctx)
 	must(err)
-	client := kinesis.NewFromConfig(cfg, func(options *kinesis.Options) {
+	service := kinesis.NewFromConfig(cfg, func(options *kinesis.Options) {
 		options.BaseEndpoint = aws.String(os.Getenv("WITNESS_ENDPOINT"))
 	})
-	return &witness{client: client, lines: make(chan any), ended: make(chan ending)}
+	return &client{kinesis: service, lines: make(chan any), ended: make(chan shardEnd)}
 }
 
 // register registers the consumer and waits until it is ACTIVE.
-func (w *witness) register(ctx context.Context) {
-	stream, err := w.client.DescribeStreamSummary(ctx, &kinesis.DescribeStreamSummaryInput{
+func (c *client) register(ctx context.Context) {
+	stream, err := c.kinesis.DescribeStreamSummary(ctx, &kinesis.DescribeStreamSummaryInput{
 		StreamName: aws.String(os.Getenv("WITNESS_STREAM")),
 	})
 	must(err)
-	made, err := w.client.RegisterStreamConsumer(ctx, &kinesis.RegisterStreamConsumerInput{
+	registered, err := c.kinesis.RegisterStreamConsumer(ctx, &kinesis.RegisterStreamConsumerInput{
 		StreamARN:    stream.StreamDescriptionSummary.StreamARN,
 		ConsumerName: aws.String(os.Getenv("WITNESS_CONSUMER")),
 	})
 	must(err)
-	w.consumerARN = made.Consumer.ConsumerARN
+	c.consumerARN = registered.Consumer.ConsumerARN
 	for {
-		told, err := w.client.DescribeStreamConsumer(ctx, &kinesis.DescribeStreamConsumerInput{
-			ConsumerARN: w.consumerARN,
+		described, err := c.kinesis.DescribeStreamConsumer(ctx, &kinesis.DescribeStreamConsumerInput{
+			ConsumerARN: c.consumerARN,
 		})
 		must(err)
-		if told.ConsumerDescription.ConsumerStatus == types.ConsumerStatusActive {
+		if described.ConsumerDescription.ConsumerStatus == types.ConsumerStatusActive {
 			return
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
 }
 
-func (w *witness) listShards(ctx context.Context) []string {
-	listed, err := w.client.ListShards(ctx, &kinesis.ListShardsInput{
+func (c *client) listShards(ctx context.Context) []string {
+	listed, err := c.kinesis.ListShards(ctx, &kinesis.ListShardsInput{
 		StreamName: aws.String(os.Getenv("WITNESS_STREAM")),
 	})
 	must(err)
@@ -103,32 +103,32 @@ func (w *witness) listShards(ctx context.Context) []string {
 	return ids
 }
 
-func (w *witness) subscribe(
+func (c *client) subscribe(
 	ctx context.Context, shard string, position types.StartingPosition,
 ) (*kinesis.SubscribeToShardEventStream, error) {
-	answer, err := w.client.SubscribeToShard(ctx, &kinesis.SubscribeToShardInput{
-		ConsumerARN:      w.consumerARN,
+	response, err := c.kinesis.SubscribeToShard(ctx, &kinesis.SubscribeToShardInput{
+		ConsumerARN:      c.consumerARN,
 		ShardId:          aws.String(shard),
 		StartingPosition: &position,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return answer.GetStream(), nil
+	return response.GetStream(), nil
 }
 
-// refusal makes a call that must be refused, and returns what the SDK makes of it.
-func (w *witness) refusal(
+// refusal makes a call that must be refused, and returns the name of the SDK's error.
+func (c *client) refusal(
 	ctx context.Context, what, shard string, position types.StartingPosition,
 ) map[string]string {
-	stream, err := w.subscribe(ctx, shard, position)
+	stream, err := c.subscribe(ctx, shard, position)
 	if err == nil {
 		must(stream.Close())
 	}
 	return map[string]string{"what": what, "error": exceptionName(err)}
 }
 
-// exceptionName names the SDK's own type of an error.
+// exceptionName returns the SDK's exception type of an error.
 func exceptionName(err error) string {
 	var inUse *types.ResourceInUseException
 	var notFound *types.ResourceNotFoundException
@@ -147,11 +147,11 @@ func exceptionName(err error) string {
 	}
 }
 
-// read reads a shard to its end, subscribing again whenever a subscription ends.
-func (w *witness) read(ctx context.Context, shard string) {
+// read reads a shard to its end, and subscribes again whenever a subscription ends.
+func (c *client) read(ctx context.Context, shard string) {
 	position := trimHorizon
 	for {
-		stream, err := w.subscribe(ctx, shard, position)
+		stream, err := c.subscribe(ctx, shard, position)
 		if err != nil {
 			log.Printf("%s: %v", shard, err)
 			time.Sleep(pause)
@@ -160,12 +160,12 @@ func (w *witness) read(ctx context.Context, shard string) {
 		for member := range stream.Events() {
 			event := member.(*types.SubscribeToShardEventStreamMemberSubscribeToShardEvent).Value
 			for _, record := range event.Records {
-				w.say("record", map[string]any{
+				c.report("record", map[string]any{
 					"shard": shard, "sequence": record.SequenceNumber, "key": record.PartitionKey, "data": record.Data,
 				})
 			}
 			if len(event.ChildShards) > 0 {
-				w.ended <- ending{shard, event.ChildShards}
+				c.ended <- shardEnd{shard, event.ChildShards}
 				return
 			}
 			position = types.StartingPosition{
@@ -179,10 +179,10 @@ func (w *witness) read(ctx context.Context, shard string) {
 	}
 }
 
-// followLineage says each shard's end, and starts a child once all its parents have ended.
-func (w *witness) followLineage(ctx context.Context) {
+// followLineage reports each shard's end, and reads a child once all its parents have ended.
+func (c *client) followLineage(ctx context.Context) {
 	ended := map[string]bool{}
-	for end := range w.ended {
+	for end := range c.ended {
 		ended[end.shard] = true
 		var children []string
 		for _, child := range end.children {
@@ -192,15 +192,15 @@ func (w *witness) followLineage(ctx context.Context) {
 				ready = ready && ended[parent]
 			}
 			if ready {
-				go w.read(ctx, *child.ShardId)
+				go c.read(ctx, *child.ShardId)
 			}
 		}
-		w.say("shard_end", map[string]any{"shard": end.shard, "children": children})
+		c.report("shard_end", map[string]any{"shard": end.shard, "children": children})
 	}
 }
 
-func (w *witness) say(what string, value any) {
-	w.lines <- map[string]any{what: value}
+func (c *client) report(kind string, value any) {
+	c.lines <- map[string]any{kind: value}
 }
 
 func must(err error) {

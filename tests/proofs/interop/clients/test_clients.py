@@ -12,20 +12,20 @@ from proofs.interop.clients.clients import CLIENTS, HERE, Client
 PROJECT = "{http://maven.apache.org/POM/4.0.0}"
 
 
-def test_every_client_has_a_source_and_a_name_of_its_own():
+def test_every_client_has_a_source_directory_and_a_unique_name():
     assert len({client.name for client in CLIENTS}) == len(CLIENTS)
     for client in CLIENTS:
         assert (HERE / client.source).is_dir()
 
 
-def test_a_missing_toolchain_is_told_by_name():
+def test_a_missing_program_is_named():
     client = Client("x", "go", ("sh", "no-such-compiler"), (), ())
     assert client.missing() == "not found: no-such-compiler"
     assert Client("x", "go", ("sh",), (), ()).missing() is None
 
 
 def test_every_version_is_pinned():
-    pom = ET.parse(HERE / "java" / "pom.xml").getroot()  # noqa: S314 - the project's own file
+    pom = ET.parse(HERE / "java" / "pom.xml").getroot()  # noqa: S314 - a file of this repository
     versions = [pom.findtext(f"{PROJECT}version") for pom in pom.iter() if pom.tag.endswith(("dependency", "plugin"))]
     assert versions
     assert all(re.fullmatch(r"\d+(\.\d+)+", version or "") for version in versions), versions
@@ -35,7 +35,7 @@ def test_every_version_is_pinned():
 
 
 @pytest.mark.parametrize("lock", ["javascript/package-lock.json", "go/go.sum", "java/pom.xml", "go/go.mod"])
-def test_no_registry_is_named(lock):
+def test_lock_files_name_no_registry(lock):
     text = Path(HERE, lock).read_text()
     assert '"resolved"' not in text
     assert set(re.findall(r"https?://([^/\s\"]+)", text)) <= {"maven.apache.org", "www.w3.org", "opencollective.com"}

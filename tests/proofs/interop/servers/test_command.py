@@ -5,42 +5,42 @@ import json
 import pytest
 
 from proofs.interop.servers import __main__ as command
-from proofs.interop.servers.findings import HTTP_500, OK, Finding
-from proofs.interop.servers.judgement import Verdict
-from proofs.interop.servers.running import ServerError
+from proofs.interop.servers.comparison import Comparison
+from proofs.interop.servers.launcher import ServerError
+from proofs.interop.servers.results import HTTP_500, OK, Result
+from proofs.interop.servers.runner import Report
 from proofs.interop.servers.servers import SERVERS
-from proofs.interop.servers.trial import Report
 
-RIGHT = Verdict(1000, 0, 0, 0)
+CORRECT = Comparison(1000, 0, 0, 0)
 
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """Return a function that runs the command with these outcomes, by server, and returns its status and output."""
+    """Return a function that runs the command with these outcomes, by server, and returns exit status and stdout."""
     monkeypatch.setattr(command.stream, "set_credentials", lambda: None)
 
     async def install(_server):
         pass
 
     def run(outcomes, *arguments):
-        async def attempt(server, _exercises, _records, _say):
+        async def run_checks(server, _checks, _records, _progress):
             outcome = outcomes[server.name]
             if isinstance(outcome, Exception):
                 raise outcome
-            verdict, findings = outcome
-            return Report(server, verdict, 4, findings)
+            comparison, results = outcome
+            return Report(server, comparison, 4, results)
 
         monkeypatch.setattr(command, "install", install)
-        monkeypatch.setattr(command, "attempt", attempt)
+        monkeypatch.setattr(command, "run_checks", run_checks)
         monkeypatch.setattr(command.sys, "argv", ["foreign", *arguments])
         return command.main(), capsys.readouterr().out
 
     return run
 
 
-def test_a_table_and_a_line_of_json(run):
-    findings = {"renewal": OK, "unknown shard": HTTP_500}
-    status, out = run({server.name: (RIGHT, findings) for server in SERVERS})
+def test_stdout_is_a_table_and_a_line_of_json(run):
+    results = {"renewal": OK, "unknown shard": HTTP_500}
+    status, out = run({server.name: (CORRECT, results) for server in SERVERS})
     assert status == 0
     *table, last = out.splitlines()
     assert json.loads(last)["ministack"] == {
@@ -56,40 +56,42 @@ def test_a_table_and_a_line_of_json(run):
         ["ministack", "1.5.33"],
         ["ministack", "1000", "0", "0", "0", "4"],
     ]
-    assert sum("not supported by the server: it fails with HTTP 500" in line for line in table) == len(SERVERS)
+    assert sum("not supported by the server: the call fails with HTTP 500" in line for line in table) == len(SERVERS)
 
 
 @pytest.mark.parametrize(
     ("outcome", "status"),
     [
-        ((RIGHT, {"split": OK}), 0),
-        ((Verdict(999, 1, 0, 0), {}), 1),
-        ((Verdict(1001, 0, 1, 0), {}), 1),
-        ((Verdict(1000, 0, 0, 1), {}), 1),
-        ((RIGHT, {"split": Finding("failed", "why")}), 1),
-        (ServerError("ministack cannot be fetched: not found: make\nand more"), 69),
+        pytest.param((CORRECT, {"split": OK}), 0, id="passed"),
+        pytest.param((Comparison(999, 1, 0, 0), {}), 1, id="lost"),
+        pytest.param((Comparison(1001, 0, 1, 0), {}), 1, id="duplicated"),
+        pytest.param((Comparison(1000, 0, 0, 1), {}), 1, id="out of order"),
+        pytest.param((CORRECT, {"split": Result("failed", "why")}), 1, id="failed check"),
+        pytest.param(
+            ServerError("ministack cannot be downloaded: not found: make\nand more"), 69, id="unavailable server"
+        ),
     ],
 )
-def test_exit_status(run, outcome, status):
+def test_exit_status_by_outcome(run, outcome, status):
     assert run({"ministack": outcome}, "ministack", "--json")[0] == status
 
 
-def test_a_server_that_cannot_be_had_is_named_beside_the_others(run):
-    outcomes = {"ministack": ServerError("not found: make\nmore"), "localstack": (RIGHT, {})}
+def test_an_unavailable_server_is_reported_with_the_others(run):
+    outcomes = {"ministack": ServerError("not found: make\nmore"), "localstack": (CORRECT, {})}
     status, out = run(outcomes, "ministack", "localstack")
     assert status == 69
     assert json.loads(out.splitlines()[-1])["ministack"] == {"unavailable": "not found: make"}
     assert json.loads(out.splitlines()[-1])["localstack"]["lost"] == 0
 
 
-def test_a_name_that_is_none(run, capsys):
+def test_an_unknown_server_is_rejected(run, capsys):
     with pytest.raises(SystemExit) as stopped:
         run({}, "localstak")
     assert stopped.value.code == 2
-    assert "no server is called localstak; there are kinesis-mock, ministack, localstack" in capsys.readouterr().err
+    assert "unknown server localstak: choose from kinesis-mock, ministack, localstack" in capsys.readouterr().err
 
 
-def test_help_has_an_example(run, capsys):
+def test_the_help_text_has_an_example(run, capsys):
     with pytest.raises(SystemExit):
         run({}, "--help")
     assert "example: python -m proofs.interop.servers ministack kinesis-mock" in capsys.readouterr().out

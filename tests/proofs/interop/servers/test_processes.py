@@ -31,21 +31,21 @@ def parent():
     try:
         yield process
     finally:
-        processes.kill(processes.family(process.pid))
+        processes.kill(processes.process_tree(process.pid))
         process.stdin.close()
         process.stdout.close()
         process.wait()
 
 
-def test_a_family_holds_children_in_sessions_of_their_own(parent):
+def test_a_process_tree_includes_children_in_other_sessions(parent):
     child = int(parent.stdout.readline())
-    assert [one.pid for one in processes.family(parent.pid)] == [parent.pid, child]
+    assert [process.pid for process in processes.process_tree(parent.pid)] == [parent.pid, child]
 
 
-def test_killed_are_those_that_were_meant(parent):
+def test_kill_spares_a_later_process_with_the_same_id(parent):
     parent.stdout.readline()
-    first, child = processes.family(parent.pid)
-    processes.kill([Process(first.pid, first.started - 1)])  # an earlier one had its number
+    first, child = processes.process_tree(parent.pid)
+    processes.kill([Process(first.pid, first.started - 1)])  # an earlier process with this id
     assert parent.poll() is None
     ended = os.pidfd_open(child.pid)
     try:
@@ -56,13 +56,13 @@ def test_killed_are_those_that_were_meant(parent):
         os.close(ended)
 
 
-def test_where_a_process_listens():
-    me = [one for one in processes.family(os.getpid()) if one.pid == os.getpid()]
-    before = processes.listeners(me)
-    with socket.create_server(("127.0.0.1", 0)) as four:
-        port = four.getsockname()[1]
-        assert processes.listeners(me) - before == {Listener(ip_address("127.0.0.1"), port)}
-    assert processes.listeners(me) == before
+def test_listeners_are_found_by_process():
+    this = [process for process in processes.process_tree(os.getpid()) if process.pid == os.getpid()]
+    before = processes.listeners(this)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        assert processes.listeners(this) - before == {Listener(ip_address("127.0.0.1"), port)}
+    assert processes.listeners(this) == before
     assert processes.listeners([Process(2**22 + 1, 0)]) == set()
 
 
@@ -78,12 +78,12 @@ def test_where_a_process_listens():
         ("0000000000000000FFFF000000000000", "::ffff:0.0.0.0", False),
     ],
 )
-@pytest.mark.skipif(sys.byteorder != "little", reason="the tables are as little-endian machines write them")
-def test_which_addresses_are_of_this_machine_alone(text, address, is_loopback):
+@pytest.mark.skipif(sys.byteorder != "little", reason="the tables are written in little-endian byte order")
+def test_loopback_addresses_are_recognized(text, address, is_loopback):
     [(inode, listener)] = processes._listening(f"head\n  0: {text}:1F90 00000000:0000 0A 0:0 0:0 0 0 0 4711 1\n")
     assert (inode, listener) == ("4711", Listener(ip_address(address), 8080))
     assert listener.is_loopback is is_loopback
 
 
-def test_connections_are_no_listeners():
+def test_connected_sockets_are_not_listeners():
     assert list(processes._listening("head\n  0: 0100007F:1F90 0100007F:0050 01 0:0 0:0 0 0 0 4711 1\n")) == []

@@ -1,4 +1,4 @@
-"""What is fetched for `make foreign`: pinned, hashed, and without a registry's address."""
+"""The downloads of `make foreign` are pinned and hashed, and name no registry."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from proofs.paths import ROOT
 LOCKS = [HERE / "kinesis-mock", HERE / "localstack-kinesis"]
 
 
-def test_every_server_has_a_name_of_its_own():
+def test_every_server_has_a_unique_name():
     assert [server.name for server in SERVERS] == ["kinesis-mock", "ministack", "localstack"]
 
 
-def test_versions_are_those_that_are_locked():
+def test_versions_match_the_lock_files():
     versions = {server.name: server.version for server in SERVERS}
     package = json.loads((HERE / "kinesis-mock" / "package.json").read_text())
     assert package["dependencies"] == {"kinesis-local": versions["kinesis-mock"]}
@@ -40,16 +40,16 @@ def test_node_packages_are_locked_with_hashes_and_without_addresses(directory):
     assert '"resolved"' not in text
 
 
-def test_what_is_to_be_made_is_a_target_of_the_makefile():
+def test_every_ready_file_is_a_target_of_the_makefile():
     makefile = (ROOT / "Makefile").read_text().replace("$(FOREIGN)", ".tools/foreign")
     makefile = makefile.replace("$(MINISTACK)", ".tools/ministack")
     for server in SERVERS:
-        for path in server.made:
+        for path in server.ready_files:
             assert re.search(rf"^(\S+ )*{re.escape(str(path.relative_to(ROOT)))}[ :]", makefile, re.MULTILINE), path
 
 
-def test_a_missing_toolchain_is_told_by_name():
-    server = replace(SERVERS[0], needs=("sh", "no-such-program"), made=(Path("/nowhere"),))
+def test_a_missing_program_is_named():
+    server = replace(SERVERS[0], needs=("sh", "no-such-program"), ready_files=(Path("/nowhere"),))
     assert server.missing() == "not found: no-such-program"
     assert not server.is_installed
-    assert replace(server, needs=("sh",), made=()).missing() is None
+    assert replace(server, needs=("sh",), ready_files=()).missing() is None

@@ -1,7 +1,7 @@
-"""aiobotocore with the backend that is named, a task per shard: aiohttp on asyncio subscribes, httpx2 on trio polls.
+"""aiobotocore as an interop client, a task per shard. The argument names the HTTP backend.
 
-aiobotocore 3.10 cannot read an event stream through httpx2 (it asks the response for aiohttp's methods), so that
-one reads by GetShardIterator and GetRecords.
+aiohttp on asyncio subscribes. httpx2 on trio polls by GetShardIterator and GetRecords, because aiobotocore 3.10
+cannot read an event stream through httpx2: it calls methods of aiohttp's response.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ import aiobotocore.session
 import anyio
 import anyio.abc
 import httpx2
-from witnessing import (
+from common import (
     CONSUMER,
     ENDPOINT,
     NO_NUMBER,
     NO_SHARD,
     PAUSE,
+    RETRYABLE,
     STREAM,
     TRIM_HORIZON,
-    TRY_LATER,
     Lineage,
     after,
-    say_records,
-    say_refused,
+    print_records,
+    print_refused,
 )
 
 BACKENDS = {
     "aiohttp": ("asyncio", aiobotocore.httpsession.AIOHTTPSession, False),
     "httpx2": ("trio", aiobotocore.httpxsession.HttpxSession, True),
 }
-"""By name: the event loop, the class of the session, and whether it polls."""
+"""By name: the event loop, the class of the HTTP session, and whether the client polls."""
 POLL = 0.3
-"""Seconds between two polls of a shard: five a second are allowed (AWS: GetRecords)."""
+"""Seconds between two polls of a shard: five per second are allowed (AWS: GetRecords)."""
 
 
-class Witness:
+class Client:
     def __init__(self, kinesis: Any, tasks: anyio.abc.TaskGroup, *, polls: bool) -> None:
         self.polls = polls
         self.kinesis = kinesis
@@ -54,51 +54,51 @@ class Witness:
     async def register(self) -> None:
         """Register the consumer and wait until it is ACTIVE."""
         stream = (await self.kinesis.describe_stream_summary(StreamName=STREAM))["StreamDescriptionSummary"]
-        answer = await self.kinesis.register_stream_consumer(StreamARN=stream["StreamARN"], ConsumerName=CONSUMER)
-        self.consumer_arn = answer["Consumer"]["ConsumerARN"]
+        response = await self.kinesis.register_stream_consumer(StreamARN=stream["StreamARN"], ConsumerName=CONSUMER)
+        self.consumer_arn = response["Consumer"]["ConsumerARN"]
         while True:
-            answer = await self.kinesis.describe_stream_consumer(ConsumerARN=self.consumer_arn)
-            if answer["ConsumerDescription"]["ConsumerStatus"] == "ACTIVE":
+            response = await self.kinesis.describe_stream_consumer(ConsumerARN=self.consumer_arn)
+            if response["ConsumerDescription"]["ConsumerStatus"] == "ACTIVE":
                 return
             await anyio.sleep(0.2)
 
     async def subscribe(self, shard: str, position: dict[str, Any]) -> Any:
-        answer = await self.kinesis.subscribe_to_shard(
+        response = await self.kinesis.subscribe_to_shard(
             ConsumerARN=self.consumer_arn, ShardId=shard, StartingPosition=position
         )
-        return answer["EventStream"]
+        return response["EventStream"]
 
-    async def be_refused(self, what: str, shard: str, position: dict[str, Any]) -> None:
+    async def expect_refusal(self, what: str, shard: str, position: dict[str, Any]) -> None:
         try:
             await self.subscribe(shard, position)
         except self.kinesis.exceptions.ClientError as error:
-            say_refused(what, error)
+            print_refused(what, error)
 
     async def subscribe_unread(self, shard: str) -> None:
-        """Begin a subscription, and let the backend fail to read it: for the service it has begun."""
+        """Open a subscription that the backend cannot read: for the service it is active."""
         with suppress(httpx2.ResponseNotRead):
             await self.subscribe(shard, TRIM_HORIZON)
 
     async def poll(self, shard: str) -> None:
-        """ShardReader a shard to its end by GetRecords, then start its children."""
-        answer = await self.kinesis.get_shard_iterator(
+        """Read a shard to its end by GetRecords, then start its children."""
+        response = await self.kinesis.get_shard_iterator(
             StreamName=STREAM, ShardId=shard, ShardIteratorType=TRIM_HORIZON["Type"]
         )
-        iterator = answer["ShardIterator"]
+        iterator = response["ShardIterator"]
         while iterator is not None:
-            answer = await self.kinesis.get_records(ShardIterator=iterator)
-            say_records(shard, answer["Records"])
-            iterator = answer.get("NextShardIterator")
+            response = await self.kinesis.get_records(ShardIterator=iterator)
+            print_records(shard, response["Records"])
+            iterator = response.get("NextShardIterator")
             await anyio.sleep(POLL)
-        self.end(shard, answer["ChildShards"])
+        self.end(shard, response["ChildShards"])
 
     def end(self, shard: str, children: Sequence[dict[str, Any]]) -> None:
-        """Note a shard's end, and start the children that may be read now."""
+        """Record a shard's end, and start the children that may be read now."""
         for child in self.lineage.end(shard, children):
             self.tasks.start_soon(self.read, child)
 
     async def read(self, shard: str) -> None:
-        """ShardReader a shard to its end, then start its children."""
+        """Read a shard to its end, then start its children."""
         if self.polls:
             await self.poll(shard)
             return
@@ -107,13 +107,13 @@ class Witness:
             try:
                 events = await self.subscribe(shard, position)
             except self.kinesis.exceptions.ClientError as error:
-                if type(error).__name__ not in TRY_LATER:
+                if type(error).__name__ not in RETRYABLE:
                     raise
                 await anyio.sleep(PAUSE)
                 continue
             async for member in events:
                 event = member["SubscribeToShardEvent"]
-                say_records(shard, event["Records"])
+                print_records(shard, event["Records"])
                 if children := event.get("ChildShards"):
                     self.end(shard, children)
                     return
@@ -127,19 +127,19 @@ async def main(http_session: Any, *, polls: bool) -> None:
         session.create_client("kinesis", endpoint_url=ENDPOINT, config=config) as kinesis,
         anyio.create_task_group() as tasks,
     ):
-        witness = Witness(kinesis, tasks, polls=polls)
-        await witness.register()
+        client = Client(kinesis, tasks, polls=polls)
+        await client.register()
         shards = [shard["ShardId"] for shard in (await kinesis.list_shards(StreamName=STREAM))["Shards"]]
-        await witness.be_refused("unknown shard", NO_SHARD, TRIM_HORIZON)
-        await witness.be_refused("position without its number", shards[0], NO_NUMBER)
+        await client.expect_refusal("unknown shard", NO_SHARD, TRIM_HORIZON)
+        await client.expect_refusal("position without its number", shards[0], NO_NUMBER)
         await anyio.sleep(PAUSE)
         for shard in shards:
-            tasks.start_soon(witness.read, shard)
+            tasks.start_soon(client.read, shard)
         if polls:
-            await witness.subscribe_unread(shards[0])
+            await client.subscribe_unread(shards[0])
         await anyio.sleep(PAUSE)
-        await witness.be_refused("second subscription", shards[0], TRIM_HORIZON)
-        await anyio.sleep_forever()  # until the driver has heard enough
+        await client.expect_refusal("second subscription", shards[0], TRIM_HORIZON)
+        await anyio.sleep_forever()  # until the runner terminates the process
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-package witness;
+package interop;
 
 import software.amazon.kinesis.exceptions.InvalidStateException;
 import software.amazon.kinesis.exceptions.ShutdownException;
@@ -9,13 +9,13 @@ import software.amazon.kinesis.lifecycle.events.ShardEndedInput;
 import software.amazon.kinesis.lifecycle.events.ShutdownRequestedInput;
 import software.amazon.kinesis.processor.ShardRecordProcessor;
 
-/** Says every record of one shard, and its end. */
+/** Reports every record of one shard, and its end. */
 final class ShardReader implements ShardRecordProcessor {
-    private final Lines lines;
+    private final TranscriptWriter transcript;
     private String shard;
 
-    ShardReader(Lines lines) {
-        this.lines = lines;
+    ShardReader(TranscriptWriter transcript) {
+        this.transcript = transcript;
     }
 
     @Override
@@ -26,12 +26,13 @@ final class ShardReader implements ShardRecordProcessor {
     @Override
     public void processRecords(ProcessRecordsInput input) {
         input.records()
-                .forEach(record -> lines.record(shard, record.sequenceNumber(), record.partitionKey(), record.data()));
+                .forEach(record ->
+                        transcript.record(shard, record.sequenceNumber(), record.partitionKey(), record.data()));
     }
 
     @Override
     public void shardEnded(ShardEndedInput input) {
-        lines.shardEnd(shard);
+        transcript.shardEnd(shard);
         try {
             input.checkpointer().checkpoint();
         } catch (InvalidStateException | ShutdownException error) {

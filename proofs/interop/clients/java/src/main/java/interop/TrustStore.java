@@ -1,4 +1,4 @@
-package witness;
+package interop;
 
 import java.io.IOException;
 import java.io.InputStream;
@@ -9,13 +9,13 @@ import java.security.GeneralSecurityException;
 import java.security.KeyStore;
 import java.security.cert.CertificateFactory;
 
-/** Makes the JVM trust one authority: it takes no PEM file, but a key store. */
-final class Trust {
+/** Makes the JVM trust one certificate authority. The JVM reads a key store, not a PEM file. */
+final class TrustStore {
     private static final String PASSWORD = "not-secret";
 
-    private Trust() {}
+    private TrustStore() {}
 
-    static void only(Path authority) throws IOException, GeneralSecurityException {
+    static void install(Path authority) throws IOException, GeneralSecurityException {
         KeyStore store = KeyStore.getInstance("PKCS12");
         store.load(null, null);
         try (InputStream pem = Files.newInputStream(authority)) {

@@ -1,35 +1,35 @@
-package witness;
+package interop;
 
 import java.io.PrintStream;
 import java.nio.ByteBuffer;
 import java.util.Base64;
 import software.amazon.awssdk.protocols.jsoncore.JsonWriter;
 
-/** What the driver is told: a JSON object per line. */
-final class Lines {
+/** Writes the JSON lines that the runner reads. */
+final class TranscriptWriter {
     private final PrintStream out;
 
-    Lines(PrintStream out) {
+    TranscriptWriter(PrintStream out) {
         this.out = out;
     }
 
     void record(String shard, String sequence, String key, ByteBuffer data) {
         byte[] bytes = new byte[data.remaining()];
         data.duplicate().get(bytes);
-        say("record", "shard", shard, "sequence", sequence, "key", key, "data",
+        write("record", "shard", shard, "sequence", sequence, "key", key, "data",
                 Base64.getEncoder().encodeToString(bytes));
     }
 
-    /** KCL keeps the children to itself. */
+    /** The children are null: KCL does not expose them. */
     void shardEnd(String shard) {
-        say("shard_end", "shard", shard, "children", null);
+        write("shard_end", "shard", shard, "children", null);
     }
 
     void refused(String what, String error) {
-        say("refused", "what", what, "error", error);
+        write("refused", "what", what, "error", error);
     }
 
-    private void say(String kind, String... members) {
+    private void write(String kind, String... members) {
         JsonWriter json = JsonWriter.create();
         json.writeStartObject();
         json.writeFieldName(kind);

@@ -1,4 +1,4 @@
-package witness;
+package interop;
 
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
@@ -9,32 +9,32 @@ import software.amazon.awssdk.services.kinesis.model.ShardIteratorType;
 import software.amazon.awssdk.services.kinesis.model.StartingPosition;
 import software.amazon.awssdk.services.kinesis.model.SubscribeToShardResponseHandler;
 
-/** Makes the calls that must be refused, with a consumer of their own: KCL's subscriptions are its own affair. */
-final class Refusals {
+/** Makes the calls that must be refused, with a separate consumer so that they do not disturb those of KCL. */
+final class RefusedCalls {
     private static final String NO_SHARD = "shardId-000000009999";
-    /** More than one call a second for one shard is refused for that alone. */
+    /** Between two calls for one shard: at most one call per second is allowed. */
     private static final long PAUSE_MILLIS = 1500;
 
     private final KinesisAsyncClient kinesis;
-    private final Lines lines;
+    private final TranscriptWriter transcript;
 
-    Refusals(KinesisAsyncClient kinesis, Lines lines) {
+    RefusedCalls(KinesisAsyncClient kinesis, TranscriptWriter transcript) {
         this.kinesis = kinesis;
-        this.lines = lines;
+        this.transcript = transcript;
     }
 
-    void provoke(String stream, String consumer) throws InterruptedException {
+    void run(String stream, String consumer) throws InterruptedException {
         String arn = register(stream, consumer);
         String shard = kinesis.listShards(request -> request.streamName(stream)).join().shards().get(0).shardId();
         StartingPosition trimHorizon = StartingPosition.builder().type(ShardIteratorType.TRIM_HORIZON).build();
         StartingPosition noNumber = StartingPosition.builder().type(ShardIteratorType.AT_SEQUENCE_NUMBER).build();
 
-        lines.refused("unknown shard", errorOf(subscribe(arn, NO_SHARD, trimHorizon)));
-        lines.refused("position without its number", errorOf(subscribe(arn, shard, noNumber)));
+        transcript.refused("unknown shard", errorOf(subscribe(arn, NO_SHARD, trimHorizon)));
+        transcript.refused("position without its number", errorOf(subscribe(arn, shard, noNumber)));
         Thread.sleep(PAUSE_MILLIS);
         CompletableFuture<Void> first = subscribe(arn, shard, trimHorizon);
         Thread.sleep(PAUSE_MILLIS);
-        lines.refused("second subscription", errorOf(subscribe(arn, shard, trimHorizon)));
+        transcript.refused("second subscription", errorOf(subscribe(arn, shard, trimHorizon)));
         first.cancel(true);
     }
 

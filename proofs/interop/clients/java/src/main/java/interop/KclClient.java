@@ -1,8 +1,8 @@
-package witness;
+package interop;
 
+import com.amazonaws.services.dynamodbv2.local.embedded.DynamoDBEmbedded;
 import java.net.URI;
 import java.nio.file.Path;
-import java.util.concurrent.TimeUnit;
 import software.amazon.awssdk.services.cloudwatch.CloudWatchAsyncClient;
 import software.amazon.awssdk.services.dynamodb.DynamoDbAsyncClient;
 import software.amazon.awssdk.services.kinesis.KinesisAsyncClient;
@@ -15,49 +15,45 @@ import software.amazon.kinesis.metrics.NullMetricsFactory;
 import software.amazon.kinesis.processor.SingleStreamTracker;
 import software.amazon.kinesis.retrieval.fanout.FanOutConfig;
 
-/** One worker of an application that it shares with workers of efo: the same lease table, the same consumer. */
-public final class Sharing {
-    private static final long GOODBYE_SECONDS = 60;
-
-    private Sharing() {}
+/** The Kinesis Client Library as an interop client: one worker in fan-out mode, with its leases in DynamoDB Local. */
+public final class KclClient {
+    private KclClient() {}
 
     public static void main(String[] arguments) throws Exception {
-        Trust.only(Path.of(System.getenv("WITNESS_CA")));
+        TrustStore.install(Path.of(System.getenv("WITNESS_CA")));
+        String stream = System.getenv("WITNESS_STREAM");
+        String consumer = System.getenv("WITNESS_CONSUMER");
         KinesisAsyncClient kinesis = KinesisClientUtil.createKinesisAsyncClient(
                 KinesisAsyncClient.builder().endpointOverride(URI.create(System.getenv("WITNESS_ENDPOINT"))));
-        DynamoDbAsyncClient leases = DynamoDbAsyncClient.builder()
-                .endpointOverride(URI.create(System.getenv("WITNESS_DYNAMODB")))
-                .build();
-        Scheduler scheduler = scheduler(kinesis, leases);
-        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
-            try {
-                scheduler.startGracefulShutdown().get(GOODBYE_SECONDS, TimeUnit.SECONDS);
-            } catch (Exception error) {
-                error.printStackTrace();
-            }
-        }));
-        scheduler.run();
+        TranscriptWriter transcript = new TranscriptWriter(System.out);
+        new RefusedCalls(kinesis, transcript).run(stream, consumer + "-refused");
+        DynamoDbAsyncClient leases = DynamoDBEmbedded.create().dynamoDbAsyncClient();
+        scheduler(stream, consumer, kinesis, leases, transcript).run(); // until the runner terminates the process
     }
 
-    private static Scheduler scheduler(KinesisAsyncClient kinesis, DynamoDbAsyncClient leases) {
-        String stream = System.getenv("WITNESS_STREAM");
-        String application = System.getenv("WITNESS_CONSUMER");
+    private static Scheduler scheduler(
+            String stream,
+            String consumer,
+            KinesisAsyncClient kinesis,
+            DynamoDbAsyncClient leases,
+            TranscriptWriter transcript) {
+        CloudWatchAsyncClient cloudWatch = CloudWatchAsyncClient.create(); // unused: metrics are off
         ConfigsBuilder configs = new ConfigsBuilder(
                 new SingleStreamTracker(
                         stream,
                         InitialPositionInStreamExtended.newInitialPosition(InitialPositionInStream.TRIM_HORIZON)),
-                application,
+                consumer,
                 kinesis,
                 leases,
-                CloudWatchAsyncClient.create(), // nothing is sent there
-                System.getenv("WITNESS_WORKER"),
-                SharingReader::new);
-        FanOutConfig fanOut = new FanOutConfig(kinesis).streamName(stream).consumerName(application);
+                cloudWatch,
+                "worker",
+                () -> new ShardReader(transcript));
+        FanOutConfig fanOut = new FanOutConfig(kinesis).streamName(stream).consumerName(consumer);
         return new Scheduler(
                 configs.checkpointConfig(),
                 configs.coordinatorConfig().parentShardPollIntervalMillis(500L),
-                configs.leaseManagementConfig()
-                        .failoverTimeMillis(Long.parseLong(System.getenv("WITNESS_FAILOVER_MILLIS"))),
+                // KCL scans the lease table twice per fail-over time; with the default, a child waits up to 20 s.
+                configs.leaseManagementConfig().failoverTimeMillis(2000L),
                 configs.lifecycleConfig(),
                 configs.metricsConfig().metricsFactory(new NullMetricsFactory()),
                 configs.processorConfig(),

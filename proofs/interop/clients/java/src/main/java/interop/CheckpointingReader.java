@@ -1,4 +1,4 @@
-package witness;
+package interop;
 
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
@@ -14,8 +14,8 @@ import software.amazon.kinesis.processor.RecordProcessorCheckpointer;
 import software.amazon.kinesis.processor.ShardRecordProcessor;
 import software.amazon.kinesis.retrieval.KinesisClientRecord;
 
-/** Says every record of one shard and when it came, and checkpoints in KCL's two phases. */
-final class SharingReader implements ShardRecordProcessor {
+/** Reports every record of one shard with its time of arrival, and checkpoints in KCL's two phases. */
+final class CheckpointingReader implements ShardRecordProcessor {
     private String shard;
 
     @Override
@@ -34,7 +34,7 @@ final class SharingReader implements ShardRecordProcessor {
             System.out.print(lines);
             System.out.flush();
         }
-        save(input.checkpointer());
+        checkpoint(input.checkpointer());
     }
 
     private String line(KinesisClientRecord record) {
@@ -46,11 +46,11 @@ final class SharingReader implements ShardRecordProcessor {
                 at, shard, record.sequenceNumber(), record.partitionKey(), Base64.getEncoder().encodeToString(data));
     }
 
-    private static void save(RecordProcessorCheckpointer checkpointer) {
+    private static void checkpoint(RecordProcessorCheckpointer checkpointer) {
         try {
             checkpointer.prepareCheckpoint("prepared".getBytes()).checkpoint();
         } catch (ShutdownException lost) {
-            // The lease has gone to another worker: it reads on from the last checkpoint.
+            // The lease is lost: the new owner resumes from the last checkpoint.
         } catch (InvalidStateException error) {
             throw new IllegalStateException(error);
         }

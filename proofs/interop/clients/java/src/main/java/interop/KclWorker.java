@@ -1,8 +1,8 @@
-package witness;
+package interop;
 
-import com.amazonaws.services.dynamodbv2.local.embedded.DynamoDBEmbedded;
 import java.net.URI;
 import java.nio.file.Path;
+import java.util.concurrent.TimeUnit;
 import software.amazon.awssdk.services.cloudwatch.CloudWatchAsyncClient;
 import software.amazon.awssdk.services.dynamodb.DynamoDbAsyncClient;
 import software.amazon.awssdk.services.kinesis.KinesisAsyncClient;
@@ -15,41 +15,49 @@ import software.amazon.kinesis.metrics.NullMetricsFactory;
 import software.amazon.kinesis.processor.SingleStreamTracker;
 import software.amazon.kinesis.retrieval.fanout.FanOutConfig;
 
-/** The Kinesis Client Library as a witness: one worker in fan-out mode, its leases in DynamoDB Local. */
-public final class Main {
-    private Main() {}
+/** A KCL worker of an application that also has efo workers: one lease table, one fan-out consumer. */
+public final class KclWorker {
+    private static final long STOP_TIMEOUT_SECONDS = 60;
+
+    private KclWorker() {}
 
     public static void main(String[] arguments) throws Exception {
-        Trust.only(Path.of(System.getenv("WITNESS_CA")));
-        String stream = System.getenv("WITNESS_STREAM");
-        String consumer = System.getenv("WITNESS_CONSUMER");
+        TrustStore.install(Path.of(System.getenv("WITNESS_CA")));
         KinesisAsyncClient kinesis = KinesisClientUtil.createKinesisAsyncClient(
                 KinesisAsyncClient.builder().endpointOverride(URI.create(System.getenv("WITNESS_ENDPOINT"))));
-        Lines lines = new Lines(System.out);
-        new Refusals(kinesis, lines).provoke(stream, consumer + "-refused");
-        DynamoDbAsyncClient leases = DynamoDBEmbedded.create().dynamoDbAsyncClient();
-        scheduler(stream, consumer, kinesis, leases, lines).run(); // until the driver has heard enough
+        DynamoDbAsyncClient leases = DynamoDbAsyncClient.builder()
+                .endpointOverride(URI.create(System.getenv("WITNESS_DYNAMODB")))
+                .build();
+        Scheduler scheduler = scheduler(kinesis, leases);
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+            try {
+                scheduler.startGracefulShutdown().get(STOP_TIMEOUT_SECONDS, TimeUnit.SECONDS);
+            } catch (Exception error) {
+                error.printStackTrace();
+            }
+        }));
+        scheduler.run();
     }
 
-    private static Scheduler scheduler(
-            String stream, String consumer, KinesisAsyncClient kinesis, DynamoDbAsyncClient leases, Lines lines) {
-        CloudWatchAsyncClient nowhere = CloudWatchAsyncClient.create();
+    private static Scheduler scheduler(KinesisAsyncClient kinesis, DynamoDbAsyncClient leases) {
+        String stream = System.getenv("WITNESS_STREAM");
+        String application = System.getenv("WITNESS_CONSUMER");
         ConfigsBuilder configs = new ConfigsBuilder(
                 new SingleStreamTracker(
                         stream,
                         InitialPositionInStreamExtended.newInitialPosition(InitialPositionInStream.TRIM_HORIZON)),
-                consumer,
+                application,
                 kinesis,
                 leases,
-                nowhere,
-                "worker",
-                () -> new ShardReader(lines));
-        FanOutConfig fanOut = new FanOutConfig(kinesis).streamName(stream).consumerName(consumer);
+                CloudWatchAsyncClient.create(), // unused: metrics are off
+                System.getenv("WITNESS_WORKER"),
+                CheckpointingReader::new);
+        FanOutConfig fanOut = new FanOutConfig(kinesis).streamName(stream).consumerName(application);
         return new Scheduler(
                 configs.checkpointConfig(),
                 configs.coordinatorConfig().parentShardPollIntervalMillis(500L),
-                // Leases are looked at twice a fail-over time: a child need not wait for its reader for 20 s.
-                configs.leaseManagementConfig().failoverTimeMillis(2000L),
+                configs.leaseManagementConfig()
+                        .failoverTimeMillis(Long.parseLong(System.getenv("WITNESS_FAILOVER_MILLIS"))),
                 configs.lifecycleConfig(),
                 configs.metricsConfig().metricsFactory(new NullMetricsFactory()),
                 configs.processorConfig(),

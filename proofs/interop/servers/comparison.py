@@ -1,4 +1,4 @@
-"""Compares what was put into a stream with what efo read. Pure."""
+"""Compares the records that were put into a stream with those that efo read. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _FILLER = b"."
 
 
 class Item(NamedTuple):
-    """A user record, where it was put or where it was read.
+    """A user record, with the place where it was put or read.
 
-    `sequence`: its sequence number as the server writes it. `sub`: its index in its KPL aggregate.
+    `sequence`: its sequence number, as the server writes it. `sub`: its index in its KPL aggregate.
     """
 
     shard: str
@@ -23,24 +23,24 @@ class Item(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int]:
-        """Where it stands in its shard."""
+        """Its position in its shard."""
         return int(self.sequence), self.sub
 
     @property
     def number(self) -> int:
-        """How many were put before it; 0 for data that is none of ours."""
+        """The number in its data: how many records were put before it. 0 for data that `data_of` did not make."""
         digits = self.data.partition(_FILLER)[0]
         return int(digits) if digits.isdigit() else 0
 
 
 def data_of(number: int, size: int) -> bytes:
-    """Return the data of a record: its number, and filler up to so many bytes."""
+    """Return the data of a record: its number, then filler up to `size` bytes."""
     return b"%d" % number + _FILLER * max(1, size - len(str(number)))
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What was read, in numbers; `records` counts all that came."""
+class Comparison:
+    """The figures of what was read. `records`: how many arrived, including duplicates."""
 
     records: int
     lost: int
@@ -48,24 +48,25 @@ class Verdict:
     order_violations: int
 
     @property
-    def is_right(self) -> bool:
-        """Whether each record came once, and in order."""
+    def passed(self) -> bool:
+        """Whether each record arrived once and in order."""
         return not (self.lost or self.duplicated or self.order_violations)
 
 
-def judge(expected: Iterable[Item], read: Sequence[Item]) -> Verdict:
-    """Compare. A record that came with another key, other data or from elsewhere than it was put is lost.
+def compare(expected: Iterable[Item], read: Sequence[Item]) -> Comparison:
+    """Compare the records that were put, each once, with those that were read.
 
-    Whatever came beside the expected ones, or again, is duplicated: each was put once.
+    A record that arrived with another key, other data or from another shard counts as lost. Every other record that
+    arrived, unexpected or repeated, counts as duplicated.
     """
     missing = set(expected)
     total = len(missing)
     missing.difference_update(read)
-    return Verdict(len(read), len(missing), len(read) - (total - len(missing)), _order_violations(read))
+    return Comparison(len(read), len(missing), len(read) - (total - len(missing)), _order_violations(read))
 
 
 def _order_violations(read: Sequence[Item]) -> int:
-    """Count those that are behind one that came earlier: of their shard by place, of their key by number."""
+    """Count the records out of order: a shard's place, or a key's number, lower than an earlier one."""
     violations = 0
     places: dict[str, tuple[int, int]] = {}
     numbers: dict[str, int] = {}
