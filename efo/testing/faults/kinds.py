@@ -137,14 +137,14 @@ class StreamException(_Fault, frozen=True):
     """An exception message, then the stream ends (AWS: SubscribeToShardEventStream)."""
 
     code: str = "InternalFailureException"
-    message: str = "made up by the fault script"
+    message: str = "injected by the fault script"
 
 
 class ErrorMessage(_Fault, frozen=True):
     """An unmodeled error: a message of type `error`, then the stream ends."""
 
     code: str = "InternalError"
-    message: str = "made up by the fault script"
+    message: str = "injected by the fault script"
 
 
 class EndStream(_Fault, frozen=True):
@@ -204,7 +204,7 @@ class Refuse(_Fault, frozen=True):
 
     site = Site.CALL
     code: str = "InternalFailure"
-    message: str = "made up by the fault script"
+    message: str = "injected by the fault script"
     status: int = 400
 
 

@@ -83,25 +83,25 @@ class EventTemplate:
             return
         if len(text) != len(field.text):
             raise ValueError(f"{text!r} does not fit into {len(field.text)} characters")
-        for place, (new, old) in enumerate(zip(text, field.text, strict=True), field.start):
+        for position, (new, old) in enumerate(zip(text, field.text, strict=True), field.start):
             if new != old:
-                _set(self._message, place, field, new)
-                self._crc ^= self._effect(place, field, new ^ old)
+                _set(self._message, position, field, new)
+                self._crc ^= self._effect(position, field, new ^ old)
         field.text = text
 
-    def _effect(self, place: int, field: _Field, bits: int) -> int:
-        """Return the effect on the CRC of changing these bits of the field's character at `place`."""
-        effect = self._effects.get((place, bits))
+    def _effect(self, position: int, field: _Field, bits: int) -> int:
+        """Return the effect on the CRC of changing these bits of the field's character at `position`."""
+        effect = self._effects.get((position, bits))
         if effect is None:
             changes = bytearray(len(self._message) - CRC_LENGTH)
-            _set(changes, place, field, bits)
-            effect = self._effects[place, bits] = crc32(changes) ^ self._zeros_crc
+            _set(changes, position, field, bits)
+            effect = self._effects[position, bits] = crc32(changes) ^ self._zeros_crc
         return effect
 
 
-def _set(message: bytearray, place: int, field: _Field, value: int) -> None:
-    end = place + field.stride * (field.count - 1) + 1
-    message[place : end : field.stride] = bytes((value,)) * field.count
+def _set(message: bytearray, position: int, field: _Field, value: int) -> None:
+    end = position + field.stride * (field.count - 1) + 1
+    message[position : end : field.stride] = bytes((value,)) * field.count
 
 
 def _lay_out(records: Sequence[RecordTemplate], high_digits: str) -> tuple[bytes, list[_Field]]:

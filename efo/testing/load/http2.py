@@ -17,7 +17,7 @@ from efo.testing.load.tls import TlsSocket
 from efo.testing.server.dispatch import Service
 from efo.testing.server.http1 import serve_http1
 from efo.testing.server.http2 import Exchange, Respond, ServerConnection
-from efo.testing.server.listener import HANDSHAKE_DEADLINE, speaks_http2
+from efo.testing.server.listener import HANDSHAKE_DEADLINE, detect_http2
 
 _CLOSE_TIMEOUT: Final = 1.0
 _SLICE: Final = 256 * 1024
@@ -39,7 +39,7 @@ async def serve_load_connection(
             if context is not None:
                 stream = tls = await TlsSocket.accept(tcp, context)
                 negotiated = tls.protocol
-            http2, received = await speaks_http2(stream, negotiated)
+            http2, received = await detect_http2(stream, negotiated)
         if http2:
             limit = max_concurrent_streams
             await serve_load_http2(stream, service.respond, max_concurrent_streams=limit, received=received)

@@ -88,7 +88,7 @@ async def serve_connection(
                 stream = tls = trio.SSLStream(tcp, context, server_side=True, https_compatible=True)
                 await tls.do_handshake()
                 negotiated = tls.selected_alpn_protocol()
-            http2, received = await speaks_http2(stream, negotiated)
+            http2, received = await detect_http2(stream, negotiated)
     except (trio.BrokenResourceError, trio.TooSlowError):
         await trio.aclose_forcefully(tcp)
         return
@@ -98,7 +98,7 @@ async def serve_connection(
         await serve_http1(stream, service.respond, service.bad_request, received=received)
 
 
-async def speaks_http2(stream: trio.abc.Stream, negotiated: str | None) -> tuple[bool, bytes]:
+async def detect_http2(stream: trio.abc.Stream, negotiated: str | None) -> tuple[bool, bytes]:
     """Return whether a client uses HTTP/2, and the bytes that were read to find out.
 
     `negotiated`: the protocol that ALPN chose. None: no ALPN, so the first bytes decide, also over TLS. The AWS SDK

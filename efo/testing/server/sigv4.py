@@ -60,13 +60,13 @@ def verify(
     headers = {"host": headers.get(":authority", "")} | dict(headers)
     authorization = _parse(headers)
     credential = credentials.get(authorization.key_id)
-    if credential is None or not _same(headers.get("x-amz-security-token", ""), credential.session_token or ""):
+    if credential is None or not _equal(headers.get("x-amz-security-token", ""), credential.session_token or ""):
         raise FakeError("UnrecognizedClientException", "The security token included in the request is invalid.")
     if credential.expires_at is not None and now >= credential.expires_at:
         raise FakeError("ExpiredTokenException", "The security token included in the request is expired")
     _check_scope(authorization, region)
     _check_time(authorization, headers["x-amz-date"], now)
-    if not _same(_signature(authorization, credential.secret, headers, body), authorization.signature):
+    if not _equal(_signature(authorization, credential.secret, headers, body), authorization.signature):
         raise _invalid(
             "The request signature we calculated does not match the signature you provided. Check your AWS Secret "
             "Access Key and signing method."
@@ -110,14 +110,14 @@ def _check_time(authorization: _Authorization, date: str, now: float) -> None:
         raise _incomplete(f"Date must be in ISO-8601 'basic format', not {date[:32]!r}.") from None
     if not date.startswith(authorization.date):
         raise _invalid(f"Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date: {date}.")
-    bounds = (_basic(now - MAX_SKEW), _basic(now + MAX_SKEW))
+    bounds = (_iso(now - MAX_SKEW), _iso(now + MAX_SKEW))
     if at < now - MAX_SKEW:
-        raise _invalid(f"Signature expired: {date} is now earlier than {bounds[0]} ({_basic(now)} - 5 min.)")
+        raise _invalid(f"Signature expired: {date} is now earlier than {bounds[0]} ({_iso(now)} - 5 min.)")
     if at > now + MAX_SKEW:
-        raise _invalid(f"Signature not yet current: {date} is still later than {bounds[1]} ({_basic(now)} + 5 min.)")
+        raise _invalid(f"Signature not yet current: {date} is still later than {bounds[1]} ({_iso(now)} + 5 min.)")
 
 
-def _basic(at: float) -> str:
+def _iso(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime(_TIME_FORMAT)
 
 
@@ -142,7 +142,7 @@ def _signature(authorization: _Authorization, secret: str, headers: Mapping[str,
     return key.hex()
 
 
-def _same(one: str, other: str) -> bool:
+def _equal(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 

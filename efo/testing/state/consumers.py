@@ -13,7 +13,7 @@ class ConsumerState:
     `listeners` are called when the consumer is deregistered.
     """
 
-    __slots__ = ("_active_at", "_gone_at", "arn", "created_at", "listeners", "name", "stream_arn", "tags")
+    __slots__ = ("_active_at", "_deleted_at", "arn", "created_at", "listeners", "name", "stream_arn", "tags")
 
     def __init__(self, name: str, stream_arn: str, arn: str, now: float, creating: float) -> None:
         self.name = name
@@ -21,28 +21,28 @@ class ConsumerState:
         self.arn = arn
         self.created_at = now
         self._active_at = now + creating
-        self._gone_at: float | None = None
+        self._deleted_at: float | None = None
         self.listeners = Listeners()
         self.tags = Tags()
 
     @property
     def deregistered(self) -> bool:
         """Whether the consumer is DELETING or deleted."""
-        return self._gone_at is not None
+        return self._deleted_at is not None
 
     def status(self, now: float) -> str:
         """Return CREATING, ACTIVE or DELETING (AWS: ConsumerStatus)."""
-        if self._gone_at is not None:
+        if self._deleted_at is not None:
             return "DELETING"
         return "ACTIVE" if now >= self._active_at else "CREATING"
 
-    def is_gone(self, now: float) -> bool:
+    def is_deleted(self, now: float) -> bool:
         """Return whether the deletion is complete."""
-        return self._gone_at is not None and now >= self._gone_at
+        return self._deleted_at is not None and now >= self._deleted_at
 
     def deregister(self, now: float, deleting: float) -> None:
         """Start the deletion, which takes `deleting` seconds, and notify the listeners."""
-        self._gone_at = now + deleting
+        self._deleted_at = now + deleting
         self.listeners.notify()
 
 
@@ -66,7 +66,7 @@ class Consumers:
 
     def list(self, now: float) -> list[ConsumerState]:
         """Return the consumers that are not deleted, sorted by name."""
-        self._by_name = {n: c for n, c in sorted(self._by_name.items()) if not c.is_gone(now)}
+        self._by_name = {n: c for n, c in sorted(self._by_name.items()) if not c.is_deleted(now)}
         return list(self._by_name.values())
 
     def register(self, name: str, now: float) -> ConsumerState:

@@ -126,10 +126,10 @@ class Core:
         return stream
 
     def _find(self, name: str | None, arn: str | None) -> StreamState:
-        wanted = arn.rpartition("stream/")[2] if arn is not None else name
-        if name is not None and wanted != name:
+        stream_name = arn.rpartition("stream/")[2] if arn is not None else name
+        if name is not None and stream_name != name:
             raise invalid_argument(f"StreamName {name} does not match StreamARN {arn}")
-        stream = self.streams.get(wanted or "")
+        stream = self.streams.get(stream_name or "")
         if stream is None or arn not in {None, stream.arn}:
             raise not_found(f"Stream {arn or name} under account {self.settings.account} not found")
         return stream

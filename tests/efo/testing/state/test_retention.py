@@ -96,8 +96,8 @@ def test_a_closed_shard_is_listed_until_all_its_records_expire(api):
     assert listed(api, ShardFilter={"Type": "AT_TIMESTAMP", "Timestamp": START}) == [1, 2, 3]
     child = api("ListShards", StreamName="s")["Shards"][1]
     assert child["ParentShardId"] == FIRST
-    wanted = {"StreamName": "s", "ShardId": FIRST, "ShardIteratorType": "LATEST"}
-    assert api.error_of("GetShardIterator", **wanted) == "ResourceNotFoundException"
+    request = {"StreamName": "s", "ShardId": FIRST, "ShardIteratorType": "LATEST"}
+    assert api.error_of("GetShardIterator", **request) == "ResourceNotFoundException"
 
 
 def test_shard_numbers_are_not_reused(api):
