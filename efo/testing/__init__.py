@@ -1,10 +1,10 @@
-"""A Kinesis for tests: enhanced fan-out over real HTTP/2, in memory or on a port.
+"""A fake Kinesis for tests: enhanced fan-out over real HTTP/2, in memory or on a port.
 
     FakeKinesis         the fake, for tests on trio
-    FakeKinesisThread   the same in a thread of its own, for everybody else
-    FaultScript, When   what goes wrong, and when; the faults are in `efo.testing.faults`
+    FakeKinesisThread   the fake in a separate thread, for tests that do not use trio
+    FaultScript, When   which faults fire, and when; the faults are in `efo.testing.faults`
 
-The names are loaded when they are used, so that pytest's start is not slowed down by the plugin.
+Names are imported on first use, so that the plugin does not slow down the start of pytest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from efo.testing.settings import FakeSettings
     from efo.testing.thread import FakeKinesisThread
 
-_HOMES = {
+_MODULES = {
     "ALWAYS": "efo.testing.faults.script",
     "Credential": "efo.testing.server.sigv4",
     "FakeKinesis": "efo.testing.fake",
@@ -47,9 +47,9 @@ __all__ = (
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'efo.testing' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

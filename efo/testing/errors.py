@@ -1,4 +1,4 @@
-"""The one error of the fake: what AWS would answer, as a value that can be raised."""
+"""The fake's only exception: an error response of AWS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ BAD_REQUEST: Final = 400
 
 
 class FakeError(Exception):
-    """An error in AWS's shape: `code` is its name, `status` the HTTP status of the answer that carries it."""
+    """An error response. `code`: AWS's name of the error. `status`: the HTTP status of the response."""
 
     def __init__(self, code: str, message: str, status: int = BAD_REQUEST) -> None:
         super().__init__(f"{code}: {message}")
@@ -18,30 +18,30 @@ class FakeError(Exception):
 
 
 def invalid_argument(message: str) -> FakeError:
-    """Return an InvalidArgumentException: the value is of the right type, but not allowed here."""
+    """Return an InvalidArgumentException: the value has the right type, but is not allowed here."""
     return FakeError("InvalidArgumentException", message)
 
 
 def validation(message: str) -> FakeError:
-    """Return a ValidationException: the request does not satisfy the service model's constraints."""
+    """Return a ValidationException: the request violates a constraint of the service model."""
     return FakeError("ValidationException", message)
 
 
 def not_found(message: str) -> FakeError:
-    """Return a ResourceNotFoundException: no such stream, shard or consumer."""
+    """Return a ResourceNotFoundException: the stream, shard or consumer does not exist."""
     return FakeError("ResourceNotFoundException", message)
 
 
 def in_use(message: str) -> FakeError:
-    """Return a ResourceInUseException: it exists already, is not ACTIVE, or is subscribed to."""
+    """Return a ResourceInUseException: the resource exists already, is not ACTIVE, or has a subscription."""
     return FakeError("ResourceInUseException", message)
 
 
 def limit_exceeded(message: str) -> FakeError:
-    """Return a LimitExceededException: called too often."""
+    """Return a LimitExceededException: too many calls or too many resources."""
     return FakeError("LimitExceededException", message)
 
 
 def serialization(message: str) -> FakeError:
-    """Return a SerializationException: the body cannot be read, or a value in it is of the wrong type."""
+    """Return a SerializationException: the body cannot be decoded, or a value in it has the wrong type."""
     return FakeError("SerializationException", message)

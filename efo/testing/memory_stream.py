@@ -1,4 +1,4 @@
-"""A connection in memory that behaves as TCP does: bounded buffers, end of file, and a cut that hurts both ends."""
+"""An in-memory connection that behaves like TCP: bounded buffers, end of file, and resets."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ def memory_connection(capacity: int) -> tuple[MemoryStream, MemoryStream]:
 
 
 class _Pipe:
-    """One direction. `ended`: nothing more will be sent. `refused`: nobody takes what is sent."""
+    """One direction. `sender_closed`: nothing more will be sent. `receiver_closed`: nobody receives what is sent."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.buffer = bytearray()
-        self.ended = False
-        self.refused = False
+        self.sender_closed = False
+        self.receiver_closed = False
         self.broken = False
         self.changed = trio.lowlevel.ParkingLot()
 
-    def change(self) -> None:
+    def notify(self) -> None:
         self.changed.unpark_all()
 
 
 class MemoryStream(trio.abc.HalfCloseableStream):
-    """One end of a connection in memory."""
+    """One end of an in-memory connection."""
 
     def __init__(self, outgoing: _Pipe, incoming: _Pipe) -> None:
         self._outgoing = outgoing
@@ -39,14 +39,14 @@ class MemoryStream(trio.abc.HalfCloseableStream):
         self._receiving = False
 
     def cut(self) -> None:
-        """Break the connection as a reset does: both ends fail at once, and what was on its way is lost."""
+        """Reset the connection: both ends fail at once, and data in transit is lost."""
         for pipe in (self._outgoing, self._incoming):
             pipe.broken = True
             pipe.buffer.clear()
-            pipe.change()
+            pipe.notify()
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of it, waiting for room."""
+        """Send all data; wait for buffer space."""
         if self._sending:
             raise trio.BusyResourceError("another task is sending")
         self._sending = True
@@ -55,26 +55,26 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             rest = memoryview(data)
             self._check_sendable()
             while rest:
-                taken = rest[: await self._wait_room()]
-                self._outgoing.buffer += taken
-                self._outgoing.change()
-                rest = rest[len(taken) :]
+                chunk = rest[: await self._wait_for_room()]
+                self._outgoing.buffer += chunk
+                self._outgoing.notify()
+                rest = rest[len(chunk) :]
         finally:
             self._sending = False
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait until there is room."""
+        """Wait for buffer space."""
         if self._sending:
             raise trio.BusyResourceError("another task is sending")
         self._sending = True
         try:
             await trio.lowlevel.checkpoint()
-            await self._wait_room()
+            await self._wait_for_room()
         finally:
             self._sending = False
 
-    async def _wait_room(self) -> int:
-        """Wait until something can be sent, and return how much."""
+    async def _wait_for_room(self) -> int:
+        """Wait for buffer space. Return its size in bytes."""
         pipe = self._outgoing
         while True:
             self._check_sendable()
@@ -83,13 +83,13 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             await pipe.changed.park()
 
     def _check_sendable(self) -> None:
-        if self._closed or self._outgoing.ended:
+        if self._closed or self._outgoing.sender_closed:
             raise trio.ClosedResourceError("this end is closed for sending")
-        if self._outgoing.broken or self._outgoing.refused:
-            raise trio.BrokenResourceError("the peer is gone")
+        if self._outgoing.broken or self._outgoing.receiver_closed:
+            raise trio.BrokenResourceError("the connection was closed or reset")
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return what has arrived, waiting for something; b"" at the peer's end."""
+        """Wait for data and return it; return b"" if the peer has closed."""
         if max_bytes is not None and index(max_bytes) < 1:
             raise ValueError("max_bytes must be at least 1")
         if self._receiving:
@@ -102,35 +102,35 @@ class MemoryStream(trio.abc.HalfCloseableStream):
                 if self._closed:
                     raise trio.ClosedResourceError("this end is closed")
                 if pipe.broken:
-                    raise trio.BrokenResourceError("the connection was cut")
+                    raise trio.BrokenResourceError("the connection was reset")
                 if pipe.buffer:
                     data = bytes(pipe.buffer[:max_bytes])
                     del pipe.buffer[: len(data)]
-                    pipe.change()
+                    pipe.notify()
                     return data
-                if pipe.ended:
+                if pipe.sender_closed:
                     return b""
                 await pipe.changed.park()
         finally:
             self._receiving = False
 
     async def send_eof(self) -> None:
-        """Send nothing more; receiving goes on."""
+        """Close the sending direction only."""
         if self._sending:
             raise trio.BusyResourceError("another task is sending")
         await trio.lowlevel.checkpoint()
         if self._closed:
             raise trio.ClosedResourceError("this end is closed")
-        self._outgoing.ended = True
-        self._outgoing.change()
+        self._outgoing.sender_closed = True
+        self._outgoing.notify()
 
     async def aclose(self) -> None:
-        """Close this end: the peer reads what is on its way and then the end, and can send no more."""
+        """Close this end. The peer can read data in transit and then reads end of file; it cannot send any more."""
         if not self._closed:
             self._closed = True
-            self._outgoing.ended = True
-            self._incoming.refused = True
+            self._outgoing.sender_closed = True
+            self._incoming.receiver_closed = True
             self._incoming.buffer.clear()
-            self._outgoing.change()
-            self._incoming.change()
+            self._outgoing.notify()
+            self._incoming.notify()
         await trio.lowlevel.checkpoint()

@@ -1,13 +1,13 @@
-"""pytest's plugin `efo`: a running FakeKinesis as a fixture, for tests of your own consumers.
+"""The pytest plugin `efo`: fixtures with a running FakeKinesis, for tests of your consumers.
 
-    fake_kinesis          in memory, for tests on trio (pytest-trio); with `autojump_clock` in virtual time
-    fake_kinesis_server   on a TLS port, in a thread of its own, for all other tests
-    efo_stream            the name of a stream of two shards in `fake_kinesis`
-    efo_load              puts keyed, numbered records into it, and returns what must come out
-    efo_faults            the fault script of both fakes, empty
-    efo_fake_settings     their settings; define a fixture of this name to change them
+    fake_kinesis          a fake in memory, for tests on trio (pytest-trio); with `autojump_clock` in virtual time
+    fake_kinesis_server   a fake on a TLS port, in a separate thread, for all other tests
+    efo_stream            the name of a stream with two shards in `fake_kinesis`
+    efo_load              puts numbered records with keys into it, and returns what a consumer must receive
+    efo_faults            the fault script of both fakes, initially empty
+    efo_fake_settings     the settings of both fakes; define a fixture of this name to change them
 
-Nothing is imported until a fixture is used. `-p no:efo` leaves the plugin out.
+Nothing is imported until a fixture is used. `-p no:efo` disables the plugin.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Load = Callable[..., dict[str, list[bytes]]]
 
 @pytest.fixture
 def efo_fake_settings() -> FakeSettings:
-    """Return the settings of the fakes: AWS' own numbers. Define a fixture of this name to change them."""
-    from efo.testing import FakeSettings  # noqa: PLC0415 - runs that do not use it do not pay for it
+    """Return the settings of the fakes, with AWS's limits. Define a fixture of this name to change them."""
+    from efo.testing import FakeSettings  # noqa: PLC0415 - imported only in test runs that use it
 
     return FakeSettings()
 
 
 @pytest.fixture
 def efo_faults() -> FaultScript:
-    """Return the fault script of the fakes, empty: add faults to it, and see `fired`."""
+    """Return the fault script of the fakes. Add faults to it; `fired` lists those that fired."""
     from efo.testing import FaultScript  # noqa: PLC0415 - as above
 
     return FaultScript()
@@ -41,7 +41,7 @@ def efo_faults() -> FaultScript:
 
 @pytest.fixture
 async def fake_kinesis(efo_fake_settings: FakeSettings, efo_faults: FaultScript) -> AsyncIterator[FakeKinesis]:
-    """Run a FakeKinesis in memory, for a test on trio."""
+    """Run a FakeKinesis in memory, for a test on trio (pytest-trio)."""
     from efo.testing import FakeKinesis  # noqa: PLC0415 - as above
 
     async with FakeKinesis(settings=efo_fake_settings, faults=efo_faults) as fake:
@@ -50,7 +50,7 @@ async def fake_kinesis(efo_fake_settings: FakeSettings, efo_faults: FaultScript)
 
 @pytest.fixture
 def fake_kinesis_server(efo_fake_settings: FakeSettings, efo_faults: FaultScript) -> Iterator[FakeKinesisThread]:
-    """Run a FakeKinesis on a TLS port, in a thread of its own, for any test and any client."""
+    """Run a FakeKinesis on a TLS port in a separate thread, for any test and any client."""
     from efo.testing import FakeKinesisThread  # noqa: PLC0415 - as above
 
     with FakeKinesisThread(settings=efo_fake_settings, faults=efo_faults) as fake:
@@ -59,17 +59,17 @@ def fake_kinesis_server(efo_fake_settings: FakeSettings, efo_faults: FaultScript
 
 @pytest.fixture
 def efo_stream(fake_kinesis: FakeKinesis) -> str:
-    """Create a stream of two shards in `fake_kinesis`, and return its name."""
+    """Create a stream with two shards in `fake_kinesis`. Return its name."""
     fake_kinesis.create_stream("efo-stream", shards=2)
     return "efo-stream"
 
 
 @pytest.fixture
 def efo_load(fake_kinesis: FakeKinesis, efo_stream: str) -> Load:
-    """Return a function that puts `count` records of `keys` partition keys into `efo_stream`.
+    """Return a function that puts `count` records with `keys` partition keys into `efo_stream`.
 
-    Their data are their numbers, in ASCII; it goes on counting when it is called again. It returns all data so far,
-    by partition key, in order: what a consumer must get.
+    The data of a record is its number, in ASCII; further calls continue the numbers. The function returns all data
+    put so far, by partition key and in order: what a consumer must receive.
     """
     expected: dict[str, list[bytes]] = {}
     numbers = iter(range(2**63))

@@ -1,4 +1,4 @@
-"""The fake's settings: AWS's own numbers by default."""
+"""The fake's settings. The defaults are AWS's limits."""
 
 from __future__ import annotations
 
@@ -10,30 +10,31 @@ from efo.testing.server.sigv4 import Credential
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FakeSettings:
-    """How the fake behaves. Times are in seconds, sizes in bytes.
+    """Settings of the fake. Times are in seconds, sizes in bytes.
 
-    `region`, `account`: of the ARNs. `epoch`: the wall-clock time at which the fake's own clock starts.
-    `seed`: of the request ids. `retention_hours`: of new streams; what is older is trimmed.
-    `credentials`: by access key id, who may sign requests; None: signatures are not looked at. Connections in memory
-    need none in any case.
-    `throttle`: whether the API's calls are limited per second, as AWS limits them (`efo.testing.state.throttle`).
-    `throttle_writes`: whether PutRecord and PutRecords put at most 1 MiB and 1,000 records a second into a shard, and
-    fail with ProvisionedThroughputExceededException beyond that (AWS: quotas and limits).
-    `stream_creating`, `stream_updating`, `stream_deleting`: how long a stream stays in these states after the
-    calls that lead there; `FakeKinesis.create_stream` and its neighbours take no time.
-    `shard_limit`: how many open shards the account may have.
-    `consumers_per_stream`: how many may be registered; AWS allows 20, and 50 with On-demand Advantage.
-    `consumers_creating`: how many of a stream may be CREATING at once.
-    `consumer_creating`, `consumer_deleting`: how long a consumer stays in these states.
-    `subscription_life`: until a subscription ends by itself. `takeover_after`: a second subscribe sooner than
-    this after the last success is refused, a later one takes over. `subscribe_interval`: the least time
-    between two subscribes of one consumer to one shard. `idle_interval`: how long a subscription is quiet
-    before an event without records is sent. (AWS: SubscribeToShard.)
-    `event_records`, `event_bytes`: the most that one event carries; one larger record goes alone.
-    `shard_bytes_per_second`: how fast one consumer gets one shard's data (AWS: 2 MiB/s); None: no pacing.
-    `max_record_bytes`: data and partition key of one record, of new streams; MaxRecordSizeInKiB raises it to 10 MiB.
-    `max_concurrent_streams`: what the HTTP/2 server announces.
-    `memory_stream_bytes`: what one direction of an in-memory connection holds.
+    `region`, `account`: used in ARNs. `epoch`: the initial wall-clock time of the fake's own clock.
+    `seed`: for request ids. `retention_hours`: retention period of new streams; older records are trimmed.
+    `credentials`: by access key id, the credentials that may sign requests; None: signatures are not checked.
+    In-memory connections need no signatures.
+    `throttle`: whether API calls are limited per second as on AWS (`efo.testing.state.throttle`).
+    `throttle_writes`: whether PutRecord and PutRecords are limited to 1 MiB and 1,000 records per second and shard.
+    Beyond that they fail with ProvisionedThroughputExceededException (AWS: quotas and limits).
+    `stream_creating`, `stream_updating`, `stream_deleting`: how long a stream stays in that state after the API call.
+    Methods of FakeKinesis such as `create_stream` change the stream at once.
+    `shard_limit`: maximum number of open shards of the account.
+    `consumers_per_stream`: maximum number of fan-out consumers; AWS allows 20, or 50 with On-demand Advantage.
+    `consumers_creating`: maximum number of consumers of a stream that are CREATING at the same time.
+    `consumer_creating`, `consumer_deleting`: how long a consumer stays in that state.
+    `subscription_life`: maximum lifetime of a subscription. `takeover_after`: a subscribe sooner than this after the
+    last success is rejected; a later one takes over. `subscribe_interval`: minimum time between two subscribes of one
+    consumer to one shard. `idle_interval`: an event without records is sent after this time without events.
+    (AWS: SubscribeToShard.)
+    `event_records`, `event_bytes`: maximum size of an event; a single larger record is sent alone.
+    `shard_bytes_per_second`: maximum rate of one consumer on one shard (AWS: 2 MiB/s); None: unlimited.
+    `max_record_bytes`: maximum size of data and partition key of a record in new streams; MaxRecordSizeInKiB raises
+    it to at most 10 MiB.
+    `max_concurrent_streams`: the HTTP/2 server's SETTINGS_MAX_CONCURRENT_STREAMS.
+    `memory_stream_bytes`: buffer size of one direction of an in-memory connection.
     """
 
     region: str = "us-east-1"

@@ -1,4 +1,4 @@
-"""FakeKinesis in a thread of its own: for tests that do not run on trio, and for clients of other kinds."""
+"""FakeKinesis in a separate thread, for tests that do not run on trio and for other clients."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ T = TypeVar("T")
 
 
 class FakeKinesisThread:
-    """A running FakeKinesis on a port of 127.0.0.1, used from ordinary code.
+    """A FakeKinesis on a port of 127.0.0.1, for synchronous code.
 
         with FakeKinesisThread() as fake:
             fake.create_stream("orders", shards=2)
             boto3.client("kinesis", endpoint_url=fake.url, verify=str(fake.ca_file), ...)
 
-    `port` 0 lets the system choose. Its clock is the machine's. Methods do what those of FakeKinesis do, and raise
-    what they raise; `call` does anything else in the fake's thread.
+    `port`: 0 lets the system choose one. The fake uses the system clock. Methods do the same as the methods of
+    FakeKinesis and raise the same exceptions; `call` runs any other function in the fake's thread.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class FakeKinesisThread:
         self._token: trio.lowlevel.TrioToken
 
     def __enter__(self) -> Self:
-        """Start. Raises OSError: the port is taken."""
+        """Start the fake. Raises OSError: the port is in use."""
         self._thread.start()
         self._ready.wait()
         if self._failure is not None:
@@ -74,17 +74,17 @@ class FakeKinesisThread:
 
     @property
     def ca_file(self) -> str | None:
-        """The PEM file of the authority to trust; None without TLS."""
+        """The PEM file of the certificate authority to trust; None without TLS."""
         return None if self._address.ca_file is None else str(self._address.ca_file)
 
     @property
     def environment(self) -> dict[str, str]:
-        """What AWS' SDKs and tools read from the environment to use the fake."""
+        """Environment variables with which AWS SDKs and tools use the fake."""
         return environment(self._address)
 
     @property
     def fired(self) -> list[Fired]:
-        """The faults that fired so far."""
+        """The faults that have fired."""
         return list(self._fake.faults.fired)
 
     def inject(self, fault: Fault, when: When | None = None) -> None:
@@ -96,15 +96,15 @@ class FakeKinesisThread:
         return trio.from_thread.run_sync(function, self._fake, trio_token=self._token)
 
     def create_stream(self, name: str, shards: int = 1) -> str:
-        """Create a stream, and return its ARN."""
+        """Create a stream. Return its ARN."""
         return self.call(lambda fake: fake.create_stream(name, shards))
 
     def put(self, stream: str, partition_key: str, data: bytes) -> tuple[str, str]:
-        """Put one record; return the ids of its shard and its sequence number."""
+        """Put one record. Return its shard id and its sequence number."""
         return self.call(lambda fake: fake.put(stream, partition_key, data))
 
     def put_many(self, stream: str, records: Iterable[tuple[str, bytes]]) -> int:
-        """Put (partition key, data) pairs in order; return how many."""
+        """Put (partition key, data) pairs in order. Return their number."""
         return self.call(lambda fake: fake.put_many(stream, records))
 
     def records(self, stream: str) -> dict[str, list[Record]]:
@@ -112,25 +112,25 @@ class FakeKinesisThread:
         return self.call(lambda fake: fake.records(stream))
 
     def split(self, stream: str, shard_id: str) -> tuple[str, str]:
-        """Split a shard in its middle; return the children's ids."""
+        """Split a shard in the middle. Return the ids of its children."""
         return self.call(lambda fake: fake.split(stream, shard_id))
 
     def merge(self, stream: str, shard_id: str, adjacent_shard_id: str) -> str:
-        """Merge two adjacent shards; return the child's id."""
+        """Merge two adjacent shards. Return the id of their child."""
         return self.call(lambda fake: fake.merge(stream, shard_id, adjacent_shard_id))
 
     def open_shards(self, stream: str) -> Sequence[str]:
-        """Return the ids of the shards that take records."""
+        """Return the ids of the open shards."""
         return self.call(lambda fake: list(fake.open_shards(stream)))
 
     def register(self, stream: str, name: str) -> FanOutConsumer:
-        """Register a consumer."""
+        """Register a fan-out consumer."""
         return self.call(lambda fake: fake.register(stream, name))
 
     def _run(self) -> None:
         try:
             trio.run(self._main)
-        except BaseException as error:  # noqa: BLE001 - raised where the fake was started
+        except BaseException as error:  # noqa: BLE001 - raised by __enter__
             self._failure = error
             self._ready.set()
 

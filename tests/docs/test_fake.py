@@ -1,4 +1,4 @@
-"""docs/fake.md: its examples run, and its table of faults is whole."""
+"""docs/fake.md: its examples run, and its table of faults is complete."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ TEST_FILES = [block for block in blocks("python") if "def test_" in block]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda text: text.splitlines()[0])
-def test_programs_run(program, tmp_path):
-    done = subprocess.run(
+def test_the_example_programs_run(program, tmp_path):
+    result = subprocess.run(
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
 
 
-def test_the_test_file_passes(pytester):
+def test_the_example_tests_pass(pytester):
     (text,) = TEST_FILES
     pytester.makepyfile(text)
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
 
 
-def test_the_script_in_a_file_is_read(tmp_path):
+def test_the_example_fault_script_is_valid(tmp_path):
     (text,) = blocks("toml")
     path = tmp_path / "faults.toml"
     path.write_text(text)
     assert load_faults(path)
 
 
-def test_every_fault_has_its_picture():
+def test_the_table_contains_every_fault():
     table = dict(re.findall(r"^\| `(\w+)\([^`]*\)` \| `([a-z-]+)` \|", PAGE, re.MULTILINE))
     kinds = {kind.__name__: kind.__struct_config__.tag for kind in typing.get_args(Fault)}
     assert table == kinds

@@ -1,4 +1,4 @@
-"""Faults to inject: what can go wrong, when it happens, and how it changes what is sent."""
+"""Fault injection: the faults, when they fire, and how they change what is sent."""
 
 from efo.testing.faults.kinds import (
     PASSING,

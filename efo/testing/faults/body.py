@@ -1,4 +1,4 @@
-"""A subscription's body with the fault script at work on it."""
+"""The body of a subscription, changed by the fault script."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from efo.testing.server.chunks import Body, Chunk
 
 
 class FaultyBody:
-    """A body that sends what `body` does, and what the script says instead. `clock`: seconds since the fake's start."""
+    """A body that sends the chunks of `body`, changed by the script's faults.
+
+    `clock` returns seconds since the fake's start.
+    """
 
     def __init__(self, body: Body, script: FaultScript, target: Target, clock: Callable[[], float]) -> None:
         self._body = body
@@ -30,18 +33,18 @@ class FaultyBody:
         script.listeners.add(self._wake)
 
     async def next_chunk(self) -> Chunk | None:
-        """Wait for what comes next."""
+        """Wait for the next chunk and return it; return None at the end."""
         while not self._due:
-            # Cancelled for a fault that is due between events; a chunk that was made is never lost by that.
+            # A fault that is due between events cancels the wait. No chunk is lost by the cancellation.
             with trio.CancelScope(deadline=self._deadline()) as self._waiting:
-                self._take(await self._body.next_chunk())
+                self._receive(await self._body.next_chunk())
                 continue
             if fault := self._script.take(Site.EVENT, self._target, self._clock(), occasion=False):
-                self._strike(fault, None)
+                self._apply(fault, None)
         return self._due.popleft()
 
     def close(self) -> None:
-        """Free what the body holds."""
+        """Release the body."""
         self._script.listeners.discard(self._wake)
         self._body.close()
 
@@ -52,9 +55,9 @@ class FaultyBody:
         now = self._clock()
         return trio.current_time() + max(0.0, self._script.due(self._target, now) - now)
 
-    def _take(self, chunk: Chunk | None) -> None:
+    def _receive(self, chunk: Chunk | None) -> None:
         if not isinstance(chunk, bytes) or not self._script:
-            self._release()
+            self._release_held()
             self._due.append(chunk)
             return
         is_start, self._started = not self._started, True
@@ -65,15 +68,15 @@ class FaultyBody:
         if isinstance(fault, Reorder) and self._held is None:
             self._held = chunk
             return
-        if not _goes_on(chunk):
-            self._release()  # nothing may come after the event that ends the shard
-        self._strike(fault, chunk)
-        self._release()
+        if not _may_be_followed(chunk):
+            self._release_held()  # nothing may follow the event that ends the shard
+        self._apply(fault, chunk)
+        self._release_held()
 
-    def _strike(self, fault: Fault | None, chunk: bytes | None) -> None:
+    def _apply(self, fault: Fault | None, chunk: bytes | None) -> None:
         self._due.extend([chunk] if fault is None or isinstance(fault, Reorder) else effects(fault, chunk))
 
-    def _release(self) -> None:
+    def _release_held(self) -> None:
         if self._held is not None:
             self._due.append(self._held)
             self._held = None
@@ -89,7 +92,7 @@ def _is_event(message: bytes) -> bool:
     return isinstance(_parsed(message), SubscribeToShardEvent)
 
 
-def _goes_on(message: bytes) -> bool:
-    """Tell whether this is an event that others may follow."""
+def _may_be_followed(message: bytes) -> bool:
+    """Return whether this is an event that other events may follow."""
     event = _parsed(message)
     return isinstance(event, SubscribeToShardEvent) and not event.is_shard_end

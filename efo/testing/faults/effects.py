@@ -1,4 +1,4 @@
-"""What a fault makes of an event: the chunks that go out in its place. Pure."""
+"""The effect of a fault on an event: the chunks that are sent instead. Pure functions."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _JSON: Final = "application/x-amz-json-1.1"
 
 
 def effects(fault: Fault, event: bytes | None) -> list[Chunk | None]:  # noqa: PLR0911 - a table
-    """Return what is sent in the place of `event`, None at the end of the stream. `event` None: between events.
+    """Return the chunks that are sent instead of `event`; a chunk of None ends the stream.
 
-    Reorder is not here: it needs two events.
+    `event`: None if the fault fires between events. Reorder is not supported here, because it needs two events.
     """
     rest: list[Chunk | None] = [] if event is None else [event]
     match fault:
@@ -66,11 +66,11 @@ def effects(fault: Fault, event: bytes | None) -> list[Chunk | None]:  # noqa: P
         case NoInitialResponse():
             return []
         case _:
-            return _changed(fault, event or b"")
+            return _event_effects(fault, event or b"")
 
 
-def _changed(fault: Fault, event: bytes) -> list[Chunk | None]:
-    """Return what faults that need an event make of it."""
+def _event_effects(fault: Fault, event: bytes) -> list[Chunk | None]:
+    """Return the chunks for a fault that needs an event."""
     match fault:
         case Truncate(keep=keep):
             return [event[: len(event) // 2 if keep is None else keep], None]
@@ -84,11 +84,11 @@ def _changed(fault: Fault, event: bytes) -> list[Chunk | None]:
         case Repeat(copies=copies):
             return [event] * (1 + copies)
         case _:
-            raise TypeError(f"{fault} strikes no event")
+            raise TypeError(f"{fault} has no effect on an event")
 
 
 def flip(message: bytes, part: str, bit: int) -> bytes:
-    """Return the message with one bit of one part turned over."""
+    """Return the message with one bit of one part inverted."""
     (headers_length,) = struct.unpack_from(">I", message, 4)
     headers_end = _PRELUDE_LENGTH + headers_length
     bounds = {

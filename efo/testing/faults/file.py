@@ -3,11 +3,11 @@
 seed = 7
 
 [[fault]]
-kind = "reset"              # the fault's name in lower case: GoAway is go-away
-code = "REFUSED_STREAM"     # its fields
+kind = "reset"              # the fault's class name in lower case, with hyphens: GoAway is go-away
+code = "REFUSED_STREAM"     # the fault's fields
 when = { shard = "shardId-000000000000", nth = 3 }
 
-[random]                    # and faults of all kinds that pass, at random
+[random]                    # additionally, all faults of PASSING at random
 rate = 0.01                 # per second and shard
 stop = 600
 """
@@ -38,7 +38,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def load_faults(path: Path) -> FaultScript:
-    """Read a fault script. Raises ConfigurationError: the file is not there, or says something that has no meaning."""
+    """Read a fault script from a file. Raises ConfigurationError: the file cannot be read or is invalid."""
     try:
         content = msgspec.convert(tomllib.loads(path.read_text()), _File)
     except OSError as error:
@@ -58,10 +58,10 @@ def load_faults(path: Path) -> FaultScript:
 
 
 def _read(entry: dict[str, Any]) -> tuple[Fault, When]:
-    told = dict(entry)
-    when = told.pop("when", {})
+    fault = dict(entry)
+    when = fault.pop("when", {})
     known = [field.name for field in fields(When)]
     if not isinstance(when, dict) or (unknown := sorted(set(when) - set(known))):
-        problem = f"when has no {', '.join(unknown)}" if isinstance(when, dict) else "when is no table"
-        raise ConfigurationError(f"{problem}; it may have {', '.join(known)}")
-    return msgspec.convert(told, Fault), msgspec.convert(when, When)
+        problem = f"unknown field in when: {', '.join(unknown)}" if isinstance(when, dict) else "when is not a table"
+        raise ConfigurationError(f"{problem}; expected {', '.join(known)}")
+    return msgspec.convert(fault, Fault), msgspec.convert(when, When)

@@ -1,4 +1,4 @@
-"""The fault script at work: what calls, listings and subscriptions ask it."""
+"""Applies the fault script to calls, listings and subscriptions."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from efo.testing.state.shards import ShardState
 from efo.testing.state.streams import StreamState
 
 
-class Faults:
-    """A script with the fake's time. `clock`: seconds since the fake's start."""
+class FaultInjector:
+    """Applies a fault script. `clock` returns seconds since the fake's start."""
 
     def __init__(self, script: FaultScript, clock: Callable[[], float]) -> None:
         self._script = script
         self._clock = clock
 
     def call(self, operation: str, stream: str | None = None, shard: str | None = None) -> float:
-        """Return how many seconds the answer of a call is late; infinity: it never comes, and nothing is done.
+        """Return the delay of a call's response in seconds; infinity: no response, and the call has no effect.
 
-        Raises FakeError where the script refuses the call.
+        Raises FakeError if the script rejects the call.
         """
         match self._script.take(Site.CALL, Target(operation, stream, shard), self._clock()):
             case Refuse(code=code, message=message, status=status):
@@ -36,11 +36,11 @@ class Faults:
                 return 0.0
 
     def body(self, body: Body, stream: str, shard: str) -> Body:
-        """Return a subscription's body with the script at work on it."""
+        """Return the body of a subscription, changed by the script's faults."""
         return FaultyBody(body, self._script, Target("SubscribeToShard", stream, shard), self._clock)
 
     def listing(self, stream: StreamState, now_millis: int) -> list[ShardState]:
-        """Return the shards that a listing tells, in the order of their ids."""
+        """Return the shards for ListShards, stale if the script has a StaleListing, in the order of their ids."""
         shards = list(stream.shards.values())
         fault = self._script.take(Site.LISTING, Target("ListShards", stream.name), self._clock())
         if not isinstance(fault, StaleListing):
@@ -52,12 +52,12 @@ class Faults:
 
 
 def stream_of_consumer(consumer_arn: str) -> str:
-    """Return the name of the stream in a consumer's ARN: what stands there, whether there is such a stream or not."""
+    """Return the name of the stream in a consumer's ARN. The stream may not exist."""
     return consumer_arn.partition("/consumer/")[0].rpartition("/")[2]
 
 
 def _as_of(shard: ShardState, millis: int) -> ShardState | None:
-    """Return the shard as it was then; None where it was not there. The shards of the start always were."""
+    """Return the shard as it was at this time; None if it did not exist. Initial shards always exist."""
     if shard.parents and shard.opened_at > millis:
         return None
     if shard.closed_at is None or shard.closed_at <= millis:

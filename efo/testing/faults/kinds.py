@@ -1,7 +1,7 @@
-"""What can go wrong between a consumer and Kinesis, each fault as a value.
+"""The faults that can happen between a consumer and Kinesis.
 
-When a fault fires is said beside it (`efo.testing.faults.script.When`). A fault has a *site*: where in a call it can
-strike. The docstrings tell what a client sees.
+`efo.testing.faults.script.When` specifies when a fault fires. The *site* of a fault is the place in a call where it
+can fire. The docstrings describe what a client sees.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ ErrorCode = Literal[
 
 
 class Site(StrEnum):
-    """Where a fault strikes, and so what its `nth` counts."""
+    """Where a fault fires. These are the occasions that `nth` counts."""
 
     CALL = "call"
-    """Calls of an operation, before they do anything."""
+    """Calls of an operation, before they have any effect."""
     START = "start"
-    """The first message of an accepted SubscribeToShard: its initial response."""
+    """The first message of an accepted SubscribeToShard call: the initial-response."""
     EVENT = "event"
-    """The events of a shard, over all its subscriptions."""
+    """The events of a shard, across all its subscriptions."""
     LISTING = "listing"
-    """Answers of ListShards."""
+    """Responses of ListShards."""
 
 
 def _kind(name: str) -> str:
@@ -41,22 +41,22 @@ class _Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field=
     site: ClassVar[Site] = Site.EVENT
     operation: ClassVar[str] = "SubscribeToShard"
     needs_event: ClassVar[bool] = False
-    """Whether it does something to an event, and so waits for one."""
+    """Whether the fault changes an event. Then it can only fire at an event."""
 
 
 # --- the connection ---------------------------------------------------------------------------------------
 
 
 class Reset(_Fault, frozen=True):
-    """RST_STREAM with this code instead of the event; the connection's other streams go on."""
+    """RST_STREAM with this code instead of the event. Other streams of the connection continue."""
 
     code: ErrorCode = "INTERNAL_ERROR"
 
 
 class GoAway(_Fault, frozen=True):
-    """GOAWAY with this code. `immediate`: it names no stream (last stream id 0) and the connection is closed at once.
+    """GOAWAY with this code and the id of the newest stream: open streams continue, and new streams are refused.
 
-    Otherwise it names all streams so far: they go on to their end, and new ones are refused.
+    `immediate`: the last stream id is 0, and the connection is closed at once.
     """
 
     code: ErrorCode = "NO_ERROR"
@@ -64,59 +64,63 @@ class GoAway(_Fault, frozen=True):
 
 
 class TcpCut(_Fault, frozen=True):
-    """The connection is reset in the midst of everything (TCP RST): what was on its way is lost."""
+    """The connection is reset (TCP RST). Data in transit is lost."""
 
 
 class TlsCut(_Fault, frozen=True):
-    """The socket is closed without TLS's close_notify and without GOAWAY.
+    """The socket is closed without TLS close_notify and without GOAWAY.
 
-    `broken_record`: before that come bytes that are no TLS record. Without TLS they break HTTP/2's framing instead.
+    `broken_record`: first, bytes that are not a TLS record are sent. Without TLS they break the HTTP/2 framing.
     """
 
     broken_record: bool = False
 
 
 class Silence(_Fault, frozen=True):
-    """Nothing leaves on the connection any more, not even answers to PING; it stays open (a black hole)."""
+    """Nothing more is sent on the connection, not even PING acknowledgements. It stays open (a black hole)."""
 
 
 class ChangeSettings(_Fault, frozen=True):
-    """SETTINGS in the midst of the stream: what the client may send at first on a stream, and how many streams."""
+    """SETTINGS during the stream.
+
+    `initial_window_size`: bytes that the client may send on a new stream. `max_concurrent_streams`: maximum number of
+    streams. None: not changed.
+    """
 
     initial_window_size: int | None = None
     max_concurrent_streams: int | None = None
 
 
 class WindowOverrun(_Fault, frozen=True):
-    """DATA goes `excess` bytes beyond the stream's window as the server knows it.
+    """DATA exceeds the stream window that the server knows by `excess` bytes.
 
-    The data are sound messages of an event type that no client knows. A client that opens the window meanwhile
-    cannot tell; others see FLOW_CONTROL_ERROR's reason.
+    The data are valid messages of an unknown event type. A client that increases the window at the same time does not
+    notice; any other client sees a FLOW_CONTROL_ERROR.
     """
 
     excess: int = 1
 
 
 class WindowOverflow(_Fault, frozen=True):
-    """A WINDOW_UPDATE that lifts the connection's window above 2**31 - 1: a FLOW_CONTROL_ERROR (RFC 9113, 6.9.1)."""
+    """WINDOW_UPDATE increases the connection window above 2**31 - 1: a FLOW_CONTROL_ERROR (RFC 9113, section 6.9.1)."""
 
 
 class OversizedData(_Fault, frozen=True):
-    """A DATA frame of HTTP/2 that is longer than the client's MAX_FRAME_SIZE (FRAME_SIZE_ERROR)."""
+    """A DATA frame is longer than the client's MAX_FRAME_SIZE: a FRAME_SIZE_ERROR."""
 
 
 # --- the event stream -------------------------------------------------------------------------------------
 
 
 class Truncate(_Fault, frozen=True):
-    """The event's message is cut after `keep` bytes (its half without it), and the stream ends cleanly there."""
+    """The event's message is truncated to `keep` bytes, None: to half, and the stream ends cleanly."""
 
     needs_event = True
     keep: int | None = None
 
 
 class BitFlip(_Fault, frozen=True):
-    """One bit of the event's message is wrong: number `bit` of this part, counted round its end."""
+    """One bit of the event's message is inverted: bit number `bit` of this part, modulo its length."""
 
     needs_event = True
     part: Literal["prelude", "headers", "payload", "crc"] = "payload"
@@ -124,38 +128,38 @@ class BitFlip(_Fault, frozen=True):
 
 
 class OversizedMessage(_Fault, frozen=True):
-    """A prelude with a right CRC that announces a message of `length` bytes, more than the 24 MiB that AWS allows."""
+    """A prelude with a valid CRC announces a message of `length` bytes; AWS allows 24 MiB."""
 
     length: int = 25 * 1024 * 1024
 
 
 class StreamException(_Fault, frozen=True):
-    """An exception message, then the end of the stream (AWS: SubscribeToShardEventStream)."""
+    """An exception message, then the stream ends (AWS: SubscribeToShardEventStream)."""
 
     code: str = "InternalFailureException"
-    message: str = "made up by the fault script"
+    message: str = "injected by the fault script"
 
 
 class ErrorMessage(_Fault, frozen=True):
-    """An unmodelled error: a message of type `error`, then the end of the stream."""
+    """An unmodeled error: a message of type `error`, then the stream ends."""
 
     code: str = "InternalError"
-    message: str = "made up by the fault script"
+    message: str = "injected by the fault script"
 
 
 class EndStream(_Fault, frozen=True):
-    """The stream ends cleanly before its 5 minutes are over."""
+    """The stream ends cleanly before its 5 minutes."""
 
 
 class Stall(_Fault, frozen=True):
-    """The event, and all that follow, wait for `seconds`; for ever without. PING is answered meanwhile."""
+    """The event and all later ones are delayed by `seconds`, None: forever. PING is still acknowledged."""
 
     needs_event = True
     seconds: float | None = None
 
 
 class Drip(_Fault, frozen=True):
-    """The event comes in pieces of `piece` bytes, at so many bytes per second."""
+    """The event is sent in pieces of `piece` bytes, at `bytes_per_second`."""
 
     needs_event = True
     bytes_per_second: float = 1000.0
@@ -163,26 +167,26 @@ class Drip(_Fault, frozen=True):
 
 
 class Repeat(_Fault, frozen=True):
-    """The event comes `copies` more times."""
+    """The event is sent `copies` additional times."""
 
     needs_event = True
     copies: int = 1
 
 
 class Reorder(_Fault, frozen=True):
-    """The event comes after the one that follows it; in its place where no event follows it."""
+    """The event is sent after the next event; it stays in its place if no event follows it."""
 
     needs_event = True
 
 
 class NoInitialResponse(_Fault, frozen=True):
-    """The stream begins with its first event: the initial-response message is left out."""
+    """The initial-response message is omitted: the stream starts with the first event."""
 
     site = Site.START
 
 
 class EmptyAnswer(_Fault, frozen=True):
-    """SubscribeToShard is accepted (200), and then nothing comes, for `seconds` or for ever."""
+    """SubscribeToShard is accepted (200), and then nothing is sent for `seconds`, None: forever."""
 
     site = Site.START
     seconds: float | None = None
@@ -192,30 +196,33 @@ class EmptyAnswer(_Fault, frozen=True):
 
 
 class Refuse(_Fault, frozen=True):
-    """The call is answered by an error of AWS's shape, and does nothing.
+    """The call fails with a service error and has no effect.
 
-    A server error is `Refuse("InternalFailure", status=500)`, a throttle `Refuse("LimitExceededException")`, an
-    expired token `Refuse("ExpiredTokenException")`.
+    Examples: `Refuse("InternalFailure", status=500)` is a server error, `Refuse("LimitExceededException")` is
+    throttling, `Refuse("ExpiredTokenException")` is an expired token.
     """
 
     site = Site.CALL
     code: str = "InternalFailure"
-    message: str = "made up by the fault script"
+    message: str = "injected by the fault script"
     status: int = 400
 
 
 class NoAnswer(_Fault, frozen=True):
-    """The call is taken and answered after `seconds`, or never: not even the headers come."""
+    """The call is executed, and the response, including its headers, is delayed by `seconds`.
+
+    None: there is no response, and the call is not executed.
+    """
 
     site = Site.CALL
     seconds: float | None = None
 
 
 class StaleListing(_Fault, frozen=True):
-    """ListShards tells shards as they were `seconds` ago: young ones are missing, closed ones still open.
+    """ListShards returns shards as they were `seconds` ago: new shards are missing, closed shards are open.
 
-    Only those from index `first` to before `last` are stale: `last` = 1000 makes a listing whose first page is of
-    another moment than the others, `first` = 1000 one whose other pages are.
+    Only the shards from index `first` up to, not including, `last` are stale. With `last` = 1000 only the first page is
+    stale; with `first` = 1000 only the other pages are.
     """
 
     site = Site.LISTING
@@ -227,7 +234,7 @@ class StaleListing(_Fault, frozen=True):
 
 WindowFault: TypeAlias = WindowOverrun | WindowOverflow | OversizedData
 WireFault: TypeAlias = Reset | GoAway | TcpCut | TlsCut | Silence | ChangeSettings | WindowFault
-"""Done to the HTTP/2 connection, not to its events."""
+"""Faults of the HTTP/2 connection; they do not change events."""
 
 Fault: TypeAlias = (
     WireFault
@@ -283,4 +290,4 @@ PASSING: Final[tuple[Fault, ...]] = (
     Refuse("ServiceUnavailable", status=503),
     NoAnswer(),
 )
-"""Faults of every kind that pass by themselves: a right consumer loses nothing, and keeps the order."""
+"""Transient faults of all kinds: a correct consumer loses, repeats and reorders nothing."""

@@ -1,7 +1,7 @@
-"""Which fault fires when: the decision alone. It does no I/O and has no clock; the same seed makes the same faults.
+"""Decides which fault fires when, without I/O and without a clock. The same seed results in the same faults.
 
-A rule keeps books for each target by itself (a shard for SubscribeToShard, else an operation): what happens to one
-shard does not depend on how the tasks of others are scheduled.
+A rule counts each target separately: each shard for SubscribeToShard, and otherwise each operation. So the faults of
+one shard do not depend on how the tasks of other shards are scheduled.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ ALWAYS: Final = math.inf
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class When:
-    """When a fault fires. At most one of `nth`, `at`, `probability` and `rate`; without any, at the first occasion.
+    """When a fault fires. At most one of `nth`, `at`, `probability` and `rate`; by default, at the first occasion.
 
-    An occasion is what the fault's site counts: a call, a subscription's start, an event, a listing. Every target is
-    counted by itself. Seconds are counted from the fake's start.
+    The fault's site defines the occasions: calls, starts of subscriptions, events, or listings. Each target is counted
+    separately. Times are seconds since the fake's start.
 
-    `shard`, `stream`: only there. `operation`: for faults of calls, which one; "*" for all; SubscribeToShard unless
-    said, and ListShards for its listings.
-    `nth`: from the n-th occasion on, the first is 1. `at`: the first occasion at or after so many seconds; a fault
-    that needs no event strikes at that moment. `probability`: at each occasion, 0 to 1. `rate`: so often per second
-    and target, at random. `times`: how often at most for a target: once, or without end for `probability` and `rate`.
-    `start`, `stop`: only in this time.
+    `shard`, `stream`: fires only for these. `operation`: for faults of calls, the operation, or "*" for all; by default
+    SubscribeToShard, and ListShards for StaleListing.
+    `nth`: fires from the n-th occasion on; the first is 1. `at`: fires at the first occasion at or after this time; a
+    fault that needs no event fires at this time. `probability`: of firing at an occasion, 0 to 1. `rate`: average
+    number of times per second and target, at random. `times`: maximum number of times for each target; by default 1,
+    or ALWAYS for `probability` and `rate`. `start`, `stop`: fires only from `start` on and before `stop`.
     """
 
     shard: str | None = None
@@ -46,19 +46,19 @@ class When:
     stop: float = math.inf
 
     def __post_init__(self) -> None:
-        given = [n for n in ("nth", "at", "probability", "rate") if getattr(self, n) is not None]
-        if len(given) > 1:
-            raise ConfigurationError(f"{' and '.join(given)}: a fault fires by one of them, so leave the others out")
+        conditions = [n for n in ("nth", "at", "probability", "rate") if getattr(self, n) is not None]
+        if len(conditions) > 1:
+            raise ConfigurationError(f"{' and '.join(conditions)} exclude each other: set only one of them")
         if self.nth is not None and self.nth < 1:
-            raise ConfigurationError(f"nth = {self.nth}: occasions are counted from 1")
+            raise ConfigurationError(f"nth = {self.nth}: expected at least 1")
         if self.probability is not None and not 0 <= self.probability <= 1:
             raise ConfigurationError(f"probability = {self.probability}: expected 0 to 1")
         if self.rate is not None and not 0 < self.rate < math.inf:
-            raise ConfigurationError(f"rate = {self.rate}: expected a number of times per second, above 0")
+            raise ConfigurationError(f"rate = {self.rate}: expected a number of times per second above 0")
 
     @property
-    def most(self) -> float:
-        """How often the fault fires at most for one target."""
+    def max_times(self) -> float:
+        """Maximum number of times that the fault fires for one target."""
         if self.times is not None:
             return self.times
         return ALWAYS if self.probability is not None or self.rate is not None else 1
@@ -66,7 +66,7 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a fault may strike: an operation, and for SubscribeToShard the shard."""
+    """The target of a fault: an operation, and for SubscribeToShard the shard."""
 
     operation: str
     stream: str | None = None
@@ -75,7 +75,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """A fault that fired, `at` seconds after the start, and at what."""
+    """A fault that fired. `at`: seconds since the fake's start."""
 
     at: float
     fault: Fault
@@ -83,12 +83,15 @@ class Fired:
 
 
 @dataclass(slots=True)
-class _Book:
-    """One rule's account of one target. `next_at`: when a timed fault is due."""
+class _TargetState:
+    """The state of one rule for one target.
+
+    `next_at`: when a timed fault is due. `occasions`, `fired`: numbers so far.
+    """
 
     random: Random
     next_at: float
-    seen: int = 0
+    occasions: int = 0
     fired: int = 0
 
 
@@ -99,10 +102,10 @@ class Rule:
     fault: Fault
     when: When
     seed: str
-    _books: dict[Target, _Book] = field(default_factory=dict)
+    _states: dict[Target, _TargetState] = field(default_factory=dict)
 
     def applies(self, site: Site, target: Target) -> bool:
-        """Tell whether the fault can strike there at all."""
+        """Return whether the rule is for this site and target."""
         when = self.when
         operation = when.operation or self.fault.operation
         return (
@@ -112,60 +115,60 @@ class Rule:
             and when.stream in (None, target.stream)
         )
 
-    def strikes(self, target: Target, now: float, *, occasion: bool) -> bool:
-        """Tell whether the fault fires now, and keep the books. `occasion`: False between events, True at one."""
-        when, book = self.when, self._book(target, now)
-        book.seen += occasion
-        if not when.start <= now < when.stop or book.fired >= when.most:
+    def fires(self, target: Target, now: float, *, occasion: bool) -> bool:
+        """Return whether the fault fires now, and count it. `occasion`: False between events."""
+        when, state = self.when, self._state(target, now)
+        state.occasions += occasion
+        if not when.start <= now < when.stop or state.fired >= when.max_times:
             return False
         if when.at is not None or when.rate is not None:
-            fires = now >= book.next_at and (occasion or self._needs_no_event(book))
+            fires = now >= state.next_at and (occasion or self._fires_between_events(state))
         else:
-            fires = occasion and self._counts(book)
+            fires = occasion and self._fires_at_occasion(state)
         if fires:
-            book.fired += 1
+            state.fired += 1
             if when.rate is not None:
-                book.next_at = now + book.random.expovariate(when.rate)
+                state.next_at = now + state.random.expovariate(when.rate)
         return fires
 
-    def pass_over(self, target: Target, now: float) -> None:
-        """Count an occasion at which another fault struck."""
-        self._book(target, now).seen += 1
+    def count_occasion(self, target: Target, now: float) -> None:
+        """Count an occasion at which another fault fired."""
+        self._state(target, now).occasions += 1
 
     def due(self, target: Target, now: float) -> float:
-        """Return when the fault strikes without an event; infinity where it does not."""
-        book = self._book(target, now)
-        if not self._needs_no_event(book) or book.fired >= self.when.most:
+        """Return when the fault fires without an event; infinity if it does not."""
+        state = self._state(target, now)
+        if not self._fires_between_events(state) or state.fired >= self.when.max_times:
             return math.inf
-        due = max(book.next_at, self.when.start)
+        due = max(state.next_at, self.when.start)
         return due if due < self.when.stop else math.inf
 
-    def _needs_no_event(self, book: _Book) -> bool:
-        # `at` is one moment: if the fault is to fire more often, it is at the events that follow.
-        timed = self.when.rate is not None or (self.when.at is not None and not book.fired)
+    def _fires_between_events(self, state: _TargetState) -> bool:
+        # `at` is a single time: further firings happen at the following events.
+        timed = self.when.rate is not None or (self.when.at is not None and not state.fired)
         return timed and not self.fault.needs_event
 
-    def _counts(self, book: _Book) -> bool:
+    def _fires_at_occasion(self, state: _TargetState) -> bool:
         when = self.when
         if when.probability is not None:
-            return book.random.random() < when.probability
-        return book.seen >= (when.nth or 1)
+            return state.random.random() < when.probability
+        return state.occasions >= (when.nth or 1)
 
-    def _book(self, target: Target, now: float) -> _Book:
-        if target not in self._books:
+    def _state(self, target: Target, now: float) -> _TargetState:
+        if target not in self._states:
             random = Random(f"{self.seed}/{target}")
             next_at = self.when.at if self.when.at is not None else math.inf
             if self.when.rate is not None:
                 next_at = max(now, self.when.start) + random.expovariate(self.when.rate)
-            self._books[target] = _Book(random, next_at)
-        return self._books[target]
+            self._states[target] = _TargetState(random, next_at)
+        return self._states[target]
 
 
 class FaultScript:
-    """Faults and when they fire. Of several that are due at one occasion, the one added first fires.
+    """Faults and when they fire. If several faults are due at an occasion, the one that was added first fires.
 
-    `faults`: pairs of a fault and its When, or faults alone. `seed`: of all that is left to chance.
-    `fired` has what fired so far, in order; `listeners` are called when a fault was added. One script serves one fake.
+    `faults`: pairs of a fault and its When, or only faults. `seed`: for all random decisions. `fired`: the faults that
+    fired, in order. `listeners` are called when a fault is added. A script can be used with one fake only.
     """
 
     def __init__(self, faults: Iterable[Fault | tuple[Fault, When]] = (), *, seed: int = 0) -> None:
@@ -184,7 +187,7 @@ class FaultScript:
     def random(
         cls, seed: int, *, kinds: Iterable[Fault] = PASSING, rate: float = 1 / 60, stop: float = math.inf
     ) -> Self:
-        """Return a script that fires one of `kinds` at random, `rate` times per second and shard in all."""
+        """Return a script that fires random faults of `kinds`, `rate` per second and shard in total, before `stop`."""
         faults = tuple(kinds)
         when = When(rate=rate / len(faults), stop=stop)
         return cls([(fault, when) for fault in faults], seed=seed)
@@ -193,40 +196,40 @@ class FaultScript:
         return bool(self._rules)
 
     def add(self, fault: Fault, when: When | None = None) -> Rule:
-        """Add a fault; it may strike from now on. Returns the rule, for `remove`."""
+        """Add a fault, which can fire from now on. Return its rule, for `remove`."""
         rule = Rule(fault, when if when is not None else When(), f"{self.seed}/{self._added}")
         self._added += 1
         self._rules.append(rule)
-        self.listeners.tell()
+        self.listeners.notify()
         return rule
 
     def remove(self, rule: Rule) -> None:
-        """Take a fault out; it does not strike any more."""
+        """Remove a fault."""
         self._rules.remove(rule)
 
     def clear(self) -> None:
-        """Take all faults out. What fired stays in `fired`."""
+        """Remove all faults. `fired` does not change."""
         self._rules.clear()
 
     def take(self, site: Site, target: Target, now: float, *, occasion: bool = True) -> Fault | None:
-        """Return the fault that strikes now, if one does, and note that it fired.
+        """Return the fault that fires now, if any, and record it in `fired`.
 
-        `occasion`: False between events, where only faults strike that need none.
+        `occasion`: False between events; then only faults fire that need no event.
         """
-        taken: Fault | None = None
+        fault: Fault | None = None
         for rule in tuple(self._rules):
             if not rule.applies(site, target):
                 continue
-            if taken is None:
-                if rule.strikes(target, now, occasion=occasion):
-                    taken = rule.fault
-                    self.fired.append(Fired(now, taken, target))
+            if fault is None:
+                if rule.fires(target, now, occasion=occasion):
+                    fault = rule.fault
+                    self.fired.append(Fired(now, fault, target))
             elif occasion:
-                rule.pass_over(target, now)
-        return taken
+                rule.count_occasion(target, now)
+        return fault
 
     def due(self, target: Target, now: float) -> float:
-        """Return when a fault strikes this shard's subscription even if no event comes; infinity for none."""
+        """Return when a fault fires for this shard's subscription without an event; infinity if none does."""
         return min(
             (rule.due(target, now) for rule in self._rules if rule.applies(Site.EVENT, target)), default=math.inf
         )

@@ -1,4 +1,4 @@
-"""Does to an HTTP/2 connection what a fault says, behind h2's back where h2 would not do it."""
+"""Applies the faults of an HTTP/2 connection. Where h2 refuses to do so, frames are written without h2."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from efo.testing.memory_stream import MemoryStream
 from efo.testing.server.chunks import Body, Pause
 
 _ABORT: Final = struct.pack("ii", 1, 0)
-"""SO_LINGER on, for 0 seconds: closing the socket resets the connection."""
+"""SO_LINGER with 0 seconds: closing the socket resets the connection."""
 _GARBAGE: Final = b"\x17\x03\x09\xff\xff" + b"no record of TLS " * 4
 _LARGEST_INCREMENT: Final = 2**31 - 1
 _UNKNOWN_EVENT: Final = {":message-type": "event", ":event-type": "UnknownToAll"}
 
 
 class Connection(Protocol):
-    """What a fault needs of the server's connection."""
+    """The members of the server's connection that faults use."""
 
     h2: h2.connection.H2Connection
     stream: trio.abc.Stream
@@ -47,11 +47,11 @@ class Connection(Protocol):
     muted: bool
 
     def emit(self) -> None:
-        """Hand to the writer what h2 has to say."""
+        """Pass the bytes that h2 wants to send to the writer."""
         ...
 
     def emit_raw(self, data: bytes) -> None:
-        """Hand bytes to the writer that h2 knows nothing of."""
+        """Pass bytes to the writer without h2."""
         ...
 
     async def flush(self) -> None:
@@ -59,8 +59,8 @@ class Connection(Protocol):
         ...
 
 
-async def strike(fault: WireFault, connection: Connection, stream_id: int) -> bool:
-    """Do it. Return whether the stream goes on."""
+async def apply_fault(fault: WireFault, connection: Connection, stream_id: int) -> bool:
+    """Apply the fault. Return whether the stream continues."""
     match fault:
         case Reset(code=code):
             connection.h2.reset_stream(stream_id, ErrorCodes[code])
@@ -76,14 +76,14 @@ async def strike(fault: WireFault, connection: Connection, stream_id: int) -> bo
         case ChangeSettings():
             _change_settings(fault, connection)
         case _:
-            _abuse(fault, connection, stream_id)
+            _violate_limits(fault, connection, stream_id)
     return True
 
 
 async def next_bytes(body: Body, stream: trio.abc.Stream) -> bytes | None:
-    """Return a body's next bytes where no HTTP/2 is spoken; None at its end.
+    """Return the next bytes of a body that is sent without HTTP/2; None at its end.
 
-    A fault that would end the HTTP/2 stream or connection closes `stream`; the other wire faults have no meaning.
+    A fault that ends the HTTP/2 stream or connection closes `stream`. Other faults of HTTP/2 are ignored.
     """
     while True:
         match await body.next_chunk():
@@ -101,7 +101,7 @@ async def next_bytes(body: Body, stream: trio.abc.Stream) -> bytes | None:
 
 
 async def _go_away(fault: GoAway, connection: Connection) -> bool:
-    # h2 would end the connection with its own GOAWAY; a server that drains goes on with the streams it has.
+    # Not with h2: after its GOAWAY, h2 ends the connection, but a server that drains continues its open streams.
     last = 0 if fault.immediate else connection.h2.highest_inbound_stream_id
     _emit_frames(connection, GoAwayFrame(0, last_stream_id=last, error_code=ErrorCodes[fault.code]))
     if not fault.immediate:
@@ -113,21 +113,22 @@ async def _go_away(fault: GoAway, connection: Connection) -> bool:
 
 
 async def _cut(fault: TcpCut | TlsCut, connection: Connection) -> None:
-    below = connection.stream
+    transport = connection.stream
     if isinstance(fault, TlsCut):
         await connection.flush()
-        connection.muted = True  # the writer rests now, and does not come between
-    if isinstance(below, trio.SSLStream):
-        below = below.transport_stream
+        connection.muted = True  # so that the writer does not send at the same time
+    if isinstance(transport, trio.SSLStream):
+        transport = transport.transport_stream
     if isinstance(fault, TlsCut):
         if fault.broken_record:
+            # Another stream's fault can use the transport at this moment, or the peer can have closed it.
             with suppress(trio.BusyResourceError, trio.BrokenResourceError, trio.ClosedResourceError):
-                await below.send_all(_GARBAGE)  # unless another stream's cut is at it, or the peer is gone
-    elif isinstance(below, MemoryStream):
-        below.cut()
-    elif isinstance(below, trio.SocketStream):
-        below.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
-    await trio.aclose_forcefully(below)
+                await transport.send_all(_GARBAGE)
+    elif isinstance(transport, MemoryStream):
+        transport.cut()
+    elif isinstance(transport, trio.SocketStream):
+        transport.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
+    await trio.aclose_forcefully(transport)
 
 
 def _change_settings(fault: ChangeSettings, connection: Connection) -> None:
@@ -142,7 +143,7 @@ def _change_settings(fault: ChangeSettings, connection: Connection) -> None:
         connection.max_streams = fault.max_concurrent_streams
 
 
-def _abuse(fault: WindowFault, connection: Connection, stream_id: int) -> None:
+def _violate_limits(fault: WindowFault, connection: Connection, stream_id: int) -> None:
     match fault:
         case WindowOverrun(excess=excess):
             size = max(0, connection.h2.local_flow_control_window(stream_id)) + excess
@@ -155,7 +156,7 @@ def _abuse(fault: WindowFault, connection: Connection, stream_id: int) -> None:
 
 
 def _data(stream_id: int, size: int, frame_size: int) -> list[Frame]:
-    """Return DATA frames of at least `size` bytes: whole messages that every client passes over."""
+    """Return DATA frames with at least `size` bytes: complete messages that every client ignores."""
     message = eventstream.encode(_UNKNOWN_EVENT, b" " * 1000)
     data = message * -(-size // len(message))
     return [DataFrame(stream_id, data[at : at + frame_size]) for at in range(0, len(data), frame_size)]

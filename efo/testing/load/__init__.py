@@ -1,1 +1,1 @@
-"""A fake Kinesis under constant load: events are generated, not stored."""
+"""A fake Kinesis under load, for benchmarks of consumers: events are generated, not stored."""

@@ -1,7 +1,7 @@
-"""A Kinesis under load in a process of its own: `python -m efo.testing.load.__main__ --shards 4 --record-bytes 200`.
+"""Runs a fake Kinesis under load: `python -m efo.testing.load.__main__ --shards 4 --record-bytes 200`.
 
-Prints one line of JSON when it serves, with its URL, the file of its authority and its consumers, and serves until
-SIGTERM or SIGINT.
+Prints one line of JSON when it is ready, with its URL, the file of its certificate authority and the fan-out
+consumers. Serves until SIGTERM or SIGINT.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ async def run(
     consumers: Sequence[str] = (),
     settings: FakeSettings | None = None,
 ) -> None:
-    """Serve a load on 127.0.0.1 until cancelled. Raises OSError: the port is taken.
+    """Serve a load on 127.0.0.1 until cancelled. Raises OSError: the port is in use.
 
-    `consumers`: registered with every stream, and ACTIVE at once by default. `announce` is called once with what a
-    client needs: `url`, `ca_file` (None without TLS), and `streams`, each with its `shards` and `consumers`' ARNs.
+    `consumers`: names of fan-out consumers to register with each stream; with the default settings they are ACTIVE at
+    once. `announce` is called once, when the server is ready, with the members `url`, `ca_file` (None without TLS) and
+    `streams`: for each stream its `shards` and the ARNs of its `consumers`.
     """
     settings = FakeSettings(consumer_creating=0.0) if settings is None else settings
     async with (
@@ -60,7 +61,7 @@ async def run(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code."""
+    """Run the command line. Return the exit code."""
     options = _parse(arguments)
     try:
         load = Load(
@@ -100,7 +101,7 @@ def _print(served: dict[str, Any]) -> None:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser with efo's exit code for what it cannot understand."""
+    """A parser with efo's exit code for usage errors."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -110,24 +111,29 @@ class _Parser(argparse.ArgumentParser):
 def _port(text: str) -> int:
     port = int(text)
     if not 0 <= port <= _LAST_PORT:
-        raise argparse.ArgumentTypeError(f"{port} is no port: expected 0 to {_LAST_PORT}")
+        raise argparse.ArgumentTypeError(f"{port} is not a port: expected 0 to {_LAST_PORT}")
     return port
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     default = Load()
-    parser = _Parser(prog="python -m efo.testing.load.__main__", description="Serve a Kinesis under load.")
+    parser = _Parser(prog="python -m efo.testing.load.__main__", description="Serve a fake Kinesis under load.")
     add = parser.add_argument
-    add("--port", type=_port, default=0, help="of 127.0.0.1; 0 (default): the system chooses")
-    add("--no-tls", dest="tls", action="store_false", help="HTTP/2 by prior knowledge")
-    add("--stream", default="load", help="the stream's name (default: load)")
-    add("--shards", type=int, default=4, help="of the stream (default: 4)")
-    add("--consumer", action="append", default=[], help="register it with the stream; may be repeated")
-    add("--record-bytes", type=int, default=default.record_bytes, help="of a user record's data (default: 200)")
-    add("--records-per-event", type=int, default=default.records_per_event, help="Kinesis records (default: 500)")
-    add("--aggregated", type=int, help="user records per KPL aggregate (default: plain records)")
-    add("--rate", type=float, help="user records per second and shard (default: what the consumer takes)")
-    add("--seed", type=int, default=default.seed, help="of data and keys (default: 0)")
+    add("--port", type=_port, default=0, help="port on 127.0.0.1; 0: the system chooses one (default: 0)")
+    add("--no-tls", dest="tls", action="store_false", help="no TLS; HTTP/2 with prior knowledge")
+    add("--stream", default="load", help="name of the stream (default: load)")
+    add("--shards", type=int, default=4, help="number of shards (default: 4)")
+    add("--consumer", action="append", default=[], help="name of a fan-out consumer to register; can be repeated")
+    add("--record-bytes", type=int, default=default.record_bytes, help="bytes of data per user record (default: 200)")
+    add(
+        "--records-per-event",
+        type=int,
+        default=default.records_per_event,
+        help="Kinesis records per event (default: 500)",
+    )
+    add("--aggregated", type=int, help="user records per KPL aggregate (default: no aggregates)")
+    add("--rate", type=float, help="user records per second and shard (default: as many as the consumer reads)")
+    add("--seed", type=int, default=default.seed, help="seed for data and keys (default: 0)")
     return parser.parse_args(arguments)
 
 

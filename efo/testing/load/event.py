@@ -1,9 +1,9 @@
-"""One shard's event as a template: numbers and times are written into it, and its CRC follows without being made anew.
+"""The event of a shard as a template: sequence numbers and times are patched into it, and its CRC is updated.
 
-CRC-32 is affine: what changing one byte does to the CRC of a message depends on the place, on the bits that change and
-on the message's length, and on nothing else. So the CRC of the patched message is the old one XOR the effect of each
-change. An effect is found once, by the CRC of a message of zeros with that change in it, and kept. All records have
-the same length, so that one character of all their sequence numbers is one strided slice.
+CRC-32 is affine: the effect of a changed byte on the CRC depends only on its position, on the bits that change, and on
+the length of the message. So the CRC of the patched message is the old CRC XOR the effect of each change. An effect
+is computed once, from a message of zeros with that change, and cached. All records have the same length, so one
+character of all their sequence numbers is one strided slice.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from efo.protocol import eventstream
 from efo.testing.state.subscriptions import EVENT_HEADERS
 
 CRC_LENGTH: Final = 4
-STAMP: Final = "%14.3f"
-"""Seconds since the epoch with milliseconds: 14 characters until the year 2286."""
-BEHIND: Final = "%12d"
-"""JSON allows spaces before a number, so that it can have one length whatever it says."""
+TIMESTAMP_FORMAT: Final = "%14.3f"
+"""Format of seconds since the epoch with milliseconds: 14 characters until the year 2286."""
+BEHIND_FORMAT: Final = "%12d"
+"""Format of MillisBehindLatest: JSON allows spaces before a number, so all numbers have the same length."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What a record of an event keeps: its data in base64, its partition key, the low digits of its number."""
+class RecordTemplate:
+    """The constant parts of a record: its data in base64, its partition key, the low digits of its sequence number."""
 
     data: bytes
     partition_key: str
-    low: str
+    low_digits: str
 
 
 @dataclass(slots=True)
 class _Field:
-    """Characters that stand at several places, `stride` apart."""
+    """The same characters at `count` positions: the first at `start`, the others `stride` bytes apart."""
 
     start: int
     stride: int
@@ -43,19 +43,19 @@ class _Field:
 
 
 class EventTemplate:
-    """A SubscribeToShardEvent's whole message, of which `render` makes as many as are asked for.
+    """The complete message of a SubscribeToShardEvent; `render` returns it with other sequence numbers and times.
 
-    `parts`: one for each record; their data and keys must have the same lengths. `high`: the digits with which the
-    sequence numbers of all of an event's records begin, of the length that all later ones have.
+    `records`: their data and partition keys must have the same lengths. `high_digits`: the first digits of the sequence
+    numbers of all records of an event; all events must have the same number of them.
     """
 
-    def __init__(self, parts: Sequence[Part], high: str) -> None:
-        payload, fields = _lay_out(parts, high)
+    def __init__(self, records: Sequence[RecordTemplate], high_digits: str) -> None:
+        payload, fields = _lay_out(records, high_digits)
         self._message = bytearray(eventstream.encode(EVENT_HEADERS, payload))
         at = len(self._message) - CRC_LENGTH - len(payload)
         for field in fields:
             field.start += at
-        self._stamp, self._number, self._last, self._behind = fields
+        self._timestamps, self._numbers, self._continuation, self._behind = fields
         self._crc = int.from_bytes(self._message[-CRC_LENGTH:])
         self._zeros_crc = crc32(bytes(len(self._message) - CRC_LENGTH))
         self._effects: dict[tuple[int, int], int] = {}
@@ -63,13 +63,16 @@ class EventTemplate:
     def __len__(self) -> int:
         return len(self._message)
 
-    def render(self, high: str, stamp: float, millis_behind: int) -> bytes:
-        """Return the message of the event whose numbers begin with `high`; `stamp`: seconds since the epoch."""
+    def render(self, high_digits: str, timestamp: float, millis_behind: int) -> bytes:
+        """Return the message of the event whose sequence numbers start with `high_digits`.
+
+        `timestamp`: arrival time of its records, seconds since the epoch. `millis_behind`: MillisBehindLatest.
+        """
         for field, text in (
-            (self._number, high),
-            (self._last, high),
-            (self._stamp, STAMP % stamp),
-            (self._behind, BEHIND % millis_behind),
+            (self._numbers, high_digits),
+            (self._continuation, high_digits),
+            (self._timestamps, TIMESTAMP_FORMAT % timestamp),
+            (self._behind, BEHIND_FORMAT % millis_behind),
         ):
             self._write(field, text.encode())
         self._message[-CRC_LENGTH:] = self._crc.to_bytes(CRC_LENGTH)
@@ -80,62 +83,67 @@ class EventTemplate:
             return
         if len(text) != len(field.text):
             raise ValueError(f"{text!r} does not fit into {len(field.text)} characters")
-        for place, (new, old) in enumerate(zip(text, field.text, strict=True), field.start):
+        for position, (new, old) in enumerate(zip(text, field.text, strict=True), field.start):
             if new != old:
-                _set(self._message, place, field, new)
-                self._crc ^= self._effect(place, field, new ^ old)
+                _set(self._message, position, field, new)
+                self._crc ^= self._effect(position, field, new ^ old)
         field.text = text
 
-    def _effect(self, place: int, field: _Field, bits: int) -> int:
-        """Return what changing these bits, at `place` and a stride apart, does to the CRC."""
-        effect = self._effects.get((place, bits))
+    def _effect(self, position: int, field: _Field, bits: int) -> int:
+        """Return the effect on the CRC of changing these bits of the field's character at `position`."""
+        effect = self._effects.get((position, bits))
         if effect is None:
             changes = bytearray(len(self._message) - CRC_LENGTH)
-            _set(changes, place, field, bits)
-            effect = self._effects[place, bits] = crc32(changes) ^ self._zeros_crc
+            _set(changes, position, field, bits)
+            effect = self._effects[position, bits] = crc32(changes) ^ self._zeros_crc
         return effect
 
 
-def _set(message: bytearray, place: int, field: _Field, value: int) -> None:
-    end = place + field.stride * (field.count - 1) + 1
-    message[place : end : field.stride] = bytes((value,)) * field.count
+def _set(message: bytearray, position: int, field: _Field, value: int) -> None:
+    end = position + field.stride * (field.count - 1) + 1
+    message[position : end : field.stride] = bytes((value,)) * field.count
 
 
-def _lay_out(parts: Sequence[Part], high: str) -> tuple[bytes, list[_Field]]:
-    """Return the event's JSON and where its times, numbers, last number and MillisBehindLatest stand in it."""
-    stamp, behind = STAMP % 0, BEHIND % 0
-    records, stamps, numbers = _lay_out_records(parts, high, stamp)
-    payload = bytearray(records)
+def _lay_out(records: Sequence[RecordTemplate], high_digits: str) -> tuple[bytes, list[_Field]]:
+    """Return the event's JSON and its fields: timestamps, sequence numbers, continuation, MillisBehindLatest."""
+    timestamp, behind = TIMESTAMP_FORMAT % 0, BEHIND_FORMAT % 0
+    start, timestamps, numbers = _lay_out_records(records, high_digits, timestamp)
+    payload = bytearray(start)
     payload += b'],"MillisBehindLatest":'
-    behinds = _Field(len(payload), 1, 1, behind.encode())
+    behind_field = _Field(len(payload), 1, 1, behind.encode())
     payload += behind.encode() + b',"ContinuationSequenceNumber":"'
-    last = _Field(len(payload), 1, 1, high.encode())
-    payload += f'{high}{parts[-1].low}"}}'.encode()
-    return bytes(payload), [stamps, numbers, last, behinds]
+    continuation = _Field(len(payload), 1, 1, high_digits.encode())
+    payload += f'{high_digits}{records[-1].low_digits}"}}'.encode()
+    return bytes(payload), [timestamps, numbers, continuation, behind_field]
 
 
-def _lay_out_records(parts: Sequence[Part], high: str, stamp: str) -> tuple[bytes, _Field, _Field]:
+def _lay_out_records(
+    templates: Sequence[RecordTemplate], high_digits: str, timestamp: str
+) -> tuple[bytes, _Field, _Field]:
     start = b'{"Records":['
-    records = [_record(part, high, stamp) for part in parts]
+    records = [_record(template, high_digits, timestamp) for template in templates]
     stride = len(records[0]) + 1
     if any(len(record) + 1 != stride for record in records):
-        raise ValueError("the records of a load must all have one length")
-    stamps = _Field(len(start) + _value(records[0], b"Timestamp"), stride, len(parts), stamp.encode())
-    numbers = _Field(len(start) + _value(records[0], b"SequenceNumber") + 1, stride, len(parts), high.encode())
-    return start + b",".join(records), stamps, numbers
+        raise ValueError("the records of a load must all have the same length")
+    count = len(records)
+    timestamps = _Field(len(start) + _value_index(records[0], b"Timestamp"), stride, count, timestamp.encode())
+    number_index = _value_index(records[0], b"SequenceNumber") + 1
+    numbers = _Field(len(start) + number_index, stride, count, high_digits.encode())
+    return start + b",".join(records), timestamps, numbers
 
 
-def _value(record: bytes, name: bytes) -> int:
-    """Return where in the JSON of a record the value of the member begins whose name ends so."""
+def _value_index(record: bytes, name: bytes) -> int:
+    """Return the index in a record's JSON of the value of the member whose name ends with `name`."""
     end_of_name = name + b'":'
     return record.index(end_of_name) + len(end_of_name)
 
 
-def _record(part: Part, high: str, stamp: str) -> bytes:
-    """Return the JSON of a record (AWS: Record), its members in the order in which the fake writes them."""
+def _record(template: RecordTemplate, high_digits: str, timestamp: str) -> bytes:
+    """Return the JSON of a record (AWS: Record), with its members in the order that the fake uses."""
     return (
-        f'{{"ApproximateArrivalTimestamp":{stamp},"Data":"'.encode()
-        + part.data
-        + f'","PartitionKey":"{part.partition_key}","SequenceNumber":"{high}{part.low}",'.encode()
+        f'{{"ApproximateArrivalTimestamp":{timestamp},"Data":"'.encode()
+        + template.data
+        + f'","PartitionKey":"{template.partition_key}",'.encode()
+        + f'"SequenceNumber":"{high_digits}{template.low_digits}",'.encode()
         + b'"EncryptionType":"NONE"}'
     )

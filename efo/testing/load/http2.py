@@ -1,9 +1,8 @@
-"""The server's end of an HTTP/2 connection that carries a load.
+"""The server side of an HTTP/2 connection that carries a load.
 
-h2 keeps the books, answers SETTINGS and PING, and writes everything but DATA. To let it write DATA too would cost about
-as much CPU time as all the rest, TLS and the kernel's work included. So DATA frames are written here, and what they
-take is taken from h2's windows: h2 goes on to add what WINDOW_UPDATE and SETTINGS give, and to refuse what breaks the
-protocol.
+h2 keeps the state of the connection and writes all frames except DATA. Writing DATA with h2 would cost about as much
+CPU time as everything else, including TLS and the kernel. So this module writes the DATA frames and subtracts their
+size from h2's windows. h2 still adds the increments of WINDOW_UPDATE and SETTINGS, and rejects protocol errors.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ import trio
 from efo.testing.load.tls import TlsSocket
 from efo.testing.server.dispatch import Service
 from efo.testing.server.http1 import serve_http1
-from efo.testing.server.http2 import Answer, Exchange, ServerConnection
-from efo.testing.server.listener import HANDSHAKE_DEADLINE, speaks_http2
+from efo.testing.server.http2 import Exchange, Respond, ServerConnection
+from efo.testing.server.listener import HANDSHAKE_DEADLINE, detect_http2
 
-_GOODBYE: Final = 1.0
+_CLOSE_TIMEOUT: Final = 1.0
 _SLICE: Final = 256 * 1024
-"""How much of a stream is framed at a time, before its neighbours have their turn."""
-_OUTBOUND: Final = 256 * 1024
-"""How many bytes may wait for the writer before every stream waits for it."""
+"""Bytes of a stream that are framed before other streams have their turn."""
+_MAX_OUTBOUND: Final = 256 * 1024
+"""Bytes that may wait for the writer; beyond that, all streams wait."""
 _DATA_HEADER: Final = struct.Struct(">BHBBI")
-"""Length (24 bits), type, flags, stream (RFC 9113, section 4.1). DATA is type 0."""
+"""Length (24 bits), type, flags, stream id (RFC 9113, section 4.1). The type of DATA is 0."""
 
 
 async def serve_load_connection(
@@ -40,12 +39,12 @@ async def serve_load_connection(
             if context is not None:
                 stream = tls = await TlsSocket.accept(tcp, context)
                 negotiated = tls.protocol
-            http2, received = await speaks_http2(stream, negotiated)
+            http2, received = await detect_http2(stream, negotiated)
         if http2:
             limit = max_concurrent_streams
-            await serve_load_http2(stream, service.answer, max_concurrent_streams=limit, received=received)
+            await serve_load_http2(stream, service.respond, max_concurrent_streams=limit, received=received)
         else:
-            await serve_http1(stream, service.answer, service.bad_request, received=received)
+            await serve_http1(stream, service.respond, service.bad_request, received=received)
     except (trio.BrokenResourceError, trio.TooSlowError):
         return
     finally:
@@ -53,13 +52,13 @@ async def serve_load_connection(
 
 
 async def serve_load_http2(
-    stream: trio.abc.Stream, answer: Answer, *, max_concurrent_streams: int, received: bytes = b""
+    stream: trio.abc.Stream, respond: Respond, *, max_concurrent_streams: int, received: bytes = b""
 ) -> None:
-    """Serve one HTTP/2 connection until either end closes it, then close the stream: as `serve_http2`, but faster."""
+    """Serve one HTTP/2 connection until either end closes it, then close the stream. Faster than `serve_http2`."""
     try:
-        await _LoadConnection(stream, answer, max_concurrent_streams).serve(received)
+        await _LoadConnection(stream, respond, max_concurrent_streams).serve(received)
     finally:
-        with trio.move_on_after(_GOODBYE):
+        with trio.move_on_after(_CLOSE_TIMEOUT):
             await stream.aclose()
 
 
@@ -67,7 +66,7 @@ class _LoadConnection(ServerConnection):
     async def _send(self, stream_id: int, exchange: Exchange, data: bytes) -> None:
         view, at = memoryview(data), 0
         while at < len(view):
-            await self._room(_OUTBOUND)
+            await self._wait_for_room(_MAX_OUTBOUND)
             size = min(len(view) - at, self.h2.local_flow_control_window(stream_id), _SLICE)
             if size <= 0:
                 exchange.window_opened = trio.Event()
@@ -77,12 +76,12 @@ class _LoadConnection(ServerConnection):
             at += size
 
     def _frame(self, stream_id: int, data: memoryview) -> None:
-        """Write DATA frames; the windows must allow them."""
-        self.emit()  # what h2 has written goes first
-        size, most = len(data), self.h2.max_outbound_frame_size
+        """Write DATA frames. The windows must allow them."""
+        self.emit()  # frames of h2 first
+        size, frame_size = len(data), self.h2.max_outbound_frame_size
         out = self._outbound
-        for at in range(0, size, most):
-            frame = data[at : at + most]
+        for at in range(0, size, frame_size):
+            frame = data[at : at + frame_size]
             out += _DATA_HEADER.pack(len(frame) >> 16, len(frame) & 0xFFFF, 0, 0, stream_id)
             out += frame
         self.h2.outbound_flow_control_window -= size

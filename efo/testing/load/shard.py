@@ -1,8 +1,8 @@
-"""A shard of a load: an endless log of which every record can be made from its sequence number.
+"""A shard of a load: an endless log. Every record can be generated from its sequence number.
 
-The number of record i of event k is `first + k * 256 * 10**28 + i * 2**36`: a valid number of the layout of
-`state.sequence_numbers` (what is added is a multiple of 2**36, so only the counter changes), whose last 28 digits are
-the record's own in every event, and whose first 28 digits are the same for all records of one event.
+The sequence number of record i of event k is `first + k * 256 * 10**28 + i * 2**36`. It has the layout of
+`state.sequence_numbers`: the increments are multiples of 2**36, so only the counter changes. The last 28 digits depend
+only on i. The first 28 digits are the same for all records of an event.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 
 from efo.model import Position, PositionType
 from efo.protocol.aggregation import Entry, aggregate
-from efo.testing.load.event import EventTemplate, Part
+from efo.testing.load.event import EventTemplate, RecordTemplate
 from efo.testing.load.settings import Load
 from efo.testing.state.positions import starting_index
 from efo.testing.state.sequence_numbers import DIGITS
@@ -24,17 +24,17 @@ from efo.testing.state.shards import ShardState
 _LOW_DIGITS: Final = 28
 _LOW: Final = 10**_LOW_DIGITS
 EVENT_STEP: Final = 256 * _LOW
-"""From an event's numbers to the next one's: a multiple of 2**36 and of 10**28. Two digits change as a rule."""
+"""Increment of the sequence numbers from event to event: a multiple of 2**36 and of 10**28. Usually 2 digits change."""
 RECORD_STEP: Final = 2**36
-"""From a record's number to the next one's: one step of the counter."""
+"""Increment of the sequence number from record to record: one step of the counter."""
 
 
 class LoadShard:
     """The log of one shard.
 
-    `keys`: partition keys whose records this shard takes. `clock` gives the wall clock, seconds since the epoch.
-    With a rate, event k arrives k + 1 intervals after the shard opened. Without one it arrives when it is first
-    asked for, and what nobody has asked for yet has not happened.
+    `keys`: partition keys of this shard. `clock` returns the wall-clock time in seconds since the epoch.
+    With a rate, event k arrives k + 1 intervals after the shard opened. Without a rate, an event arrives when it is
+    first rendered.
     """
 
     def __init__(self, shard: ShardState, load: Load, keys: Sequence[str], clock: Callable[[], float]) -> None:
@@ -43,55 +43,55 @@ class LoadShard:
         self._clock = clock
         start = int(shard.starting_number)
         self._first = start + RECORD_STEP * -(-(_LOW - start % _LOW) // RECORD_STEP)
-        self._parts = [self._part(index, keys) for index in range(load.records_per_event)]
+        self._records = [self._record_template(index, keys) for index in range(load.records_per_event)]
         self._template: EventTemplate | None = None
-        self._made = 0
+        self._rendered = 0  # events that were rendered: the index of the last one, plus 1
 
-    def _part(self, index: int, keys: Sequence[str]) -> Part:
+    def _record_template(self, index: int, keys: Sequence[str]) -> RecordTemplate:
         key = keys[index % len(keys)]
         random = Random(f"{self._load.seed} {self._shard.id} {index}")
         if self._load.aggregated is None:
             data = random.randbytes(self._load.record_bytes)
         else:
-            turns = range(index, index + self._load.aggregated)
-            user_keys = [keys[turn % len(keys)] for turn in turns]
+            key_indexes = range(index, index + self._load.aggregated)
+            user_keys = [keys[number % len(keys)] for number in key_indexes]
             data = aggregate(Entry(user_key, random.randbytes(self._load.record_bytes)) for user_key in user_keys)
-        low = str(self._first + index * RECORD_STEP)[-_LOW_DIGITS:]
-        return Part(b64encode(data), key, low)
+        low_digits = str(self._first + index * RECORD_STEP)[-_LOW_DIGITS:]
+        return RecordTemplate(b64encode(data), key, low_digits)
 
     # --- time ----------------------------------------------------------------------------------------------
 
     def arrival(self, event: int) -> float | None:
-        """Return when an event arrives, seconds since the epoch; None where that is when it is asked for."""
+        """Return when an event arrives, seconds since the epoch; None without a rate."""
         interval = self._load.interval
         return None if interval is None else self._shard.opened_at / 1000 + (event + 1) * interval
 
     @property
     def arrived(self) -> int:
-        """How many events have arrived."""
+        """The number of events that have arrived."""
         if (interval := self._load.interval) is None:
-            return self._made
-        count = max(0, math.floor((self._until - self._shard.opened_at / 1000) / interval) - 1)
+            return self._rendered
+        count = max(0, math.floor((self._last_arrival_time - self._shard.opened_at / 1000) / interval) - 1)
         while self.has(count):
             count += 1
         return count
 
     def has(self, event: int) -> bool:
-        """Whether an event is there to be sent now."""
+        """Return whether an event can be sent now."""
         if (arrival := self.arrival(event)) is None:
-            return self._shard.is_open or event < self._made
-        return arrival <= self._until
+            return self._shard.is_open or event < self._rendered
+        return arrival <= self._last_arrival_time
 
     @property
-    def _until(self) -> float:
-        """Now, or when the shard was closed."""
+    def _last_arrival_time(self) -> float:
+        """Now, or the time when the shard was closed: seconds since the epoch."""
         closed_at = self._shard.closed_at
         return self._clock() if closed_at is None else min(self._clock(), closed_at / 1000)
 
     # --- positions -----------------------------------------------------------------------------------------
 
     def find(self, position: Position) -> tuple[int, int]:
-        """Return the event and the index in it of the first record that a subscription from `position` gets.
+        """Return the first record that a subscription from `position` receives: its event and its index in the event.
 
         Raises FakeError, as `starting_index` does.
         """
@@ -109,30 +109,33 @@ class LoadShard:
                 return self._at(int(position.sequence_number or 0) + 1)
 
     def _at(self, number: int) -> tuple[int, int]:
-        """Return the first record whose number is not less than this one."""
+        """Return the first record with this or a greater sequence number."""
         event, rest = divmod(max(0, number - self._first), EVENT_STEP)
         index = -(-rest // RECORD_STEP)
         return (event, index) if index < self._load.records_per_event else (event + 1, 0)
 
     def _at_time(self, timestamp: float) -> int:
-        """Return the first event that arrived then or later. Without a rate: the next one, if the shard was open."""
+        """Return the first event that arrived at this time or later.
+
+        Without a rate: the event after the last rendered one, or the first event if the shard opened later.
+        """
         opened_at, interval = self._shard.opened_at / 1000, self._load.interval
         if timestamp <= opened_at:
             return 0
-        return self._made if interval is None else max(0, math.ceil((timestamp - opened_at) / interval) - 1)
+        return self._rendered if interval is None else max(0, math.ceil((timestamp - opened_at) / interval) - 1)
 
     # --- events --------------------------------------------------------------------------------------------
 
     def render(self, event: int, first: int = 0) -> bytes:
-        """Return the message of an event, whole or from its record of index `first` on."""
-        self._made = max(self._made, event + 1)
+        """Return the message of an event, from its record with index `first` on."""
+        self._rendered = max(self._rendered, event + 1)
         now = self._clock()
         arrival = self.arrival(event)
         following = self.arrival(event + 1)
         behind = 0 if following is None or not self.has(event + 1) else max(1, round((now - following) * 1000))
         high = str(self._first + event * EVENT_STEP)[: DIGITS - _LOW_DIGITS]
         if first:
-            return EventTemplate(self._parts[first:], high).render(high, now if arrival is None else arrival, behind)
+            return EventTemplate(self._records[first:], high).render(high, now if arrival is None else arrival, behind)
         if self._template is None:
-            self._template = EventTemplate(self._parts, high)
+            self._template = EventTemplate(self._records, high)
         return self._template.render(high, now if arrival is None else arrival, behind)

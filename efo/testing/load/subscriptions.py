@@ -1,4 +1,4 @@
-"""Subscriptions to the shards of a load: all of the service's rules, and events that are made, not stored."""
+"""Subscriptions to the shards of a load: the same rules, but events are generated, not stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEYS_PER_SHARD: Final = 16
 
 
 class LoadSubscriptions(Subscriptions):
-    """Decides who may subscribe, as ever; the streams of the load are served from it."""
+    """Accepts or rejects subscribes. Subscriptions to streams of the load receive generated events."""
 
     def __init__(self, core: Core, load: Load) -> None:
         super().__init__(core)
@@ -29,7 +29,7 @@ class LoadSubscriptions(Subscriptions):
         self._keys: dict[str, dict[str, list[str]]] = {}
         self._shards: dict[tuple[str, str], LoadShard] = {}
 
-    def _begin(
+    def _start(
         self,
         stream: StreamState,
         shard: ShardState,
@@ -39,7 +39,7 @@ class LoadSubscriptions(Subscriptions):
         position: Position,
     ) -> Subscription:
         if stream.name not in self._load.shards:
-            return super()._begin(stream, shard, consumer, slot, counts, position)
+            return super()._start(stream, shard, consumer, slot, counts, position)
         log = self._log(stream, shard)
         event, first = log.find(position)
         return LoadSubscription(self._core, shard, consumer, slot, counts, log, event, first)
@@ -52,7 +52,7 @@ class LoadSubscriptions(Subscriptions):
         return log
 
     def _keys_of(self, stream: StreamState, shard: ShardState) -> list[str]:
-        """Return partition keys that this shard takes, found once for all of a stream's open shards."""
+        """Return partition keys of this shard. They are searched once for all open shards of the stream."""
         keys = self._keys.setdefault(stream.name, {})
         if shard.id not in keys:
             keys.update(_find_keys(stream.open_shards if shard.is_open else [shard]))
@@ -60,7 +60,7 @@ class LoadSubscriptions(Subscriptions):
 
 
 class LoadSubscription(Subscription):
-    """The frames of one subscription to a shard of a load."""
+    """The messages of one subscription to a shard of a load."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class LoadSubscription(Subscription):
     def _has_backlog(self) -> bool:
         return self._log.has(self._index)
 
-    def _records(self, now: float) -> bytes:
+    def _records_event(self, now: float) -> bytes:
         message = self._log.render(self._index, self._first)
         self._index += 1
         self._first = 0
@@ -94,7 +94,7 @@ class LoadSubscription(Subscription):
 
 
 def _find_keys(shards: list[ShardState]) -> dict[str, list[str]]:
-    """Return keys for each of these shards, all of one length. Their hashes are tried in order: no two runs differ."""
+    """Return partition keys for each of these shards, all of the same length. Every run finds the same keys."""
     shards = sorted(shards, key=lambda shard: shard.start)
     starts = [shard.start for shard in shards]
     keys: dict[str, list[str]] = {shard.id: [] for shard in shards}

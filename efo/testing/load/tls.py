@@ -1,4 +1,4 @@
-"""TLS straight on a non-blocking socket: a third of the CPU time that trio.SSLStream takes for the same bytes."""
+"""TLS directly on a non-blocking socket: a third of the CPU time of trio.SSLStream."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _READ_SIZE: Final = 64 * 1024
 
 
 class TlsSocket(trio.abc.Stream):
-    """The server's end of a TLS connection. `accept` makes one; one task may send while another receives."""
+    """The server side of a TLS connection. Create it with `accept`. One task can send while another receives."""
 
     def __init__(self, sock: ssl.SSLSocket) -> None:
         self._socket = sock
 
     @classmethod
     async def accept(cls, tcp: trio.SocketStream, context: ssl.SSLContext) -> Self:
-        """Shake hands, and take the connection over from `tcp`. Raises trio.BrokenResourceError."""
+        """Take over the connection from `tcp` and do the TLS handshake. Raises trio.BrokenResourceError."""
         plain = socket.socket(fileno=tcp.socket.detach())
         try:
             plain.setblocking(False)
@@ -53,7 +53,7 @@ class TlsSocket(trio.abc.Stream):
         return self._socket.selected_alpn_protocol()
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of it. If this is cancelled the connection is of no further use."""
+        """Send all data. After a cancellation, the connection cannot be used any more."""
         await trio.lowlevel.checkpoint()
         with memoryview(data) as view:
             at = 0
@@ -61,17 +61,17 @@ class TlsSocket(trio.abc.Stream):
                 try:
                     at += self._socket.send(view[at:])
                 except ssl.SSLWantWriteError:
-                    # OpenSSL has sent a part of it and wants the same bytes again.
+                    # OpenSSL has sent a part of the data and requires the same bytes again.
                     await self._wait(trio.lowlevel.wait_writable)
                 except OSError as error:
-                    raise self._gone(error) from error
+                    raise self._trio_error(error) from error
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait until there is room in the socket."""
+        """Wait until the socket is writable."""
         await self._wait(trio.lowlevel.wait_writable)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return what has arrived; b"" at the end."""
+        """Wait for data and return it; return b"" if the peer has closed."""
         await trio.lowlevel.checkpoint()
         while True:
             try:
@@ -81,12 +81,12 @@ class TlsSocket(trio.abc.Stream):
             except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
                 return b""
             except OSError as error:
-                raise self._gone(error) from error
+                raise self._trio_error(error) from error
 
     async def aclose(self) -> None:
-        """Say goodbye if there is room for it, and close the socket."""
+        """Send close_notify if the socket is writable, and close the socket."""
         if self._socket.fileno() >= 0:
-            with suppress(OSError, ValueError):  # the peer's goodbye is not waited for
+            with suppress(OSError, ValueError):  # does not wait for the peer's close_notify
                 self._socket.unwrap()
             trio.lowlevel.notify_closing(self._socket)
             self._socket.close()
@@ -97,7 +97,7 @@ class TlsSocket(trio.abc.Stream):
             raise trio.ClosedResourceError("this end is closed")
         await ready(self._socket)
 
-    def _gone(self, error: OSError) -> Exception:
+    def _trio_error(self, error: OSError) -> Exception:
         if self._socket.fileno() < 0:
             return trio.ClosedResourceError("this end is closed")
         return trio.BrokenResourceError(str(error))

@@ -1,1 +1,1 @@
-"""The Kinesis API operations that the fake answers, one module per kind of resource."""
+"""The Kinesis API operations that the fake supports, one module per type of resource."""

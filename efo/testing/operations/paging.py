@@ -1,4 +1,4 @@
-"""Pages and the tokens that lead to the next one. A token is good for 300 s (AWS: ListShards, NextToken)."""
+"""Pages of lists, and the tokens for the next page. A token is valid for 300 seconds (AWS: ListShards, NextToken)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ T = TypeVar("T")
 
 
 class Token(msgspec.Struct, frozen=True):
-    """Where the next page begins: of what, after which key, and since when the token is there."""
+    """The position of the next page.
+
+    `listing`: the operation. `after`: the last key of the previous page. `issued_at`: seconds since the epoch.
+    """
 
     listing: str
     after: str
@@ -27,30 +30,35 @@ class Token(msgspec.Struct, frozen=True):
 
 
 def encode_token(token: Token) -> str:
-    """Return the token as the opaque text that a client sends back."""
+    """Return the token as text for the client."""
     return urlsafe_b64encode(msgspec.json.encode(token)).decode()
 
 
 def decode_token(text: str, listing: str, now: float) -> Token:
-    """Return what the text says. Raises InvalidArgumentException, ExpiredNextTokenException."""
+    """Return the token that the text encodes. Raises InvalidArgumentException, ExpiredNextTokenException.
+
+    `listing`: the operation that received the token.
+    """
     try:
         token = msgspec.json.decode(urlsafe_b64decode(text.encode()), type=Token)
     except (ValueError, msgspec.DecodeError):
         raise invalid_argument(f"NextToken {text[:100]!r} is invalid") from None
     if token.listing != listing:
-        raise invalid_argument(f"NextToken is one of {token.listing}, not of {listing}")
+        raise invalid_argument(f"NextToken is from {token.listing}, not from {listing}")
     if now - token.issued_at > TOKEN_LIFE:
         raise FakeError("ExpiredNextTokenException", f"NextToken is older than {TOKEN_LIFE:.0f} seconds")
     return token
 
 
-def page(items: Sequence[T], key: Callable[[T], str], after: str | None, limit: int, most: int) -> tuple[list[T], bool]:
-    """Return up to `limit`, and never more than `most`, of the sorted items past `after`; and if more follow.
+def page(
+    items: Sequence[T], key: Callable[[T], str], after: str | None, limit: int, max_limit: int
+) -> tuple[list[T], bool]:
+    """Return the page of the sorted items after the key `after`, and whether more items follow.
 
-    Raises ValidationException for a limit below 1.
+    The page has at most `limit` and at most `max_limit` items. Raises ValidationException: `limit` is below 1.
     """
     if limit < 1:
-        raise validation(f"A page of {limit}: the limit must be at least 1")
+        raise validation(f"The limit is {limit}: it must be at least 1")
     rest = [item for item in items if after is None or key(item) > after]
-    size = min(limit, most)
+    size = min(limit, max_limit)
     return rest[:size], len(rest) > size

@@ -1,4 +1,4 @@
-"""What the operations about records do and answer (AWS: Kinesis' API reference)."""
+"""The operations on records (AWS: Kinesis API reference)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 from efo.model import Position
 from efo.testing.errors import FakeError, invalid_argument, not_found
 from efo.testing.operations import requests
-from efo.testing.operations.responses import Answer
+from efo.testing.operations.responses import ResponseBody
 from efo.testing.state.core import Core
 from efo.testing.state.iterators import ShardIterator, decode_iterator, encode_iterator
 from efo.testing.state.positions import starting_index
@@ -15,12 +15,12 @@ from efo.testing.state.shards import ShardState, StoredRecord
 from efo.testing.state.streams import StreamState
 
 MAX_REQUEST_BYTES: Final = 10 * 1024 * 1024
-"""Data and partition keys of one PutRecords."""
-MAX_ANSWER_BYTES: Final = 10 * 1024 * 1024
-"""Data and partition keys of one answer of GetRecords."""
+"""Maximum size of the data and partition keys of a PutRecords request."""
+MAX_RESPONSE_BYTES: Final = 10 * 1024 * 1024
+"""Maximum size of the data and partition keys of a GetRecords response."""
 
 
-def put_record(core: Core, request: requests.PutRecord) -> Answer:
+def put_record(core: Core, request: requests.PutRecord) -> ResponseBody:
     """PutRecord."""
     stream = core.data_stream(request.stream_name, request.stream_arn)
     stream.encryption.check()
@@ -32,8 +32,8 @@ def put_record(core: Core, request: requests.PutRecord) -> Answer:
     }
 
 
-def put_records(core: Core, request: requests.PutRecords) -> Answer:
-    """PutRecords. What is wrong with one record refuses them all; what is too much for its shard fails alone."""
+def put_records(core: Core, request: requests.PutRecords) -> ResponseBody:
+    """PutRecords. An invalid record rejects the whole request; a record above its shard's rate limit fails alone."""
     stream = core.data_stream(request.stream_name, request.stream_arn)
     stream.encryption.check()
     for entry in request.records:
@@ -55,7 +55,7 @@ def put_records(core: Core, request: requests.PutRecords) -> Answer:
 def _put(
     core: Core, stream: StreamState, entry: requests.PutRecord | requests.PutRecordsEntry
 ) -> tuple[ShardState, StoredRecord]:
-    """Put one record. Raises ProvisionedThroughputExceededException where writes are throttled."""
+    """Put one record. Raises ProvisionedThroughputExceededException if writes are throttled."""
     shard = stream.shard_for(entry.partition_key, entry.data, entry.explicit_hash_key)
     if core.settings.throttle_writes:
         core.throttle.write(f"{stream.name}/{shard.id}", len(entry.data) + len(entry.partition_key), core.clock())
@@ -64,7 +64,7 @@ def _put(
     return shard, record
 
 
-def get_shard_iterator(core: Core, request: requests.GetShardIterator) -> Answer:
+def get_shard_iterator(core: Core, request: requests.GetShardIterator) -> ResponseBody:
     """GetShardIterator."""
     stream = core.data_stream(request.stream_name, request.stream_arn)
     shard = stream.shard(request.shard_id)
@@ -73,26 +73,26 @@ def get_shard_iterator(core: Core, request: requests.GetShardIterator) -> Answer
     return {"ShardIterator": _iterator(core, stream, shard, index)}
 
 
-def get_records(core: Core, request: requests.GetRecords) -> Answer:
-    """GetRecords. At the end of a closed shard there are ChildShards, and no iterator to go on with."""
+def get_records(core: Core, request: requests.GetRecords) -> ResponseBody:
+    """GetRecords. At the end of a closed shard the response has ChildShards and no NextShardIterator."""
     now = core.clock()
     iterator = decode_iterator(request.shard_iterator, now)
     stream = core.data_stream(iterator.stream, request.stream_arn)
     if stream.created_at != iterator.created_at:
-        raise not_found(f"The stream {stream.name} that the iterator is of was deleted")
+        raise not_found(f"The stream {stream.name} of the iterator was deleted")
     shard = stream.shard(iterator.shard_id)
     stream.encryption.check()
     if core.settings.throttle:
         core.throttle.read(f"{stream.name}/{shard.id}", now)
-    records = shard.read(iterator.index, request.limit, MAX_ANSWER_BYTES)
+    records = shard.read(iterator.index, request.limit, MAX_RESPONSE_BYTES)
     if core.settings.throttle:
         size = sum(len(record.data) + len(record.partition_key) for record in records)
-        core.throttle.has_read(f"{stream.name}/{shard.id}", size, now)
+        core.throttle.count_read_bytes(f"{stream.name}/{shard.id}", size, now)
     index = max(iterator.index, shard.trimmed) + len(records)
-    answer: dict[str, Any] = {"Records": records, "MillisBehindLatest": shard.behind_latest(index, core.millis)}
+    response: dict[str, Any] = {"Records": records, "MillisBehindLatest": shard.behind_latest(index, core.millis)}
     if index >= shard.end_index and not shard.is_open:
-        return answer | {"ChildShards": [child.as_child() for child in shard.children]}
-    return answer | {"NextShardIterator": _iterator(core, stream, shard, index)}
+        return response | {"ChildShards": [child.as_child() for child in shard.children]}
+    return response | {"NextShardIterator": _iterator(core, stream, shard, index)}
 
 
 def _iterator(core: Core, stream: StreamState, shard: ShardState, index: int) -> str:

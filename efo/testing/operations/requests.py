@@ -1,4 +1,4 @@
-"""The bodies of the requests, as the service model writes them. Members that change nothing here are not read."""
+"""The request bodies, as in the service model, without the members that the fake ignores."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class StreamReference(_Request, frozen=True):
     stream_arn: str | None = None
 
 
-class Nothing(_Request, frozen=True):
-    """A body without members: that of DescribeLimits."""
+class Empty(_Request, frozen=True):
+    """A body without members: the body of DescribeLimits."""
 
 
 class StreamModeDetails(_Request, frozen=True):
@@ -51,20 +51,20 @@ class DeleteStream(StreamReference, frozen=True):
 
 
 class RetentionPeriod(StreamReference, frozen=True, kw_only=True):
-    """The body of IncreaseStreamRetentionPeriod and of DecreaseStreamRetentionPeriod."""
+    """The body of IncreaseStreamRetentionPeriod and DecreaseStreamRetentionPeriod."""
 
     retention_period_hours: int
 
 
 class StreamEncryption(StreamReference, frozen=True, kw_only=True):
-    """The body of StartStreamEncryption and of StopStreamEncryption."""
+    """The body of StartStreamEncryption and StopStreamEncryption."""
 
     encryption_type: Literal["NONE", "KMS"]
     key_id: str
 
 
 class EnhancedMonitoring(StreamReference, frozen=True, kw_only=True):
-    """The body of EnableEnhancedMonitoring and of DisableEnhancedMonitoring."""
+    """The body of EnableEnhancedMonitoring and DisableEnhancedMonitoring."""
 
     shard_level_metrics: list[str]
 
@@ -115,7 +115,7 @@ class ShardFilter(_Request, frozen=True):
 
 
 class ListShards(StreamReference, frozen=True):
-    """AWS: ListShards. With a token, nothing else but `max_results` may be said."""
+    """AWS: ListShards. Only `max_results` is allowed together with `next_token`."""
 
     next_token: str | None = None
     exclusive_start_shard_id: str | None = None
@@ -229,7 +229,7 @@ class RegisterStreamConsumer(_Request, frozen=True):
 
 
 class ConsumerReference(_Request, frozen=True):
-    """A consumer: the body of DescribeStreamConsumer and of DeregisterStreamConsumer."""
+    """A fan-out consumer: the body of DescribeStreamConsumer and DeregisterStreamConsumer."""
 
     stream_arn: str | None = None
     consumer_name: str | None = None
@@ -263,6 +263,6 @@ class SubscribeToShard(_Request, frozen=True):
 
     @property
     def position(self) -> Position:
-        """The starting position in the library's own words."""
+        """The starting position as the library's `Position`."""
         start = self.starting_position
         return Position(start.type, start.sequence_number, start.timestamp)

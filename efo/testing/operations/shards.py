@@ -1,4 +1,4 @@
-"""What the operations about shards do and answer (AWS: Kinesis' API reference)."""
+"""The operations on shards (AWS: Kinesis API reference)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from efo.testing.errors import in_use, invalid_argument, not_found, validation
 from efo.testing.operations import requests
 from efo.testing.operations.paging import Token, decode_token, encode_token, page
-from efo.testing.operations.responses import Answer, shard_description
+from efo.testing.operations.responses import ResponseBody, shard_description
 from efo.testing.state.core import Core
 from efo.testing.state.retention import trim_horizon
 from efo.testing.state.scaling import scale
@@ -19,11 +19,11 @@ _MAX_PAGE: Final = 1000
 _ID: Final = attrgetter("id")
 
 
-def list_shards(core: Core, request: requests.ListShards) -> Answer:
+def list_shards(core: Core, request: requests.ListShards) -> ResponseBody:
     """ListShards."""
     after: str | None
     if request.next_token is not None:
-        _refuse_beside_token(request)
+        _check_only_token(request)
         token = decode_token(request.next_token, "ListShards", core.clock())
         stream, shard_filter, after = core.stream(token.stream), token.shard_filter, token.after
     else:
@@ -33,20 +33,20 @@ def list_shards(core: Core, request: requests.ListShards) -> Answer:
     _check_filter(shard_filter)
     listed = filtered(core, stream, shard_filter)
     shards, more = page(listed, _ID, after, request.max_results, _MAX_PAGE)
-    answer: dict[str, Any] = {"Shards": [shard_description(shard) for shard in shards]}
+    response: dict[str, Any] = {"Shards": [shard_description(shard) for shard in shards]}
     if more:
         token = Token("ListShards", shards[-1].id, core.clock(), stream.name, shard_filter)
-        answer["NextToken"] = encode_token(token)
-    return answer
+        response["NextToken"] = encode_token(token)
+    return response
 
 
-def filtered(core: Core, stream: StreamState, wanted: requests.ShardFilter | None) -> list[ShardState]:
-    """Return the shards that are listed, those that the filter wants."""
+def filtered(core: Core, stream: StreamState, shard_filter: requests.ShardFilter | None) -> list[ShardState]:
+    """Return the listed shards that match the filter."""
     horizon = trim_horizon(stream, core.clock())
-    return [shard for shard in core.listing(stream) if wanted is None or _passes(shard, wanted, horizon)]
+    return [shard for shard in core.listing(stream) if shard_filter is None or _matches(shard, shard_filter, horizon)]
 
 
-def _refuse_beside_token(request: requests.ListShards) -> None:
+def _check_only_token(request: requests.ListShards) -> None:
     for field in ("stream_name", "stream_arn", "exclusive_start_shard_id", "shard_filter", "stream_creation_timestamp"):
         if getattr(request, field) is not None:
             raise invalid_argument(f"NextToken and {field} cannot be provided together")
@@ -54,41 +54,45 @@ def _refuse_beside_token(request: requests.ListShards) -> None:
 
 def _check_listable(core: Core, stream: StreamState, created_at: float | None) -> None:
     if (status := stream.status(core.clock())) in {"CREATING", "DELETING"}:
-        raise in_use(f"Stream {stream.name} is {status}: its shards are listed while it is ACTIVE or UPDATING")
+        raise in_use(f"Stream {stream.name} is {status}: list its shards when it is ACTIVE or UPDATING")
     if created_at is not None and created_at != stream.created_at:
         raise not_found(f"Stream {stream.name} created at {created_at} not found")
 
 
-def _check_filter(wanted: requests.ShardFilter | None) -> None:
-    """Raise InvalidArgumentException where a member is missing, or has no place beside the type (AWS: ShardFilter)."""
-    if wanted is None:
+def _check_filter(shard_filter: requests.ShardFilter | None) -> None:
+    """Raise InvalidArgumentException if a member is missing, or not allowed for the type (AWS: ShardFilter)."""
+    if shard_filter is None:
         return
-    has_id, has_time = wanted.type == "AFTER_SHARD_ID", wanted.type in {"AT_TIMESTAMP", "FROM_TIMESTAMP"}
-    for name, value, expected in (("ShardId", wanted.shard_id, has_id), ("Timestamp", wanted.timestamp, has_time)):
+    has_id, has_time = shard_filter.type == "AFTER_SHARD_ID", shard_filter.type in {"AT_TIMESTAMP", "FROM_TIMESTAMP"}
+    for name, value, expected in (
+        ("ShardId", shard_filter.shard_id, has_id),
+        ("Timestamp", shard_filter.timestamp, has_time),
+    ):
         if (value is not None) != expected:
-            raise invalid_argument(f"ShardFilter {wanted.type} {'needs a' if expected else 'takes no'} {name}")
+            verb = "requires" if expected else "does not allow"
+            raise invalid_argument(f"ShardFilter {shard_filter.type} {verb} {name}")
 
 
-def _passes(shard: ShardState, wanted: requests.ShardFilter, horizon: float) -> bool:
-    """Tell whether a shard is among those that the filter wants. A time before the horizon means the horizon."""
-    millis = max(wanted.timestamp or 0.0, horizon) * 1000
-    match wanted.type:
+def _matches(shard: ShardState, shard_filter: requests.ShardFilter, horizon: float) -> bool:
+    """Return whether a shard matches the filter. A time before the trim horizon means the trim horizon."""
+    millis = max(shard_filter.timestamp or 0.0, horizon) * 1000
+    match shard_filter.type:
         case "FROM_TRIM_HORIZON":
             return True
         case "AT_LATEST":
             return shard.is_open
         case "AFTER_SHARD_ID":
-            return shard.id > (wanted.shard_id or "")
+            return shard.id > (shard_filter.shard_id or "")
         case "FROM_TIMESTAMP":
             return shard.closed_at is None or shard.closed_at >= millis
         case "AT_TRIM_HORIZON" | "AT_TIMESTAMP":
-            began = shard.opened_at <= millis if shard.parents else True
-            return began and (shard.closed_at is None or shard.closed_at > millis)
+            opened = shard.opened_at <= millis if shard.parents else True
+            return opened and (shard.closed_at is None or shard.closed_at > millis)
 
 
-def split_shard(core: Core, request: requests.SplitShard) -> Answer:
+def split_shard(core: Core, request: requests.SplitShard) -> ResponseBody:
     """SplitShard."""
-    stream = _resharded(core, request)
+    stream = _reshardable(core, request)
     at = parse_hash_key(request.new_starting_hash_key, "NewStartingHashKey")
     core.check_shard_limit(1)
     stream.split(request.shard_to_split, at, core.millis)
@@ -96,17 +100,17 @@ def split_shard(core: Core, request: requests.SplitShard) -> Answer:
     return None
 
 
-def merge_shards(core: Core, request: requests.MergeShards) -> Answer:
+def merge_shards(core: Core, request: requests.MergeShards) -> ResponseBody:
     """MergeShards."""
-    stream = _resharded(core, request)
+    stream = _reshardable(core, request)
     stream.merge(request.shard_to_merge, request.adjacent_shard_to_merge, core.millis)
     stream.updating_until = core.clock() + core.settings.stream_updating
     return None
 
 
-def update_shard_count(core: Core, request: requests.UpdateShardCount) -> Answer:
+def update_shard_count(core: Core, request: requests.UpdateShardCount) -> ResponseBody:
     """UpdateShardCount."""
-    stream = _resharded(core, request)
+    stream = _reshardable(core, request)
     current, target = len(stream.open_shards), request.target_shard_count
     core.check_shard_limit(target - current)
     scale(stream, target, core.clock())
@@ -119,8 +123,8 @@ def update_shard_count(core: Core, request: requests.UpdateShardCount) -> Answer
     }
 
 
-def _resharded(core: Core, request: requests.StreamReference) -> StreamState:
+def _reshardable(core: Core, request: requests.StreamReference) -> StreamState:
     stream = core.active_stream(request.stream_name, request.stream_arn)
     if stream.mode == "ON_DEMAND":
-        raise validation(f"Stream {stream.name} is in ON_DEMAND mode: its shards are the service's own business")
+        raise validation(f"Stream {stream.name} is in ON_DEMAND mode: only the service can reshard it")
     return stream

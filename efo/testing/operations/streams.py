@@ -1,4 +1,4 @@
-"""What the operations about streams do and answer (AWS: Kinesis' API reference)."""
+"""The operations on streams (AWS: Kinesis API reference)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from efo.testing.errors import in_use, invalid_argument, validation
 from efo.testing.operations import requests
 from efo.testing.operations.paging import Token, decode_token, encode_token, page
-from efo.testing.operations.responses import Answer, shard_description, stream_description, stream_summary
+from efo.testing.operations.responses import ResponseBody, shard_description, stream_description, stream_summary
 from efo.testing.state import retention
 from efo.testing.state.core import Core
 
@@ -24,8 +24,8 @@ _ID: Final = attrgetter("id")
 _NAME: Final = attrgetter("name")
 
 
-def create_stream(core: Core, request: requests.CreateStream) -> Answer:
-    """CreateStream. An on-demand stream begins with 4 shards; so does one without a mode and a count."""
+def create_stream(core: Core, request: requests.CreateStream) -> ResponseBody:
+    """CreateStream. An on-demand stream starts with 4 shards, and so does a stream without a mode and a count."""
     details = request.stream_mode_details
     mode = details.stream_mode if details is not None else "PROVISIONED"
     if mode == "ON_DEMAND" and request.shard_count is not None:
@@ -41,16 +41,16 @@ def create_stream(core: Core, request: requests.CreateStream) -> Answer:
     return None
 
 
-def delete_stream(core: Core, request: requests.DeleteStream) -> Answer:
+def delete_stream(core: Core, request: requests.DeleteStream) -> ResponseBody:
     """DeleteStream."""
     stream = core.stream(request.stream_name, request.stream_arn)
     if core.consumers(stream).list(core.clock()) and not request.enforce_consumer_deletion:
-        raise in_use(f"Stream {stream.name} has registered consumers: deregister them, or set EnforceConsumerDeletion")
+        raise in_use(f"Stream {stream.name} has registered consumers: deregister them or set EnforceConsumerDeletion")
     core.delete_stream(stream)
     return None
 
 
-def describe_stream_summary(core: Core, request: requests.StreamReference) -> Answer:
+def describe_stream_summary(core: Core, request: requests.StreamReference) -> ResponseBody:
     """DescribeStreamSummary."""
     stream, now = core.stream(request.stream_name, request.stream_arn), core.clock()
     summary = stream_description(stream, now) | {
@@ -61,16 +61,16 @@ def describe_stream_summary(core: Core, request: requests.StreamReference) -> An
     return {"StreamDescriptionSummary": summary}
 
 
-def describe_stream(core: Core, request: requests.DescribeStream) -> Answer:
-    """DescribeStream. While the stream is CREATING it has no shards to tell."""
+def describe_stream(core: Core, request: requests.DescribeStream) -> ResponseBody:
+    """DescribeStream. A stream that is CREATING has no shards."""
     stream, now = core.stream(request.stream_name, request.stream_arn), core.clock()
-    known = [] if stream.status(now) == "CREATING" else list(stream.shards.values())
-    shards, more = page(known, _ID, request.exclusive_start_shard_id, request.limit, _MAX_SHARDS_PAGE)
+    described = [] if stream.status(now) == "CREATING" else list(stream.shards.values())
+    shards, more = page(described, _ID, request.exclusive_start_shard_id, request.limit, _MAX_SHARDS_PAGE)
     members = {"Shards": [shard_description(shard) for shard in shards], "HasMoreShards": more}
     return {"StreamDescription": stream_description(stream, now) | members}
 
 
-def list_streams(core: Core, request: requests.ListStreams) -> Answer:
+def list_streams(core: Core, request: requests.ListStreams) -> ResponseBody:
     """ListStreams."""
     after, now = request.exclusive_start_stream_name, core.clock()
     if request.next_token is not None:
@@ -78,14 +78,14 @@ def list_streams(core: Core, request: requests.ListStreams) -> Answer:
             raise invalid_argument("NextToken and ExclusiveStartStreamName cannot be provided together")
         after = decode_token(request.next_token, "ListStreams", now).after
     streams, more = page(core.listed_streams(), _NAME, after, request.limit, _MAX_SHARDS_PAGE)
-    answer: dict[str, Any] = {"StreamNames": [stream.name for stream in streams], "HasMoreStreams": more}
-    answer["StreamSummaries"] = [stream_summary(stream, now) for stream in streams]
+    response: dict[str, Any] = {"StreamNames": [stream.name for stream in streams], "HasMoreStreams": more}
+    response["StreamSummaries"] = [stream_summary(stream, now) for stream in streams]
     if more:
-        answer["NextToken"] = encode_token(Token("ListStreams", streams[-1].name, now))
-    return answer
+        response["NextToken"] = encode_token(Token("ListStreams", streams[-1].name, now))
+    return response
 
 
-def describe_limits(core: Core, _request: requests.Nothing) -> Answer:
+def describe_limits(core: Core, _request: requests.Empty) -> ResponseBody:
     """DescribeLimits."""
     return {
         "ShardLimit": core.settings.shard_limit,
@@ -95,28 +95,28 @@ def describe_limits(core: Core, _request: requests.Nothing) -> Answer:
     }
 
 
-def increase_stream_retention_period(core: Core, request: requests.RetentionPeriod) -> Answer:
+def increase_stream_retention_period(core: Core, request: requests.RetentionPeriod) -> ResponseBody:
     """IncreaseStreamRetentionPeriod."""
     stream = core.active_stream(request.stream_name, request.stream_arn)
     retention.increase(stream, request.retention_period_hours)
     return None
 
 
-def decrease_stream_retention_period(core: Core, request: requests.RetentionPeriod) -> Answer:
-    """DecreaseStreamRetentionPeriod. What the shorter period does not cover is gone at once."""
+def decrease_stream_retention_period(core: Core, request: requests.RetentionPeriod) -> ResponseBody:
+    """DecreaseStreamRetentionPeriod. Records older than the new period are trimmed at once."""
     stream = core.active_stream(request.stream_name, request.stream_arn)
     retention.decrease(stream, request.retention_period_hours)
     retention.trim(stream, core.clock())
     return None
 
 
-def update_max_record_size(core: Core, request: requests.UpdateMaxRecordSize) -> Answer:
+def update_max_record_size(core: Core, request: requests.UpdateMaxRecordSize) -> ResponseBody:
     """UpdateMaxRecordSize."""
     core.active_stream(arn=request.stream_arn).max_record_bytes = request.max_record_size * 1024
     return None
 
 
-def update_stream_mode(core: Core, request: requests.UpdateStreamMode) -> Answer:
+def update_stream_mode(core: Core, request: requests.UpdateStreamMode) -> ResponseBody:
     """UpdateStreamMode."""
     stream = core.active_stream(arn=request.stream_arn)
     stream.mode = request.stream_mode_details.stream_mode
@@ -124,7 +124,7 @@ def update_stream_mode(core: Core, request: requests.UpdateStreamMode) -> Answer
     return None
 
 
-def start_stream_encryption(core: Core, request: requests.StreamEncryption) -> Answer:
+def start_stream_encryption(core: Core, request: requests.StreamEncryption) -> ResponseBody:
     """StartStreamEncryption."""
     stream = core.active_stream(request.stream_name, request.stream_arn)
     _check_encryption_type(request)
@@ -133,7 +133,7 @@ def start_stream_encryption(core: Core, request: requests.StreamEncryption) -> A
     return None
 
 
-def stop_stream_encryption(core: Core, request: requests.StreamEncryption) -> Answer:
+def stop_stream_encryption(core: Core, request: requests.StreamEncryption) -> ResponseBody:
     """StopStreamEncryption."""
     stream = core.active_stream(request.stream_name, request.stream_arn)
     _check_encryption_type(request)
@@ -147,19 +147,19 @@ def _check_encryption_type(request: requests.StreamEncryption) -> None:
         raise invalid_argument(f"EncryptionType {request.encryption_type}: the only valid value is KMS")
 
 
-def enable_enhanced_monitoring(core: Core, request: requests.EnhancedMonitoring) -> Answer:
+def enable_enhanced_monitoring(core: Core, request: requests.EnhancedMonitoring) -> ResponseBody:
     """EnableEnhancedMonitoring."""
     return _monitor(core, request, set.union)
 
 
-def disable_enhanced_monitoring(core: Core, request: requests.EnhancedMonitoring) -> Answer:
+def disable_enhanced_monitoring(core: Core, request: requests.EnhancedMonitoring) -> ResponseBody:
     """DisableEnhancedMonitoring."""
     return _monitor(core, request, set.difference)
 
 
 def _monitor(
     core: Core, request: requests.EnhancedMonitoring, change: Callable[[set[str], set[str]], set[str]]
-) -> Answer:
+) -> ResponseBody:
     stream = core.active_stream(request.stream_name, request.stream_arn)
     named = set(_METRICS) if "ALL" in request.shard_level_metrics else set(request.shard_level_metrics)
     current = sorted(stream.metrics)

@@ -1,4 +1,4 @@
-"""The operations but SubscribeToShard, by name: the type of the request's body, and what answers it."""
+"""All operations except SubscribeToShard, by name: the type of the request body, and the function that executes it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from efo.testing.operations import requests
 from efo.testing.operations import shards as shard_operations
 from efo.testing.operations import streams as stream_operations
 from efo.testing.operations import tags as tag_operations
-from efo.testing.operations.responses import Answer
+from efo.testing.operations.responses import ResponseBody
 from efo.testing.state.core import Core
 
-OPERATIONS: Final[dict[str, tuple[type[Any], Callable[[Core, Any], Answer]]]] = {
+OPERATIONS: Final[dict[str, tuple[type[Any], Callable[[Core, Any], ResponseBody]]]] = {
     "AddTagsToStream": (requests.AddTagsToStream, tag_operations.add_tags_to_stream),
     "CreateStream": (requests.CreateStream, stream_operations.create_stream),
     "DecreaseStreamRetentionPeriod": (requests.RetentionPeriod, stream_operations.decrease_stream_retention_period),
     "DeleteStream": (requests.DeleteStream, stream_operations.delete_stream),
     "DeregisterStreamConsumer": (requests.ConsumerReference, consumer_operations.deregister_stream_consumer),
-    "DescribeLimits": (requests.Nothing, stream_operations.describe_limits),
+    "DescribeLimits": (requests.Empty, stream_operations.describe_limits),
     "DescribeStream": (requests.DescribeStream, stream_operations.describe_stream),
     "DescribeStreamConsumer": (requests.ConsumerReference, consumer_operations.describe_stream_consumer),
     "DescribeStreamSummary": (requests.StreamReference, stream_operations.describe_stream_summary),

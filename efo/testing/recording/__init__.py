@@ -1,1 +1,1 @@
-"""Recordings of subscriptions, and their replay."""
+"""Recordings of SubscribeToShard responses, and their replay."""

@@ -1,4 +1,4 @@
-"""A nursery for what serves while a body runs."""
+"""A nursery for background tasks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import trio
 
 @asynccontextmanager
 async def background() -> AsyncIterator[trio.Nursery]:
-    """Open a nursery whose tasks are cancelled when the body ends.
+    """Open a nursery whose tasks are cancelled when the body of the context ends.
 
-    An exception of the body comes out as it is, not wrapped in a group: the body is a user's test, and what
-    happens behind it is none of its business unless it fails by itself.
+    An exception of the body is raised as it is, not in an exception group: the body is usually a test, which does not
+    expect a group.
     """
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         try:
             yield nursery
-        except Exception as error:  # noqa: BLE001 - kept, and raised below
+        except Exception as error:  # noqa: BLE001 - raised below
             failure = error
         nursery.cancel_scope.cancel()
     if failure is not None:

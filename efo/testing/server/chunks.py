@@ -1,4 +1,4 @@
-"""What the body of a response is made of: bytes, and what else can happen in its place."""
+"""The chunks of a response body: bytes, pauses and faults."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from efo.testing.faults.kinds import WireFault
 
 
 class Pause(msgspec.Struct, frozen=True, tag_field="kind", tag="pause"):
-    """Nothing for so many seconds; for ever without a number."""
+    """Send nothing for `seconds`; None: forever."""
 
     seconds: float | None = None
 
@@ -19,12 +19,12 @@ Chunk: TypeAlias = bytes | Pause | WireFault
 
 
 class Body(Protocol):
-    """The body of a response that is made as it is sent. Whoever has it must close it."""
+    """A response body that is created while it is sent. The sender must close it."""
 
     async def next_chunk(self) -> Chunk | None:
-        """Wait for what comes next; None is the end."""
+        """Wait for the next chunk and return it; return None at the end."""
         ...
 
     def close(self) -> None:
-        """Free what the body holds."""
+        """Release the resources of the body."""
         ...

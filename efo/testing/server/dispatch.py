@@ -1,4 +1,4 @@
-"""From a request to its response, whatever the HTTP version: dispatch by X-Amz-Target, and AWS's error shape."""
+"""Dispatch of requests by X-Amz-Target, and error responses, for any HTTP version."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from efo.testing.errors import FakeError
-from efo.testing.faults.injection import Faults, stream_of_consumer
+from efo.testing.faults.injection import FaultInjector, stream_of_consumer
 from efo.testing.faults.script import FaultScript
 from efo.testing.operations.requests import SubscribeToShard
 from efo.testing.operations.table import OPERATIONS
@@ -26,12 +26,12 @@ from efo.testing.state.subscriptions import Subscriptions
 TARGET_PREFIX: Final = "Kinesis_20131202."
 EVENT_STREAM: Final = "application/vnd.amazon.eventstream"
 MAX_BODY: Final = 16 * 1024 * 1024
-"""The longest body of a request that is read: PutRecords' 10 MiB, in base64."""
+"""Maximum size of a request body in bytes: the 10 MiB of PutRecords, in base64."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request. `headers`: names in lower case. `body` is None where it was longer than MAX_BODY."""
+    """A request. `headers`: by name in lower case. `body`: None if it was longer than MAX_BODY."""
 
     method: str
     path: str
@@ -41,9 +41,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response. `headers`: names in lower case; a body of bytes has its length among them.
+    """A response. `headers`: names in lower case, with content-length if the body is bytes.
 
-    `delay`: seconds before anything of it is sent.
+    `delay`: seconds to wait before sending the response; infinity: it is never sent.
     """
 
     status: int
@@ -53,20 +53,20 @@ class Response:
 
 
 class Service:
-    """The whole API over the core.
+    """The Kinesis API on top of the core.
 
-    `open_body` opens what SubscribeToShard sends; a recorder or a player may take its place.
+    `open_body` returns the body of a SubscribeToShard response; a recorder or a replay can replace it.
     """
 
-    def __init__(self, core: Core, subscriptions: Subscriptions, faults: Faults | None = None) -> None:
+    def __init__(self, core: Core, subscriptions: Subscriptions, faults: FaultInjector | None = None) -> None:
         self._core = core
         self._subscriptions = subscriptions
-        self._faults = faults if faults is not None else Faults(FaultScript(), core.clock)
+        self._faults = faults if faults is not None else FaultInjector(FaultScript(), core.clock)
         self._random = Random(core.settings.seed)
-        self.open_body: Callable[[SubscribeToShard, str], Body] = self._subscribed
+        self.open_body: Callable[[SubscribeToShard, str], Body] = self._open_subscription
 
-    def answer(self, request: Request, *, trusted: bool = False) -> Response:
-        """Answer a request. What is wrong with it becomes an answer of AWS's shape.
+    def respond(self, request: Request, *, trusted: bool = False) -> Response:
+        """Return the response to a request; errors become error responses.
 
         `trusted`: the request needs no signature.
         """
@@ -75,34 +75,34 @@ class Service:
             kind = bodies.content_type(request.headers)
             return self._dispatch(request, kind, trusted=trusted)
         except FakeError as error:
-            return self._whole(error.status, {"__type": error.code, "message": error.message}, kind)
+            return self._response(error.status, {"__type": error.code, "message": error.message}, kind)
 
     def bad_request(self, message: str) -> Response:
-        """Answer what is not HTTP."""
-        return self._whole(400, {"__type": "SerializationException", "message": message}, JSON)
+        """Return the response to data that is not HTTP."""
+        return self._response(400, {"__type": "SerializationException", "message": message}, JSON)
 
     def _dispatch(self, request: Request, kind: str, *, trusted: bool) -> Response:
         name = _operation(request)
         if request.body is None:
-            raise FakeError("RequestEntityTooLargeException", f"The body is longer than {MAX_BODY} bytes", 413)
+            raise FakeError("RequestEntityTooLargeException", f"The body is larger than {MAX_BODY} bytes", 413)
         if (credentials := self._core.settings.credentials) is not None and not trusted:
             region, now = self._core.settings.region, self._core.clock()
             sigv4.verify(request.headers, request.body, credentials, region, now)
         if name == "SubscribeToShard":
-            if kind == CBOR:  # AWS answers so too: its event stream is JSON only
+            if kind == CBOR:  # AWS responds with a 500, too: its event stream is only in JSON
                 raise FakeError("InternalFailure", "SubscribeToShard is not served in CBOR", 500)
             return self._subscribe(bodies.decode(request.body, kind, name, SubscribeToShard))
         type_, operation = OPERATIONS[name]
         members = bodies.decode(request.body, kind, name, type_)
         if self._core.settings.throttle:
             self._core.throttle.call(name, _stream_name(members), self._core.clock())
-        _refuse_dry_run(members)
+        _check_dry_run(members)
         if (delay := self._faults.call(name)) == inf:
             return Response(200, (), b"", delay)
-        return replace(self._whole(200, operation(self._core, members), kind), delay=delay)
+        return replace(self._response(200, operation(self._core, members), kind), delay=delay)
 
     def _subscribe(self, request: SubscribeToShard) -> Response:
-        _refuse_dry_run(request)
+        _check_dry_run(request)
         stream = stream_of_consumer(request.consumer_arn)
         delay = self._faults.call("SubscribeToShard", stream, request.shard_id)
         if delay == inf:
@@ -110,11 +110,11 @@ class Service:
         body = self.open_body(request, stream)
         return Response(200, [*self._common_headers(), ("content-type", EVENT_STREAM)], body, delay)
 
-    def _subscribed(self, request: SubscribeToShard, stream: str) -> Body:
+    def _open_subscription(self, request: SubscribeToShard, stream: str) -> Body:
         subscription = self._subscriptions.open(request.consumer_arn, request.shard_id, request.position)
         return self._faults.body(subscription, stream, request.shard_id)
 
-    def _whole(self, status: int, members: dict[str, Any] | None, kind: str) -> Response:
+    def _response(self, status: int, members: dict[str, Any] | None, kind: str) -> Response:
         body = b"" if members is None else bodies.encode(members, kind)
         headers = [*self._common_headers(), ("content-type", kind), ("content-length", str(len(body)))]
         return Response(status, headers, body)
@@ -125,13 +125,13 @@ class Service:
 
 
 def _operation(request: Request) -> str:
-    """Return the name of the operation that is asked for. Raises UnknownOperationException."""
+    """Return the name of the requested operation. Raises UnknownOperationException."""
     if request.method != "POST" or request.path != "/":
-        raise _unknown_operation(f"{request.method} {request.path}: only POST / is served")
+        raise _unknown_operation(f"{request.method} {request.path}: only POST / is supported")
     target = request.headers.get("x-amz-target", "")
     name = target.removeprefix(TARGET_PREFIX) if target.startswith(TARGET_PREFIX) else ""
     if name not in INPUTS:
-        raise _unknown_operation(f"X-Amz-Target {target!r} names no operation of this service")
+        raise _unknown_operation(f"X-Amz-Target {target!r} is not an operation of this service")
     return name
 
 
@@ -139,14 +139,14 @@ def _unknown_operation(message: str) -> FakeError:
     return FakeError("UnknownOperationException", message)
 
 
-def _refuse_dry_run(members: object) -> None:
-    """Raise what AWS answers to a request that is only tried, and would have been done."""
+def _check_dry_run(members: object) -> None:
+    """Raise DryRunOperationException, AWS's response to a valid request with DryRun."""
     if getattr(members, "dry_run", False):
         raise FakeError("DryRunOperationException", "The request would have succeeded, but DryRun is set")
 
 
 def _stream_name(members: object) -> str:
-    """Return the name of the stream that a request is about, "" where it names none."""
+    """Return the name of the stream in a request, "" if there is none."""
     name: str | None = getattr(members, "stream_name", None)
     arn = getattr(members, "stream_arn", None) or getattr(members, "consumer_arn", None) or ""
     return name if name is not None else stream_of_consumer(arn)

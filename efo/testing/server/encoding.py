@@ -1,7 +1,7 @@
-"""The two encodings of requests and answers: JSON 1.1, and the CBOR that AWS' Java SDKs speak to Kinesis.
+"""The two encodings of requests and responses: JSON 1.1, and the CBOR of the AWS SDKs for Java.
 
-In CBOR a blob is a byte string, and a timestamp is tag 1 about *milliseconds*, where RFC 8949 wants seconds: that is
-how the Java SDKs write and read it. In JSON a blob is base64 and a timestamp a number of seconds.
+In JSON, a blob is base64 and a timestamp is a number of seconds. In CBOR, a blob is a byte string and a timestamp is
+tag 1 with *milliseconds*: RFC 8949 specifies seconds, but the SDKs for Java write and read milliseconds.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ JSON: Final = "application/x-amz-json-1.1"
 CBOR: Final = "application/x-amz-cbor-1.1"
 
 _TIME_TAG: Final = 1
-_LEAST_MILLIS: Final = 1e11  # as seconds this would be the year 5138
+_MIN_MILLIS: Final = 1e11  # in seconds, this would be the year 5138
 
 T = TypeVar("T")
 
 
 def content_type(headers: Mapping[str, str]) -> str:
-    """Return which of the two encodings a request is in. Raises SerializationException for any other."""
+    """Return the encoding of a request, JSON or CBOR. Raises SerializationException for any other."""
     kind = headers.get("content-type", JSON).partition(";")[0].strip().lower()
     if kind not in {JSON, CBOR}:
         raise serialization(f"Content-Type {kind[:100]!r}: expected {JSON} or {CBOR}")
@@ -33,20 +33,21 @@ def content_type(headers: Mapping[str, str]) -> str:
 
 
 def decode(body: bytes, kind: str, operation: str, type_: type[T]) -> T:
-    """Return a request's body as a value of `type_`, checked against the operation's shape.
+    """Return a request body as a value of `type_`, after checking it against the operation's shape.
 
-    Raises SerializationException (it cannot be decoded, or a type is wrong), ValidationException.
+    Raises SerializationException: the body cannot be decoded, or a value has the wrong type. Raises
+    ValidationException: a constraint is violated.
     """
     members = _from_cbor(body) if kind == CBOR else _from_json(body)
     check(members, INPUTS[operation])
     try:
         return msgspec.convert(members, type_, builtin_types=(bytes,) if kind == CBOR else ())
-    except msgspec.ValidationError as error:  # base64 that is none, a blob as text in CBOR
+    except msgspec.ValidationError as error:  # invalid base64, or text instead of a blob in CBOR
         raise serialization(str(error)) from None
 
 
 def encode(members: Any, kind: str) -> bytes:
-    """Return an answer's body."""
+    """Return a response body."""
     return _to_cbor(members) if kind == CBOR else msgspec.json.encode(members)
 
 
@@ -58,7 +59,7 @@ def _from_json(body: bytes) -> object:
 
 
 def _from_cbor(body: bytes) -> object:
-    import cbor2  # noqa: PLC0415 - only who speaks CBOR needs it
+    import cbor2  # noqa: PLC0415 - only CBOR clients need it
 
     try:
         return cbor2.loads(body, semantic_decoders={_TIME_TAG: _seconds})
@@ -66,14 +67,14 @@ def _from_cbor(body: bytes) -> object:
         raise serialization(f"The body is not CBOR: {error}") from None
 
 
-def _seconds(value: object, _immutable: bool) -> object:  # noqa: FBT001 - cbor2 calls it
-    if isinstance(value, int | float) and abs(value) >= _LEAST_MILLIS:
+def _seconds(value: object, _immutable: bool) -> object:  # noqa: FBT001 - the signature that cbor2 requires
+    if isinstance(value, int | float) and abs(value) >= _MIN_MILLIS:
         return value / 1000
     return value
 
 
 def _to_cbor(members: Any) -> bytes:
-    import cbor2  # noqa: PLC0415 - only who speaks CBOR needs it
+    import cbor2  # noqa: PLC0415 - only CBOR clients need it
 
     plain = msgspec.to_builtins(members, builtin_types=(bytes,))
     encoded: bytes = cbor2.dumps(_with_times(plain))
@@ -81,8 +82,8 @@ def _to_cbor(members: Any) -> bytes:
 
 
 def _with_times(value: Any) -> Any:
-    """Return the same value, with each member that is a timestamp tagged as one."""
-    import cbor2  # noqa: PLC0415 - only who speaks CBOR needs it
+    """Return the value with CBOR tags on all timestamps."""
+    import cbor2  # noqa: PLC0415 - only CBOR clients need it
 
     if isinstance(value, list):
         return [_with_times(item) for item in value]

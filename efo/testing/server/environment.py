@@ -1,4 +1,4 @@
-"""What AWS' SDKs and tools read from the environment to use the fake."""
+"""Environment variables with which AWS SDKs and tools use the fake."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from efo.testing.server.listener import Address
 
 
 def environment(address: Address, region: str = "us-east-1") -> dict[str, str]:
-    """Return environment variables for a fake at this address.
+    """Return the environment variables for a fake at this address.
 
-    The first three are of the SDKs in general; NODE_EXTRA_CA_CERTS and SSL_CERT_FILE are how Node.js and Go are told
-    of the authority. Java takes it by a trust store only. The credentials are made up.
+    All SDKs read the AWS_ variables. Node.js reads the certificate authority from NODE_EXTRA_CA_CERTS, Go from
+    SSL_CERT_FILE; Java needs a trust store. The credentials are not real.
     """
     variables = {
         "AWS_ENDPOINT_URL_KINESIS": address.url,

@@ -1,6 +1,6 @@
-"""The server's end of an HTTP/1.1 connection, for SDKs that speak no HTTP/2: keep-alive, and streams in chunks.
+"""The server side of an HTTP/1.1 connection, for SDKs without HTTP/2: keep-alive, and event streams in chunks.
 
-AWS documents SubscribeToShard for HTTP/2 alone, but answers it over HTTP/1.1 as well, and boto3 reads it so.
+AWS documents SubscribeToShard only for HTTP/2. But AWS also supports it over HTTP/1.1, and boto3 uses it.
 """
 
 from __future__ import annotations
@@ -18,49 +18,49 @@ from efo.testing.server.background import background
 from efo.testing.server.chunks import Body
 from efo.testing.server.dispatch import MAX_BODY, Request, Response
 
-Answer = Callable[[Request], Response]
+Respond = Callable[[Request], Response]
 
 _READ_SIZE: Final = 64 * 1024
-_GOODBYE: Final = 1.0
+_CLOSE_TIMEOUT: Final = 1.0
 
 
 async def serve_http1(
-    stream: trio.abc.Stream, answer: Answer, refuse: Callable[[str], Response], *, received: bytes = b""
+    stream: trio.abc.Stream, respond: Respond, bad_request: Callable[[str], Response], *, received: bytes = b""
 ) -> None:
     """Serve one connection until either end closes it, then close the stream.
 
-    `refuse` makes the answer to what is not HTTP. `received`: bytes that were read already.
+    `bad_request` returns the response to data that is not HTTP. `received`: bytes that were already read.
     """
     connection = h11.Connection(h11.SERVER)
     if received:
         connection.receive_data(received)
     try:
-        await _converse(connection, stream, answer, refuse)
+        await _serve_requests(connection, stream, respond, bad_request)
     except (trio.BrokenResourceError, trio.ClosedResourceError):
-        pass  # the peer is gone
+        pass  # the peer has closed the connection
     finally:
-        with trio.move_on_after(_GOODBYE):
+        with trio.move_on_after(_CLOSE_TIMEOUT):
             await stream.aclose()
 
 
-async def _converse(
-    connection: h11.Connection, stream: trio.abc.Stream, answer: Answer, refuse: Callable[[str], Response]
+async def _serve_requests(
+    connection: h11.Connection, stream: trio.abc.Stream, respond: Respond, bad_request: Callable[[str], Response]
 ) -> None:
     try:
         while (request := await _next_request(connection, stream)) is not None:
-            response = answer(request)
+            response = respond(request)
             await trio.sleep(response.delay)
             await _send(connection, stream, response)
-            if connection.our_state is not h11.DONE:  # one of both wants no more, or the peer left a stream
+            if connection.our_state is not h11.DONE:  # one side does not keep the connection alive
                 return
             connection.start_next_cycle()
     except h11.RemoteProtocolError as error:
         if connection.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-            await _send(connection, stream, refuse(f"not a valid HTTP request: {error}"))
+            await _send(connection, stream, bad_request(f"not a valid HTTP request: {error}"))
 
 
 async def _next_request(connection: h11.Connection, stream: trio.abc.Stream) -> Request | None:
-    """Return the next request, whole; None when the peer has closed."""
+    """Return the next complete request; None if the peer has closed the connection."""
     head: h11.Request | None = None
     body = bytearray()
     too_long = False
@@ -68,8 +68,8 @@ async def _next_request(connection: h11.Connection, stream: trio.abc.Stream) -> 
         match event := connection.next_event():
             case h11.NEED_DATA:
                 if connection.they_are_waiting_for_100_continue:
-                    go_on = h11.InformationalResponse(status_code=100, headers=[])
-                    await stream.send_all(connection.send(go_on) or b"")
+                    informational = h11.InformationalResponse(status_code=100, headers=[])
+                    await stream.send_all(connection.send(informational) or b"")
                 connection.receive_data(bytes(await stream.receive_some(_READ_SIZE)))
             case h11.Request():
                 head = event
@@ -88,7 +88,7 @@ async def _next_request(connection: h11.Connection, stream: trio.abc.Stream) -> 
 
 
 def _path(target: str) -> str:
-    """Return the path of a request target; a server must take its absolute form too (RFC 9112, section 3.2.2)."""
+    """Return the path of a request target. A server must accept the absolute form, too (RFC 9112, section 3.2.2)."""
     return (urlsplit(target).path or "/") if target.startswith(("http://", "https://")) else target
 
 
@@ -104,18 +104,21 @@ async def _send(connection: h11.Connection, stream: trio.abc.Stream, response: R
 
 
 async def _send_chunks(connection: h11.Connection, stream: trio.abc.Stream, body: Body) -> None:
-    """Send a body of unknown length until it ends or the peer leaves."""
-    async with background() as watching:
-        watching.start_soon(_leave_with_the_peer, connection, stream, watching.cancel_scope)
+    """Send a body of unknown length until it ends or the peer closes the connection."""
+    async with background() as nursery:
+        nursery.start_soon(_cancel_when_peer_closes, connection, stream, nursery.cancel_scope)
         while (chunk := await next_bytes(body, stream)) is not None:
             await stream.send_all(connection.send(h11.Data(data=chunk)) or b"")
         await stream.send_all(connection.send(h11.EndOfMessage()) or b"")
 
 
-async def _leave_with_the_peer(connection: h11.Connection, stream: trio.abc.Stream, sending: trio.CancelScope) -> None:
-    """Cancel the sending once the peer is gone: a stream can be quiet for long, and nothing else would tell.
+async def _cancel_when_peer_closes(
+    connection: h11.Connection, stream: trio.abc.Stream, sending: trio.CancelScope
+) -> None:
+    """Cancel `sending` when the peer closes the connection.
 
-    Bytes that come instead are a next request; h11 keeps them, and the peer is believed to be there.
+    An idle event stream would not notice it. If the peer sends another request instead, h11 keeps its bytes, and the
+    connection is no longer watched.
     """
     data = b""
     with suppress(trio.BrokenResourceError):

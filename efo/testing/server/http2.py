@@ -1,8 +1,8 @@
-"""The server's end of an HTTP/2 connection, over any byte stream.
+"""The server side of an HTTP/2 connection, over any byte stream.
 
-One task reads, one writes, and each request is answered by a task of its own. An answer waits for the peer's
-windows and for room in the outbound buffer, so that a peer that does not read costs one buffer and one event
-per stream.
+One task reads, one writes, and each request has a task that sends its response. A response waits for the peer's
+flow-control windows and for space in the outbound buffer. So a peer that does not read costs at most one buffer, and
+one event per stream.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ import trio
 from h2.errors import ErrorCodes
 
 from efo.protocol.goaway import GoAway, GoAwayFilter
-from efo.testing.faults.wire import strike
+from efo.testing.faults.wire import apply_fault
 from efo.testing.server.chunks import Body, Pause
 from efo.testing.server.dispatch import MAX_BODY, Request, Response
 
-Answer = Callable[[Request], Response]
+Respond = Callable[[Request], Response]
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What an HTTP/2 client sends first (RFC 9113, 3.4)."""
+"""The client's connection preface (RFC 9113, section 3.4)."""
 
 _READ_SIZE: Final = 64 * 1024
 _SLICE: Final = 64 * 1024
-"""How much of a body is framed at a time, before the neighbours have their turn."""
-_OUTBOUND: Final = 128 * 1024
-"""How many bytes may wait for the writer before everything else waits for it."""
+"""Bytes of a body that are framed before other streams have their turn."""
+_MAX_OUTBOUND: Final = 128 * 1024
+"""Bytes that may wait for the writer; beyond that, the reader and all responses wait."""
 _MAX_BODIES: Final = 4 * MAX_BODY
-"""How many bytes of requests that are not whole yet one connection may hold; a body beyond is dropped, and refused."""
-_GOODBYE: Final = 1.0
-"""Seconds for the last bytes, GOAWAY among them, to leave."""
+"""Maximum bytes of all incomplete request bodies of one connection. A body above it is discarded and rejected."""
+_CLOSE_TIMEOUT: Final = 1.0
+"""Seconds to send the last bytes, for example a GOAWAY."""
 
 
 class _UnboundedStreams(h2.settings.Settings):
-    """Settings that announce a limit of streams but leave it to us to hold.
+    """Settings that announce a maximum number of streams, without enforcement by h2.
 
-    h2 ends the whole connection for one stream too many; a server may refuse just that stream, and a client
-    that has not seen the settings yet has done nothing wrong (RFC 9113, 5.1.2).
+    h2 closes the whole connection if there is one stream too many. A server may refuse only that stream, and a client
+    that has not received the settings yet is not wrong (RFC 9113, section 5.1.2).
     """
 
     @property
@@ -57,7 +57,7 @@ class _UnboundedStreams(h2.settings.Settings):
 
 
 class Exchange:
-    """One request and its answer."""
+    """One request and its response."""
 
     def __init__(self, headers: dict[str, str]) -> None:
         self.headers = headers
@@ -67,7 +67,7 @@ class Exchange:
         self.window_opened = trio.Event()
 
     def receive(self, data: bytes, room: int) -> None:
-        """Take a part of the request's body; `room` is what the connection may still hold, in bytes."""
+        """Receive a part of the request body. `room`: bytes that the connection may still hold."""
         if len(self.body) + len(data) > MAX_BODY or len(data) > room:
             self.too_long = True
             self.body.clear()
@@ -75,7 +75,7 @@ class Exchange:
             self.body += data
 
     def request(self) -> Request:
-        """Return the request, whose body has come whole, and hold the body no more."""
+        """Return the complete request, and release its body."""
         method, path = self.headers.get(":method", ""), self.headers.get(":path", "")
         body = None if self.too_long else bytes(self.body)
         self.body.clear()
@@ -83,38 +83,38 @@ class Exchange:
 
 
 async def serve_http2(
-    stream: trio.abc.Stream, answer: Answer, *, max_concurrent_streams: int, received: bytes = b""
+    stream: trio.abc.Stream, respond: Respond, *, max_concurrent_streams: int, received: bytes = b""
 ) -> None:
     """Serve one connection until either end closes it, then close the stream.
 
-    `received`: bytes that were read already. What the peer does wrong ends its connection, never the server.
+    `received`: bytes that were already read. A protocol error of the peer closes its connection and raises nothing.
     """
     try:
-        await ServerConnection(stream, answer, max_concurrent_streams).serve(received)
+        await ServerConnection(stream, respond, max_concurrent_streams).serve(received)
     finally:
-        with trio.move_on_after(_GOODBYE):
+        with trio.move_on_after(_CLOSE_TIMEOUT):
             await stream.aclose()
 
 
 class ServerConnection:
-    """One connection. Its public parts are for faults (`efo.testing.faults.wire`).
+    """One connection. Its public members are for faults (`efo.testing.faults.wire`).
 
-    `max_streams`: more are refused. `over`: nothing is taken from the peer any more. `muted`: nothing is sent to it.
+    `max_streams`: additional streams are refused. `ended`: nothing more is received. `muted`: nothing is sent.
     """
 
-    def __init__(self, stream: trio.abc.Stream, answer: Answer, max_concurrent_streams: int) -> None:
+    def __init__(self, stream: trio.abc.Stream, respond: Respond, max_concurrent_streams: int) -> None:
         self.stream = stream
-        self._answer = answer
+        self._respond = respond
         self.max_streams = max_concurrent_streams
         self._exchanges: dict[int, Exchange] = {}
         self._preface_left = len(PREFACE)
         self._goaways = GoAwayFilter()
-        self._peer_leaves = False  # it opens no more streams, but those that are open go on
+        self._goaway_received = False  # the peer opens no more streams, but its open streams continue
         self._reading = trio.CancelScope()
-        self.over = False
+        self.ended = False
         self.muted = False
         self._outbound = bytearray()
-        self._leaving = 0  # bytes that the writer has taken and not yet sent
+        self._being_sent = 0  # bytes that the writer is sending
         self._work = trio.Event()
         self._written = trio.Event()
         config = h2.config.H2Configuration(client_side=False, header_encoding=None)
@@ -127,28 +127,28 @@ class ServerConnection:
         self.h2.initiate_connection()
         async with trio.open_nursery() as writing:
             writing.start_soon(self._write, writing.cancel_scope)
-            async with trio.open_nursery() as answering:
-                await self._read(received, answering)
-                answering.cancel_scope.cancel()
-            with trio.move_on_after(_GOODBYE):
+            async with trio.open_nursery() as responding:
+                await self._read(received, responding)
+                responding.cancel_scope.cancel()
+            with trio.move_on_after(_CLOSE_TIMEOUT):
                 await self.flush()
             writing.cancel_scope.cancel()
 
     # --- reading -----------------------------------------------------------------------------------------
 
-    async def _read(self, received: bytes, answering: trio.Nursery) -> None:
-        """Take what the peer sends, until it is gone or broke the protocol."""
+    async def _read(self, received: bytes, responding: trio.Nursery) -> None:
+        """Read until the connection is closed or the peer violates the protocol."""
         data = received
         with self._reading:
             while True:
                 try:
-                    self._take(data, answering)
+                    self._receive(data, responding)
                 except h2.exceptions.ProtocolError:
-                    self.over = True  # and h2 has a GOAWAY for it
+                    self.ended = True  # h2 has prepared a GOAWAY
                 self.emit()
-                if self.over or (self._peer_leaves and not self._exchanges):
+                if self.ended or (self._goaway_received and not self._exchanges):
                     return
-                await self._room()
+                await self._wait_for_room()
                 try:
                     data = bytes(await self.stream.receive_some(_READ_SIZE))
                 except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -156,19 +156,19 @@ class ServerConnection:
                 if not data:
                     return
 
-    def _take(self, data: bytes, answering: trio.Nursery) -> None:
-        """Take bytes: the preface, which is no frame, and then frames. Raises ProtocolError of h2."""
+    def _receive(self, data: bytes, responding: trio.Nursery) -> None:
+        """Process received bytes: first the preface, which is not a frame, then frames. Raises h2's ProtocolError."""
         preface, data = data[: self._preface_left], data[self._preface_left :]
         self._preface_left -= len(preface)
         for piece in (preface, *self._goaways.receive_data(data)):
             if isinstance(piece, GoAway):
-                self._peer_leaves = True
-                self.over = self.over or piece.error_code != ErrorCodes.NO_ERROR
+                self._goaway_received = True
+                self.ended = self.ended or piece.error_code != ErrorCodes.NO_ERROR
             elif piece:
                 for event in self.h2.receive_data(piece):
-                    self._handle(event, answering)
+                    self._handle(event, responding)
 
-    def _handle(self, event: h2.events.Event, answering: trio.Nursery) -> None:
+    def _handle(self, event: h2.events.Event, responding: trio.Nursery) -> None:
         match event:
             case h2.events.RequestReceived(stream_id=int(stream_id), headers=list(headers)):
                 self._open(stream_id, {_text(name): _text(value) for name, value in headers})
@@ -179,7 +179,7 @@ class ServerConnection:
                     exchange.receive(event.data or b"", room)
             case h2.events.StreamEnded(stream_id=int(stream_id)):
                 if exchange := self._exchanges.get(stream_id):
-                    answering.start_soon(self._exchange, stream_id, exchange)
+                    responding.start_soon(self._exchange, stream_id, exchange)
             case h2.events.StreamReset(stream_id=int(stream_id)):
                 self._reset(stream_id)
             case h2.events.WindowUpdated(stream_id=int(stream_id)):
@@ -198,18 +198,18 @@ class ServerConnection:
             exchange.scope.cancel()
 
     def _window_opened(self, stream_id: int) -> None:
-        """Wake whoever waits for this stream's window; 0 is the connection's, for which all wait."""
+        """Wake the response that waits for this stream's window; 0: all responses, for the connection window."""
         for key in (stream_id,) if stream_id else tuple(self._exchanges):
             if exchange := self._exchanges.get(key):
                 exchange.window_opened.set()
 
-    # --- answering ---------------------------------------------------------------------------------------
+    # --- responding --------------------------------------------------------------------------------------
 
     async def _exchange(self, stream_id: int, exchange: Exchange) -> None:
-        """Answer one request; a reset stream ends it at once."""
+        """Respond to one request. A reset of the stream cancels it."""
         with exchange.scope:
-            await trio.lowlevel.checkpoint()  # a reset that is known already ends it here
-            response = self._answer(exchange.request())
+            await trio.lowlevel.checkpoint()  # the stream may already be reset
+            response = self._respond(exchange.request())
             try:
                 await trio.sleep(response.delay)
                 self.h2.send_headers(stream_id, [(":status", str(response.status)), *response.headers])
@@ -217,19 +217,19 @@ class ServerConnection:
                 if await self._send_body(stream_id, exchange, response.body):
                     self.h2.end_stream(stream_id)
             except h2.exceptions.ProtocolError:
-                # The stream or the connection ended while this task was about to run: nobody is left to hear it.
-                if not (exchange.scope.cancel_called or self.over):
+                # Expected only if the stream or the connection ended just before this task ran.
+                if not (exchange.scope.cancel_called or self.ended):
                     raise
             finally:
                 if not isinstance(response.body, bytes):
                     response.body.close()
                 self._exchanges.pop(stream_id, None)
             self.emit()
-            if self._peer_leaves and not self._exchanges:
+            if self._goaway_received and not self._exchanges:
                 self._reading.cancel()
 
     async def _send_body(self, stream_id: int, exchange: Exchange, body: bytes | Body) -> bool:
-        """Send the body; return whether the stream is still there to be ended."""
+        """Send the body. Return whether the stream is still open and must be ended."""
         if isinstance(body, bytes):
             await self._send(stream_id, exchange, body)
             return True
@@ -240,7 +240,7 @@ class ServerConnection:
                 case Pause(seconds=seconds):
                     await trio.sleep(inf if seconds is None else seconds)
                 case fault:
-                    if not await strike(fault, self, stream_id):
+                    if not await apply_fault(fault, self, stream_id):
                         return False
         return True
 
@@ -248,7 +248,7 @@ class ServerConnection:
         at = 0
         while at < len(data):
             self.emit()
-            await self._room()
+            await self._wait_for_room()
             window = self.h2.local_flow_control_window(stream_id)
             if window <= 0:
                 exchange.window_opened = trio.Event()
@@ -264,42 +264,42 @@ class ServerConnection:
     # --- writing -----------------------------------------------------------------------------------------
 
     def emit(self) -> None:
-        """Hand to the writer what h2 has to say."""
+        """Pass the bytes that h2 wants to send to the writer."""
         if data := self.h2.data_to_send():
             self.emit_raw(data)
 
     def emit_raw(self, data: bytes) -> None:
-        """Hand bytes to the writer that h2 knows nothing of."""
+        """Pass bytes to the writer without h2."""
         self._outbound += data
         self._work.set()
 
     async def flush(self) -> None:
         """Wait until the writer has sent everything."""
-        await self._room(1)
+        await self._wait_for_room(1)
 
-    async def _room(self, limit: int = _OUTBOUND) -> None:
-        """Wait until fewer than `limit` bytes are on their way out; let the others run in any case."""
+    async def _wait_for_room(self, limit: int = _MAX_OUTBOUND) -> None:
+        """Wait until fewer than `limit` bytes are not sent yet. Always execute a checkpoint."""
         await trio.lowlevel.checkpoint()
-        while len(self._outbound) + self._leaving >= limit:
+        while len(self._outbound) + self._being_sent >= limit:
             if self._written.is_set():
                 self._written = trio.Event()
             await self._written.wait()
 
     async def _write(self, connection: trio.CancelScope) -> None:
-        """Send what was emitted. It alone writes, and nothing but the connection's end cancels it."""
+        """Send the emitted bytes. This is the only task that sends; only the end of the connection cancels it."""
         while True:
             if not self._outbound:
                 self._work = trio.Event()
                 await self._work.wait()
             data, self._outbound = self._outbound, bytearray()
-            self._leaving = len(data)
+            self._being_sent = len(data)
             try:
                 if not self.muted:
                     await self.stream.send_all(data)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 connection.cancel()
                 return
-            self._leaving = 0
+            self._being_sent = 0
             self._written.set()
 
 

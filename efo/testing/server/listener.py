@@ -1,4 +1,4 @@
-"""The fake on a loopback port: TLS with ALPN, or plain; HTTP/2 or HTTP/1.1 as the client asks."""
+"""The fake on a loopback port: with TLS and ALPN or without TLS; HTTP/2 or HTTP/1.1, as the client chooses."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ HOST: Final = "127.0.0.1"
 HANDSHAKE_DEADLINE: Final = 10.0
 
 ServeConnection = Callable[[Service, ssl.SSLContext | None, int, trio.SocketStream], Awaitable[None]]
-"""Serves one connection to its end: with TLS where there is a context, with so many streams at once."""
+"""Serves one connection until it is closed. Arguments: the service, the TLS context or None for no TLS, the maximum
+number of concurrent streams, and the TCP connection."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where the fake listens. `ca_file`: the PEM file of the authority to trust, None without TLS."""
+    """Where the fake listens. `ca_file`: PEM file of the certificate authority to trust; None without TLS."""
 
     host: str
     port: int
@@ -35,7 +36,7 @@ class Address:
 
     @property
     def authority(self) -> str:
-        """Host and port, as `Host` and `:authority` tell them."""
+        """Host and port, as in `Host` and `:authority`."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -48,9 +49,9 @@ class Address:
 async def serve(
     service: Service, *, port: int, tls: bool, max_concurrent_streams: int, serve_connection: ServeConnection
 ) -> AsyncIterator[Address]:
-    """Listen on 127.0.0.1 for as long as the context is open; port 0 lets the system choose.
+    """Listen on 127.0.0.1 while the context is open. `port`: 0 lets the system choose one.
 
-    Raises OSError where the port is taken. Leaving cuts the connections.
+    All connections are closed when the context ends. Raises OSError: the port is in use.
     """
     (listener,) = await trio.open_tcp_listeners(port, host=HOST)
     async with listener:
@@ -64,7 +65,7 @@ async def serve(
 
 
 def _tls_context(ca_file: Path) -> ssl.SSLContext:
-    """Make an authority and a certificate of its own; write the authority's to `ca_file`."""
+    """Create a certificate authority and a certificate. Write the authority's certificate to `ca_file`."""
     import trustme  # noqa: PLC0415 - only TLS needs it
 
     authority = trustme.CA()
@@ -78,7 +79,7 @@ def _tls_context(ca_file: Path) -> ssl.SSLContext:
 async def serve_connection(
     service: Service, context: ssl.SSLContext | None, max_concurrent_streams: int, tcp: trio.SocketStream
 ) -> None:
-    """Serve one connection, over h2 and trio's own TLS."""
+    """Serve one connection with h2 and trio.SSLStream."""
     stream: trio.abc.Stream = tcp
     negotiated: str | None = None
     try:
@@ -87,21 +88,21 @@ async def serve_connection(
                 stream = tls = trio.SSLStream(tcp, context, server_side=True, https_compatible=True)
                 await tls.do_handshake()
                 negotiated = tls.selected_alpn_protocol()
-            http2, received = await speaks_http2(stream, negotiated)
+            http2, received = await detect_http2(stream, negotiated)
     except (trio.BrokenResourceError, trio.TooSlowError):
         await trio.aclose_forcefully(tcp)
         return
     if http2:
-        await serve_http2(stream, service.answer, max_concurrent_streams=max_concurrent_streams, received=received)
+        await serve_http2(stream, service.respond, max_concurrent_streams=max_concurrent_streams, received=received)
     else:
-        await serve_http1(stream, service.answer, service.bad_request, received=received)
+        await serve_http1(stream, service.respond, service.bad_request, received=received)
 
 
-async def speaks_http2(stream: trio.abc.Stream, negotiated: str | None) -> tuple[bool, bytes]:
-    """Tell whether a client speaks HTTP/2, and what was read to know it.
+async def detect_http2(stream: trio.abc.Stream, negotiated: str | None) -> tuple[bool, bytes]:
+    """Return whether a client uses HTTP/2, and the bytes that were read to find out.
 
-    `negotiated` is the protocol that ALPN chose, None where there was no ALPN: then the first bytes tell, over TLS too.
-    The SDK for Java 2 comes so, by prior knowledge.
+    `negotiated`: the protocol that ALPN chose. None: no ALPN, so the first bytes decide, also over TLS. The AWS SDK
+    for Java 2 uses HTTP/2 over TLS with prior knowledge.
     """
     if negotiated is not None:
         return negotiated == "h2", b""

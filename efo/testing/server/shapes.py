@@ -1,4 +1,4 @@
-"""The input of every operation that is served, as AWS' service model of 2013-12-02 constrains it: a table."""
+"""The input shape of each supported operation, from the AWS service model 2013-12-02."""
 
 from __future__ import annotations
 
@@ -6,42 +6,42 @@ from typing import Final
 
 from efo.testing.server.validation import Shape, required
 
-_NAME: Final = Shape(kind="string", least=1, most=128, pattern=r"[a-zA-Z0-9_.-]+")
-_STREAM_ARN: Final = Shape(kind="string", least=1, most=2048, pattern=r"arn:aws.*:kinesis:.*:\d{12}:stream/\S+")
+_NAME: Final = Shape(kind="string", minimum=1, maximum=128, pattern=r"[a-zA-Z0-9_.-]+")
+_STREAM_ARN: Final = Shape(kind="string", minimum=1, maximum=2048, pattern=r"arn:aws.*:kinesis:.*:\d{12}:stream/\S+")
 _RESOURCE_ARN: Final = Shape(
-    kind="string", least=1, most=2048, pattern=r"arn:aws.*:kinesis:.*:\d{12}:.*(stream|channel)/\S+"
+    kind="string", minimum=1, maximum=2048, pattern=r"arn:aws.*:kinesis:.*:\d{12}:.*(stream|channel)/\S+"
 )
 _CONSUMER_ARN: Final = Shape(
     kind="string",
-    least=1,
-    most=2048,
+    minimum=1,
+    maximum=2048,
     pattern=r"^(arn):aws.*:kinesis:.*:\d{12}:.*stream\/[a-zA-Z0-9_.-]+\/consumer\/[a-zA-Z0-9_.-]+:[0-9]+",
 )
-_STREAM_ID: Final = Shape(kind="string", least=1, most=24, pattern=r"[a-z0-9]{20}-[a-z0-9]{3}")
-_NEXT_TOKEN: Final = Shape(kind="string", least=1, most=1_048_576)
-_PAGE: Final = Shape(kind="integer", least=1, most=10_000)
+_STREAM_ID: Final = Shape(kind="string", minimum=1, maximum=24, pattern=r"[a-z0-9]{20}-[a-z0-9]{3}")
+_NEXT_TOKEN: Final = Shape(kind="string", minimum=1, maximum=1_048_576)
+_PAGE: Final = Shape(kind="integer", minimum=1, maximum=10_000)
 _TIMESTAMP: Final = Shape(kind="timestamp")
 _INTEGER: Final = Shape(kind="integer")
 _BOOLEAN: Final = Shape(kind="boolean")
-_COUNT: Final = Shape(kind="integer", least=1)
-_NATURAL: Final = Shape(kind="integer", least=0)
-_RECORD_KIB: Final = Shape(kind="integer", least=1024, most=10_240)
+_COUNT: Final = Shape(kind="integer", minimum=1)
+_NATURAL: Final = Shape(kind="integer", minimum=0)
+_RECORD_KIB: Final = Shape(kind="integer", minimum=1024, maximum=10_240)
 _SEQUENCE_NUMBER: Final = Shape(kind="string", pattern=r"^(0|([1-9]\d{0,128}))$")
 _HASH_KEY: Final = Shape(kind="string", pattern=r"^(0|([1-9]\d{0,38}))$")
-_PARTITION_KEY: Final = Shape(kind="string", least=1, most=256)
-_DATA: Final = Shape(kind="blob", least=0, most=10_485_760)
+_PARTITION_KEY: Final = Shape(kind="string", minimum=1, maximum=256)
+_DATA: Final = Shape(kind="blob", minimum=0, maximum=10_485_760)
 _POSITION: Final = Shape(
     kind="string",
     values=("AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER", "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"),
 )
 _ENCRYPTION: Final = Shape(kind="string", values=("NONE", "KMS"))
-_KEY_ID: Final = Shape(kind="string", least=1, most=2048)
+_KEY_ID: Final = Shape(kind="string", minimum=1, maximum=2048)
 _SCALING: Final = Shape(kind="string", values=("UNIFORM_SCALING",))
 _DISTRIBUTION: Final = Shape(kind="string", values=("AUTO", "USER_PARTITION_KEY"))
-_TAG_KEY: Final = Shape(kind="string", least=1, most=128)
-_TAG_VALUE: Final = Shape(kind="string", least=0, most=256)
-_TAGS: Final = Shape(kind="map", least=1, most=200, keys=_TAG_KEY, of=_TAG_VALUE)
-_TAG_KEYS: Final = Shape(kind="list", least=1, most=50, of=_TAG_KEY)
+_TAG_KEY: Final = Shape(kind="string", minimum=1, maximum=128)
+_TAG_VALUE: Final = Shape(kind="string", minimum=0, maximum=256)
+_TAGS: Final = Shape(kind="map", minimum=1, maximum=200, keys=_TAG_KEY, element=_TAG_VALUE)
+_TAG_KEYS: Final = Shape(kind="list", minimum=1, maximum=50, element=_TAG_KEY)
 _METRIC: Final = Shape(
     kind="string",
     values=(
@@ -49,7 +49,7 @@ _METRIC: Final = Shape(
         "ReadProvisionedThroughputExceeded", "IteratorAgeMilliseconds", "ALL",
     ),
 )  # fmt: skip
-_METRICS: Final = Shape(kind="list", least=1, most=7, of=_METRIC)
+_METRICS: Final = Shape(kind="list", minimum=1, maximum=7, element=_METRIC)
 
 
 def _structure(**members: Shape) -> Shape:
@@ -102,7 +102,7 @@ INPUTS: Final[dict[str, Shape]] = {
         "DisableEnhancedMonitoring": _STREAM | {"ShardLevelMetrics": required(_METRICS)},
         "EnableEnhancedMonitoring": _STREAM | {"ShardLevelMetrics": required(_METRICS)},
         "GetRecords": _BY_ARN
-        | {"ShardIterator": required(Shape(kind="string", least=1, most=512)), "Limit": _PAGE, "DryRun": _BOOLEAN},
+        | {"ShardIterator": required(Shape(kind="string", minimum=1, maximum=512)), "Limit": _PAGE, "DryRun": _BOOLEAN},
         "GetShardIterator": _STREAM
         | {
             "ShardId": required(_NAME),
@@ -130,7 +130,7 @@ INPUTS: Final[dict[str, Shape]] = {
         "ListStreams": {"Limit": _PAGE, "ExclusiveStartStreamName": _NAME, "NextToken": _NEXT_TOKEN},
         "ListTagsForResource": _RESOURCE,
         "ListTagsForStream": _STREAM
-        | {"ExclusiveStartTagKey": _TAG_KEY, "Limit": Shape(kind="integer", least=1, most=50)},
+        | {"ExclusiveStartTagKey": _TAG_KEY, "Limit": Shape(kind="integer", minimum=1, maximum=50)},
         "MergeShards": _STREAM | {"ShardToMerge": required(_NAME), "AdjacentShardToMerge": required(_NAME)},
         "PutRecord": _STREAM
         | {
@@ -141,7 +141,7 @@ INPUTS: Final[dict[str, Shape]] = {
             "DryRun": _BOOLEAN,
         },
         "PutRecords": _STREAM
-        | {"Records": required(Shape(kind="list", least=1, most=500, of=_PUT_ENTRY)), "DryRun": _BOOLEAN},
+        | {"Records": required(Shape(kind="list", minimum=1, maximum=500, element=_PUT_ENTRY)), "DryRun": _BOOLEAN},
         "RegisterStreamConsumer": {
             "StreamARN": required(_STREAM_ARN),
             "ConsumerName": required(_NAME),
@@ -171,4 +171,4 @@ INPUTS: Final[dict[str, Shape]] = {
         },
     }.items()
 }
-"""By operation: the shape of its input."""
+"""The input shape of each operation, by name."""

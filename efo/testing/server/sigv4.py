@@ -1,6 +1,6 @@
-"""Checks Signature Version 4 of a request to Kinesis (AWS: "Create a signed AWS API request").
+"""Checks the Signature Version 4 of a request to Kinesis (AWS: "Create a signed AWS API request").
 
-Nothing of a secret or a token is told by an error, kept, or shown by repr.
+Errors and reprs never contain secrets or session tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from efo.testing.errors import FakeError
 
 SERVICE: Final = "kinesis"
 MAX_SKEW: Final = 300.0
-"""Seconds by which the client's clock may differ."""
+"""Maximum difference of the client's clock, in seconds."""
 
 _ALGORITHM: Final = "AWS4-HMAC-SHA256"
 _TIME_FORMAT: Final = "%Y%m%dT%H%M%SZ"
@@ -27,7 +27,7 @@ _MUST_BE_SIGNED: Final = frozenset({"host", "x-amz-date"})
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """What belongs to an access key id. `expires_at`: when the session ends, seconds since the epoch."""
+    """The secrets of an access key id. `expires_at`: when the session expires, seconds since the epoch."""
 
     secret: str = field(repr=False)
     session_token: str | None = field(default=None, repr=False)
@@ -51,22 +51,22 @@ class _Authorization:
 def verify(
     headers: Mapping[str, str], body: bytes, credentials: Mapping[str, Credential], region: str, now: float
 ) -> None:
-    """Return if this POST to `/` is signed by one of `credentials`, for `region`, about `now` (epoch seconds).
+    """Raise FakeError if this POST to `/` is not signed correctly.
 
-    `headers`: names in lower case; HTTP/2's `:authority` stands for `host`. Raises FakeError:
-    MissingAuthenticationTokenException, IncompleteSignatureException, UnrecognizedClientException,
-    ExpiredTokenException, InvalidSignatureException.
+    `headers`: by name in lower case; HTTP/2's `:authority` replaces `host`. `credentials`: by access key id.
+    `region`: the expected region. `now`: seconds since the epoch. The errors: MissingAuthenticationTokenException,
+    IncompleteSignatureException, UnrecognizedClientException, ExpiredTokenException, InvalidSignatureException.
     """
     headers = {"host": headers.get(":authority", "")} | dict(headers)
     authorization = _parse(headers)
     credential = credentials.get(authorization.key_id)
-    if credential is None or not _same(headers.get("x-amz-security-token", ""), credential.session_token or ""):
+    if credential is None or not _equal(headers.get("x-amz-security-token", ""), credential.session_token or ""):
         raise FakeError("UnrecognizedClientException", "The security token included in the request is invalid.")
     if credential.expires_at is not None and now >= credential.expires_at:
         raise FakeError("ExpiredTokenException", "The security token included in the request is expired")
     _check_scope(authorization, region)
     _check_time(authorization, headers["x-amz-date"], now)
-    if not _same(_signature(authorization, credential.secret, headers, body), authorization.signature):
+    if not _equal(_signature(authorization, credential.secret, headers, body), authorization.signature):
         raise _invalid(
             "The request signature we calculated does not match the signature you provided. Check your AWS Secret "
             "Access Key and signing method."
@@ -88,7 +88,7 @@ def _parse(headers: Mapping[str, str]) -> _Authorization:
         raise _incomplete("Authorization header requires existence of either a 'X-Amz-Date' or a 'Date' header.")
     parts = fields["Credential"].split("/")
     if len(parts) != 5 or parts[4] != "aws4_request":  # noqa: PLR2004 - key id, date, region, service, terminator
-        raise _incomplete("Credential must have exactly 5 slash-delimited elements, the last of them aws4_request.")
+        raise _incomplete("Credential must have exactly 5 slash-delimited elements and end with aws4_request.")
     signed = tuple(fields["SignedHeaders"].split(";"))
     unsigned = sorted(name for name in headers if name in _MUST_BE_SIGNED and name not in signed)
     if unsigned:
@@ -103,21 +103,21 @@ def _check_scope(authorization: _Authorization, region: str) -> None:
         raise _invalid(f"Credential should be scoped to correct service: '{SERVICE}'.")
 
 
-def _check_time(authorization: _Authorization, told: str, now: float) -> None:
+def _check_time(authorization: _Authorization, date: str, now: float) -> None:
     try:
-        at = datetime.strptime(told, _TIME_FORMAT).replace(tzinfo=UTC).timestamp()
+        at = datetime.strptime(date, _TIME_FORMAT).replace(tzinfo=UTC).timestamp()
     except ValueError:
-        raise _incomplete(f"Date must be in ISO-8601 'basic format', not {told[:32]!r}.") from None
-    if not told.startswith(authorization.date):
-        raise _invalid(f"Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date: {told}.")
-    bounds = (_basic(now - MAX_SKEW), _basic(now + MAX_SKEW))
+        raise _incomplete(f"Date must be in ISO-8601 'basic format', not {date[:32]!r}.") from None
+    if not date.startswith(authorization.date):
+        raise _invalid(f"Date in Credential scope does not match YYYYMMDD from ISO-8601 version of date: {date}.")
+    bounds = (_iso(now - MAX_SKEW), _iso(now + MAX_SKEW))
     if at < now - MAX_SKEW:
-        raise _invalid(f"Signature expired: {told} is now earlier than {bounds[0]} ({_basic(now)} - 5 min.)")
+        raise _invalid(f"Signature expired: {date} is now earlier than {bounds[0]} ({_iso(now)} - 5 min.)")
     if at > now + MAX_SKEW:
-        raise _invalid(f"Signature not yet current: {told} is still later than {bounds[1]} ({_basic(now)} + 5 min.)")
+        raise _invalid(f"Signature not yet current: {date} is still later than {bounds[1]} ({_iso(now)} + 5 min.)")
 
 
-def _basic(at: float) -> str:
+def _iso(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime(_TIME_FORMAT)
 
 
@@ -142,7 +142,7 @@ def _signature(authorization: _Authorization, secret: str, headers: Mapping[str,
     return key.hex()
 
 
-def _same(one: str, other: str) -> bool:
+def _equal(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 

@@ -1,7 +1,7 @@
-"""Checks a request's members against the service model's constraints, and words what is wrong as AWS does.
+"""Checks the members of a request against the service model, with AWS's error messages.
 
-A value of the wrong type is a SerializationException; a missing, too long, too short or misspelt one is a
-ValidationException, which counts and lists everything that is wrong (AWS: JSON 1.1 protocol; constraint traits).
+A value of the wrong type is a SerializationException. A missing value, or one that violates a constraint, is a
+ValidationException, which lists all violations (AWS: JSON 1.1 protocol; constraint traits).
 """
 
 from __future__ import annotations
@@ -14,40 +14,41 @@ from typing import Any, Final, Literal
 from efo.testing.errors import FakeError, serialization, validation
 
 Kind = Literal["string", "integer", "timestamp", "boolean", "blob", "list", "map", "structure"]
-_LONGEST_QUOTE: Final = 256
+_MAX_QUOTED: Final = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What a member may be. `least` and `most` bound a number's value, and the length of anything else.
+    """The type and the constraints of a member.
 
-    `values`: an enumeration. `members`: of a structure, by name. `of`: a list's items, or a map's values; `keys`:
-    a map's keys.
+    `minimum`, `maximum`: limits of an integer's value, or of the length of any other type. `values`: the values of an
+    enumeration. `members`: the members of a structure, by name. `element`: the items of a list or the values of a map.
+    `keys`: the keys of a map.
     """
 
     kind: Kind
     required: bool = False
-    least: int | None = None
-    most: int | None = None
+    minimum: int | None = None
+    maximum: int | None = None
     pattern: str | None = None
     values: tuple[str, ...] = ()
     members: Mapping[str, Shape] = field(default_factory=dict)
-    of: Shape | None = None
+    element: Shape | None = None
     keys: Shape | None = None
 
 
 def required(shape: Shape) -> Shape:
-    """Return the shape of a member that must be there."""
+    """Return the shape as a required member."""
     return replace(shape, required=True)
 
 
 def check(members: object, shape: Shape) -> None:
-    """Raise SerializationException or ValidationException where `members`, a request's body, is not of this shape."""
+    """Raise SerializationException or ValidationException if `members`, a request body, does not have this shape."""
     _check_type(members, shape, "the body")
-    faults = list(_faults(members, shape, ""))
-    if faults:
-        count = f"{len(faults)} validation error{'s' if len(faults) > 1 else ''} detected"
-        raise validation(f"{count}: {'; '.join(faults)}")
+    violations = list(_violations(members, shape, ""))
+    if violations:
+        count = f"{len(violations)} validation error{'s' if len(violations) > 1 else ''} detected"
+        raise validation(f"{count}: {'; '.join(violations)}")
 
 
 # --- types -----------------------------------------------------------------------------------------------------
@@ -85,13 +86,13 @@ def _check_type(value: object, shape: Shape, path: str) -> None:
         raise _wrong_type(value, shape, path)
     if isinstance(value, dict):
         for name, member in value.items():
-            if shape.kind == "map" and shape.of is not None:
-                _check_type(member, shape.of, str(name))
+            if shape.kind == "map" and shape.element is not None:
+                _check_type(member, shape.element, str(name))
             elif name in shape.members:
                 _check_type(member, shape.members[name], str(name))
-    elif isinstance(value, list) and shape.of is not None:
+    elif isinstance(value, list) and shape.element is not None:
         for item in value:
-            _check_type(item, shape.of, path)
+            _check_type(item, shape.element, path)
 
 
 def _wrong_type(value: object, shape: Shape, path: str) -> FakeError:
@@ -102,23 +103,23 @@ def _wrong_type(value: object, shape: Shape, path: str) -> FakeError:
 # --- constraints -----------------------------------------------------------------------------------------------
 
 
-def _faults(value: Any, shape: Shape, path: str) -> Iterator[str]:
-    """Yield what is wrong with a value of the right type, and with all that is in it."""
+def _violations(value: Any, shape: Shape, path: str) -> Iterator[str]:
+    """Yield the violated constraints of a value of the right type, and of its members."""
     if value is None:
         if shape.required:
-            yield _fault("null", path, "Member must not be null")
+            yield _violation("null", path, "Member must not be null")
         return
     quoted = _quote(value, shape)
-    yield from (_fault(quoted, path, rule) for rule in _broken_rules(value, shape))
+    yield from (_violation(quoted, path, rule) for rule in _broken_rules(value, shape))
     for name, member in shape.members.items():
-        yield from _faults(value.get(name), member, f"{path}.{_member(name)}" if path else _member(name))
-    if shape.of is not None and isinstance(value, list):
+        yield from _violations(value.get(name), member, f"{path}.{_member(name)}" if path else _member(name))
+    if shape.element is not None and isinstance(value, list):
         for number, item in enumerate(value, 1):
-            yield from _faults(item, shape.of, f"{path}.{number}.member")
-    if shape.of is not None and shape.keys is not None and isinstance(value, dict):
+            yield from _violations(item, shape.element, f"{path}.{number}.member")
+    if shape.element is not None and shape.keys is not None and isinstance(value, dict):
         for key, item in value.items():
-            yield from _faults(key, shape.keys, f"{path}.key")
-            yield from _faults(item, shape.of, f"{path}.{key}.member")
+            yield from _violations(key, shape.keys, f"{path}.key")
+            yield from _violations(item, shape.element, f"{path}.{key}.member")
 
 
 def _broken_rules(value: Any, shape: Shape) -> Iterator[str]:
@@ -127,10 +128,10 @@ def _broken_rules(value: Any, shape: Shape) -> Iterator[str]:
     if shape.pattern is not None and not re.fullmatch(shape.pattern, value):
         yield f"Member must satisfy regular expression pattern: {shape.pattern}"
     measure, size = ("value", value) if shape.kind == "integer" else ("length", _length(value, shape))
-    if shape.most is not None and size > shape.most:
-        yield f"Member must have {measure} less than or equal to {shape.most}"
-    if shape.least is not None and size < shape.least:
-        yield f"Member must have {measure} greater than or equal to {shape.least}"
+    if shape.maximum is not None and size > shape.maximum:
+        yield f"Member must have {measure} less than or equal to {shape.maximum}"
+    if shape.minimum is not None and size < shape.minimum:
+        yield f"Member must have {measure} greater than or equal to {shape.minimum}"
 
 
 def _length(value: Any, shape: Shape) -> int:
@@ -140,15 +141,15 @@ def _length(value: Any, shape: Shape) -> int:
 
 
 def _quote(value: object, shape: Shape) -> str:
-    """Return a value as AWS tells it: data never, everything else at a bounded length."""
+    """Return a value as AWS quotes it: never data, and no more than 256 characters."""
     text = "java.nio.HeapByteBuffer" if shape.kind == "blob" else str(value)
-    return f"'{text[:_LONGEST_QUOTE]}'"
+    return f"'{text[:_MAX_QUOTED]}'"
 
 
-def _fault(value: str, path: str, rule: str) -> str:
+def _violation(value: str, path: str, rule: str) -> str:
     return f"Value {value} at '{path}' failed to satisfy constraint: {rule}"
 
 
 def _member(name: str) -> str:
-    """Return a member's name as AWS tells it: StreamName as streamName, StreamARN as streamARN."""
+    """Return a member's name as in AWS's messages: StreamName as streamName, StreamARN as streamARN."""
     return name[0].lower() + name[1:]

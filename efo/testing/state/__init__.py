@@ -1,1 +1,1 @@
-"""What the fake remembers: streams, shards, records, consumers, subscriptions. No I/O."""
+"""The fake's state: streams, shards, records, fan-out consumers and subscriptions. No I/O."""

@@ -1,4 +1,4 @@
-"""The fake's state: streams and consumers, found by name or ARN. Synchronous, and free of any I/O."""
+"""All streams and fan-out consumers, by name or ARN. Synchronous, without I/O."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
 _CONSUMER_SUFFIX: Final = "/consumer/"
 MAX_SHARDS: Final = 10_000
 MAX_CREATING: Final = 5
-"""How many streams may be CREATING at once (AWS: CreateStream)."""
+"""Maximum number of streams that are CREATING at the same time (AWS: CreateStream)."""
 _TRIM_INTERVAL: Final = 1.0
 
 
 class Core:
-    """All that the fake knows. `clock` gives the wall clock, seconds since the epoch.
+    """The complete state of a fake. `clock` returns the wall-clock time in seconds since the epoch.
 
-    `listing`: the shards of a stream as ListShards is to tell them; the fault script may make it lie.
+    `listing` returns the shards of a stream for ListShards; the fault script can make it return stale shards.
     """
 
     def __init__(self, settings: FakeSettings, clock: Callable[[], float]) -> None:
@@ -38,25 +38,25 @@ class Core:
 
     @property
     def millis(self) -> int:
-        """The wall clock, milliseconds since the epoch."""
+        """The wall-clock time in milliseconds since the epoch."""
         return int(self.clock() * 1000)
 
     @property
     def open_shards(self) -> int:
-        """How many open shards all streams have."""
+        """The number of open shards of all streams."""
         return sum(len(stream.open_shards) for stream in self.listed_streams())
 
     # --- streams -------------------------------------------------------------------------------------------
 
     def create_stream(self, name: str, shards: int, *, creating: float = 0.0) -> StreamState:
-        """Add a stream; it is ACTIVE after `creating` seconds (AWS: CreateStream).
+        """Add a stream that is ACTIVE after `creating` seconds (AWS: CreateStream).
 
-        Raises ResourceInUseException (it exists), ValidationException (its name or count of shards),
-        LimitExceededException (too many shards in all, or too many streams CREATING).
+        Raises ResourceInUseException: the stream exists. Raises ValidationException: the name or the number of shards
+        is invalid. Raises LimitExceededException: the account has too many shards or too many streams CREATING.
         """
         check_name(name, "streamName")
         if not 1 <= shards <= MAX_SHARDS:
-            raise validation(f"ShardCount {shards}: 1 to {MAX_SHARDS} are allowed")
+            raise validation(f"ShardCount {shards}: expected 1 to {MAX_SHARDS}")
         settings, now = self.settings, self.clock()
         streams = self.listed_streams()
         if name in self.streams:
@@ -69,8 +69,8 @@ class Core:
             arn,
             creating=settings.consumer_creating,
             deleting=settings.consumer_deleting,
-            most=settings.consumers_per_stream,
-            most_creating=settings.consumers_creating,
+            max_consumers=settings.consumers_per_stream,
+            max_creating=settings.consumers_creating,
         )
         stream = StreamState(
             name,
@@ -84,16 +84,16 @@ class Core:
         self.streams[name] = stream
         return stream
 
-    def check_shard_limit(self, more: int) -> None:
-        """Raise LimitExceededException where so many more open shards are too many for the account."""
-        if self.open_shards + more > self.settings.shard_limit:
+    def check_shard_limit(self, additional: int) -> None:
+        """Raise LimitExceededException if `additional` open shards would exceed the account's limit."""
+        if self.open_shards + additional > self.settings.shard_limit:
             raise limit_exceeded(
                 f"This request would exceed the shard limit for the account {self.settings.account} in "
                 f"{self.settings.region}: {self.settings.shard_limit}, with {self.open_shards} open now"
             )
 
     def delete_stream(self, stream: StreamState) -> None:
-        """Begin a stream's deletion (AWS: DeleteStream); its consumers go with it, and end their subscriptions."""
+        """Start the deletion of a stream (AWS: DeleteStream). Deregister its consumers; their subscriptions end."""
         if stream.deleted_at is None:
             now = self.clock()
             stream.deleted_at = now + self.settings.stream_deleting
@@ -101,7 +101,7 @@ class Core:
                 self.consumers(stream).deregister(consumer, now)
 
     def listed_streams(self) -> list[StreamState]:
-        """Return the streams that are not gone, by name."""
+        """Return the streams that are not deleted, sorted by name."""
         now = self.clock()
         for stream in tuple(self.streams.values()):
             if stream.deleted_at is not None and now >= stream.deleted_at:
@@ -109,9 +109,9 @@ class Core:
         return [stream for _, stream in sorted(self.streams.items())]
 
     def stream(self, name: str | None = None, arn: str | None = None) -> StreamState:
-        """Return a stream by its name, its ARN, or both; what its retention period does not cover is trimmed.
+        """Return a stream by its name, its ARN, or both. Trim its expired records first.
 
-        Raises ResourceNotFoundException, and InvalidArgumentException for neither, or for two that differ.
+        Raises ResourceNotFoundException. Raises InvalidArgumentException: both are missing, or they do not match.
         """
         if name is None and arn is None:
             raise invalid_argument("Either StreamName or StreamARN is required")
@@ -126,23 +126,26 @@ class Core:
         return stream
 
     def _find(self, name: str | None, arn: str | None) -> StreamState:
-        wanted = arn.rpartition("stream/")[2] if arn is not None else name
-        if name is not None and wanted != name:
-            raise invalid_argument(f"StreamName {name} is not that of StreamARN {arn}")
-        stream = self.streams.get(wanted or "")
+        stream_name = arn.rpartition("stream/")[2] if arn is not None else name
+        if name is not None and stream_name != name:
+            raise invalid_argument(f"StreamName {name} does not match StreamARN {arn}")
+        stream = self.streams.get(stream_name or "")
         if stream is None or arn not in {None, stream.arn}:
             raise not_found(f"Stream {arn or name} under account {self.settings.account} not found")
         return stream
 
     def data_stream(self, name: str | None = None, arn: str | None = None) -> StreamState:
-        """Return a stream that takes and gives records: neither CREATING nor DELETING, or else it is not found."""
+        """Return a stream whose records can be written and read.
+
+        Raises ResourceNotFoundException also if the stream is CREATING or DELETING.
+        """
         stream = self.stream(name, arn)
         if stream.status(self.clock()) in {"CREATING", "DELETING"}:
             raise not_found(f"Stream {stream.name} under account {self.settings.account} not found")
         return stream
 
     def active_stream(self, name: str | None = None, arn: str | None = None) -> StreamState:
-        """Return a stream that can be changed. Raises ResourceInUseException where it is not ACTIVE."""
+        """Return a stream that can be changed. Raises ResourceInUseException if it is not ACTIVE."""
         stream = self.stream(name, arn)
         if (status := stream.status(self.clock())) != "ACTIVE":
             raise in_use(
@@ -159,18 +162,18 @@ class Core:
     def consumer(
         self, arn: str | None = None, stream_arn: str | None = None, name: str | None = None
     ) -> tuple[StreamState, ConsumerState]:
-        """Return a consumer and its stream, by the consumer's ARN or by the stream's ARN and its name.
+        """Return a consumer and its stream, by the consumer's ARN, or by the stream's ARN and the consumer's name.
 
-        Raises ResourceNotFoundException, and InvalidArgumentException where neither is complete, or the two differ.
+        Raises ResourceNotFoundException. Raises InvalidArgumentException: arguments are missing, or do not match.
         """
         if arn is not None:
             stream = self.stream(arn=arn.partition(_CONSUMER_SUFFIX)[0])
             consumer = self.consumers(stream).by_arn(arn, self.clock())
             if stream_arn not in {None, stream.arn} or name not in {None, consumer.name}:
-                raise invalid_argument(f"StreamARN or ConsumerName is not that of ConsumerARN {arn}")
+                raise invalid_argument(f"StreamARN or ConsumerName does not match ConsumerARN {arn}")
             return stream, consumer
         if stream_arn is None or name is None:
-            raise invalid_argument("Either ConsumerARN, or both StreamARN and ConsumerName are required")
+            raise invalid_argument("ConsumerARN, or StreamARN and ConsumerName, are required")
         stream = self.stream(arn=stream_arn)
         return stream, self.consumers(stream).by_name(name, self.clock())
 
@@ -179,7 +182,7 @@ class Core:
         check_name(name, "consumerName")
         stream = self.stream(arn=stream_arn)
         if (status := stream.status(self.clock())) in {"CREATING", "DELETING"}:
-            raise in_use(f"Stream {stream.name} is {status}: consumers are registered once it is ACTIVE")
+            raise in_use(f"Stream {stream.name} is {status}: register consumers when it is ACTIVE")
         consumer = self.consumers(stream).register(name, self.clock())
         consumer.tags.add(tags or {})
         return consumer
@@ -190,7 +193,7 @@ class Core:
 
 
 def check_name(name: str, field: str) -> None:
-    """Raise ValidationException for a name that AWS' service model does not allow."""
+    """Raise ValidationException if AWS's service model does not allow the name."""
     if not _NAME.fullmatch(name):
         raise validation(
             f"Value {name!r} at '{field}' failed to satisfy constraint: Member must satisfy regular expression "

@@ -1,4 +1,4 @@
-"""Server-side encryption of a stream: which key, and how KMS fails when a test tells it to."""
+"""Server-side encryption of a stream: its key, and the KMS errors that a test requests."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from efo.testing.errors import FakeError, invalid_argument
 
 KMS_ERRORS: Final[dict[str, str]] = {
     "KMSDisabledException": "The KMS key {key} is disabled",
-    "KMSInvalidStateException": "The KMS key {key} is not in a state in which it can be used",
-    "KMSAccessDeniedException": "The caller has no right to use the KMS key {key}",
+    "KMSInvalidStateException": "The KMS key {key} is in a state in which it cannot be used",
+    "KMSAccessDeniedException": "The caller is not allowed to use the KMS key {key}",
     "KMSNotFoundException": "The KMS key {key} does not exist",
     "KMSOptInRequired": "The account has not opted in to KMS",
-    "KMSThrottlingException": "KMS is asked too often about the key {key}",
+    "KMSThrottlingException": "Too many KMS requests for the key {key}",
 }
-"""By the name of the error: what its message says (AWS: GetRecords, Errors)."""
+"""The message of each KMS error, by its name (AWS: GetRecords, Errors)."""
 
 
 @dataclass(slots=True)
 class Encryption:
-    """A stream's encryption. `failing`: the name of the error that every use of the key meets, None when it works."""
+    """A stream's encryption. `failing`: the KMS error that every use of the key raises; None: the key works."""
 
     type: str = "NONE"
     key_id: str | None = None
     failing: str | None = None
 
     def start(self, key_id: str) -> None:
-        """Encrypt what is put from now on (AWS: StartStreamEncryption). Raises what KMS raises."""
+        """Encrypt records that are put from now on (AWS: StartStreamEncryption). Raises the KMS error, if any."""
         self._raise_failure(key_id)
         self.type, self.key_id = "KMS", key_id
 
     def stop(self, key_id: str) -> None:
-        """Encrypt no more (AWS: StopStreamEncryption). Raises InvalidArgumentException: it is another key's."""
+        """Stop encryption (AWS: StopStreamEncryption). Raises InvalidArgumentException: the key is not in use."""
         if self.type != "KMS" or key_id != self.key_id:
             raise invalid_argument(f"The stream is not encrypted with the key {key_id}")
         self.type, self.key_id = "NONE", None
 
     def check(self) -> None:
-        """Raise what KMS raises when the key is used; nothing for a stream that is not encrypted."""
+        """Raise the KMS error, if any, of using the key. A stream without encryption uses no key."""
         if self.type == "KMS":
             self._raise_failure(self.key_id)
 

@@ -1,4 +1,7 @@
-"""Shard iterators: opaque text that says where GetRecords goes on. One is good for 300 s (AWS: GetShardIterator)."""
+"""Shard iterators: opaque text with the position at which GetRecords continues.
+
+An iterator is valid for 300 seconds (AWS: GetShardIterator).
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,10 @@ ITERATOR_LIFE: Final = 300.0
 
 
 class ShardIterator(msgspec.Struct, frozen=True, array_like=True):
-    """A place in a shard. `created_at`: of the stream, since another one may get its name. `index`: of the record."""
+    """A position in a shard. Times are seconds since the epoch.
+
+    `created_at`: when the stream was created; a later stream can have the same name. `index`: index of the record.
+    """
 
     stream: str
     created_at: float
@@ -23,12 +29,12 @@ class ShardIterator(msgspec.Struct, frozen=True, array_like=True):
 
 
 def encode_iterator(iterator: ShardIterator) -> str:
-    """Return the iterator as the text that a client sends back."""
+    """Return the iterator as text for the client."""
     return urlsafe_b64encode(msgspec.json.encode(iterator)).decode()
 
 
 def decode_iterator(text: str, now: float) -> ShardIterator:
-    """Return what the text says. Raises InvalidArgumentException, ExpiredIteratorException."""
+    """Return the iterator that the text encodes. Raises InvalidArgumentException, ExpiredIteratorException."""
     try:
         iterator = msgspec.json.decode(urlsafe_b64decode(text.encode()), type=ShardIterator)
     except (ValueError, msgspec.DecodeError):

@@ -1,6 +1,7 @@
-"""Who wants to hear of news, in the order in which they came.
+"""A list of callbacks.
 
-A set would tell them in an order that changes from run to run, and with it what happens under a virtual clock.
+They are called in the order in which they were added. The order of a set would change from run to run, and runs
+under a virtual clock would not be repeatable.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ Listener = Callable[[], None]
 
 
 class Listeners:
-    """Functions to call when there is news; each is in it once."""
+    """Callbacks without arguments. Each is called once per notification, even if it was added twice."""
 
     def __init__(self) -> None:
         self._listeners: dict[Listener, None] = {}
@@ -20,14 +21,14 @@ class Listeners:
         return listener in self._listeners
 
     def add(self, listener: Listener) -> None:
-        """Call it from now on."""
+        """Add a callback."""
         self._listeners[listener] = None
 
     def discard(self, listener: Listener) -> None:
-        """Call it no more."""
+        """Remove a callback, if present."""
         self._listeners.pop(listener, None)
 
-    def tell(self) -> None:
-        """Call them all."""
+    def notify(self) -> None:
+        """Call all callbacks."""
         for listener in tuple(self._listeners):
             listener()

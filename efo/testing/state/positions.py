@@ -1,4 +1,4 @@
-"""Where a subscription or an iterator starts: the five positions, checked as AWS checks them."""
+"""The starting position of a subscription or an iterator: five types, with AWS's checks."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from efo.testing.state.shards import ShardState
 
 
 def starting_index(shard: ShardState, position: Position, now: float) -> int:
-    """Return the index of the first record that a reader from `position` gets.
+    """Return the index of the first record that a reader receives from `position`.
 
-    A number or a time before the trim horizon means the horizon. Raises FakeError, InvalidArgumentException: a part
-    of the position is missing or has no place in it, the sequence number is not one of this shard, or the timestamp
-    is in the future (AWS: StartingPosition, GetShardIterator). `now` is in seconds since the epoch.
+    `now`: seconds since the epoch. A sequence number or a time before the trim horizon means the trim horizon.
+    Raises InvalidArgumentException: a part of the position is missing or not allowed for its type, the sequence
+    number is from another shard, or the timestamp is in the future (AWS: StartingPosition, GetShardIterator).
     """
-    _refuse_surplus(position)
+    _check_parts(position)
     match position.type:
         case PositionType.TRIM_HORIZON:
             return shard.trimmed
@@ -29,12 +29,12 @@ def starting_index(shard: ShardState, position: Position, now: float) -> int:
             return shard.index_after(_sequence_number(shard, position))
 
 
-def _refuse_surplus(position: Position) -> None:
+def _check_parts(position: Position) -> None:
     by_number = position.type in {PositionType.AT_SEQUENCE_NUMBER, PositionType.AFTER_SEQUENCE_NUMBER}
     if position.sequence_number is not None and not by_number:
-        raise invalid_argument(f"{position.type} takes no sequence number, but one was given")
+        raise invalid_argument(f"A sequence number is not allowed when the starting position is {position.type}")
     if position.timestamp is not None and position.type is not PositionType.AT_TIMESTAMP:
-        raise invalid_argument(f"{position.type} takes no Timestamp, but one was given")
+        raise invalid_argument(f"Timestamp is not allowed when the starting position is {position.type}")
 
 
 def _timestamp(position: Position, now: float) -> float:

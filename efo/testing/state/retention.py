@@ -1,4 +1,4 @@
-"""What is older than a stream's retention period goes: records first, then the closed shards that held them."""
+"""The retention period of a stream: deletes expired records, and then the closed shards that held them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from typing import Final
 from efo.testing.errors import invalid_argument
 from efo.testing.state.streams import StreamState
 
-LEAST_HOURS: Final = 24
-MOST_HOURS: Final = 8760
+MIN_HOURS: Final = 24
+MAX_HOURS: Final = 8760
 _HOUR: Final = 3600.0
 
 
 def trim_horizon(stream: StreamState, now: float) -> float:
-    """Return the time of the oldest record that may still be there: seconds since the epoch."""
+    """Return the trim horizon, the earliest arrival time of a kept record, in seconds since the epoch."""
     return max(stream.created_at, now - stream.retention_hours * _HOUR)
 
 
 def trim(stream: StreamState, now: float) -> None:
-    """Forget what the retention period does not cover at `now`, seconds since the epoch. Memory is given back.
+    """Delete the records and shards that are expired at `now`, seconds since the epoch. Their memory is freed.
 
-    A closed shard is forgotten once nothing that it can have held is left; its children keep its name as their
-    parent's (AWS: "Data routing, data persistence, and shard state after a reshard").
+    A closed shard is deleted when all records that it can have held are expired. Its children keep its id as their
+    parent's id (AWS: "Data routing, data persistence, and shard state after a reshard").
     """
-    # Not from the stream's creation on: records arrive in whole milliseconds, so the first ones may seem older than it.
+    # Not limited to the stream's creation time as in trim_horizon: arrival times are whole milliseconds, so the first
+    # records can appear older than the stream.
     horizon = now - stream.retention_hours * _HOUR
     for shard in tuple(stream.shards.values()):
         if shard.records and shard.records[0].approximate_arrival_timestamp < horizon:
@@ -33,7 +34,7 @@ def trim(stream: StreamState, now: float) -> None:
 
 
 def increase(stream: StreamState, hours: int) -> None:
-    """Keep records longer (AWS: IncreaseStreamRetentionPeriod). Raises InvalidArgumentException."""
+    """Increase the retention period (AWS: IncreaseStreamRetentionPeriod). Raises InvalidArgumentException."""
     _check(hours)
     if hours <= stream.retention_hours:
         raise invalid_argument(
@@ -44,7 +45,7 @@ def increase(stream: StreamState, hours: int) -> None:
 
 
 def decrease(stream: StreamState, hours: int) -> None:
-    """Keep records shorter (AWS: DecreaseStreamRetentionPeriod). Raises InvalidArgumentException."""
+    """Decrease the retention period (AWS: DecreaseStreamRetentionPeriod). Raises InvalidArgumentException."""
     _check(hours)
     if hours >= stream.retention_hours:
         raise invalid_argument(
@@ -55,5 +56,5 @@ def decrease(stream: StreamState, hours: int) -> None:
 
 
 def _check(hours: int) -> None:
-    if not LEAST_HOURS <= hours <= MOST_HOURS:
-        raise invalid_argument(f"RetentionPeriodHours {hours}: {LEAST_HOURS} to {MOST_HOURS} are allowed")
+    if not MIN_HOURS <= hours <= MAX_HOURS:
+        raise invalid_argument(f"RetentionPeriodHours {hours}: expected {MIN_HOURS} to {MAX_HOURS}")

@@ -1,4 +1,4 @@
-"""UpdateShardCount: a stream gets as many shards of equal size as wanted, by splits and merges with their lineage."""
+"""UpdateShardCount: reshards a stream to shards of equal size by splits and merges."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ UPDATES_A_DAY: Final = 10
 
 
 def scale(stream: StreamState, target: int, now: float) -> None:
-    """Reshard to `target` shards that share the hash keys equally; `now` is in seconds since the epoch.
+    """Reshard to `target` shards with hash key ranges of equal size. `now`: seconds since the epoch.
 
-    As AWS does it, shards that live for a moment only appear in between: every open shard is split where a bound of
-    the new ones lies inside it, then the pieces of each new shard are merged (AWS: UpdateShardCount).
-    Raises InvalidArgumentException (more than double, less than half), LimitExceededException (the 11th in 24 h).
+    As on AWS, temporary shards appear: first every open shard is split at the boundaries of the new shards, then the
+    parts of each new shard are merged (AWS: UpdateShardCount).
+    Raises InvalidArgumentException: more than double or less than half the current shards. Raises
+    LimitExceededException: more than 10 calls within 24 hours.
     """
     current = len(stream.open_shards)
     if target > 2 * current or target < (current + 1) // 2:
         raise invalid_argument(
-            f"UpdateShardCount cannot scale stream {stream.name} from {current} to {target} shards: at most double, "
-            "and at least half, are allowed"
+            f"UpdateShardCount cannot scale stream {stream.name} from {current} to {target} shards: at most double "
+            "and at least half are allowed"
         )
     stream.scalings = [at for at in stream.scalings if now - at < _DAY]
     if len(stream.scalings) >= UPDATES_A_DAY:

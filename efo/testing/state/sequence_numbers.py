@@ -3,9 +3,9 @@
     version 2 | milliseconds, 48 bits | counter, 100 bits | shard number, 32 bits | 2, 4 bits
     bit 184   | bit 136               | bit 36            | bit 4                 | bit 0
 
-All of them have 56 digits, so that they compare as strings just as they do as numbers. Time stands above the
-counter: numbers grow with the clock. (KCL: SequenceNumberValidator, version 2, for the version, the total
-length and the place of the shard number; what is between is the service's own business.)
+All sequence numbers have 56 digits, so their order as strings equals their order as numbers. The time is above the
+counter, so sequence numbers increase with the clock. KCL's SequenceNumberValidator (version 2) defines the version,
+the total length and the position of the shard number. It does not define the bits between them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TAIL: Final = 2
 
 
 class Sequence:
-    """Gives one shard's sequence numbers, each greater than all before it, whatever the clock does."""
+    """Generates the sequence numbers of one shard. They always increase, even if the clock goes back."""
 
     __slots__ = ("_base", "_counter", "_millis", "_tail")
 
@@ -39,16 +39,16 @@ class Sequence:
 
     @property
     def millis(self) -> int:
-        """The time of the newest number, milliseconds since the epoch. It never goes back."""
+        """The time in the newest sequence number, milliseconds since the epoch. It never decreases."""
         return self._millis
 
     @property
     def counter(self) -> int:
-        """What tells the numbers of one millisecond apart. It only grows."""
+        """The counter, which distinguishes the sequence numbers of one millisecond. It always increases."""
         return self._counter
 
     def next(self, now_millis: int) -> str:
-        """Return the next number."""
+        """Return the next sequence number."""
         self._counter += 1
         if now_millis > self._millis:
             self._set_millis(now_millis)
@@ -56,7 +56,7 @@ class Sequence:
 
 
 def shard_number_of(sequence_number: str) -> int | None:
-    """Return the number of the shard that gave this sequence number; None if it is not of our layout."""
+    """Return the number of the shard in this sequence number; None if the layout is different."""
     if len(sequence_number) != DIGITS or not (sequence_number.isascii() and sequence_number.isdigit()):
         return None
     value = int(sequence_number)

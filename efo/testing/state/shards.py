@@ -1,4 +1,4 @@
-"""One shard: its records in order, its place in the lineage, and who waits for news of it."""
+"""One shard: its records in order, its parents and children, and its listeners."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BY_ARRIVAL = attrgetter("approximate_arrival_timestamp")
 
 
 class StoredRecord(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
-    """A record as it is kept, and as it goes to the wire (AWS: Record)."""
+    """A record, as stored and as sent (AWS: Record)."""
 
     approximate_arrival_timestamp: float
     data: bytes
@@ -26,7 +26,7 @@ class StoredRecord(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     encryption_type: str = "NONE"
 
     def as_record(self) -> Record:
-        """Return the record in the library's own words."""
+        """Return the record as the library's `Record`."""
         return Record(
             self.sequence_number,
             self.approximate_arrival_timestamp,
@@ -37,16 +37,18 @@ class StoredRecord(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
 
 
 def shard_id(number: int) -> str:
-    """Return the id that AWS gives to the shard of this number."""
+    """Return the shard id with this number, in AWS's format."""
     return f"shardId-{number:012d}"
 
 
 class ShardState:
-    """A shard. `start` and `end` are its hash keys, both included; `opened_at` and `closed_at` milliseconds.
+    """A shard.
 
-    `records`: those that are still kept; `trimmed`: how many before them are gone. An index counts from the shard's
-    very first record, so that trimming moves none. `encryption`: its stream's. `listeners` are called after records
-    were added, after the shard was closed, and when its stream's key begins to fail.
+    `start`, `end`: first and last hash key. `opened_at`, `closed_at`: milliseconds since the epoch.
+    `records`: the records that are kept. `trimmed`: the number of trimmed records before them. Indexes count from the
+    first record of the shard, trimmed or not, so trimming does not change them. `encryption`: that of the stream.
+    `listeners` are called after records are added, after the shard is closed, and when the stream's key fails or
+    works again.
     """
 
     __slots__ = (
@@ -69,7 +71,7 @@ class ShardState:
         self.start = start
         self.end = end
         self.parents = tuple(parent.id for parent in parents)
-        # A child's first number is greater than every number of its parents.
+        # The first sequence number of a child is greater than all sequence numbers of its parents.
         newest = max((parent.newest for parent in parents), default=(now_millis, 0))
         self._sequence = Sequence(number, *newest)
         self.starting_number = self._sequence.next(now_millis)
@@ -83,7 +85,7 @@ class ShardState:
 
     @property
     def is_open(self) -> bool:
-        """Whether the shard still takes records."""
+        """Whether the shard accepts records."""
         return self.closed_at is None
 
     @property
@@ -93,74 +95,77 @@ class ShardState:
 
     @property
     def end_index(self) -> int:
-        """The index that the next record gets."""
+        """The index of the next record."""
         return self.trimmed + len(self.records)
 
     def append(self, partition_key: str, data: bytes, now_millis: int) -> StoredRecord:
-        """Add a record. The caller tells the listeners, once for all the records that it adds."""
+        """Add a record. The caller must call `notify`, once for all the records that it adds."""
         number = self._sequence.next(now_millis)
         record = StoredRecord(self._sequence.millis / 1000, data, partition_key, number, self.encryption.type)
         self.records.append(record)
         return record
 
     def tick(self, now_millis: int) -> str:
-        """Return a number that no record has: greater than all given so far, less than all later ones."""
+        """Return a sequence number without a record, greater than all earlier ones and less than all later ones."""
         return self._sequence.next(now_millis)
 
     def close(self, now_millis: int) -> None:
-        """Take no more records. The children are set, and the listeners told, by the caller."""
+        """Close the shard for records. The caller must set `children` and call `notify`."""
         self.ending_number = self._sequence.next(now_millis)
         self.closed_at = self._sequence.millis
 
     def notify(self) -> None:
-        """Tell the listeners that there is news."""
-        self.listeners.tell()
+        """Call the listeners."""
+        self.listeners.notify()
 
     def index_at(self, sequence_number: str) -> int:
-        """Return the index of the first record whose number is not less than this one."""
+        """Return the index of the first record with this or a greater sequence number."""
         return self.trimmed + bisect_left(self.records, sequence_number, key=_BY_SEQUENCE)
 
     def index_after(self, sequence_number: str) -> int:
-        """Return the index of the first record whose number is greater than this one."""
+        """Return the index of the first record with a greater sequence number."""
         return self.trimmed + bisect_right(self.records, sequence_number, key=_BY_SEQUENCE)
 
     def index_at_time(self, timestamp: float) -> int:
-        """Return the index of the first record that arrived at or after this time (epoch seconds)."""
+        """Return the index of the first record that arrived at or after this time (seconds since the epoch)."""
         return self.trimmed + bisect_left(self.records, timestamp, key=_BY_ARRIVAL)
 
     def trim(self, before: float) -> None:
-        """Forget the records that arrived before this time (epoch seconds)."""
-        gone = bisect_left(self.records, before, key=_BY_ARRIVAL)
-        del self.records[:gone]
-        self.trimmed += gone
+        """Delete the records that arrived before this time (seconds since the epoch)."""
+        expired = bisect_left(self.records, before, key=_BY_ARRIVAL)
+        del self.records[:expired]
+        self.trimmed += expired
 
     def behind_latest(self, index: int, now_millis: int) -> int:
-        """Return the age of the record at `index` in milliseconds, at least 1; 0 where there is none yet."""
+        """Return the age of the record at `index` in milliseconds, at least 1; 0 if there is no such record yet."""
         if index >= self.end_index:
             return 0
         arrived = self.records[max(0, index - self.trimmed)].approximate_arrival_timestamp
         return max(1, now_millis - round(arrived * 1000))
 
-    def read(self, index: int, most_records: int, most_bytes: int) -> list[StoredRecord]:
-        """Return records from `index` on, or from the first that is kept: at least one, whatever its size."""
+    def read(self, index: int, max_records: int, max_bytes: int) -> list[StoredRecord]:
+        """Return records from `index` on, or from the first kept record if `index` is trimmed.
+
+        The first record is returned even if it is larger than `max_bytes`.
+        """
         start = max(0, index - self.trimmed)
-        records = self.records[start : start + most_records]
+        records = self.records[start : start + max_records]
         size = 0
         for count, record in enumerate(records):
             size += len(record.data) + len(record.partition_key)
-            if size > most_bytes and count:
+            if size > max_bytes and count:
                 return records[:count]
         return records
 
     def hash_key_range(self) -> HashKeyRange:
-        """Return the hash keys that the shard takes, as the wire tells them."""
+        """Return the range of the shard's hash keys (AWS: HashKeyRange)."""
         return HashKeyRange(str(self.start), str(self.end))
 
     def as_child(self) -> ChildShard:
-        """Return the shard as its parents' last event tells it."""
+        """Return the shard as in the last event of its parents (AWS: ChildShard)."""
         return ChildShard(self.id, self.parents, self.hash_key_range())
 
     def as_shard(self) -> Shard:
-        """Return the shard as ListShards tells it."""
+        """Return the shard as the library's `Shard`."""
         parent, adjacent = (*self.parents, None, None)[:2]
         return Shard(self.id, self.hash_key_range(), self.starting_number, self.ending_number, parent, adjacent)

@@ -1,4 +1,4 @@
-"""One stream: its state and settings, which shard takes which key, putting records, splitting and merging."""
+"""One stream: its settings and status, puts, the shard of each hash key, splits and merges."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MAX_PARTITION_KEY: Final = 256
 
 
 class StreamState:
-    """A stream and its shards. Times of calls are in milliseconds, all others in seconds since the epoch.
+    """A stream and its shards. Times are seconds since the epoch, except `now_millis`: milliseconds.
 
-    `mode`: PROVISIONED or ON_DEMAND. `metrics`: what EnableEnhancedMonitoring chose. `scalings`: when
-    UpdateShardCount was called. `trimmed_at`: when the retention was last looked at. `creating_until`,
-    `updating_until`: what its status says. `deleted_at`: once it is set, the stream is DELETING, and gone from then on.
+    `mode`: PROVISIONED or ON_DEMAND. `metrics`: the metrics of EnableEnhancedMonitoring. `scalings`: the times of
+    UpdateShardCount calls. `trimmed_at`: the time of the last trim. `creating_until`, `updating_until`: the end of
+    these states. `deleted_at`: when the deletion is complete; the stream is DELETING until then.
     """
 
     def __init__(
@@ -70,18 +70,18 @@ class StreamState:
 
     @property
     def open_shards(self) -> list[ShardState]:
-        """The shards that take records, by their hash keys."""
+        """The open shards, in the order of their hash keys."""
         return self._open
 
     def shard(self, shard_id: str) -> ShardState:
-        """Return a shard by its id. Raises ResourceNotFoundException."""
+        """Return a shard. Raises ResourceNotFoundException."""
         try:
             return self.shards[shard_id]
         except KeyError:
             raise not_found(f"Shard {shard_id} in stream {self.name} does not exist") from None
 
     def shard_of(self, hash_key: int) -> ShardState:
-        """Return the open shard that takes this hash key."""
+        """Return the open shard of this hash key."""
         return self._open[bisect_right(self._starts, hash_key) - 1]
 
     def put(
@@ -94,17 +94,17 @@ class StreamState:
         return shard, record
 
     def shard_for(self, partition_key: str, data: bytes, explicit_hash_key: str | None = None) -> ShardState:
-        """Return the open shard that this record goes to. Raises InvalidArgumentException."""
+        """Return the open shard for this record. Raises InvalidArgumentException."""
         self.check_record(partition_key, data, explicit_hash_key)
         return self.shard_of(int(explicit_hash_key) if explicit_hash_key is not None else hash_key_of(partition_key))
 
     def put_many(self, records: Iterable[tuple[str, bytes]], now_millis: int) -> int:
-        """Add (partition key, data) pairs in order, and return how many.
+        """Add (partition key, data) pairs in order. Return their number.
 
-        They become visible together, once all are added. Raises InvalidArgumentException at the first bad one;
-        those before it stay.
+        Listeners are called once, after all records are added. Raises InvalidArgumentException at the first invalid
+        record; the records before it are kept.
         """
-        touched: dict[ShardState, None] = {}  # in order, so that a virtual clock sees the same in every run
+        touched: dict[ShardState, None] = {}  # ordered, so that runs under a virtual clock are repeatable
         count = 0
         try:
             for partition_key, data in records:
@@ -119,44 +119,44 @@ class StreamState:
         return count
 
     def check_record(self, partition_key: str, data: bytes, explicit_hash_key: str | None = None) -> None:
-        """Raise InvalidArgumentException for a record that AWS would refuse."""
+        """Raise InvalidArgumentException if AWS would reject the record."""
         if not 1 <= len(partition_key) <= MAX_PARTITION_KEY:
-            raise invalid_argument(f"PartitionKey of {len(partition_key)} characters: 1 to 256 are allowed")
+            raise invalid_argument(f"PartitionKey has {len(partition_key)} characters: expected 1 to 256")
         size = len(data) + len(partition_key)
         if size > self.max_record_bytes:
-            raise invalid_argument(f"A record of {size} bytes: at most {self.max_record_bytes} are allowed")
+            raise invalid_argument(f"A record has {size} bytes: at most {self.max_record_bytes} are allowed")
         if explicit_hash_key is not None:
             parse_hash_key(explicit_hash_key, "ExplicitHashKey")
 
     def split(self, shard_id: str, at: int | None, now_millis: int) -> tuple[ShardState, ShardState]:
-        """Split a shard: the second child starts at hash key `at`, None for the middle (AWS: SplitShard).
+        """Split a shard (AWS: SplitShard). `at`: the first hash key of the second child; None: the middle.
 
-        Raises ResourceNotFoundException, and InvalidArgumentException where it cannot be split there.
+        Raises ResourceNotFoundException. Raises InvalidArgumentException: the shard cannot be split there.
         """
         parent = self._open_shard(shard_id)
-        middle = (parent.start + parent.end) // 2 + 1 if at is None else at
-        if not parent.start < middle <= parent.end:
+        boundary = (parent.start + parent.end) // 2 + 1 if at is None else at
+        if not parent.start < boundary <= parent.end:
             raise invalid_argument(
-                f"NewStartingHashKey {middle} used in SplitShard on shard {shard_id} is invalid: it must be greater "
+                f"NewStartingHashKey {boundary} used in SplitShard on shard {shard_id} is invalid: it must be greater "
                 f"than {parent.start} and at most {parent.end}"
             )
         parent.close(now_millis)
-        lower = self._add(parent.start, middle - 1, now_millis, (parent,))
-        upper = self._add(middle, parent.end, now_millis, (parent,))
+        lower = self._add(parent.start, boundary - 1, now_millis, (parent,))
+        upper = self._add(boundary, parent.end, now_millis, (parent,))
         parent.children = (lower, upper)
         self._index_open()
         parent.notify()
         return lower, upper
 
     def merge(self, shard_id: str, adjacent_id: str, now_millis: int) -> ShardState:
-        """Merge two open shards whose hash keys touch (AWS: MergeShards).
+        """Merge two open shards with adjacent hash key ranges (AWS: MergeShards).
 
-        Raises ResourceNotFoundException, and InvalidArgumentException where they cannot be merged.
+        Raises ResourceNotFoundException. Raises InvalidArgumentException: the shards cannot be merged.
         """
         parents = self._open_shard(shard_id), self._open_shard(adjacent_id)
         lower, upper = sorted(parents, key=attrgetter("start"))
         if lower.end + 1 != upper.start:
-            raise invalid_argument(f"Shards {shard_id} and {adjacent_id} are not adjacent: they cannot be merged")
+            raise invalid_argument(f"Shards {shard_id} and {adjacent_id} cannot be merged: they are not adjacent")
         for parent in parents:
             parent.close(now_millis)
         child = self._add(lower.start, upper.end, now_millis, parents)
@@ -170,17 +170,17 @@ class StreamState:
     def _open_shard(self, shard_id: str) -> ShardState:
         shard = self.shard(shard_id)
         if not shard.is_open:
-            raise invalid_argument(f"Shard {shard_id} in stream {self.name} is closed: only open shards reshard")
+            raise invalid_argument(f"Shard {shard_id} in stream {self.name} is closed: only open shards can reshard")
         return shard
 
 
 def hash_key_of(partition_key: str) -> int:
-    """Return the hash key of a partition key: the MD5 of its UTF-8, as a number (AWS: PutRecord)."""
+    """Return the hash key of a partition key: the MD5 of its UTF-8 bytes as a number (AWS: PutRecord)."""
     return int.from_bytes(md5(partition_key.encode(), usedforsecurity=False).digest(), "big")
 
 
 def parse_hash_key(text: str, name: str) -> int:
-    """Return the hash key that `text` tells in decimal digits. Raises InvalidArgumentException."""
+    """Parse a hash key in decimal digits. Raises InvalidArgumentException; `name`: the member in its message."""
     if not (text.isascii() and text.isdigit()) or int(text[:40]) > MAX_HASH_KEY:
         raise invalid_argument(f"Invalid {name} {text!r}: expected decimal digits, at most {MAX_HASH_KEY}")
     return int(text)

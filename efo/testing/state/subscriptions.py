@@ -1,7 +1,7 @@
-"""What one SubscribeToShard call sends: its events, its end, and who may subscribe when.
+"""Subscriptions: when a SubscribeToShard call is accepted, the events that it sends, and when it ends.
 
-All rules are AWS's (SubscribeToShard, SubscribeToShardEvent). Where AWS does not say: a consumer that is
-deregistered ends its subscriptions with ResourceNotFoundException.
+The rules are AWS's (SubscribeToShard, SubscribeToShardEvent). One rule is not documented by AWS: subscriptions of a
+deregistered consumer end with ResourceNotFoundException.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class SubscribeToShardEvent(msgspec.Struct, frozen=True, rename="pascal", omit_defaults=True):
-    """One event (AWS: SubscribeToShardEvent). A continuation of None is left out, as are no children."""
+    """One event (AWS: SubscribeToShardEvent). A missing continuation and an empty list of children are omitted."""
 
     records: list[StoredRecord]
     millis_behind_latest: int
@@ -45,7 +45,11 @@ class SubscribeToShardEvent(msgspec.Struct, frozen=True, rename="pascal", omit_d
 
 @dataclass(slots=True)
 class SubscriptionCounts:
-    """How often a shard was subscribed to: with success, refused, taken over; and how many are live."""
+    """Subscription counters of one shard.
+
+    `made`: accepted subscribes. `refused`: rejected ones. `taken_over`: subscriptions that a later one ended.
+    `live`: current subscriptions.
+    """
 
     made: int = 0
     refused: int = 0
@@ -55,7 +59,11 @@ class SubscriptionCounts:
 
 @dataclass(slots=True)
 class Slot:
-    """One consumer's access to one shard. Times are trio's clock."""
+    """The state of one consumer on one shard. Times are on trio's clock.
+
+    `called_at`: the last call. `succeeded_at`: the last accepted call. `paced_until`: when the next records may be
+    sent. `active`: the live subscription.
+    """
 
     called_at: float = float("-inf")
     succeeded_at: float = float("-inf")
@@ -64,7 +72,7 @@ class Slot:
 
 
 class Subscriptions:
-    """Decides who may subscribe, and keeps the books."""
+    """Accepts or rejects subscribes, and counts them."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
@@ -72,15 +80,15 @@ class Subscriptions:
         self._counts: dict[tuple[str, str], SubscriptionCounts] = {}
 
     def counts(self, stream: str, shard_id: str) -> SubscriptionCounts:
-        """Return the counters of one shard: a live object."""
+        """Return the counters of one shard. The object is updated while the fake runs."""
         return self._counts.setdefault((stream, shard_id), SubscriptionCounts())
 
     def open(self, consumer_arn: str, shard_id: str, position: Position) -> Subscription:
-        """Begin a subscription, taking over from an older one.
+        """Start a subscription. It takes over from an older one.
 
-        Raises FakeError: ResourceNotFoundException (consumer or shard), LimitExceededException (a second
-        call within a second), ResourceInUseException (the consumer is not ACTIVE, or less than 5 s since the
-        last success), InvalidArgumentException (the position).
+        Raises FakeError: ResourceNotFoundException (consumer or shard), LimitExceededException (a second call within
+        one second), ResourceInUseException (the consumer is not ACTIVE, or the last success was less than 5 seconds
+        ago), InvalidArgumentException (the position).
         """
         stream, consumer = self._core.consumer(consumer_arn)
         shard = stream.shard(shard_id)
@@ -88,28 +96,28 @@ class Subscriptions:
         slot = self._slots.setdefault((consumer_arn, shard_id), Slot())
         try:
             self._admit(slot, consumer, shard_id)
-            subscription = self._begin(stream, shard, consumer, slot, counts, position)
+            subscription = self._start(stream, shard, consumer, slot, counts, position)
         except FakeError:
             counts.refused += 1
             raise
         slot.succeeded_at = trio.current_time()
         if slot.active is not None:
             counts.taken_over += 1
-            slot.active.refuse(in_use(f"Another subscription took over for this consumer: {consumer_arn}"))
+            slot.active.fail(in_use(f"Another subscription took over for this consumer: {consumer_arn}"))
         counts.made += 1
         slot.active = subscription
         return subscription
 
-    def _begin(
+    def _start(
         self,
-        stream: StreamState,  # noqa: ARG002 - a load tells by it what is its own
+        stream: StreamState,  # noqa: ARG002 - LoadSubscriptions needs it
         shard: ShardState,
         consumer: ConsumerState,
         slot: Slot,
         counts: SubscriptionCounts,
         position: Position,
     ) -> Subscription:
-        """Make what an admitted call gets. Raises FakeError: the position."""
+        """Return the subscription of an accepted call. Raises FakeError: the position is invalid."""
         index = starting_index(shard, position, self._core.clock())
         return Subscription(self._core, shard, consumer, slot, counts, index)
 
@@ -125,7 +133,7 @@ class Subscriptions:
 
 
 class Subscription:
-    """The frames of one subscription, made one at a time as they are asked for."""
+    """The messages of one subscription, created one at a time on demand."""
 
     def __init__(
         self,
@@ -143,10 +151,10 @@ class Subscription:
         self._slot = slot
         self._counts = counts
         self._index = index
-        self._greeted = False
-        self._over = False
-        self._refusal: FakeError | None = None
-        self._news = trio.Event()
+        self._initial_response_sent = False
+        self._ended = False
+        self._error: FakeError | None = None
+        self._changed = trio.Event()
         now = trio.current_time()
         self._expires_at = now + self._settings.subscription_life
         self._idle_at = now + self._settings.idle_interval
@@ -155,8 +163,8 @@ class Subscription:
         consumer.listeners.add(self._wake)
 
     def close(self) -> None:
-        """Free what the subscription holds. The stream that carried it is over."""
-        self._over = True
+        """Release the subscription, because its response stream has ended."""
+        self._ended = True
         if self._wake in self._shard.listeners:
             self._counts.live -= 1
             self._shard.listeners.discard(self._wake)
@@ -164,56 +172,56 @@ class Subscription:
         if self._slot.active is self:
             self._slot.active = None
 
-    def refuse(self, error: FakeError) -> None:
-        """End the subscription by an exception in the stream."""
-        self._refusal = error
+    def fail(self, error: FakeError) -> None:
+        """End the subscription with an exception in the event stream."""
+        self._error = error
         self._wake()
 
     async def next_chunk(self) -> bytes | None:
-        """Wait for the next frame and return its bytes; None is the end of the stream."""
-        while (frame := self._next_frame()) is None and not self._over:
+        """Wait for the next message and return its bytes; return None at the end of the stream."""
+        while (message := self._next_message()) is None and not self._ended:
             with trio.move_on_at(self._next_deadline()):
-                await self._news.wait()
-            self._news = trio.Event()
-        return frame
+                await self._changed.wait()
+            self._changed = trio.Event()
+        return message
 
     def _wake(self) -> None:
-        self._news.set()
+        self._changed.set()
 
     def _next_deadline(self) -> float:
         return min(self._slot.paced_until if self._has_backlog() else self._idle_at, self._expires_at)
 
-    def _next_frame(self) -> bytes | None:
-        """Return what is due now, if anything is; set `_over` where nothing will follow it."""
+    def _next_message(self) -> bytes | None:
+        """Return the message that is due now, or None. Set `_ended` if no other message follows."""
         now = trio.current_time()
-        if self._over:
+        if self._ended:
             return None
-        if self._consumer.deregistered and self._refusal is None:
-            self._refusal = not_found(f"Consumer {self._consumer.arn} not found")
-        if not self._greeted:
-            self._greeted = True
+        if self._consumer.deregistered and self._error is None:
+            self._error = not_found(f"Consumer {self._consumer.arn} not found")
+        if not self._initial_response_sent:
+            self._initial_response_sent = True
             return INITIAL_RESPONSE
         self._check_key()
-        if self._refusal is not None:
-            self._over = True
-            return _exception(self._refusal)
+        if self._error is not None:
+            self._ended = True
+            return _exception(self._error)
         if now >= self._expires_at:
-            self._over = True
+            self._ended = True
             return None
         return self._due_event(now)
 
     def _check_key(self) -> None:
-        """Let a failing KMS key end the subscription, by the exception that the stream's model has for it."""
+        """End the subscription with the KMS error, if the stream's key fails."""
         try:
             self._shard.encryption.check()
         except FakeError as error:
-            self._refusal = self._refusal or error
+            self._error = self._error or error
 
     def _due_event(self, now: float) -> bytes | None:
         if self._has_backlog():
-            return self._records(now) if now >= self._slot.paced_until else None
+            return self._records_event(now) if now >= self._slot.paced_until else None
         if not self._shard.is_open:
-            self._over = True
+            self._ended = True
             children = [child.as_child() for child in self._shard.children]
             return _event(SubscribeToShardEvent([], 0, child_shards=children))
         if now >= self._idle_at:
@@ -224,7 +232,7 @@ class Subscription:
     def _has_backlog(self) -> bool:
         return self._index < self._shard.end_index
 
-    def _records(self, now: float) -> bytes:
+    def _records_event(self, now: float) -> bytes:
         records = self._shard.read(self._index, self._settings.event_records, self._settings.event_bytes)
         self._index = max(self._index, self._shard.trimmed) + len(records)
         self._idle_at = now + self._settings.idle_interval

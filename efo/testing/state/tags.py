@@ -8,7 +8,7 @@ from typing import Final
 from efo.testing.errors import invalid_argument
 
 MAX_TAGS: Final = 50
-"""How many one resource may have."""
+"""Maximum number of tags of one resource."""
 
 
 class Tags:
@@ -19,17 +19,17 @@ class Tags:
         self.add(tags or {})
 
     def add(self, tags: Mapping[str, str]) -> None:
-        """Add tags, or give those that exist another value. Raises InvalidArgumentException: too many."""
+        """Add tags; replace the values of existing ones. Raises InvalidArgumentException: too many tags."""
         merged = self._tags | dict(tags)
         if len(merged) > MAX_TAGS:
-            raise invalid_argument(f"{len(merged)} tags: a resource may have {MAX_TAGS}")
+            raise invalid_argument(f"The resource would have {len(merged)} tags: at most {MAX_TAGS} are allowed")
         self._tags = merged
 
     def remove(self, keys: Iterable[str]) -> None:
-        """Remove tags; those that do not exist are no error."""
+        """Remove tags. Missing keys are ignored."""
         for key in keys:
             self._tags.pop(key, None)
 
     def listed(self) -> list[dict[str, str]]:
-        """Return the tags by key, as the wire tells them."""
+        """Return the tags, sorted by key (AWS: Tag)."""
         return [{"Key": key, "Value": value} for key, value in sorted(self._tags.items())]

@@ -1,4 +1,4 @@
-"""How often operations may be called, and how fast shards may be read and written (AWS: quotas and limits)."""
+"""The rate limits of operations, and of reading and writing shards (AWS: quotas and limits)."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Final, Literal
 from efo.testing.errors import FakeError, limit_exceeded
 
 READ_BYTES_PER_SECOND: Final = 2 * 1024 * 1024
-"""What GetRecords gives of one shard."""
+"""Limit of GetRecords for one shard."""
 READS_PER_SECOND: Final = 5
-"""How often GetRecords may be called about one shard."""
+"""Maximum number of GetRecords calls for one shard."""
 WRITE_BYTES_PER_SECOND: Final = 1024 * 1024
-"""What PutRecord and PutRecords may put into one shard, partition keys included."""
+"""Limit of PutRecord and PutRecords for one shard, including partition keys."""
 WRITES_PER_SECOND: Final = 1000
-"""How many records they may put into one shard."""
+"""Maximum number of records of PutRecord and PutRecords for one shard."""
 _WINDOW: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """So many calls a second, counted for the whole account or for each stream."""
+    """A maximum number of calls per second, counted for the account or for each stream."""
 
     calls: int
     scope: Literal["account", "stream"]
@@ -50,39 +50,42 @@ LIMITS: Final[dict[str, Limit]] = {
     "RemoveTagsFromStream": Limit(5, "account"),
     "SplitShard": Limit(5, "account"),
 }
-"""By operation. One that is not here may be called at any rate."""
+"""By operation. Other operations have no limit."""
 
 
-class _Flow:
-    """The bytes that went in or out of one shard lately; what is more than a second's worth counts for longer."""
+class _ByteRate:
+    """The bytes recently read from or written to one shard.
+
+    A transfer counts for one second, or for as long as it takes at `bytes_per_second` if that is longer.
+    """
 
     def __init__(self, bytes_per_second: int) -> None:
-        self._most = bytes_per_second
-        self._went: deque[tuple[float, int]] = deque()
+        self._limit = bytes_per_second
+        self._transfers: deque[tuple[float, int]] = deque()
         self._total = 0
 
     def admits(self, size: int, now: float) -> bool:
-        """Tell whether so many bytes may go. An idle shard takes any number."""
-        while self._went and now >= self._went[0][0] + max(_WINDOW, self._went[0][1] / self._most):
-            self._total -= self._went.popleft()[1]
-        return not self._went or self._total + size <= self._most
+        """Return whether `size` bytes are allowed now. An idle shard allows any size."""
+        while self._transfers and now >= self._transfers[0][0] + max(_WINDOW, self._transfers[0][1] / self._limit):
+            self._total -= self._transfers.popleft()[1]
+        return not self._transfers or self._total + size <= self._limit
 
     def add(self, size: int, now: float) -> None:
-        """Count what went."""
-        self._went.append((now, size))
+        """Count a transfer of `size` bytes."""
+        self._transfers.append((now, size))
         self._total += size
 
 
 class Throttle:
-    """Counts calls. `now` is in seconds since the epoch, and is expected to grow. A `shard` is told with its stream."""
+    """Applies the rate limits. `now`: seconds since the epoch, increasing. `shard`: STREAM/SHARD_ID."""
 
     def __init__(self) -> None:
         self._calls: dict[tuple[str, str], deque[float]] = {}
-        self._read: defaultdict[str, _Flow] = defaultdict(partial(_Flow, READ_BYTES_PER_SECOND))
-        self._written: defaultdict[str, _Flow] = defaultdict(partial(_Flow, WRITE_BYTES_PER_SECOND))
+        self._read: defaultdict[str, _ByteRate] = defaultdict(partial(_ByteRate, READ_BYTES_PER_SECOND))
+        self._written: defaultdict[str, _ByteRate] = defaultdict(partial(_ByteRate, WRITE_BYTES_PER_SECOND))
 
     def call(self, operation: str, stream: str, now: float) -> None:
-        """Count a call. Raises LimitExceededException, which counts for nothing."""
+        """Count a call. Raises LimitExceededException; rejected calls are not counted."""
         limit = LIMITS.get(operation)
         if limit is None:
             return
@@ -92,26 +95,26 @@ class Throttle:
             raise limit_exceeded(f"Rate exceeded for {of}: {operation} may be called {limit.calls} times a second")
 
     def read(self, shard: str, now: float) -> None:
-        """Count a GetRecords call about a shard. Raises ProvisionedThroughputExceededException."""
+        """Count a GetRecords call for a shard. Raises ProvisionedThroughputExceededException."""
         if not self._read[shard].admits(1, now) or not self._admit(("GetRecords", shard), READS_PER_SECOND, now):
             raise _rate_exceeded(shard)
 
-    def has_read(self, shard: str, size: int, now: float) -> None:
-        """Count what GetRecords gave of a shard, in bytes: 10 MiB keep the shard busy for 5 s."""
+    def count_read_bytes(self, shard: str, size: int, now: float) -> None:
+        """Count the bytes that GetRecords returned. After 10 MiB, reads are rejected for 5 seconds."""
         self._read[shard].add(size, now)
 
     def write(self, shard: str, size: int, now: float) -> None:
-        """Count a record of so many bytes that is put. Raises ProvisionedThroughputExceededException."""
-        flow = self._written[shard]
-        if not flow.admits(size, now) or not self._admit(("PutRecords", shard), WRITES_PER_SECOND, now):
+        """Count a put of one record of `size` bytes. Raises ProvisionedThroughputExceededException."""
+        rate = self._written[shard]
+        if not rate.admits(size, now) or not self._admit(("PutRecords", shard), WRITES_PER_SECOND, now):
             raise _rate_exceeded(shard)
-        flow.add(size, now)
+        rate.add(size, now)
 
-    def _admit(self, key: tuple[str, str], most: int, now: float) -> bool:
+    def _admit(self, key: tuple[str, str], limit: int, now: float) -> bool:
         calls = self._calls.setdefault(key, deque())
         while calls and calls[0] <= now - _WINDOW:
             calls.popleft()
-        if len(calls) >= most:
+        if len(calls) >= limit:
             return False
         calls.append(now)
         return True

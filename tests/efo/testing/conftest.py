@@ -1,4 +1,4 @@
-"""The client's end of an HTTP/2 connection to the fake, driven by hand."""
+"""Fixtures: an HTTP/2 client for the fake, and the API without HTTP."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ START = 1_767_225_600.0
 
 
 class Call:
-    """One request and what came back for it."""
+    """One request and its response."""
 
     def __init__(self, client: Http2Client, stream_id: int) -> None:
         self.client = client
@@ -46,19 +46,19 @@ class Call:
         return int(self.fields[":status"])
 
     async def json(self) -> Any:
-        """Wait for the end and decode the body."""
+        """Wait for the end of the response, and return its decoded body."""
         while not self.ended:
             await self.client.pump()
         return msgspec.json.decode(self.body)
 
     async def next_message(self) -> Message | None:
-        """Wait for the next frame; None is a clean end. Every frame's CRCs were checked."""
+        """Wait for the next message and return it; return None at a clean end. The decoder checks the CRCs."""
         while not self.messages and not self.ended:
             await self.client.pump()
         return self.messages.popleft() if self.messages else None
 
     async def next_event(self) -> dict[str, Any]:
-        """Wait for the next frame, which must be an event, and return its content."""
+        """Wait for the next message, which must be an event, and return its content."""
         message = await self.next_message()
         assert message is not None
         assert message.headers[":event-type"] == "SubscribeToShardEvent", message
@@ -72,7 +72,7 @@ class Call:
 
 
 class Http2Client:
-    """Reads only when a call is waited for; opens windows only while `opens_windows`."""
+    """An HTTP/2 client that reads only while the test waits for a call. It opens windows only if `opens_windows`."""
 
     def __init__(self, stream: trio.abc.Stream, *, window: int = 65_535) -> None:
         self.stream = stream
@@ -114,7 +114,7 @@ class Http2Client:
         )
 
     async def subscribed(self, *args: Any, **kwargs: Any) -> Call:
-        """Subscribe with success, and take the initial response."""
+        """Subscribe successfully, and read the initial-response."""
         call = await self.subscribe(*args, **kwargs)
         assert await call.status() == 200, await call.json()
         first = await call.next_message()
@@ -132,7 +132,7 @@ class Http2Client:
             await self.stream.send_all(data)
 
     async def pump(self) -> None:
-        """Read once, and hand on what came."""
+        """Read once, and process the received data."""
         data = await self.stream.receive_some(64 * 1024)
         if not data:
             raise EOFError("the server closed the connection")
@@ -186,30 +186,32 @@ def consumer_arn(fake: FakeKinesis) -> str:
 
 
 class Api:
-    """The service, asked directly; `now` is its clock."""
+    """The API without HTTP. `now`: its clock, in seconds since the epoch."""
 
     def __init__(self, **settings):
         self.now = START
-        at_once = {"stream_creating": 0, "stream_updating": 0, "stream_deleting": 0, "throttle": False}
-        self.core = Core(FakeSettings(**at_once | settings), lambda: self.now)
+        defaults = {"stream_creating": 0, "stream_updating": 0, "stream_deleting": 0, "throttle": False}
+        self.core = Core(FakeSettings(**defaults | settings), lambda: self.now)
         self.service = Service(self.core, Subscriptions(self.core))
 
     def raw(self, target, body, method="POST", path="/", content_type="application/x-amz-json-1.1"):
         headers = {"x-amz-target": target, "content-type": content_type}
-        response = self.service.answer(Request(method, path, headers, body))
+        response = self.service.respond(Request(method, path, headers, body))
         assert ("content-length", str(len(response.body))) in response.headers
         return response.status, msgspec.json.decode(response.body) if response.body else None
 
     def __call__(self, operation, **members):
-        status, answer = self.raw(f"Kinesis_20131202.{operation}", msgspec.json.encode(members))
-        assert status == 200, answer
-        return answer
+        """Call an operation successfully. Return the members of the response."""
+        status, response = self.raw(f"Kinesis_20131202.{operation}", msgspec.json.encode(members))
+        assert status == 200, response
+        return response
 
-    def refused(self, operation, **members):
-        status, answer = self.raw(f"Kinesis_20131202.{operation}", msgspec.json.encode(members))
+    def error_of(self, operation, **members):
+        """Call an operation that fails. Return the type of the error."""
+        status, response = self.raw(f"Kinesis_20131202.{operation}", msgspec.json.encode(members))
         assert status == 400
-        assert set(answer) == {"__type", "message"}
-        return answer["__type"]
+        assert set(response) == {"__type", "message"}
+        return response["__type"]
 
 
 @pytest.fixture(scope="session")
@@ -219,7 +221,7 @@ def make_api() -> type[Api]:
 
 @pytest.fixture
 def api() -> Api:
-    """The service with a stream `s` of two shards. Everything happens at once, and nothing is throttled."""
+    """The API with a stream `s` of two shards. Stream operations take no time, and calls are not throttled."""
     api = Api()
     api("CreateStream", StreamName="s", ShardCount=2)
     return api

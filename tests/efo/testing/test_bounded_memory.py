@@ -1,4 +1,4 @@
-"""What a client can make the fake hold: it opens streams, reads nothing, or sends bodies that never end."""
+"""Memory that a client can make the fake use: by open streams, unread data, and unfinished request bodies."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ MIB = 1024 * 1024
 
 
 @pytest.mark.parametrize(("connection_window", "events"), [(0, 4), (2**30, 30)])
-async def test_streams_whose_windows_stay_shut_cost_an_event_each_at_most(
+async def test_each_stream_with_a_closed_window_holds_at_most_one_event(
     settings, http2_client, connection_window, events, autojump_clock
 ):
     async with FakeKinesis(settings=dataclasses.replace(settings, consumers_per_stream=100)) as fake:
         fake.create_stream("s")
-        fake.put_many("s", [("k", bytes(10_000))] * 5000)  # 50 MB, once
+        fake.put_many("s", [("k", bytes(10_000))] * 5000)  # 50 MB, stored once
         arns = [fake.register("s", f"c{number}").arn for number in range(30)]
         client = http2_client(await fake.kinesis("s").connect())
         client.opens_windows = False
@@ -38,17 +38,17 @@ async def test_streams_whose_windows_stay_shut_cost_an_event_each_at_most(
         finally:
             tracemalloc.stop()
         assert fake.subscriptions("s", FIRST).live == 30
-        assert held < (events + 1) * 1.5 * MIB, f"{held / MIB:.1f} MiB; an event is a mebibyte, in base64"
+        assert held < (events + 1) * 1.5 * MIB, f"{held / MIB:.1f} MiB; an event is 1 MiB, in base64"
 
 
-async def test_bodies_that_never_end_share_one_bound(fake, client, autojump_clock):
+async def test_unfinished_request_bodies_of_a_connection_share_one_limit(fake, client, autojump_clock):
     head = [(":method", "POST"), (":path", "/"), (":scheme", "http"), (":authority", "fake")]
     stream_ids = [client.h2.get_next_available_stream_id() + 2 * number for number in range(6)]
     tracemalloc.start()
     try:
         for stream_id in stream_ids:
             client.h2.send_headers(stream_id, head)
-        for _ in range(15 * 64):  # 15 MiB for each, 90 in all
+        for _ in range(15 * 64):  # 15 MiB for each stream, 90 MiB in total
             for stream_id in stream_ids:
                 while client.h2.local_flow_control_window(stream_id) < 16_384:
                     await client.flush()
@@ -58,6 +58,6 @@ async def test_bodies_that_never_end_share_one_bound(fake, client, autojump_cloc
         held = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert held < 75 * MIB, f"{held / MIB:.0f} MiB are held of the 90 MiB that were sent"
+    assert held < 75 * MIB, f"{held / MIB:.0f} MiB are held, and 90 MiB were sent"
     call = await client.call("ListStreams", {})
     assert (await call.json())["StreamNames"] == ["s"]

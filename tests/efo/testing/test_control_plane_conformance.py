@@ -1,4 +1,4 @@
-"""What every ControlPlane does: FakeControlPlane in memory, and the real client, signing, against the served fake."""
+"""Tests for every ControlPlane: FakeControlPlane in memory, and AwsControlPlane, with signatures, on a served fake."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SETTINGS = FakeSettings(
 
 
 class Clock:
-    """A wall clock that stands until it is set; about now, or else signatures are refused."""
+    """A wall clock that the test moves. It starts at the current time, because signatures are checked."""
 
     def __init__(self):
         self.now = time.time()
@@ -45,7 +45,7 @@ async def fake(clock):
 
 @pytest.fixture(params=["memory", "served"])
 async def control_of(request, fake):
-    """Return what makes the control plane of a stream."""
+    """Return a function that returns the control plane of a stream."""
     if request.param == "memory":
         yield lambda stream: fake.kinesis(stream).control
         return
@@ -77,13 +77,13 @@ async def arn(control):
     return (await control.describe_stream()).arn
 
 
-async def test_a_stream_is_described(control):
+async def test_describe_stream_returns_name_arn_status_and_retention(control):
     described = await control.describe_stream()
     arn = "arn:aws:kinesis:us-east-1:123456789012:stream/s"
     assert (described.name, described.arn, described.status, described.retention_hours) == ("s", arn, "ACTIVE", 48)
 
 
-async def test_a_stream_that_is_deleted_is_told_so_and_then_gone(control, fake, clock):
+async def test_a_deleted_stream_is_deleting_and_then_not_found(control, fake, clock):
     fake.delete_stream("s")
     assert (await control.describe_stream()).status == "DELETING"
     clock.now += 1
@@ -99,7 +99,7 @@ async def test_an_unknown_stream_is_not_found(control_of):
             await call()
 
 
-async def test_the_shards_with_their_lineage(control, fake):
+async def test_shards_are_listed_with_their_parents(control, fake):
     lower, upper = fake.split("s", FIRST, 1000)
     child = fake.merge("s", upper, SECOND)
     shards = {shard.shard_id: shard for shard in await control.list_shards()}
@@ -115,13 +115,13 @@ async def test_the_shards_with_their_lineage(control, fake):
     assert shards[child].ending_sequence_number is None
 
 
-async def test_every_page_of_the_shards(control_of, fake):
+async def test_all_pages_of_shards_are_listed(control_of, fake):
     fake.create_stream("wide", 2100)
     shards = await control_of("wide").list_shards()
     assert [shard.shard_id for shard in shards] == [f"shardId-{number:012d}" for number in range(2100)]
 
 
-async def test_the_shards_that_were_open_at_a_time(control, fake, clock):
+async def test_shards_that_were_open_at_a_time_are_listed(control, fake, clock):
     then = clock()
     clock.now += 10
     lower, upper = fake.split("s", FIRST, 1000)
@@ -130,13 +130,13 @@ async def test_the_shards_that_were_open_at_a_time(control, fake, clock):
     assert await control.shards_open_at(clock()) == {SECOND, lower, upper}
 
 
-async def test_a_shard_that_expired_is_not_listed(control, fake):
+async def test_an_expired_shard_is_not_listed(control, fake):
     children = fake.split("s", FIRST)
     fake.retain("s", -0.001)
     assert [shard.shard_id for shard in await control.list_shards()] == [SECOND, *children]
 
 
-async def test_the_life_of_a_consumer(control, arn, clock):
+async def test_a_consumer_passes_through_creating_active_and_deleting(control, arn, clock):
     registered = await control.register_consumer(arn, "c")
     assert registered == FanOutConsumer("c", registered.arn, "CREATING")
     assert await control.describe_consumer(arn, "c") == registered
@@ -152,13 +152,13 @@ async def test_the_life_of_a_consumer(control, arn, clock):
     assert (await control.register_consumer(arn, "c")).arn != registered.arn
 
 
-async def test_a_consumer_is_registered_once(control, arn):
+async def test_registering_a_consumer_twice_is_resource_in_use(control, arn):
     await control.register_consumer(arn, "c")
     with pytest.raises(errors.ResourceInUseError, match="already exists"):
         await control.register_consumer(arn, "c")
 
 
-async def test_too_many_consumers_are_throttled(control, arn, clock):
+async def test_registering_too_many_consumers_is_throttled(control, arn, clock):
     for name in "ab":
         await control.register_consumer(arn, name)
     with pytest.raises(errors.ThrottledError, match="being created"):
@@ -178,12 +178,12 @@ async def test_an_unknown_consumer_is_not_found(control, arn):
         await control.register_consumer(arn + "x", "c")
 
 
-async def test_a_name_that_is_none_is_refused(control, arn):
+async def test_an_invalid_consumer_name_is_rejected(control, arn):
     with pytest.raises(errors.EfoError, match="failed to satisfy constraint"):
         await control.register_consumer(arn, "a b")
 
 
-async def test_all_consumers_of_a_stream(control, arn, clock):
+async def test_all_consumers_of_a_stream_are_listed(control, arn, clock):
     assert list(await control.list_consumers(arn)) == []
     registered = [await control.register_consumer(arn, name) for name in "ab"]
     assert list(await control.list_consumers(arn)) == registered
@@ -194,22 +194,22 @@ async def test_all_consumers_of_a_stream(control, arn, clock):
         await control.list_consumers(arn + "x")
 
 
-async def test_every_page_of_the_consumers():
+async def test_all_pages_of_consumers_are_listed():
     class Client:
         async def list_stream_consumers(self, **arguments):
-            asked.append(arguments)
-            number = len(asked)
+            requests.append(arguments)
+            number = len(requests)
             consumer = {"ConsumerName": f"c{number}", "ConsumerARN": f"a:{number}", "ConsumerStatus": "ACTIVE"}
             more = {"NextToken": "more"} if number == 1 else {}
             return {"Consumers": [consumer], **more, "ResponseMetadata": {"HTTPHeaders": {}}}
 
-    asked = []
+    requests = []
     consumers = await AwsControlPlane(Client(), "s", None).list_consumers("arn")
     assert [consumer.name for consumer in consumers] == ["c1", "c2"]
-    assert asked == [{"StreamARN": "arn"}, {"StreamARN": "arn", "NextToken": "more"}]
+    assert requests == [{"StreamARN": "arn"}, {"StreamARN": "arn", "NextToken": "more"}]
 
 
-async def test_how_far_a_place_is_behind(control, fake, clock):
+async def test_behind_latest_returns_the_distance_of_a_position_to_the_tip(control, fake, clock):
     for data in (b"1", b"2", b"3"):
         fake.put("s", "k", data, explicit_hash_key="0")
         clock.now += 2

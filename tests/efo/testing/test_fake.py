@@ -11,7 +11,7 @@ from efo.testing.errors import FakeError
 FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
 
 
-async def test_what_is_put_can_be_compared_with_what_came_out(fake, autojump_clock):
+async def test_records_returns_all_records_by_shard(fake, autojump_clock):
     shard_id, number = fake.put("s", "key", b"data", explicit_hash_key="0")
     assert shard_id == FIRST
     assert fake.put_many("s", [("a", b"1"), ("b", b"2")]) == 2
@@ -20,7 +20,7 @@ async def test_what_is_put_can_be_compared_with_what_came_out(fake, autojump_clo
     assert sum(map(len, records.values())) == 3
 
 
-async def test_resharding(fake):
+async def test_split_and_merge_change_the_open_shards(fake):
     lower, upper = fake.split("s", FIRST)
     assert fake.open_shards("s") == [lower, upper, SECOND]
     child = fake.merge("s", upper, SECOND)
@@ -29,13 +29,13 @@ async def test_resharding(fake):
         fake.merge("s", lower, FIRST)
 
 
-async def test_time_goes_with_trios_clock(fake, autojump_clock):
+async def test_the_default_clock_follows_trios_clock(fake, autojump_clock):
     assert fake.clock() == fake.settings.epoch
     await trio.sleep(3600)
     assert fake.clock() == fake.settings.epoch + 3600
 
 
-async def test_another_clock_can_be_given(autojump_clock):
+async def test_a_custom_clock_is_used(autojump_clock):
     async with FakeKinesis(clock=lambda: 12.5) as fake:
         fake.create_stream("s")
         fake.put("s", "k", b"")
@@ -43,7 +43,7 @@ async def test_another_clock_can_be_given(autojump_clock):
         assert fake.records("s")[FIRST][0].approximate_arrival_timestamp == 12.5
 
 
-async def test_the_control_plane_is_that_of_the_library(autojump_clock):
+async def test_the_in_memory_control_plane_describes_streams_shards_and_consumers(autojump_clock):
     async with FakeKinesis(settings=FakeSettings(retention_hours=48)) as fake:
         arn = fake.create_stream("s", 2)
         control = fake.kinesis("s").control
@@ -73,7 +73,7 @@ async def test_the_control_plane_raises_the_librarys_errors(fake):
         await fake.kinesis("s").control.describe_consumer(arn, "other")
 
 
-async def test_connections_are_cut_when_the_fake_ends(http2_client, autojump_clock):
+async def test_connections_are_closed_when_the_fake_ends(http2_client, autojump_clock):
     async with FakeKinesis() as fake:
         fake.create_stream("s")
         kinesis = fake.kinesis("s")
@@ -85,18 +85,18 @@ async def test_connections_are_cut_when_the_fake_ends(http2_client, autojump_clo
         await kinesis.connect()
 
 
-async def test_an_exception_of_the_test_comes_out_as_it_is():
+async def test_an_exception_of_the_body_is_raised_without_a_group():
     async def fail():
         async with FakeKinesis() as fake:
             fake.create_stream("s")
             await fake.kinesis("s").connect()
-            raise KeyError("mine")
+            raise KeyError("raised by the test")
 
     with pytest.raises(KeyError):
         await fail()
 
 
-async def test_cancellation_goes_through(autojump_clock):
+async def test_a_serving_fake_can_be_cancelled(autojump_clock):
     with trio.move_on_after(1) as scope:
         async with FakeKinesis() as fake, fake.serve(tls=False):
             await trio.sleep_forever()

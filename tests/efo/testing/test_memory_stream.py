@@ -7,7 +7,7 @@ from trio.testing import check_half_closeable_stream, wait_all_tasks_blocked
 from efo.testing.memory_stream import memory_connection
 
 
-async def test_it_is_a_stream_as_trio_defines_it():
+async def test_it_passes_trios_checks_for_half_closeable_streams():
     async def make():
         return memory_connection(1 << 20)
 
@@ -20,7 +20,7 @@ async def test_it_is_a_stream_as_trio_defines_it():
     await check_half_closeable_stream(make, make_clogged)
 
 
-async def test_a_direction_holds_no_more_than_its_capacity(nursery):
+async def test_a_direction_buffers_at_most_its_capacity(nursery):
     ours, theirs = memory_connection(1000)
     nursery.start_soon(ours.send_all, b"x" * 5000)
     await wait_all_tasks_blocked()
@@ -29,7 +29,7 @@ async def test_a_direction_holds_no_more_than_its_capacity(nursery):
     assert len(await theirs.receive_some(10)) == 10
 
 
-async def test_a_cut_fails_both_ends_and_loses_what_was_on_its_way(nursery):
+async def test_a_cut_fails_both_ends_and_discards_data_in_transit(nursery):
     ours, theirs = memory_connection(1000)
     await ours.send_all(b"lost")
     ours.cut()
@@ -40,7 +40,7 @@ async def test_a_cut_fails_both_ends_and_loses_what_was_on_its_way(nursery):
             await end.send_all(b"x")
 
 
-async def test_a_cut_wakes_who_waits(nursery):
+async def test_a_cut_wakes_a_waiting_receiver(nursery):
     ours, theirs = memory_connection(1000)
     woken = trio.Event()
 

@@ -1,4 +1,4 @@
-"""The plugin as users have it: in a run of pytest of their own."""
+"""The pytest plugin in a separate pytest run, as users have it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytest_plugins = ["pytester"]
 
 @pytest.fixture
 def run(pytester):
-    """Run pytest on a test file in a process of its own."""
+    """Return a function that runs pytest on a test file in a separate process."""
 
     def run(text, *arguments):
         pytester.makepyfile(textwrap.dedent(text))
@@ -22,8 +22,8 @@ def run(pytester):
     return run
 
 
-def test_a_consumer_on_trio_in_virtual_time(run):
-    done = run(
+def test_the_in_memory_fake_works_with_trio_and_virtual_time(run):
+    result = run(
         """
         import pytest, trio
         from collections import defaultdict
@@ -35,28 +35,28 @@ def test_a_consumer_on_trio_in_virtual_time(run):
         async def test_mine(fake_kinesis, efo_stream, efo_load, efo_faults, autojump_clock):
             efo_faults.add(Reset(), When(nth=1))
             expected = efo_load(500, keys=7)
-            got = defaultdict(list)
+            received = defaultdict(list)
 
             async def read(shard):
                 async for batch in shard:
                     for record in batch.records:
-                        got[record.partition_key].append(record.data)
+                        received[record.partition_key].append(record.data)
                     shard.ack(batch)
-                    if sum(map(len, got.values())) == 500:
+                    if sum(map(len, received.values())) == 500:
                         consumer.stop()
 
             settings = ConsumerSettings(application="mine", worker_id="w")
             async with open_consumer(fake_kinesis.kinesis(efo_stream), MemoryLeaseStore(), settings) as consumer:
                 await consumer.run(read)
-            assert got == expected
+            assert received == expected
             assert len(efo_faults.fired) == 2
         """
     )
-    done.assert_outcomes(passed=1)
+    result.assert_outcomes(passed=1)
 
 
-def test_any_client_from_ordinary_tests(run):
-    done = run(
+def test_the_served_fake_works_with_a_synchronous_client(run):
+    result = run(
         """
         import botocore.session
         import pytest
@@ -83,16 +83,16 @@ def test_any_client_from_ordinary_tests(run):
             assert len(client.list_shards(StreamName="orders")["Shards"]) == 1
             assert len(fake_kinesis_server.fired) == 2
 
-        def test_errors_come_out(fake_kinesis_server):
+        def test_errors_are_raised(fake_kinesis_server):
             with pytest.raises(Exception, match="ResourceNotFound"):
-                fake_kinesis_server.put("nothing", "k", b"")
+                fake_kinesis_server.put("missing", "k", b"")
         """
     )
-    done.assert_outcomes(passed=3)
+    result.assert_outcomes(passed=3)
 
 
-def test_settings_can_be_changed(run):
-    done = run(
+def test_a_fixture_can_replace_the_settings(run):
+    result = run(
         """
         import pytest
         from efo.testing import FakeSettings
@@ -105,22 +105,22 @@ def test_settings_can_be_changed(run):
             assert ":eu-central-1:" in fake_kinesis_server.create_stream("s")
         """
     )
-    done.assert_outcomes(passed=1)
+    result.assert_outcomes(passed=1)
 
 
-def test_its_fixtures_are_listed(run):
+def test_pytest_lists_the_fixtures(run):
     shown = run("", "--fixtures").stdout.str()
     for name in ("fake_kinesis", "fake_kinesis_server", "efo_stream", "efo_load", "efo_faults", "efo_fake_settings"):
         assert f"\n{name} --" in shown or f"\n{name} -- " in shown, name
 
 
-def test_it_can_be_left_out(run):
-    done = run("def test_mine(fake_kinesis_server): pass", "-p", "no:efo")
-    done.assert_outcomes(errors=1)
-    assert "fixture 'fake_kinesis_server' not found" in done.stdout.str()
+def test_the_plugin_can_be_disabled(run):
+    result = run("def test_mine(fake_kinesis_server): pass", "-p", "no:efo")
+    result.assert_outcomes(errors=1)
+    assert "fixture 'fake_kinesis_server' not found" in result.stdout.str()
 
 
-def test_who_does_not_use_it_does_not_pay_for_it():
+def test_importing_the_plugin_imports_no_large_modules():
     script = "import efo.testing.plugin, sys; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
-    assert set(done.stdout.split()) & {"trio", "h2", "msgspec", "ssl", "h11", "aiobotocore"} == set()
+    result = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
+    assert set(result.stdout.split()) & {"trio", "h2", "msgspec", "ssl", "h11", "aiobotocore"} == set()

@@ -1,4 +1,4 @@
-"""efo's own consumer against every fault: nothing lost, nothing out of order, nothing repeated."""
+"""efo's consumer with every fault: it loses, repeats and reorders no records."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ class Reader:
 
 
 async def consume(script, *, reshard=False, seconds=2.0, reader=None, event_records=5):
-    """Read a stream of two shards while records flow; return the fake, the reader and the observer's events."""
-    reader, seen = reader or Reader(), []
+    """Read a stream of two shards while records are put. Return the fake, the reader and the diagnostic events."""
+    reader, events = reader or Reader(), []
     async with FakeKinesis(settings=FakeSettings(event_records=event_records), faults=script) as fake:
         fake.create_stream(STREAM, shards=2)
         settings = ConsumerSettings(application="app", worker_id="w", shard_sync_interval=20.0)
         async with (
             open_consumer(
-                fake.kinesis(STREAM), MemoryLeaseStore(), settings, seen.append, rng=random.Random(1)
+                fake.kinesis(STREAM), MemoryLeaseStore(), settings, events.append, rng=random.Random(1)
             ) as consumer,
             trio.open_nursery() as nursery,
         ):
@@ -79,14 +79,14 @@ async def consume(script, *, reshard=False, seconds=2.0, reader=None, event_reco
                 await trio.sleep(seconds)
             with trio.fail_after(3600):
                 await reader.reached(ROUNDS * KEYS)
-            await trio.sleep(60)  # what comes twice would come now
+            await trio.sleep(60)  # repeated records would arrive now
             consumer.stop()
-    return fake, reader, seen
+    return fake, reader, events
 
 
 @pytest.mark.parametrize("fault", PASSING, ids=repr)
 @pytest.mark.scenario("G60")
-async def test_a_fault_passes_without_loss_repetition_or_disorder(fault, autojump_clock):
+async def test_a_transient_fault_loses_repeats_and_reorders_nothing(fault, autojump_clock):
     script = FaultScript([(fault, When(shard=FIRST, nth=3 if fault.site == "event" else 1))])
     _, reader, _ = await consume(script)
     assert reader.by_key == ALL
@@ -94,7 +94,7 @@ async def test_a_fault_passes_without_loss_repetition_or_disorder(fault, autojum
 
 
 @pytest.mark.parametrize("fault", [f for f in PASSING if f.site == "event" and not f.needs_event], ids=repr)
-async def test_a_fault_at_a_moment_between_events_passes(fault, autojump_clock):
+async def test_a_fault_between_events_loses_repeats_and_reorders_nothing(fault, autojump_clock):
     script = FaultScript([(fault, When(shard=FIRST, at=31.3))])
     _, reader, _ = await consume(script)
     assert reader.by_key == ALL
@@ -104,7 +104,7 @@ async def test_a_fault_at_a_moment_between_events_passes(fault, autojump_clock):
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.scenario("G72")
-async def test_faults_at_random_pass_through_a_split_and_a_merge(seed, autojump_clock):
+async def test_random_faults_during_a_split_and_a_merge_lose_nothing(seed, autojump_clock):
     script = FaultScript.random(seed, rate=1 / 15, stop=300)
     _, reader, _ = await consume(script, reshard=True, seconds=5.0)
     assert reader.by_key == ALL
@@ -113,7 +113,7 @@ async def test_faults_at_random_pass_through_a_split_and_a_merge(seed, autojump_
 
 @pytest.mark.parametrize("kind", [Reset, GoAway])
 @pytest.mark.scenario("G60")
-async def test_every_error_code_of_http2_passes(kind, autojump_clock):
+async def test_every_http2_error_code_is_retried(kind, autojump_clock):
     codes = get_args(ErrorCode)
     script = FaultScript([(kind(code), When(shard=FIRST, nth=2 * n + 2)) for n, code in enumerate(codes)])
     _, reader, _ = await consume(script)
@@ -125,7 +125,7 @@ async def test_every_error_code_of_http2_passes(kind, autojump_clock):
     "code", ["InternalFailureException", "KMSThrottlingException", "ResourceInUseException", "LimitExceededException"]
 )
 @pytest.mark.scenario("G63")
-async def test_exceptions_that_pass_are_outlived(code, autojump_clock):
+async def test_a_transient_exception_is_retried(code, autojump_clock):
     script = FaultScript([(StreamException(code), When(nth=3, times=4))])
     _, reader, _ = await consume(script)
     assert reader.by_key == ALL
@@ -147,19 +147,19 @@ async def test_exceptions_that_pass_are_outlived(code, autojump_clock):
     ids=repr,
 )
 @pytest.mark.scenario("G63")
-async def test_what_trying_again_cannot_cure_is_told_by_name(fault, kind, autojump_clock):
+async def test_a_permanent_error_is_raised(fault, kind, autojump_clock):
     with pytest.raises(kind, match=fault.code):
         await consume(FaultScript([(fault, When(shard=FIRST))]))
 
 
-async def test_credentials_that_ran_out_on_their_way_are_signed_anew(autojump_clock):
+async def test_an_expired_token_is_retried_with_a_new_signature(autojump_clock):
     script = FaultScript([(Refuse("ExpiredTokenException"), When(shard=FIRST, times=3))])
     _, reader, _ = await consume(script)
     assert reader.by_key == ALL
     assert len(script.fired) == 3
 
 
-async def test_a_slow_reader_beside_a_server_that_overruns_the_window(autojump_clock):
+async def test_a_slow_reader_loses_nothing_after_a_window_overrun(autojump_clock):
     script = FaultScript([(WindowOverrun(2_000_000), When(shard=FIRST, nth=4))])
     _, reader, _ = await consume(script, reader=Reader(pause=1.0), seconds=1.0)
     assert reader.by_key == ALL
@@ -169,19 +169,19 @@ async def test_a_slow_reader_beside_a_server_that_overruns_the_window(autojump_c
 @pytest.mark.parametrize(
     "operation", ["ListShards", "DescribeStreamSummary", "DescribeStreamConsumer", "RegisterStreamConsumer"]
 )
-async def test_a_control_plane_that_fails_at_the_start_is_told_or_tried_again(operation, autojump_clock):
+async def test_a_control_plane_error_at_the_start_is_raised_or_retried(operation, autojump_clock):
     script = FaultScript([(Refuse(status=503), When(operation=operation))])
     try:
         _, reader, _ = await consume(script)
     except InternalFailureError:
-        pass  # an orchestrator starts it again
+        pass  # the supervisor restarts the worker
     else:
         assert reader.by_key == ALL
     assert script.fired
 
 
 @pytest.mark.parametrize("fault", [Refuse(status=500), Refuse("LimitExceededException"), NoAnswer(15.0)], ids=repr)
-async def test_a_control_plane_that_fails_later_stops_nothing(fault, autojump_clock):
+async def test_a_later_control_plane_error_does_not_stop_the_consumer(fault, autojump_clock):
     script = FaultScript([(fault, When(operation="ListShards", start=10, times=5))])
     _, reader, _ = await consume(script, reshard=True)
     assert reader.by_key == ALL
@@ -190,14 +190,14 @@ async def test_a_control_plane_that_fails_later_stops_nothing(fault, autojump_cl
 
 @pytest.mark.parametrize("listing", [StaleListing(45.0), StaleListing(45.0, 1), StaleListing(45.0, 0, 2)], ids=repr)
 @pytest.mark.scenario("G17")
-async def test_a_listing_that_lags_loses_no_shard(listing, autojump_clock):
+async def test_a_stale_listing_loses_no_shard(listing, autojump_clock):
     script = FaultScript([(listing, When(times=ALWAYS))])
     _, reader, _ = await consume(script, reshard=True)
     assert reader.by_key == ALL
     assert script.fired
 
 
-async def test_events_in_the_wrong_order_are_told_and_never_passed_over(autojump_clock):
+async def test_reordered_events_raise_an_order_error(autojump_clock):
     reader = Reader()
     with pytest.raises(OrderError, match="which was read already"):
         await consume(FaultScript([(Reorder(), When(shard=FIRST, nth=1))]), reader=reader)
@@ -206,7 +206,7 @@ async def test_events_in_the_wrong_order_are_told_and_never_passed_over(autojump
     )
 
 
-async def test_an_event_that_overtakes_an_empty_one_passes(autojump_clock):
+async def test_an_event_that_arrives_before_an_earlier_empty_event_is_read(autojump_clock):
     reader = Reader()
     script = FaultScript()
     async with FakeKinesis(faults=script) as fake:
@@ -218,7 +218,7 @@ async def test_an_event_that_overtakes_an_empty_one_passes(autojump_clock):
         ):
             nursery.start_soon(consumer.run, reader)
             await trio.sleep(10)
-            script.add(Reorder(), When(shard=FIRST))  # holds an event back until an idle one has gone before it
+            script.add(Reorder(), When(shard=FIRST))  # sends the next event after the idle event that follows it
             fake.put(STREAM, "k", b"1")
             await trio.sleep(10)
             fake.put(STREAM, "k", b"2")
@@ -228,8 +228,8 @@ async def test_an_event_that_overtakes_an_empty_one_passes(autojump_clock):
     assert len(script.fired) == 1
 
 
-def test_the_same_seed_makes_the_same_run(monkeypatch):
-    # trio shuffles its tasks on purpose, and a flag of its own, made for Hypothesis, says not to.
+def test_the_same_seed_results_in_the_same_run(monkeypatch):
+    # trio runs its tasks in random order. This flag, which exists for Hypothesis, disables it.
     monkeypatch.setattr("trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING", True)
     shuffle = trio._core._run._r
 

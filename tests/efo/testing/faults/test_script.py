@@ -1,4 +1,4 @@
-"""What fires when: the decision alone, and its file."""
+"""Which fault fires when, and fault scripts in files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIST = Target("ListShards")
 
 
 def fired(script, target=A, occasions=8, site=Site.EVENT, every=1.0):
-    """Return the numbers of the occasions, from 1, at which a fault fired."""
+    """Return the numbers of the occasions, starting at 1, at which a fault fired."""
     return [n for n in range(1, occasions + 1) if script.take(site, target, n * every) is not None]
 
 
@@ -42,11 +42,11 @@ def fired(script, target=A, occasions=8, site=Site.EVENT, every=1.0):
     ],
     ids=repr,
 )
-def test_when(when, expected):
+def test_a_fault_fires_at_the_occasions_of_its_when(when, expected):
     assert fired(FaultScript([(Reset(), when)])) == expected
 
 
-def test_each_shard_is_counted_by_itself():
+def test_each_shard_is_counted_separately():
     script = FaultScript([(Reset(), When(nth=2))])
     assert [script.take(Site.EVENT, target, 1.0) for target in (A, B, A, B)] == [None, None, Reset(), Reset()]
 
@@ -59,19 +59,19 @@ def test_calls_are_counted_by_operation():
     assert script.take(Site.LISTING, LIST, 0.0) is None
 
 
-def test_faults_strike_at_their_site_alone():
+def test_a_fault_fires_only_at_its_site():
     script = FaultScript([Refuse(), StaleListing()])
     assert script.take(Site.EVENT, A, 0.0) is None
     assert script.take(Site.LISTING, LIST, 0.0) == StaleListing()
     assert script.take(Site.CALL, A, 0.0) == Refuse()
 
 
-def test_of_two_that_are_due_the_first_fires_and_the_other_at_the_next_occasion():
+def test_of_two_due_faults_the_second_fires_at_the_next_occasion():
     script = FaultScript([Reset("CANCEL"), Reset("NO_ERROR")])
     assert [script.take(Site.EVENT, A, 0.0) for _ in range(3)] == [Reset("CANCEL"), Reset("NO_ERROR"), None]
 
 
-def test_what_needs_no_event_is_due_at_its_moment_once():
+def test_a_fault_that_needs_no_event_is_due_once_at_its_time():
     script = FaultScript([(Reset(), When(at=10, times=2)), (Stall(), When(at=5))])
     assert script.due(A, 0.0) == 10
     assert script.take(Site.EVENT, A, 10.0, occasion=False) == Reset()
@@ -80,7 +80,7 @@ def test_what_needs_no_event_is_due_at_its_moment_once():
     assert script.take(Site.EVENT, A, 11.0) == Reset()
 
 
-def test_a_rate_is_kept_and_tells_when_it_is_due():
+def test_a_rate_is_met_on_average():
     script = FaultScript([(Reset(), When(rate=0.1))], seed=4)
     now = 0.0
     while (due := script.due(A, now)) < 10_000:
@@ -89,11 +89,11 @@ def test_a_rate_is_kept_and_tells_when_it_is_due():
     assert 850 < len(script.fired) < 1150
 
 
-def test_probability_is_kept():
+def test_a_probability_is_met_on_average():
     assert 400 < len(fired(FaultScript([(BitFlip(), When(probability=0.5))], seed=1), occasions=1000)) < 600
 
 
-def test_the_seed_decides_and_not_the_order_in_which_shards_ask():
+def test_faults_depend_on_the_seed_and_not_on_the_order_of_shards():
     def run(seed, targets):
         script = FaultScript.random(seed, rate=1 / 5)
         for n in range(200):
@@ -105,11 +105,11 @@ def test_the_seed_decides_and_not_the_order_in_which_shards_ask():
     assert run(7, [A, B]) != run(8, [A, B])
 
 
-def test_rules_can_be_taken_out_and_listeners_hear_of_new_ones():
-    script, heard = FaultScript(), []
-    script.listeners.add(lambda: heard.append("x"))
+def test_faults_can_be_removed_and_listeners_are_notified_of_new_ones():
+    script, notifications = FaultScript(), []
+    script.listeners.add(lambda: notifications.append("x"))
     rule = script.add(Reset())
-    assert (bool(script), heard) == (True, ["x"])
+    assert (bool(script), notifications) == (True, ["x"])
     script.remove(rule)
     assert not script
     script.add(GoAway())
@@ -118,16 +118,16 @@ def test_rules_can_be_taken_out_and_listeners_hear_of_new_ones():
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         ({"nth": 1, "at": 2}, "nth and at"),
-        ({"nth": 0}, "counted from 1"),
+        ({"nth": 0}, "at least 1"),
         ({"probability": 1.5}, "0 to 1"),
         ({"rate": 0}, "above 0"),
     ],
 )
-def test_a_when_without_sense_is_refused(fields, said):
-    with pytest.raises(ConfigurationError, match=said):
+def test_an_invalid_when_is_rejected(fields, message):
+    with pytest.raises(ConfigurationError, match=message):
         When(**fields)
 
 
@@ -137,7 +137,7 @@ def script_of(tmp_path: Path, text: str) -> FaultScript:
     return load_faults(path)
 
 
-def test_a_file(tmp_path):
+def test_a_file_specifies_faults_and_the_seed(tmp_path):
     script = script_of(
         tmp_path,
         """
@@ -155,7 +155,7 @@ def test_a_file(tmp_path):
     assert script.seed == 3
 
 
-def test_a_file_of_faults_at_random(tmp_path):
+def test_a_file_can_request_random_faults(tmp_path):
     script = script_of(tmp_path, "[random]\nrate = 1\nstop = 100")
     fired(script, occasions=200)
     assert {event.fault for event in script.fired} <= set(PASSING)
@@ -164,24 +164,24 @@ def test_a_file_of_faults_at_random(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("= 3", "faults.toml: Invalid"),
         ("sede = 3", "sede"),
-        ('[[fault]]\nkind = "earthquake"', "fault 1: .*earthquake"),
+        ('[[fault]]\nkind = "unknown"', "fault 1: .*unknown"),
         ('[[fault]]\nkind = "reset"\n[[fault]]\nkind = "reset"\ncode = "NO"', "fault 2: .*NO"),
         ('[[fault]]\nkind = "reset"\ncolour = "red"', "fault 1: .*colour"),
-        ('[[fault]]\nkind = "reset"\nwhen = 3', "when is no table"),
-        ('[[fault]]\nkind = "reset"\nwhen = { nht = 3 }', "when has no nht; it may have shard, "),
+        ('[[fault]]\nkind = "reset"\nwhen = 3', "when is not a table"),
+        ('[[fault]]\nkind = "reset"\nwhen = { nht = 3 }', "unknown field in when: nht; expected shard, "),
         ('[[fault]]\nkind = "reset"\nwhen = { nth = "3" }', "fault 1: .*int"),
         ('[[fault]]\nkind = "reset"\nwhen = { nth = 0 }', "fault 1: nth = 0"),
     ],
 )
-def test_a_file_that_means_nothing_is_refused(tmp_path, text, said):
-    with pytest.raises(ConfigurationError, match=said):
+def test_an_invalid_file_is_rejected(tmp_path, text, message):
+    with pytest.raises(ConfigurationError, match=message):
         script_of(tmp_path, text)
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_file_is_rejected(tmp_path):
     with pytest.raises(ConfigurationError, match="No such file"):
         load_faults(tmp_path / "missing.toml")

@@ -32,7 +32,7 @@ async def connect(served):
 @pytest.mark.parametrize(
     ("options", "tls"), [(["--aggregated", "3", "--record-bytes", "20"], True), (["--no-tls"], False)]
 )
-async def test_it_serves_until_it_is_told_to_end(options, tls, http2_client):
+async def test_the_command_serves_until_sigterm(options, tls, http2_client):
     command = [*COMMAND, "--stream", "s", "--shards", "2", "--consumer", "c", "--records-per-event", "7", *options]
     process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
     try:
@@ -59,7 +59,7 @@ async def read_line(stream):
     return line
 
 
-def test_a_port_that_is_taken_is_told(capsys):
+def test_a_port_in_use_exits_with_69(capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["--port", str(port)]) == 69
@@ -67,7 +67,7 @@ def test_a_port_that_is_taken_is_told(capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--record-bytes", "0"], "record_bytes is 0: it must be greater than 0"),
         (["--shards", "0"], "shards of load is 0: it must be greater than 0"),
@@ -75,27 +75,27 @@ def test_a_port_that_is_taken_is_told(capsys):
         (["--consumer", "two words"], "two words"),
     ],
 )
-def test_an_impossible_load_is_told(arguments, said, capsys):
+def test_an_invalid_load_exits_with_64(arguments, message, capsys):
     assert main(arguments) == 64
-    told = capsys.readouterr()
-    assert told.err.count("\n") == 1
-    assert said in told.err
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert message in error
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
-    [(["--port", "99999"], "99999 is no port"), (["--port", "-1"], "-1 is no port"), (["--prot", "1"], "--prot")],
+    ("arguments", "message"),
+    [(["--port", "99999"], "99999 is not a port"), (["--port", "-1"], "-1 is not a port"), (["--prot", "1"], "--prot")],
 )
-def test_an_option_that_is_none_is_told(arguments, said, capsys):
-    with pytest.raises(SystemExit) as ended:
+def test_an_invalid_option_exits_with_64(arguments, message, capsys):
+    with pytest.raises(SystemExit) as raised:
         main(arguments)
-    assert ended.value.code == 64
-    assert said in capsys.readouterr().err
+    assert raised.value.code == 64
+    assert message in capsys.readouterr().err
 
 
-def test_the_documents_example_runs(capsys):
+def test_the_example_of_the_documentation_runs(capsys):
     text = (ROOT / "docs/fake-load.md").read_text()
-    (example,) = re.findall("<!-- A test runs this very example. -->\n```python\n(.*?)```", text, re.DOTALL)
-    exec(compile(example, "docs/fake-load.md", "exec"), {})  # noqa: S102 - our own document
-    told = capsys.readouterr().out
-    assert re.fullmatch(r"https://127\.0\.0\.1:\d+ \S+/ca\.pem arn:aws:kinesis:\S+/consumer/bench:\d+\n", told)
+    (example,) = re.findall("<!-- A test runs this example. -->\n```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(example, "docs/fake-load.md", "exec"), {})  # noqa: S102 - a page of this repository
+    output = capsys.readouterr().out
+    assert re.fullmatch(r"https://127\.0\.0\.1:\d+ \S+/ca\.pem arn:aws:kinesis:\S+/consumer/bench:\d+\n", output)

@@ -53,7 +53,7 @@ def read(message):
 
 
 @pytest.mark.parametrize("records", [1, 3, 1000])
-def test_every_number_is_new_greater_and_of_this_shard(log_of, shard, records):
+def test_sequence_numbers_increase_and_belong_to_the_shard(log_of, shard, records):
     log = log_of(records_per_event=records)
     events = [read(log.render(n)) for n in [*range(300), 10**6, 10**9]]
     numbers = [int(record.sequence_number) for event in events for record in event.records]
@@ -64,13 +64,13 @@ def test_every_number_is_new_greater_and_of_this_shard(log_of, shard, records):
         assert event.continuation_sequence_number == event.records[-1].sequence_number
 
 
-def test_an_event_is_the_same_whenever_it_is_asked_for(log_of):
+def test_an_event_is_the_same_in_any_order_of_rendering(log_of):
     log = log_of(rate=1.0)
     first = [log.render(n) for n in (0, 1, 2)]
     assert [log.render(n) for n in (2, 0, 1)] == [first[2], first[0], first[1]]
 
 
-def test_any_number_leads_to_the_record_that_follows(log_of):
+def test_any_sequence_number_finds_the_next_record(log_of):
     log = log_of()
     records = [(n, index, record) for n in range(3) for index, record in enumerate(read(log.render(n)).records)]
     following = [*[(n, index) for n, index, _ in records[1:]], (3, 0)]
@@ -81,26 +81,26 @@ def test_any_number_leads_to_the_record_that_follows(log_of):
         assert log.find(Position.at(str(int(number) + 1))) == after
 
 
-def test_the_rest_of_an_event_is_what_the_whole_one_has(log_of):
+def test_a_partial_event_has_the_last_records_of_the_event(log_of):
     log = log_of()
     whole = read(log.render(5)).records
     assert read(log.render(5, 3)).records == whole[3:]
     assert read(log.render(5, 1)).records == whole[1:]
 
 
-def test_before_the_first_record_is_the_first(log_of, shard):
+def test_a_position_before_the_first_record_finds_the_first_record(log_of, shard):
     assert log_of().find(Position.after(shard.starting_number)) == (0, 0)
     assert log_of().find(Position.trim_horizon()) == (0, 0)
 
 
-def test_wrong_positions_are_refused_as_ever(log_of, clock):
+def test_invalid_positions_are_rejected(log_of, clock):
     with pytest.raises(FakeError, match="did not come from this shard"):
         log_of().find(Position.at("1"))
     with pytest.raises(FakeError, match="in the future"):
         log_of().find(Position.at_timestamp(clock.now + 1))
 
 
-def test_without_a_rate_there_is_always_more_and_latest_is_what_nobody_has_seen(log_of, clock):
+def test_without_a_rate_there_is_always_an_event_and_latest_is_the_first_unread_one(log_of, clock):
     log = log_of()
     assert log.has(10**9)
     assert log.find(Position.latest()) == (0, 0)
@@ -112,7 +112,7 @@ def test_without_a_rate_there_is_always_more_and_latest_is_what_nobody_has_seen(
 
 
 def test_with_a_rate_events_arrive_by_the_clock(log_of, clock):
-    log = log_of(rate=8.0)  # two events of four records each second
+    log = log_of(rate=8.0)  # two events with four records per second
     clock.now = OPENED
     assert (log.has(0), log.arrived) == (False, 0)
     clock.now = OPENED + 0.5
@@ -129,7 +129,7 @@ def test_with_a_rate_events_arrive_by_the_clock(log_of, clock):
 
 
 @pytest.mark.parametrize(("rate", "events"), [(None, 7), (4.0, 5)])
-def test_a_closed_shard_gets_no_more(log_of, shard, clock, rate, events):
+def test_a_closed_shard_has_no_new_events(log_of, shard, clock, rate, events):
     log = log_of(rate=rate)
     log.render(6 if rate is None else 0)
     shard.close(int((OPENED + 5.5) * 1000))
@@ -138,7 +138,7 @@ def test_a_closed_shard_gets_no_more(log_of, shard, clock, rate, events):
     assert log.arrived == events
 
 
-def test_aggregates_carry_user_records_that_belong_to_the_shard(log_of):
+def test_aggregates_contain_user_records_of_the_shard(log_of):
     log = log_of(aggregated=5)
     seen = []
     for n in range(3):
@@ -151,7 +151,7 @@ def test_aggregates_carry_user_records_that_belong_to_the_shard(log_of):
     assert seen == sorted(seen)
 
 
-def test_the_data_differ_from_record_to_record_and_not_from_run_to_run(log_of):
+def test_data_differ_between_records_but_not_between_runs(log_of):
     data = [record.data for record in read(log_of().render(0)).records]
     assert len(set(data)) == 4
     assert [record.data for record in read(log_of().render(0)).records] == data
@@ -166,10 +166,10 @@ def test_the_data_differ_from_record_to_record_and_not_from_run_to_run(log_of):
         ({"aggregated": 0}, "aggregated is 0"),
         ({"rate": 0.0}, "rate is 0"),
         ({"rate": float("nan")}, "rate is nan"),
-        ({"shards": {}}, "needs a stream"),
-        ({"record_bytes": 1_000_000, "records_per_event": 100}, "fewer records per event"),
+        ({"shards": {}}, "at least one stream"),
+        ({"record_bytes": 1_000_000, "records_per_event": 100}, "fewer records_per_event"),
     ],
 )
-def test_an_impossible_load_is_refused(load, message):
+def test_an_invalid_load_is_rejected(load, message):
     with pytest.raises(ValueError, match=message):
         Load(**load)

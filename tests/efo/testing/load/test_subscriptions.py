@@ -27,7 +27,7 @@ def fake_of(**load):
     return FakeKinesis(settings=FakeSettings(consumer_creating=0), load=Load(**load))
 
 
-async def test_as_much_as_the_client_takes(autojump_clock, open_load):
+async def test_without_a_rate_the_client_never_waits(autojump_clock, open_load):
     async with fake_of() as fake:
         client, arn = await open_load(fake)
         call = await client.subscribed(arn, SECOND)
@@ -37,7 +37,7 @@ async def test_as_much_as_the_client_takes(autojump_clock, open_load):
         assert trio.current_time() == 0
 
 
-async def test_every_key_belongs_to_its_shard(autojump_clock, open_load):
+async def test_every_partition_key_belongs_to_its_shard(autojump_clock, open_load):
     async with fake_of(shards={"load": 5}) as fake:
         client, arn = await open_load(fake)
         for number, shard_id in enumerate(fake.open_shards("load")):
@@ -47,7 +47,7 @@ async def test_every_key_belongs_to_its_shard(autojump_clock, open_load):
             assert {hash_key_of(key) * 5 // 2**128 for key in keys} == {number}
 
 
-async def test_a_rate_is_kept_and_gaps_are_filled_by_idle_events(autojump_clock, open_load):
+async def test_events_arrive_at_the_rate_with_idle_events_between_them(autojump_clock, open_load):
     async with fake_of(rate=1.0) as fake:
         client, arn = await open_load(fake)
         call = await client.subscribed(arn, FIRST)
@@ -58,25 +58,25 @@ async def test_a_rate_is_kept_and_gaps_are_filled_by_idle_events(autojump_clock,
         assert seen == [(5, 0), (10, 10), (15, 0), (20, 10), (25, 0), (30, 10)]
 
 
-async def test_resuming_after_any_continuation_skips_and_repeats_nothing(autojump_clock, open_load):
+async def test_resuming_after_any_record_skips_and_repeats_nothing(autojump_clock, open_load):
     async with fake_of() as fake:
         client, arn = await open_load(fake)
         call = await client.subscribed(arn, FIRST)
-        whole = [r["SequenceNumber"] for _ in range(4) for r in (await call.next_event())["Records"]]
+        numbers = [r["SequenceNumber"] for _ in range(4) for r in (await call.next_event())["Records"]]
         for at in (9, 13, 19):
             await trio.sleep(5)
-            call = await client.subscribed(arn, FIRST, "AFTER_SEQUENCE_NUMBER", SequenceNumber=whole[at])
+            call = await client.subscribed(arn, FIRST, "AFTER_SEQUENCE_NUMBER", SequenceNumber=numbers[at])
             resumed = [r["SequenceNumber"] for _ in range(2) for r in (await call.next_event())["Records"]]
-            assert resumed == whole[at + 1 :][: len(resumed)]
+            assert resumed == numbers[at + 1 :][: len(resumed)]
 
 
-async def test_the_rules_of_subscriptions_hold_as_ever(autojump_clock, open_load):
+async def test_the_rules_of_subscriptions_apply_to_a_load(autojump_clock, open_load):
     async with fake_of(rate=10.0) as fake:
         client, arn = await open_load(fake)
         first = await client.subscribed(arn, FIRST)
         await trio.sleep(2)
-        refused = await client.subscribe(arn, FIRST)
-        assert (await refused.json())["__type"] == "ResourceInUseException"
+        rejected = await client.subscribe(arn, FIRST)
+        assert (await rejected.json())["__type"] == "ResourceInUseException"
         await trio.sleep(5)
         second = await client.subscribed(arn, FIRST)
         while (message := await first.next_message()).headers[":message-type"] == "event":
@@ -84,11 +84,11 @@ async def test_the_rules_of_subscriptions_hold_as_ever(autojump_clock, open_load
         assert message.headers[":exception-type"] == "ResourceInUseException"
         while await second.next_message() is not None:
             pass
-        assert 306 <= trio.current_time() <= 308  # its five minutes are over
+        assert 306 <= trio.current_time() <= 308  # five minutes after the second subscribe
         assert (fake.subscriptions("load", FIRST).made, fake.subscriptions("load", FIRST).live) == (2, 0)
 
 
-async def test_a_split_ends_the_shard_where_it_was(autojump_clock, open_load):
+async def test_a_split_ends_the_parent_and_starts_the_children(autojump_clock, open_load):
     async with fake_of() as fake:
         client, arn = await open_load(fake)
         client.opens_windows = False
@@ -109,7 +109,7 @@ async def test_a_split_ends_the_shard_where_it_was(autojump_clock, open_load):
             assert (await call.next_event())["Records"][0]["SequenceNumber"] > last
 
 
-async def test_other_streams_are_as_ever(autojump_clock, http2_client):
+async def test_other_streams_are_not_affected_by_a_load(autojump_clock, http2_client):
     async with fake_of() as fake:
         fake.create_stream("s")
         fake.put("s", "key", b"data")
@@ -119,7 +119,7 @@ async def test_other_streams_are_as_ever(autojump_clock, http2_client):
 
 
 @pytest.mark.parametrize("aggregated", [None, 3])
-async def test_our_own_consumer_reads_it_in_order(autojump_clock, aggregated):
+async def test_the_consumer_of_efo_reads_a_load_in_order(autojump_clock, aggregated):
     seen: dict[str, list[tuple[int, int]]] = {FIRST: [], SECOND: []}
 
     async def read(shard):
@@ -130,12 +130,12 @@ async def test_our_own_consumer_reads_it_in_order(autojump_clock, aggregated):
     async with fake_of(aggregated=aggregated, rate=100.0) as fake:
         settings = ConsumerSettings(application="app", worker_id="w")
         async with open_consumer(fake.kinesis("load"), MemoryLeaseStore(), settings) as consumer:
-            with trio.move_on_after(400):  # past the renewals
+            with trio.move_on_after(400):  # longer than a subscription, so that it is renewed
                 await consumer.run(read)
     for numbers in seen.values():
         assert len(numbers) > 35_000
         assert numbers == sorted(set(numbers))
         records = sorted({number for number, _ in numbers})
         assert len(numbers) == len(records) * (aggregated or 1)
-        # From record to record and from event to event: none is missing.
+        # Two distances, from record to record and from event to event: no record is missing.
         assert len({after - before for before, after in pairwise(records)}) == 2

@@ -31,7 +31,7 @@ async def listener():
 
 @pytest.fixture
 async def ends(listener, contexts):
-    """A client's end by trio's own TLS, and ours."""
+    """The server side, a TlsSocket, and the client side, a trio.SSLStream."""
     server, client = contexts
     ours = []
 
@@ -57,7 +57,7 @@ async def read_until(stream, size):
     return bytes(received)
 
 
-async def test_bytes_go_both_ways_at_once_whatever_the_socket_holds(ends):
+async def test_data_is_sent_in_both_directions_at_the_same_time(ends):
     ours, theirs = ends
     assert ours.protocol == "h2"
     down, up = bytes(range(256)) * 40_000, bytes(range(255, -1, -1)) * 40_000
@@ -74,7 +74,7 @@ async def test_bytes_go_both_ways_at_once_whatever_the_socket_holds(ends):
     assert received == {"up": up, "down": down}
 
 
-async def test_the_peers_end_is_the_end(ends):
+async def test_a_clean_close_of_the_peer_is_end_of_file(ends):
     ours, theirs = ends
     await theirs.send_all(b"last words")
     await theirs.aclose()
@@ -83,13 +83,13 @@ async def test_the_peers_end_is_the_end(ends):
     assert await ours.receive_some() == b""
 
 
-async def test_a_cut_is_an_end_too(ends):
+async def test_a_cut_connection_is_end_of_file(ends):
     ours, theirs = ends
     await theirs.transport_stream.aclose()  # no close_notify
     assert await ours.receive_some() == b""
 
 
-async def test_closing_says_goodbye_and_ends_what_waits(ends):
+async def test_aclose_sends_close_notify_and_wakes_a_receiver(ends):
     ours, theirs = ends
 
     async def receive():
@@ -107,14 +107,14 @@ async def test_closing_says_goodbye_and_ends_what_waits(ends):
             await call
 
 
-async def test_sending_to_who_has_gone_is_an_error(ends):
+async def test_sending_to_a_closed_peer_is_a_broken_resource_error(ends):
     ours, theirs = ends
     await theirs.transport_stream.aclose()
     with pytest.raises(trio.BrokenResourceError):
         await ours.send_all(b"x" * 100_000_000)
 
 
-async def test_a_send_that_is_cancelled_ends(ends):
+async def test_a_send_can_be_cancelled(ends):
     ours, _ = ends
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
@@ -126,7 +126,7 @@ async def test_a_send_that_is_cancelled_ends(ends):
 
 
 @pytest.mark.parametrize("sent", [b"GET / HTTP/1.1\r\n\r\n", b""])
-async def test_what_is_no_handshake_is_broken(listener, contexts, sent):
+async def test_an_invalid_handshake_is_a_broken_resource_error(listener, contexts, sent):
     async with await trio.open_tcp_stream(*listener.socket.getsockname()) as tcp:
         accepted = await listener.accept()
         await tcp.send_all(sent)

@@ -12,56 +12,56 @@ def status(api, name="s"):
     return api("DescribeStreamSummary", StreamName=name)["StreamDescriptionSummary"]["StreamStatus"]
 
 
-def test_the_life_of_a_stream(make_api):
+def test_a_stream_passes_through_creating_active_updating_and_deleting(make_api):
     api = make_api(stream_creating=2, stream_updating=3, stream_deleting=4)
     api("CreateStream", StreamName="s", ShardCount=2)
     assert status(api) == "CREATING"
     assert api("DescribeStream", StreamName="s")["StreamDescription"]["Shards"] == []
-    assert api.refused("ListShards", StreamName="s") == "ResourceInUseException"
-    assert api.refused("PutRecord", StreamName="s", PartitionKey="k", Data="") == "ResourceNotFoundException"
-    assert api.refused("RegisterStreamConsumer", StreamARN=ARN, ConsumerName="c") == "ResourceInUseException"
+    assert api.error_of("ListShards", StreamName="s") == "ResourceInUseException"
+    assert api.error_of("PutRecord", StreamName="s", PartitionKey="k", Data="") == "ResourceNotFoundException"
+    assert api.error_of("RegisterStreamConsumer", StreamARN=ARN, ConsumerName="c") == "ResourceInUseException"
     api.now += 2
     assert status(api) == "ACTIVE"
     api("SplitShard", StreamName="s", ShardToSplit=FIRST, NewStartingHashKey="1000")
     assert status(api) == "UPDATING"
     again = {"StreamName": "s", "ShardToSplit": "shardId-000000000001", "NewStartingHashKey": str(2**127 + 9)}
-    assert api.refused("SplitShard", **again) == "ResourceInUseException"
+    assert api.error_of("SplitShard", **again) == "ResourceInUseException"
     api("PutRecord", StreamName="s", PartitionKey="k", Data="")
     assert len(api("ListShards", StreamName="s")["Shards"]) == 4
     api.now += 3
     api("SplitShard", **again)
     api("DeleteStream", StreamName="s")
     assert status(api) == "DELETING"
-    assert api.refused("CreateStream", StreamName="s", ShardCount=1) == "ResourceInUseException"
-    assert api.refused("PutRecord", StreamName="s", PartitionKey="k", Data="") == "ResourceNotFoundException"
+    assert api.error_of("CreateStream", StreamName="s", ShardCount=1) == "ResourceInUseException"
+    assert api.error_of("PutRecord", StreamName="s", PartitionKey="k", Data="") == "ResourceNotFoundException"
     api.now += 4
-    assert api.refused("DescribeStreamSummary", StreamName="s") == "ResourceNotFoundException"
+    assert api.error_of("DescribeStreamSummary", StreamName="s") == "ResourceNotFoundException"
     assert api("ListStreams")["StreamNames"] == []
     api("CreateStream", StreamName="s", ShardCount=1)
 
 
-def test_a_stream_with_consumers_is_deleted_by_force_only(api):
+def test_deleting_a_stream_with_consumers_requires_enforce_consumer_deletion(api):
     api("RegisterStreamConsumer", StreamARN=ARN, ConsumerName="c")
-    assert api.refused("DeleteStream", StreamName="s") == "ResourceInUseException"
+    assert api.error_of("DeleteStream", StreamName="s") == "ResourceInUseException"
     api("DeleteStream", StreamName="s", EnforceConsumerDeletion=True)
-    assert api.refused("DescribeStreamSummary", StreamName="s") == "ResourceNotFoundException"
-    assert api.refused("DescribeStreamConsumer", StreamARN=ARN, ConsumerName="c") == "ResourceNotFoundException"
+    assert api.error_of("DescribeStreamSummary", StreamName="s") == "ResourceNotFoundException"
+    assert api.error_of("DescribeStreamConsumer", StreamARN=ARN, ConsumerName="c") == "ResourceNotFoundException"
 
 
-def test_five_streams_are_created_at_once_and_no_more(make_api):
+def test_at_most_five_streams_are_creating_at_the_same_time(make_api):
     api = make_api(stream_creating=1)
     for number in range(5):
         api("CreateStream", StreamName=f"s{number}", ShardCount=1)
-    assert api.refused("CreateStream", StreamName="one-more", ShardCount=1) == "LimitExceededException"
+    assert api.error_of("CreateStream", StreamName="one-more", ShardCount=1) == "LimitExceededException"
     api.now += 1
     api("CreateStream", StreamName="one-more", ShardCount=1)
 
 
-def test_the_limits_of_the_account(make_api):
+def test_the_shard_limit_of_the_account_is_enforced(make_api):
     api = make_api(shard_limit=5)
     api("CreateStream", StreamName="s", ShardCount=3)
     api("CreateStream", StreamName="d", StreamModeDetails={"StreamMode": "PROVISIONED"}, ShardCount=1)
-    assert api.refused("CreateStream", StreamName="t", ShardCount=2) == "LimitExceededException"
+    assert api.error_of("CreateStream", StreamName="t", ShardCount=2) == "LimitExceededException"
     assert api("DescribeLimits") == {
         "ShardLimit": 5,
         "OpenShardCount": 4,
@@ -70,30 +70,30 @@ def test_the_limits_of_the_account(make_api):
     }
     api("SplitShard", StreamName="s", ShardToSplit=FIRST, NewStartingHashKey="1000")
     split = {"StreamName": "s", "ShardToSplit": "shardId-000000000003", "NewStartingHashKey": "500"}
-    assert api.refused("SplitShard", **split) == "LimitExceededException"
+    assert api.error_of("SplitShard", **split) == "LimitExceededException"
     assert (
-        api.refused("UpdateShardCount", StreamName="s", TargetShardCount=6, ScalingType="UNIFORM_SCALING")
+        api.error_of("UpdateShardCount", StreamName="s", TargetShardCount=6, ScalingType="UNIFORM_SCALING")
         == "LimitExceededException"
     )
 
 
-def test_the_modes_of_a_stream(api):
+def test_an_on_demand_stream_has_four_shards_and_cannot_be_resharded(api):
     on_demand = {"StreamMode": "ON_DEMAND"}
     api("CreateStream", StreamName="o", StreamModeDetails=on_demand)
     summary = api("DescribeStreamSummary", StreamName="o")["StreamDescriptionSummary"]
     assert (summary["StreamModeDetails"], summary["OpenShardCount"]) == (on_demand, 4)
     assert api("DescribeLimits")["OnDemandStreamCount"] == 1
     split = {"ShardToSplit": FIRST, "NewStartingHashKey": "1000"}
-    assert api.refused("SplitShard", StreamName="o", **split) == "ValidationException"
+    assert api.error_of("SplitShard", StreamName="o", **split) == "ValidationException"
     wrong = {"StreamName": "w", "StreamModeDetails": on_demand, "ShardCount": 1}
-    assert api.refused("CreateStream", **wrong) == "ValidationException"
+    assert api.error_of("CreateStream", **wrong) == "ValidationException"
     missing = {"StreamName": "w", "StreamModeDetails": {"StreamMode": "PROVISIONED"}}
-    assert api.refused("CreateStream", **missing) == "ValidationException"
+    assert api.error_of("CreateStream", **missing) == "ValidationException"
     api("UpdateStreamMode", StreamARN=ARN[:-1] + "o", StreamModeDetails={"StreamMode": "PROVISIONED"})
     api("SplitShard", StreamName="o", **split)
 
 
-def test_the_retention_period_goes_up_and_down(api):
+def test_the_retention_period_can_be_increased_and_decreased(api):
     def hours():
         return api("DescribeStreamSummary", StreamName="s")["StreamDescriptionSummary"]["RetentionPeriodHours"]
 
@@ -104,49 +104,49 @@ def test_the_retention_period_goes_up_and_down(api):
     for operation, wrong in (
         ("Increase", 24), ("Increase", 23), ("Increase", 8761), ("Decrease", 24), ("Decrease", 25), ("Decrease", 0)
     ):  # fmt: skip
-        refused = api.refused(f"{operation}StreamRetentionPeriod", StreamName="s", RetentionPeriodHours=wrong)
-        assert refused == "InvalidArgumentException"
+        error = api.error_of(f"{operation}StreamRetentionPeriod", StreamName="s", RetentionPeriodHours=wrong)
+        assert error == "InvalidArgumentException"
     assert hours() == 24
 
 
-def test_records_as_large_as_the_stream_takes(api):
+def test_the_maximum_record_size_of_a_stream_can_be_raised(api):
     large = {"StreamName": "s", "PartitionKey": "k", "Data": "A" * 4 * 700_000}  # 2.1 MB
-    assert api.refused("PutRecord", **large) == "InvalidArgumentException"
+    assert api.error_of("PutRecord", **large) == "InvalidArgumentException"
     api("UpdateMaxRecordSize", StreamARN=ARN, MaxRecordSizeInKiB=10_240)
     summary = api("DescribeStreamSummary", StreamName="s")["StreamDescriptionSummary"]
     assert summary["MaxRecordSizeInKiB"] == 10_240
     api("PutRecord", **large)
     api("CreateStream", StreamName="big", ShardCount=1, MaxRecordSizeInKiB=4096)
     api("PutRecord", **large | {"StreamName": "big"})
-    assert api.refused("UpdateMaxRecordSize", StreamARN=ARN, MaxRecordSizeInKiB=512) == "ValidationException"
-    assert api.refused("UpdateMaxRecordSize", MaxRecordSizeInKiB=1024) == "InvalidArgumentException"
+    assert api.error_of("UpdateMaxRecordSize", StreamARN=ARN, MaxRecordSizeInKiB=512) == "ValidationException"
+    assert api.error_of("UpdateMaxRecordSize", MaxRecordSizeInKiB=1024) == "InvalidArgumentException"
 
 
-def test_a_request_of_more_than_ten_mebibytes_is_refused(api):
+def test_a_request_of_more_than_ten_mebibytes_is_rejected(api):
     api("UpdateMaxRecordSize", StreamARN=ARN, MaxRecordSizeInKiB=10_240)
     entry = {"PartitionKey": "k", "Data": "A" * 4 * 1_800_000}  # 5.4 MB
-    assert api.refused("PutRecords", StreamName="s", Records=[entry] * 2) == "InvalidArgumentException"
+    assert api.error_of("PutRecords", StreamName="s", Records=[entry] * 2) == "InvalidArgumentException"
     assert api.core.stream("s").shards[FIRST].records == []
 
 
-def test_encryption_is_told_of_the_stream_and_of_each_record(api):
-    put = {"StreamName": "s", "PartitionKey": "k", "Data": "", "ExplicitHashKey": "0"}
-    assert api("PutRecord", **put)["EncryptionType"] == "NONE"
+def test_a_stream_and_each_record_have_an_encryption_type(api):
+    record = {"StreamName": "s", "PartitionKey": "k", "Data": "", "ExplicitHashKey": "0"}
+    assert api("PutRecord", **record)["EncryptionType"] == "NONE"
     api("StartStreamEncryption", StreamName="s", **KEY)
     summary = api("DescribeStreamSummary", StreamName="s")["StreamDescriptionSummary"]
     assert (summary["EncryptionType"], summary["KeyId"]) == ("KMS", "alias/k")
-    assert api("PutRecord", **put)["EncryptionType"] == "KMS"
+    assert api("PutRecord", **record)["EncryptionType"] == "KMS"
     other = KEY | {"KeyId": "alias/other"}
-    assert api.refused("StopStreamEncryption", StreamName="s", **other) == "InvalidArgumentException"
+    assert api.error_of("StopStreamEncryption", StreamName="s", **other) == "InvalidArgumentException"
     none = KEY | {"EncryptionType": "NONE"}
-    assert api.refused("StopStreamEncryption", StreamName="s", **none) == "InvalidArgumentException"
+    assert api.error_of("StopStreamEncryption", StreamName="s", **none) == "InvalidArgumentException"
     api("StopStreamEncryption", StreamName="s", **KEY)
-    assert api("PutRecord", **put)["EncryptionType"] == "NONE"
+    assert api("PutRecord", **record)["EncryptionType"] == "NONE"
     records = api.core.stream("s").shards[FIRST].records
     assert [record.encryption_type for record in records] == ["NONE", "KMS", "NONE"]
 
 
-def test_enhanced_monitoring(api):
+def test_enhanced_monitoring_can_be_enabled_and_disabled(api):
     enabled = api("EnableEnhancedMonitoring", StreamName="s", ShardLevelMetrics=["IncomingBytes", "OutgoingBytes"])
     assert enabled["CurrentShardLevelMetrics"] == []
     assert enabled["DesiredShardLevelMetrics"] == ["IncomingBytes", "OutgoingBytes"]
@@ -157,20 +157,20 @@ def test_enhanced_monitoring(api):
     )
 
 
-def test_tags(api):
+def test_tags_are_added_listed_and_removed(api):
     api("AddTagsToStream", StreamName="s", Tags={"a": "1", "b": "2"})
     api("AddTagsToStream", StreamName="s", Tags={"a": "3"})
     page = api("ListTagsForStream", StreamName="s", Limit=1)
     assert page == {"Tags": [{"Key": "a", "Value": "3"}], "HasMoreTags": True}
     rest = api("ListTagsForStream", StreamName="s", ExclusiveStartTagKey="a")
     assert rest == {"Tags": [{"Key": "b", "Value": "2"}], "HasMoreTags": False}
-    api("RemoveTagsFromStream", StreamName="s", TagKeys=["a", "absent"])
+    api("RemoveTagsFromStream", StreamName="s", TagKeys=["a", "missing"])
     assert api("ListTagsForResource", ResourceARN=ARN) == {"Tags": [{"Key": "b", "Value": "2"}]}
     many = {f"k{number}": "" for number in range(50)}
-    assert api.refused("TagResource", ResourceARN=ARN, Tags=many) == "InvalidArgumentException"
+    assert api.error_of("TagResource", ResourceARN=ARN, Tags=many) == "InvalidArgumentException"
 
 
-def test_tags_are_taken_where_things_are_made(api):
+def test_streams_and_consumers_can_be_created_with_tags(api):
     api("CreateStream", StreamName="t", ShardCount=1, Tags={"a": "1"})
     assert api("ListTagsForStream", StreamName="t")["Tags"] == [{"Key": "a", "Value": "1"}]
     consumer = api("RegisterStreamConsumer", StreamARN=ARN, ConsumerName="c", Tags={"b": "2"})["Consumer"]
@@ -180,10 +180,10 @@ def test_tags_are_taken_where_things_are_made(api):
 
 
 @pytest.mark.parametrize("name", ["StreamName", "StreamARN"])
-def test_a_stream_of_the_same_name_is_another_one(api, name):
+def test_the_creation_timestamp_distinguishes_streams_of_the_same_name(api, name):
     token = api("ListShards", StreamName="s", MaxResults=1)["NextToken"]
-    where = {"StreamName": "s"} if name == "StreamName" else {"StreamARN": ARN}
-    assert api.refused("ListShards", **where, StreamCreationTimestamp=START - 1) == "ResourceNotFoundException"
-    assert len(api("ListShards", **where, StreamCreationTimestamp=START)["Shards"]) == 2
+    stream = {"StreamName": "s"} if name == "StreamName" else {"StreamARN": ARN}
+    assert api.error_of("ListShards", **stream, StreamCreationTimestamp=START - 1) == "ResourceNotFoundException"
+    assert len(api("ListShards", **stream, StreamCreationTimestamp=START)["Shards"]) == 2
     api("DeleteStream", StreamName="s")
-    assert api.refused("ListShards", NextToken=token) == "ResourceNotFoundException"
+    assert api.error_of("ListShards", NextToken=token) == "ResourceNotFoundException"

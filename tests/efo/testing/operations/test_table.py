@@ -13,7 +13,7 @@ def shard_id(number):
     return f"shardId-{number:012d}"
 
 
-def test_create_and_describe(api):
+def test_a_created_stream_is_described(api):
     assert api("CreateStream", StreamName="on-demand") is None
     assert api("DescribeStreamSummary", StreamName="on-demand")["StreamDescriptionSummary"]["OpenShardCount"] == 4
     summary = api("DescribeStreamSummary", StreamARN=ARN)["StreamDescriptionSummary"]
@@ -32,7 +32,7 @@ def test_create_and_describe(api):
     }
 
 
-def test_describe_stream_pages_its_shards(api):
+def test_describe_stream_returns_shards_in_pages(api):
     first = api("DescribeStream", StreamName="s", Limit=1)["StreamDescription"]
     assert [shard["ShardId"] for shard in first["Shards"]] == [shard_id(0)]
     assert first["HasMoreShards"] is True
@@ -41,7 +41,7 @@ def test_describe_stream_pages_its_shards(api):
     assert last["HasMoreShards"] is False
 
 
-def test_list_streams_in_pages(api):
+def test_list_streams_returns_pages(api):
     for name in ("a", "z"):
         api("CreateStream", StreamName=name, ShardCount=1)
     page = api("ListStreams", Limit=2)
@@ -51,7 +51,7 @@ def test_list_streams_in_pages(api):
     assert api("ListStreams", ExclusiveStartStreamName="s")["StreamNames"] == ["z"]
 
 
-def test_the_members_of_a_shard(api):
+def test_list_shards_returns_parents_hash_keys_and_sequence_numbers(api):
     api("SplitShard", StreamName="s", ShardToSplit=shard_id(0), NewStartingHashKey="1000")
     api("MergeShards", StreamName="s", ShardToMerge=shard_id(3), AdjacentShardToMerge=shard_id(1))
     shards = {shard["ShardId"]: shard for shard in api("ListShards", StreamName="s")["Shards"]}
@@ -67,7 +67,7 @@ def test_the_members_of_a_shard(api):
     assert closed["StartingSequenceNumber"] < closed["EndingSequenceNumber"]
 
 
-def test_list_shards_gives_pages_of_at_most_a_thousand(api):
+def test_list_shards_returns_pages_of_at_most_a_thousand(api):
     api("CreateStream", StreamName="wide", ShardCount=2500)
     ids, page = [], api("ListShards", StreamName="wide", MaxResults=10_000)
     while True:
@@ -79,27 +79,27 @@ def test_list_shards_gives_pages_of_at_most_a_thousand(api):
     assert ids == [shard_id(n) for n in range(2500)]
 
 
-def test_a_token_keeps_the_filter(api):
+def test_a_next_token_contains_the_shard_filter(api):
     api("SplitShard", StreamName="s", ShardToSplit=shard_id(0), NewStartingHashKey="1000")
     page = api("ListShards", StreamName="s", ShardFilter={"Type": "AT_LATEST"}, MaxResults=1)
     rest = api("ListShards", NextToken=page["NextToken"], MaxResults=9)
     assert [s["ShardId"] for s in page["Shards"] + rest["Shards"]] == [shard_id(n) for n in (1, 2, 3)]
 
 
-def test_a_token_comes_alone_and_does_not_last(api):
+def test_a_next_token_is_exclusive_and_expires(api):
     token = api("ListShards", StreamName="s", MaxResults=1)["NextToken"]
     for member in ({"StreamName": "s"}, {"StreamARN": ARN}, {"ExclusiveStartShardId": shard_id(0)}):
-        assert api.refused("ListShards", NextToken=token, **member) == "InvalidArgumentException"
-    assert api.refused("ListStreams", NextToken=token) == "InvalidArgumentException"
+        assert api.error_of("ListShards", NextToken=token, **member) == "InvalidArgumentException"
+    assert api.error_of("ListStreams", NextToken=token) == "InvalidArgumentException"
     for wrong in ("nonsense", "%%%", "\udc80"):
-        assert api.refused("ListStreams", NextToken=wrong.encode(errors="replace").decode()) == (
+        assert api.error_of("ListStreams", NextToken=wrong.encode(errors="replace").decode()) == (
             "InvalidArgumentException"
         )
     api.now += 301
-    assert api.refused("ListShards", NextToken=token) == "ExpiredNextTokenException"
+    assert api.error_of("ListShards", NextToken=token) == "ExpiredNextTokenException"
 
 
-def test_the_filters_of_list_shards(api):
+def test_each_shard_filter_returns_the_right_shards(api):
     api.now += 100
     api("SplitShard", StreamName="s", ShardToSplit=shard_id(0), NewStartingHashKey="1000")  # -> 2, 3
     api.now += 100
@@ -117,10 +117,10 @@ def test_the_filters_of_list_shards(api):
     assert listed("FROM_TIMESTAMP", Timestamp=START + 50) == [0, 1, 2, 3]
     assert listed("FROM_TIMESTAMP", Timestamp=START + 150) == [1, 2, 3]
     for kind in ("AFTER_SHARD_ID", "AT_TIMESTAMP", "FROM_TIMESTAMP"):
-        assert api.refused("ListShards", StreamName="s", ShardFilter={"Type": kind}) == "InvalidArgumentException"
+        assert api.error_of("ListShards", StreamName="s", ShardFilter={"Type": kind}) == "InvalidArgumentException"
 
 
-def test_put_record_and_put_records(api):
+def test_put_record_and_put_records_store_records(api):
     one = api("PutRecord", StreamName="s", PartitionKey="k", Data="AAEC", ExplicitHashKey="0")
     assert one["ShardId"] == shard_id(0)
     entries = [{"PartitionKey": "k", "Data": "AAEC", "ExplicitHashKey": hash_key} for hash_key in ("0", str(2**127))]
@@ -132,31 +132,31 @@ def test_put_record_and_put_records(api):
     assert [r.sequence_number for r in stored] == [one["SequenceNumber"], many["Records"][0]["SequenceNumber"]]
 
 
-def test_put_records_is_all_or_nothing_when_one_is_malformed(api):
+def test_put_records_stores_nothing_if_one_record_is_invalid(api):
     entries = [{"PartitionKey": "k", "Data": ""}, {"Data": ""}]
-    assert api.refused("PutRecords", StreamName="s", Records=entries) == "InvalidArgumentException"
-    assert api.refused("PutRecords", StreamName="s", Records=entries[:1] * 501) == "ValidationException"
+    assert api.error_of("PutRecords", StreamName="s", Records=entries) == "InvalidArgumentException"
+    assert api.error_of("PutRecords", StreamName="s", Records=entries[:1] * 501) == "ValidationException"
     assert all(not shard.records for shard in api.core.stream("s").open_shards)
 
 
-def test_the_life_of_a_consumer(api):
-    made = api("RegisterStreamConsumer", StreamARN=ARN, ConsumerName="c")["Consumer"]
-    assert made["ConsumerARN"] == f"{ARN}/consumer/c:{int(START)}"
-    assert made["ConsumerStatus"] == "CREATING"
-    assert api.refused("RegisterStreamConsumer", StreamARN=ARN, ConsumerName="c") == "ResourceInUseException"
+def test_a_consumer_passes_through_creating_active_and_deleting(api):
+    registered = api("RegisterStreamConsumer", StreamARN=ARN, ConsumerName="c")["Consumer"]
+    assert registered["ConsumerARN"] == f"{ARN}/consumer/c:{int(START)}"
+    assert registered["ConsumerStatus"] == "CREATING"
+    assert api.error_of("RegisterStreamConsumer", StreamARN=ARN, ConsumerName="c") == "ResourceInUseException"
     api.now += 1
-    told = api("DescribeStreamConsumer", StreamARN=ARN, ConsumerName="c")["ConsumerDescription"]
-    assert told == made | {"ConsumerStatus": "ACTIVE", "StreamARN": ARN}
-    assert api("DescribeStreamConsumer", ConsumerARN=made["ConsumerARN"])["ConsumerDescription"] == told
-    assert api("DeregisterStreamConsumer", ConsumerARN=made["ConsumerARN"]) is None
+    described = api("DescribeStreamConsumer", StreamARN=ARN, ConsumerName="c")["ConsumerDescription"]
+    assert described == registered | {"ConsumerStatus": "ACTIVE", "StreamARN": ARN}
+    assert api("DescribeStreamConsumer", ConsumerARN=registered["ConsumerARN"])["ConsumerDescription"] == described
+    assert api("DeregisterStreamConsumer", ConsumerARN=registered["ConsumerARN"]) is None
     assert api("ListStreamConsumers", StreamARN=ARN)["Consumers"][0]["ConsumerStatus"] == "DELETING"
-    assert api.refused("RegisterStreamConsumer", StreamARN=ARN, ConsumerName="c") == "ResourceInUseException"
+    assert api.error_of("RegisterStreamConsumer", StreamARN=ARN, ConsumerName="c") == "ResourceInUseException"
     api.now += 1
     assert api("ListStreamConsumers", StreamARN=ARN)["Consumers"] == []
-    assert api.refused("DescribeStreamConsumer", ConsumerARN=made["ConsumerARN"]) == "ResourceNotFoundException"
+    assert api.error_of("DescribeStreamConsumer", ConsumerARN=registered["ConsumerARN"]) == "ResourceNotFoundException"
 
 
-def test_a_consumer_registered_again_has_another_arn(api):
+def test_a_consumer_that_is_registered_again_has_a_new_arn(api):
     arns = set()
     for _ in range(3):
         consumer = api.core.register(ARN, "c")
@@ -165,7 +165,7 @@ def test_a_consumer_registered_again_has_another_arn(api):
     assert len(arns) == 3
 
 
-def test_consumers_come_in_pages(api):
+def test_list_stream_consumers_returns_pages(api):
     for name in "bca":
         api("RegisterStreamConsumer", StreamARN=ARN, ConsumerName=name)
     page = api("ListStreamConsumers", StreamARN=ARN, MaxResults=2)
@@ -193,18 +193,18 @@ def test_consumers_come_in_pages(api):
             {"StreamName": "s", "ShardToSplit": "shardId-000000000000", "NewStartingHashKey": "a"},
             "ValidationException",
         ),
-        ("ListShards", {"StreamName": "s", "ShardFilter": {"Type": "WHAT"}}, "ValidationException"),
+        ("ListShards", {"StreamName": "s", "ShardFilter": {"Type": "UNKNOWN"}}, "ValidationException"),
         ("RegisterStreamConsumer", {"StreamARN": ARN, "ConsumerName": "a b"}, "ValidationException"),
         ("DescribeStreamConsumer", {"ConsumerName": "c"}, "InvalidArgumentException"),
         ("DescribeStreamConsumer", {"StreamARN": ARN, "ConsumerName": "c"}, "ResourceNotFoundException"),
     ],
 )
-def test_what_is_refused(api, operation, members, code):
-    assert api.refused(operation, **members) == code
+def test_an_invalid_request_is_rejected(api, operation, members, code):
+    assert api.error_of(operation, **members) == code
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "code"),
+    ("request_", "status", "code"),
     [
         ({"target": "Kinesis_20131202.Nothing", "body": b"{}"}, 400, "UnknownOperationException"),
         ({"target": "", "body": b"{}"}, 400, "UnknownOperationException"),
@@ -223,15 +223,15 @@ def test_what_is_refused(api, operation, members, code):
         ),
     ],
 )
-def test_a_bad_request_gets_an_answer_of_awss_shape(api, asked, status, code):
-    assert api.raw(**asked)[0] == status
-    assert api.raw(**asked)[1]["__type"] == code
+def test_a_malformed_request_gets_an_error_response(api, request_, status, code):
+    assert api.raw(**request_)[0] == status
+    assert api.raw(**request_)[1]["__type"] == code
 
 
-def test_every_answer_tells_the_fakes_time_and_its_own_id(api):
+def test_every_response_has_the_fakes_date_and_a_unique_request_id(api):
     ids = set()
     for _ in range(2):
-        headers = dict(api.service.answer(Request("GET", "/", {}, b"")).headers)
+        headers = dict(api.service.respond(Request("GET", "/", {}, b"")).headers)
         assert headers["date"] == "Thu, 01 Jan 2026 00:00:00 GMT"
         ids.add(headers["x-amzn-requestid"])
     assert len(ids) == 2

@@ -1,4 +1,4 @@
-"""Whatever a request says, in either encoding, the answer has AWS's shape, and nothing breaks."""
+"""Random requests in both encodings get valid responses or error responses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _texts = st.sampled_from(
 
 
 def values(shape):
-    """Yield what mostly fits a shape, and sometimes nothing at all."""
+    """Return a strategy for values of this shape. Some of them violate its constraints."""
     match shape.kind:
         case "string":
             fitting = st.sampled_from(shape.values) if shape.values else _texts
@@ -50,9 +50,9 @@ def values(shape):
         case "blob":
             fitting = st.binary(max_size=10)
         case "list":
-            fitting = st.lists(values(shape.of), max_size=3)
+            fitting = st.lists(values(shape.element), max_size=3)
         case "map":
-            fitting = st.dictionaries(st.text(max_size=3), values(shape.of), max_size=3)
+            fitting = st.dictionaries(st.text(max_size=3), values(shape.element), max_size=3)
         case _:
             fitting = members_of(shape)
     return fitting
@@ -76,27 +76,27 @@ def decode(body, kind):
 
 
 @given(st.lists(_requests, min_size=1, max_size=8))
-def test_every_request_is_answered(make_api, asked):
+def test_every_random_request_gets_a_valid_response(make_api, requests):
     api = make_api(shard_limit=50)
     api("CreateStream", StreamName="s", ShardCount=2)
     api("RegisterStreamConsumer", StreamARN=ARN, ConsumerName="c")
-    for name, members, kind in asked:
+    for name, members, kind in requests:
         body = msgspec.json.encode(members) if kind == JSON else cbor2.dumps(members)
         headers = {"x-amz-target": f"Kinesis_20131202.{name}", "content-type": kind}
-        response = api.service.answer(Request("POST", "/", headers, body))
+        response = api.service.respond(Request("POST", "/", headers, body))
         assert response.status in {200, 400}
-        answer = decode(response.body, kind) if response.body else None
-        assert response.status == 200 or set(answer) == {"__type", "message"}
+        decoded = decode(response.body, kind) if response.body else None
+        assert response.status == 200 or set(decoded) == {"__type", "message"}
         api.now += 1
 
 
 @given(members_of(INPUTS["SubscribeToShard"]))
-async def test_every_subscription_is_answered(make_api, members):
+async def test_every_random_subscribe_gets_a_valid_response(make_api, members):
     api = make_api(consumer_creating=0)
     api("CreateStream", StreamName="s", ShardCount=2)
     api("RegisterStreamConsumer", StreamARN=ARN, ConsumerName="c")
     headers = {"x-amz-target": "Kinesis_20131202.SubscribeToShard", "content-type": JSON}
-    response = api.service.answer(Request("POST", "/", headers, msgspec.json.encode(members)))
+    response = api.service.respond(Request("POST", "/", headers, msgspec.json.encode(members)))
     assert response.status in {200, 400}
     if response.status == 200:
         response.body.close()
@@ -112,13 +112,13 @@ async def test_every_subscription_is_answered(make_api, members):
         b'{"StreamName": "s", "PartitionKey": "k", "Data": "A"}',
     ],
 )
-def test_text_that_is_none(api, body):
-    status, answer = api.raw("Kinesis_20131202.PutRecord", body)
-    assert (status, answer["__type"]) == (400, "SerializationException")
+def test_invalid_text_in_json_is_a_serialization_exception(api, body):
+    status, response = api.raw("Kinesis_20131202.PutRecord", body)
+    assert (status, response["__type"]) == (400, "SerializationException")
 
 
-def test_text_that_is_none_in_cbor(api):
+def test_invalid_text_in_cbor_is_a_serialization_exception(api):
     headers = {"x-amz-target": "Kinesis_20131202.PutRecord", "content-type": CBOR}
     body = b"\xa3\x6aStreamName\x61s\x64Data\x40\x6cPartitionKey\x62\xff\xfe"
-    response = api.service.answer(Request("POST", "/", headers, body))
+    response = api.service.respond(Request("POST", "/", headers, body))
     assert cbor2.loads(response.body)["__type"] == "SerializationException"

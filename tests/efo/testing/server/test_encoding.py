@@ -18,23 +18,23 @@ FIRST = "shardId-000000000000"
 
 @pytest.fixture
 def cbor(api):
-    """Ask the service in CBOR; return status and members of its answer."""
+    """Return a function that calls an operation in CBOR, and returns the status and the members of the response."""
 
-    def ask(operation, **members):
+    def call(operation, **members):
         headers = {"x-amz-target": f"Kinesis_20131202.{operation}", "content-type": CBOR}
-        response = api.service.answer(Request("POST", "/", headers, cbor2.dumps(members)))
+        response = api.service.respond(Request("POST", "/", headers, cbor2.dumps(members)))
         assert ("content-type", CBOR) in response.headers
         decoded = cbor2.loads(response.body, semantic_decoders={1: lambda value, _: ("at", value)})
         return response.status, decoded
 
-    return ask
+    return call
 
 
-def test_data_goes_as_bytes_and_times_as_milliseconds(cbor, api):
+def test_cbor_has_data_as_bytes_and_timestamps_in_milliseconds(cbor, api):
     assert cbor("PutRecord", StreamName="s", PartitionKey="k", Data=b"\0\xff", ExplicitHashKey="0")[0] == 200
     _, iterator = cbor("GetShardIterator", StreamName="s", ShardId=FIRST, ShardIteratorType="TRIM_HORIZON")
-    _, answer = cbor("GetRecords", ShardIterator=iterator["ShardIterator"])
-    (record,) = answer["Records"]
+    _, response = cbor("GetRecords", ShardIterator=iterator["ShardIterator"])
+    (record,) = response["Records"]
     assert record["Data"] == b"\0\xff"
     assert record["ApproximateArrivalTimestamp"] == ("at", int(START * 1000))
     _, summary = cbor("DescribeStreamSummary", StreamName="s")
@@ -43,27 +43,27 @@ def test_data_goes_as_bytes_and_times_as_milliseconds(cbor, api):
     assert shards["Shards"][0]["HashKeyRange"]["StartingHashKey"] == "0"
 
 
-@pytest.mark.parametrize("told", [cbor2.CBORTag(1, int(START * 1000)), cbor2.CBORTag(1, START), START, int(START)])
-def test_a_time_is_read_in_milliseconds_and_in_seconds(told):
-    body = cbor2.dumps({"ShardId": FIRST, "ShardIteratorType": "AT_TIMESTAMP", "Timestamp": told})
+@pytest.mark.parametrize("timestamp", [cbor2.CBORTag(1, int(START * 1000)), cbor2.CBORTag(1, START), START, int(START)])
+def test_cbor_timestamps_are_read_in_milliseconds_and_in_seconds(timestamp):
+    body = cbor2.dumps({"ShardId": FIRST, "ShardIteratorType": "AT_TIMESTAMP", "Timestamp": timestamp})
     assert decode(body, CBOR, "GetShardIterator", GetShardIterator).timestamp == START
 
 
-def test_maps_and_strings_of_indefinite_length_are_read():
-    """As the Java SDKs write them."""
+def test_cbor_maps_and_strings_of_indefinite_length_are_read():
+    """The AWS SDKs for Java write them."""
     body = b"\xbf" + b"\x64Data" + b"\x5f\x41a\x41b\xff" + b"\x6cPartitionKey" + b"\x7f\x61k\xff" + b"\xff"
     request = decode(body, CBOR, "PutRecord", PutRecord)
     assert (request.data, request.partition_key) == (b"ab", "k")
 
 
-def test_errors_are_told_in_cbor_too(cbor):
+def test_errors_of_cbor_requests_are_in_cbor(cbor):
     status, error = cbor("DescribeStreamSummary", StreamName="none")
     assert (status, error["__type"]) == (400, "ResourceNotFoundException")
     assert cbor("ListStreams", Limit="x")[1]["__type"] == "SerializationException"
     assert cbor("PutRecord", StreamName="s", PartitionKey="k", Data="text")[1]["__type"] == "SerializationException"
 
 
-def test_the_event_stream_is_not_served_in_cbor(cbor):
+def test_subscribe_to_shard_in_cbor_is_a_500(cbor):
     assert cbor("SubscribeToShard")[0] == 500
 
 
@@ -81,19 +81,19 @@ def test_the_event_stream_is_not_served_in_cbor(cbor):
         b"\x01",
     ],
 )
-def test_what_is_no_cbor_is_refused(body):
+def test_invalid_cbor_is_rejected(body):
     with pytest.raises(FakeError, match="SerializationException"):
         decode(body, CBOR, "PutRecord", PutRecord)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[" * 100_000, b"\xff", b'{"Data": 1e999}', b"{}{}", b"7", b"null"])
-def test_what_is_no_json_is_refused(body):
+def test_invalid_json_is_rejected(body):
     with pytest.raises(FakeError, match="SerializationException"):
         decode(body, JSON, "PutRecord", PutRecord)
 
 
 @given(st.binary(max_size=200), st.sampled_from([JSON, CBOR]))
-def test_no_body_breaks_the_fake(body, kind):
+def test_a_random_body_is_rejected(body, kind):
     with pytest.raises(FakeError):
         decode(body, kind, "PutRecord", PutRecord)
 
@@ -106,6 +106,6 @@ _values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["StreamName", "Data", "PartitionKey", "DryRun", "StreamARN", "x"]), _values))
-def test_no_members_break_the_fake(members):
+def test_random_members_are_decoded_or_rejected(members):
     with suppress(FakeError):
         assert isinstance(decode(cbor2.dumps(members), CBOR, "PutRecord", PutRecord).data, bytes)

@@ -32,12 +32,12 @@ def subscriptions(core):
 
 @pytest.fixture
 async def stream(nursery, core, subscriptions):
-    """The client's end of a connection."""
+    """The client side of a connection."""
     service = Service(core, subscriptions)
     ours, theirs = memory_connection(64 * 1024)
 
     async def serve():
-        await serve_http1(ours, service.answer, service.bad_request)
+        await serve_http1(ours, service.respond, service.bad_request)
 
     nursery.start_soon(serve)
     return theirs
@@ -58,7 +58,7 @@ async def read_response(stream):
     return int(status.split()[1]), headers, msgspec.json.decode(body) if body else None
 
 
-async def test_requests_follow_each_other_on_one_connection(stream):
+async def test_several_requests_use_one_connection(stream):
     for _ in range(2):
         await stream.send_all(LIST + b"Content-Length: 2\r\n\r\n{}")
         status, headers, body = await read_response(stream)
@@ -68,27 +68,27 @@ async def test_requests_follow_each_other_on_one_connection(stream):
         assert headers["x-amzn-requestid"]
 
 
-async def test_an_absolute_target_is_taken(stream):
+async def test_an_absolute_request_target_is_accepted(stream):
     await stream.send_all(LIST.replace(b" / ", b" http://fake:80/ ") + b"Content-Length: 2\r\n\r\n{}")
     assert (await read_response(stream))[0] == 200
     await stream.send_all(LIST.replace(b" / ", b" http://fake ") + b"Content-Length: 2\r\n\r\n{}")
     assert (await read_response(stream))[0] == 200
 
 
-async def test_pipelined_and_chunked_requests_are_answered_in_order(stream):
+async def test_pipelined_and_chunked_requests_get_responses_in_order(stream):
     chunked = LIST + b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n"
     await stream.send_all(chunked + LIST + b"Content-Length: 1\r\n\r\n{")
     assert (await read_response(stream))[0] == 200
     assert (await read_response(stream))[0] == 400
 
 
-async def test_the_connection_closes_when_asked_to(stream):
+async def test_connection_close_closes_the_connection(stream):
     await stream.send_all(LIST + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}")
     assert (await read_response(stream))[0] == 200
     assert await stream.receive_some() == b""
 
 
-async def test_expect_continue(stream):
+async def test_expect_continue_gets_a_100_response(stream):
     await stream.send_all(LIST + b"Expect: 100-continue\r\nContent-Length: 2\r\n\r\n")
     assert (await read_response(stream))[0] == 100
     await stream.send_all(b"{}")
@@ -96,7 +96,7 @@ async def test_expect_continue(stream):
 
 
 @pytest.mark.parametrize("garbage", [b"\0\1\2\3\r\n\r\n", b"POST / HTTP/1.1\r\nbad header\r\n\r\n", b"x" * 200_000])
-async def test_what_is_not_http_gets_one_answer_and_the_end(stream, garbage, nursery):
+async def test_invalid_http_gets_one_error_response_and_closes_the_connection(stream, garbage, nursery):
     async def send():
         with pytest.raises(trio.BrokenResourceError) if len(garbage) > 65_536 else trio.CancelScope():
             await stream.send_all(garbage)
@@ -107,20 +107,20 @@ async def test_what_is_not_http_gets_one_answer_and_the_end(stream, garbage, nur
     assert await stream.receive_some() == b""
 
 
-async def test_a_body_that_is_too_long_is_refused(stream):
+async def test_a_too_large_body_is_rejected(stream):
     size = MAX_BODY + 1
     await stream.send_all(LIST + f"Content-Length: {size}\r\n\r\n".encode())
     await stream.send_all(b" " * size)
     assert (await read_response(stream))[0] == 413
 
 
-async def test_a_client_that_leaves_midway_is_nothing_special(stream):
+async def test_a_client_that_closes_during_a_request_raises_nothing(stream):
     await stream.send_all(LIST + b"Content-Length: 2\r\n\r\n{")
     await stream.aclose()
 
 
 class Subscriber:
-    """A client that subscribes over HTTP/1.1, as boto3 does, to the one shard of a stream of its own."""
+    """A client that subscribes over HTTP/1.1, as boto3 does, to a new stream with one shard."""
 
     def __init__(self, core, stream):
         self.stream = stream
@@ -132,9 +132,9 @@ class Subscriber:
     async def subscribe(self):
         start = {"Type": "TRIM_HORIZON"}
         members = {"ConsumerARN": self.consumer_arn, "ShardId": self.shard.id, "StartingPosition": start}
-        return await self.ask("SubscribeToShard", members)
+        return await self.call("SubscribeToShard", members)
 
-    async def ask(self, operation, members):
+    async def call(self, operation, members):
         body = msgspec.json.encode(members)
         headers = {"host": "fake", "x-amz-target": f"Kinesis_20131202.{operation}", "content-length": str(len(body))}
         for event in (h11.Request(method="POST", target="/", headers=list(headers.items())), h11.Data(data=body)):
@@ -148,7 +148,7 @@ class Subscriber:
         return event
 
     async def next_message(self):
-        """Return the next frame of the event stream, None at the response's end."""
+        """Return the next message of the event stream; None at the end of the response."""
         while True:
             for message in self.decoder.messages():
                 return message
@@ -158,7 +158,7 @@ class Subscriber:
             self.decoder.receive_data(bytes(event.data))
 
 
-async def test_an_event_stream_comes_in_chunks_and_the_connection_lives_on(stream, core, autojump_clock):
+async def test_an_event_stream_is_chunked_and_the_connection_can_be_reused(stream, core, autojump_clock):
     client = Subscriber(core, stream)
     response = await client.subscribe()
     assert response.status_code == 200
@@ -169,30 +169,32 @@ async def test_an_event_stream_comes_in_chunks_and_the_connection_lives_on(strea
     core.stream("s").put("k", b"1", core.millis)
     event = msgspec.json.decode((await client.next_message()).payload)
     assert [record["PartitionKey"] for record in event["Records"]] == ["k"]
-    began = trio.current_time()
+    started = trio.current_time()
     assert msgspec.json.decode((await client.next_message()).payload)["Records"] == []
-    assert trio.current_time() - began == 5
+    assert trio.current_time() - started == 5
 
     core.stream("s").split(client.shard.id, None, core.millis)
     assert len(msgspec.json.decode((await client.next_message()).payload)["ChildShards"]) == 2
     assert await client.next_message() is None
     client.http.start_next_cycle()
-    assert (await client.ask("ListStreams", {})).status_code == 200
+    assert (await client.call("ListStreams", {})).status_code == 200
 
 
-async def test_a_subscriber_that_leaves_frees_its_subscription_at_once(stream, core, subscriptions, autojump_clock):
+async def test_a_subscription_ends_at_once_when_the_client_closes_the_connection(
+    stream, core, subscriptions, autojump_clock
+):
     client = Subscriber(core, stream)
     await client.subscribe()
     await client.next_message()
     counts = subscriptions.counts("s", client.shard.id)
     assert counts.live == 1
-    began = trio.current_time()
+    started = trio.current_time()
     await stream.aclose()
     await trio.testing.wait_all_tasks_blocked()
-    assert (counts.live, trio.current_time() - began) == (0, 0)
+    assert (counts.live, trio.current_time() - started) == (0, 0)
 
 
-async def test_a_request_sent_into_an_event_stream_is_answered_after_it(stream, core, autojump_clock):
+async def test_a_request_during_an_event_stream_gets_its_response_afterwards(stream, core, autojump_clock):
     client = Subscriber(core, stream)
     await client.subscribe()
     await client.next_message()

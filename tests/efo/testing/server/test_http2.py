@@ -17,15 +17,15 @@ from efo.testing.server.http2 import PREFACE, serve_http2
 
 
 class Endless:
-    """A body without end, which counts what was asked of it."""
+    """An endless body that counts the requested chunks."""
 
     def __init__(self, size=100_000):
         self.size = size
-        self.asked = 0
+        self.requested = 0
         self.closed = False
 
     async def next_chunk(self):
-        self.asked += 1
+        self.requested += 1
         return b"x" * self.size
 
     def close(self):
@@ -33,7 +33,7 @@ class Endless:
 
 
 class Server:
-    """One connection to a server of whatever bodies the test wants, by path."""
+    """One connection to a server that responds with the test's `bodies`, by path."""
 
     def __init__(self, nursery, serve_connection, make_client, *, max_streams=10, capacity=64 * 1024, **client):
         self.bodies = {}
@@ -45,12 +45,12 @@ class Server:
         self.client = make_client(self.stream, **client)
 
     async def _run(self, stream, max_streams):
-        await self._serve(stream, self._answer, max_concurrent_streams=max_streams)
+        await self._serve(stream, self._respond, max_concurrent_streams=max_streams)
         self.finished.set()
 
-    def _answer(self, request):
+    def _respond(self, request):
         self.requests.append(request)
-        body = self.bodies.get(request.path, b"fine")
+        body = self.bodies.get(request.path, b"body")
         return Response(200, [("content-type", "text/plain")], body)
 
     async def get(self, path):
@@ -65,22 +65,22 @@ def serve(request, nursery, http2_client):
 async def until_blocked(client):
     """Read until the server sends nothing more."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(pump_on, client)
+        nursery.start_soon(pump_forever, client)
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
 
 
-async def pump_on(client):
+async def pump_forever(client):
     while True:
         await client.pump()
 
 
-async def test_a_request_is_read_and_answered(serve):
+async def test_a_request_gets_a_response(serve):
     server = serve()
     call = await server.client.call("Some.Target", b"x" * 200_000, path="/p")
     assert await call.status() == 200
     await until_ended(call)
-    assert bytes(call.body) == b"fine"
+    assert bytes(call.body) == b"body"
     (request,) = server.requests
     assert (request.method, request.path, request.body) == ("POST", "/p", b"x" * 200_000)
     assert request.headers["x-amz-target"] == "Some.Target"
@@ -91,7 +91,7 @@ async def until_ended(call):
         await call.client.pump()
 
 
-async def test_it_does_not_matter_how_the_bytes_are_cut(serve, http2_client):
+async def test_a_request_can_arrive_byte_by_byte(serve, http2_client):
     server = serve()
     stream, server.client.stream = server.client.stream, Collector()
     call = await server.get("/p")
@@ -99,7 +99,7 @@ async def test_it_does_not_matter_how_the_bytes_are_cut(serve, http2_client):
         await stream.send_all(bytes([byte]))
     server.client.stream = stream
     await until_ended(call)
-    assert bytes(call.body) == b"fine"
+    assert bytes(call.body) == b"body"
 
 
 class Collector:
@@ -110,25 +110,25 @@ class Collector:
         self.data += data
 
 
-async def test_the_stream_window_is_kept_and_stalls_no_neighbour(serve):
+async def test_a_stream_stays_within_its_window_and_does_not_block_others(serve):
     server = serve(window=10_000)
     server.bodies["/endless"] = body = Endless()
     server.client.opens_windows = False
     server.client.h2.increment_flow_control_window(10_000_000)
-    stalled = await server.get("/endless")
+    blocked = await server.get("/endless")
     await until_blocked(server.client)
-    assert len(stalled.body) == 10_000
-    assert body.asked == 1
-    neighbour = await server.get("/fine")
-    await until_ended(neighbour)
-    assert bytes(neighbour.body) == b"fine"
-    server.client.h2.increment_flow_control_window(500, stalled.stream_id)
+    assert len(blocked.body) == 10_000
+    assert body.requested == 1
+    other = await server.get("/short")
+    await until_ended(other)
+    assert bytes(other.body) == b"body"
+    server.client.h2.increment_flow_control_window(500, blocked.stream_id)
     await server.client.flush()
     await until_blocked(server.client)
-    assert len(stalled.body) == 10_500
+    assert len(blocked.body) == 10_500
 
 
-async def test_the_connection_window_is_kept_by_all_streams_together(serve):
+async def test_all_streams_together_stay_within_the_connection_window(serve):
     server = serve(window=1_000_000)
     server.client.opens_windows = False
     calls = []
@@ -143,20 +143,20 @@ async def test_the_connection_window_is_kept_by_all_streams_together(serve):
     assert sum(len(call.body) for call in calls) == 66_535
 
 
-async def test_settings_open_a_window_too(serve):
+async def test_settings_can_increase_a_window(serve):
     server = serve(window=0)
     server.client.opens_windows = False
-    call = await server.get("/fine")
+    call = await server.get("/short")
     await until_blocked(server.client)
     assert not call.body
     server.client.h2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 2})
     await server.client.flush()
     await until_blocked(server.client)
-    assert bytes(call.body) == b"fi"
+    assert bytes(call.body) == b"bo"
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_windows_are_used_to_the_byte_and_never_beyond(serve, seed):
+async def test_windows_are_used_completely_and_never_exceeded(serve, seed):
     random = Random(seed)
     server = serve(window=1000)
     http2, initial, connection = server.client.h2, 1000, 65_535
@@ -176,20 +176,20 @@ async def test_windows_are_used_to_the_byte_and_never_beyond(serve, seed):
                 chosen = random.randrange(3)
                 http2.increment_flow_control_window(size, calls[chosen].stream_id)
                 granted[chosen] += size
-            case 2:  # a window may become negative
+            case 2:  # a window can become negative
                 http2.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: size})
                 granted = [window + size - initial for window in granted]
                 initial = size
         before = [len(call.body) for call in calls]
         await server.client.flush()
         await until_blocked(server.client)
-        got = [len(call.body) for call in calls]
-        assert all(has <= max(had, window) for has, had, window in zip(got, before, granted, strict=True))
-        used_up = all(has >= window for has, window in zip(got, granted, strict=True))
-        assert sum(got) == connection or (sum(got) < connection and used_up)
+        after = [len(call.body) for call in calls]
+        assert all(new <= max(old, window) for new, old, window in zip(after, before, granted, strict=True))
+        used_up = all(new >= window for new, window in zip(after, granted, strict=True))
+        assert sum(after) == connection or (sum(after) < connection and used_up)
 
 
-async def test_frames_are_as_long_as_the_client_allows(serve):
+async def test_frames_use_the_maximum_frame_size_of_the_client(serve):
     server = serve(window=10_000_000)
     server.client.h2.increment_flow_control_window(10_000_000)
     assert server.client.h2.max_inbound_frame_size == 16_384  # a longer frame would end the connection
@@ -199,7 +199,7 @@ async def test_frames_are_as_long_as_the_client_allows(serve):
         await server.client.pump()
     server.client.h2.update_settings({h2.settings.SettingCodes.MAX_FRAME_SIZE: 50_000})
     await server.client.flush()
-    # The acknowledgement and a long frame may come in one piece, for which h2 still holds the old limit.
+    # The acknowledgement and a long frame can arrive together. h2 would still apply the old limit to the frame.
     server.client.h2.max_inbound_frame_size = 50_000
     lengths = set()
     while 50_000 not in lengths:
@@ -208,27 +208,27 @@ async def test_frames_are_as_long_as_the_client_allows(serve):
     assert max(lengths) == 50_000
 
 
-async def test_a_client_that_does_not_read_costs_one_buffer(serve):
+async def test_a_client_that_does_not_read_uses_one_buffer(serve):
     server = serve(window=2**31 - 1, capacity=1000)
     server.client.h2.increment_flow_control_window(2**31 - 1 - 65_535)
     bodies = [server.bodies.setdefault(f"/{n}", Endless()) for n in range(4)]
     for n in range(4):
         await server.get(f"/{n}")
     await wait_all_tasks_blocked()
-    assert sum(body.asked for body in bodies) <= 8
+    assert sum(body.requested for body in bodies) <= 8
 
 
-async def test_every_stream_has_its_turn(serve):
+async def test_all_streams_make_progress(serve):
     server = serve(window=2**31 - 1)
     server.client.h2.increment_flow_control_window(2**31 - 1 - 65_535)
     bodies = [server.bodies.setdefault(f"/{n}", Endless()) for n in range(4)]
     calls = [await server.get(f"/{n}") for n in range(4)]
     while min(len(call.body) for call in calls) < 1_000_000:
         await server.client.pump()
-    assert max(body.asked for body in bodies) < 40
+    assert max(body.requested for body in bodies) < 40
 
 
-async def test_a_reset_stops_the_stream_and_no_other(serve):
+async def test_a_reset_ends_only_its_stream(serve):
     server = serve()
     server.bodies["/endless"] = body = Endless()
     call = await server.get("/endless")
@@ -236,13 +236,13 @@ async def test_a_reset_stops_the_stream_and_no_other(serve):
     await server.client.reset(call)
     await until_blocked(server.client)
     assert body.closed
-    asked = body.asked
-    again = await server.get("/fine")
+    requested = body.requested
+    again = await server.get("/short")
     await until_ended(again)
-    assert body.asked == asked
+    assert body.requested == requested
 
 
-async def test_a_cut_connection_frees_everything(serve):
+async def test_a_cut_connection_closes_its_bodies(serve):
     server = serve()
     server.bodies["/endless"] = body = Endless()
     await (await server.get("/endless")).status()
@@ -251,7 +251,7 @@ async def test_a_cut_connection_frees_everything(serve):
     assert body.closed
 
 
-async def test_goaway_for_an_error_ends_the_connection(serve):
+async def test_goaway_with_an_error_ends_the_connection(serve):
     server = serve()
     server.bodies["/endless"] = body = Endless()
     server.client.opens_windows = False
@@ -262,14 +262,14 @@ async def test_goaway_for_an_error_ends_the_connection(serve):
     assert body.closed
 
 
-GOAWAY = b"\0\0\x08\x07\0\0\0\0\0" + bytes(8)  # NO_ERROR; written by hand, since h2 would end its side
+GOAWAY = b"\0\0\x08\x07\0\0\0\0\0" + bytes(8)  # NO_ERROR; not by h2, which would close its side
 
 
-async def test_goaway_without_an_error_lets_the_open_streams_end(serve):
-    """The SDK for JavaScript says goodbye as soon as an event stream begins."""
+async def test_goaway_without_an_error_lets_open_streams_continue(serve):
+    """The AWS SDK for JavaScript sends GOAWAY as soon as an event stream starts."""
     server = serve()
     server.bodies["/burst"] = Burst(Random(0))
-    first, second = await server.get("/burst"), await server.get("/fine")
+    first, second = await server.get("/burst"), await server.get("/short")
     await first.status()
     await server.stream.send_all(GOAWAY)
     await until_ended(second)
@@ -280,7 +280,7 @@ async def test_goaway_without_an_error_lets_the_open_streams_end(serve):
 
 async def test_goaway_on_an_idle_connection_ends_it(serve):
     server = serve()
-    await until_ended(await server.get("/fine"))
+    await until_ended(await server.get("/short"))
     await server.stream.send_all(GOAWAY)
     await server.finished.wait()
 
@@ -297,7 +297,7 @@ async def test_a_reset_of_the_last_stream_after_goaway_ends_the_connection(serve
 
 
 class Burst:
-    """A body of twenty chunks, each of another size."""
+    """A body of twenty chunks with random sizes."""
 
     def __init__(self, random):
         self.sizes = [random.randint(1, 200_000) for _ in range(20)]
@@ -317,8 +317,8 @@ async def end_by_goaway(server):
         pass
 
 
-async def end_by_nonsense(server):
-    await server.stream.send_all(b"\0\0\1\4\0\0\0\0\0x")  # SETTINGS of a wrong length
+async def end_by_protocol_error(server):
+    await server.stream.send_all(b"\0\0\1\4\0\0\0\0\0x")  # SETTINGS with a wrong length
     while await server.stream.receive_some():
         pass
 
@@ -335,9 +335,9 @@ async def end_by_resets(server):
     server.stream.cut()
 
 
-@pytest.mark.parametrize("ending", [end_by_goaway, end_by_nonsense, end_by_cut, end_by_resets])
-async def test_the_end_may_come_at_any_moment(serve, ending):
-    """Each round stops reading somewhere else, and trio runs the tasks in another order."""
+@pytest.mark.parametrize("ending", [end_by_goaway, end_by_protocol_error, end_by_cut, end_by_resets])
+async def test_a_connection_can_end_at_any_time(serve, ending):
+    """In each round, reading stops at another point, and trio runs the tasks in another order."""
     for seed in range(60):
         random = Random(seed)
         server = serve(window=2**31 - 1, capacity=random.choice([1000, 70_000, 300_000]))
@@ -351,7 +351,7 @@ async def test_the_end_may_come_at_any_moment(serve, ending):
         await server.finished.wait()
 
 
-async def test_a_ping_is_answered_while_a_stream_is_stalled(serve):
+async def test_a_ping_is_acknowledged_while_a_stream_is_blocked(serve):
     server = serve(window=100)
     server.bodies["/endless"] = Endless()
     server.client.opens_windows = False
@@ -362,18 +362,18 @@ async def test_a_ping_is_answered_while_a_stream_is_stalled(serve):
     assert [e.ping_data for e in server.client.events if isinstance(e, h2.events.PingAckReceived)] == [b"12345678"]
 
 
-async def test_one_stream_too_many_is_refused_alone(serve):
+async def test_only_the_excess_stream_is_refused(serve):
     server = serve(max_streams=2, window=100)
     server.client.opens_windows = False
     server.bodies["/endless"] = Endless()
-    first, second, third = [await server.get("/endless") for _ in range(3)]  # before the settings were seen
+    first, second, third = [await server.get("/endless") for _ in range(3)]  # before the settings are received
     await until_blocked(server.client)
     assert server.client.h2.remote_settings.max_concurrent_streams == 2
     assert third.reset == h2.errors.ErrorCodes.REFUSED_STREAM
     assert len(first.body) == len(second.body) == 100
     await server.client.reset(first)
     await until_blocked(server.client)
-    fourth = await server.get("/fine")
+    fourth = await server.get("/short")
     await until_ended(fourth)
     assert fourth.reset is None
 
@@ -381,15 +381,15 @@ async def test_one_stream_too_many_is_refused_alone(serve):
 @pytest.mark.parametrize(
     ("garbage", "goaway"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n" * 10, False),  # no preface: the RFC lets a server leave without a word
+        (b"GET / HTTP/1.1\r\n\r\n" * 10, False),  # no preface: the RFC allows to close without a GOAWAY
         (b"\0" * 100, False),
-        (PREFACE + b"\xff" * 100, False),  # a frame of 16 MiB that never comes
-        (PREFACE + b"\0\0\1\4\0\0\0\0\0x", True),  # SETTINGS of a wrong length
-        (PREFACE + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\4\0\0\0\0\0\1data", True),  # DATA for no stream
-        (PREFACE + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\4\1\5\0\0\0\1\xff\xff\xff\xff", True),  # no HPACK
+        (PREFACE + b"\xff" * 100, False),  # an incomplete frame of 16 MiB
+        (PREFACE + b"\0\0\1\4\0\0\0\0\0x", True),  # SETTINGS with a wrong length
+        (PREFACE + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\4\0\0\0\0\0\1data", True),  # DATA on an idle stream
+        (PREFACE + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\4\1\5\0\0\0\1\xff\xff\xff\xff", True),  # invalid HPACK
     ],
 )
-async def test_what_is_not_http2_ends_the_connection(garbage, goaway, nursery):
+async def test_invalid_http2_ends_the_connection(garbage, goaway, nursery):
     ours, theirs = memory_connection(64 * 1024)
 
     async def send():
@@ -397,20 +397,20 @@ async def test_what_is_not_http2_ends_the_connection(garbage, goaway, nursery):
         await theirs.send_eof()
 
     nursery.start_soon(send)
-    await serve_http2(ours, lambda _request: pytest.fail("nothing to answer"), max_concurrent_streams=1)
+    await serve_http2(ours, lambda _request: pytest.fail("unexpected request"), max_concurrent_streams=1)
     received = b""
     while data := await theirs.receive_some():
         received += data
-    assert (b"\x07\0\0\0\0\0" in received) is goaway  # a GOAWAY frame's type, flags and stream 0
+    assert (b"\x07\0\0\0\0\0" in received) is goaway  # type, flags and stream 0 of a GOAWAY frame
 
 
-async def test_headers_that_are_not_text_are_answered(serve):
+async def test_headers_with_invalid_utf8_get_a_response(serve):
     server = serve()
     call = await server.client.call("Some.Target", b"", path="/\xff\xfe")
     assert await call.status() == 200
 
 
-async def test_a_body_that_is_too_long_is_not_kept(serve):
+async def test_a_too_large_body_is_discarded(serve):
     server = serve(capacity=1 << 20)
     call = await server.client.call("Some.Target", b"x" * (MAX_BODY + 1))
     assert await call.status() == 200
@@ -427,7 +427,7 @@ async def test_a_body_that_is_too_long_is_not_kept(serve):
         ("SubscribeToShard", b'{"ShardId": "s"}', "ValidationException"),
     ],
 )
-async def test_a_bad_request_gets_an_answer_and_the_connection_goes_on(client, target, body, code):
+async def test_the_connection_can_be_reused_after_an_error_response(client, target, body, code):
     call = await client.call(target, body)
     assert await call.status() == 400
     assert (await call.json())["__type"] == code

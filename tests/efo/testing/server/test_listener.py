@@ -17,7 +17,7 @@ FIRST = "shardId-000000000000"
 
 @pytest.fixture(params=[None, Load(shards={"load": 1})], ids=["fake", "load"])
 async def served(request):
-    """A fake on the wall clock, as real clients need it. With a load it is served in another way."""
+    """A fake with the system clock, as real clients need it. With a load, it uses the other server."""
     settings = FakeSettings(consumer_creating=0, stream_creating=0, stream_updating=0)
     async with FakeKinesis(settings=settings, clock=time.time, load=request.param) as fake:
         fake.create_stream("s")
@@ -35,7 +35,7 @@ async def open_tls(address, *protocols):
 
 
 async def subscribe(fake, client):
-    """Read one record through the client, and see a put arrive."""
+    """Subscribe, read a stored record, and read a record that is put later."""
     fake.put("s", "key", b"first")
     call = await client.subscribed(fake.register("s", "c").arn, FIRST)
     assert (await call.next_event())["Records"][0]["PartitionKey"] == "key"
@@ -51,14 +51,14 @@ async def test_subscribe_to_shard_over_tls(served, http2_client):
             await subscribe(served, http2_client(stream))
 
 
-async def test_subscribe_to_shard_over_tls_by_prior_knowledge(served, http2_client):
-    """The SDK for Java 2 negotiates nothing."""
+async def test_subscribe_to_shard_over_tls_with_prior_knowledge(served, http2_client):
+    """The AWS SDK for Java 2 uses no ALPN."""
     async with served.serve() as address, await open_tls(address) as stream:
         assert stream.selected_alpn_protocol() is None
         await subscribe(served, http2_client(stream))
 
 
-async def test_subscribe_to_shard_in_plain_by_prior_knowledge(served, http2_client):
+async def test_subscribe_to_shard_without_tls_with_prior_knowledge(served, http2_client):
     async with served.serve(tls=False) as address:
         assert (address.url, address.ca_file) == (f"http://127.0.0.1:{address.port}", None)
         async with await trio.open_tcp_stream(address.host, address.port) as stream:
@@ -66,7 +66,7 @@ async def test_subscribe_to_shard_in_plain_by_prior_knowledge(served, http2_clie
 
 
 @pytest.mark.parametrize("tls", [True, False])
-async def test_an_independent_client_works_the_control_plane(served, tls):
+async def test_aiobotocore_can_use_the_control_plane(served, tls):
     config = aiobotocore.config.AioConfig(
         http_session_cls=aiobotocore.httpxsession.HttpxSession, retries={"max_attempts": 0}
     )
@@ -102,10 +102,11 @@ async def test_an_independent_client_works_the_control_plane(served, tls):
         assert [shard.get("ParentShardId") for shard in shards] == [None, None, FIRST, FIRST, "shardId-000000000003"]
 
         arn = summary["StreamARN"]
-        made = (await kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="c"))["Consumer"]
-        told = (await kinesis.describe_stream_consumer(ConsumerARN=made["ConsumerARN"]))["ConsumerDescription"]
-        assert (told["ConsumerStatus"], told["StreamARN"]) == ("ACTIVE", arn)
-        assert abs(told["ConsumerCreationTimestamp"].timestamp() - time.time()) < 3600
+        registered = (await kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="c"))["Consumer"]
+        described = await kinesis.describe_stream_consumer(ConsumerARN=registered["ConsumerARN"])
+        consumer = described["ConsumerDescription"]
+        assert (consumer["ConsumerStatus"], consumer["StreamARN"]) == ("ACTIVE", arn)
+        assert abs(consumer["ConsumerCreationTimestamp"].timestamp() - time.time()) < 3600
         with pytest.raises(kinesis.exceptions.ResourceInUseException):
             await kinesis.register_stream_consumer(StreamARN=arn, ConsumerName="c")
         with pytest.raises(kinesis.exceptions.ResourceNotFoundException):
@@ -113,7 +114,7 @@ async def test_an_independent_client_works_the_control_plane(served, tls):
 
 
 @pytest.mark.parametrize("protocols", [("http/1.1",), ()])
-async def test_http1_is_served_where_the_client_chooses_it(served, protocols):
+async def test_http1_is_used_if_the_client_chooses_it(served, protocols):
     async with served.serve() as address, await open_tls(address, *protocols) as stream:
         assert stream.selected_alpn_protocol() == (protocols[0] if protocols else None)
         await stream.send_all(
@@ -126,14 +127,14 @@ async def test_http1_is_served_where_the_client_chooses_it(served, protocols):
         assert msgspec.json.decode(received.partition(b"\r\n\r\n")[2])["StreamNames"][-1] == "s"
 
 
-async def test_a_port_that_is_taken_is_an_oserror(served):
+async def test_a_port_in_use_raises_oserror(served):
     async with served.serve(tls=False) as address:
         with pytest.raises(OSError, match="in use"):
             async with served.serve(port=address.port, tls=False):
-                pytest.fail("it was taken")
+                pytest.fail("the port is in use")
 
 
-async def test_what_is_no_handshake_hurts_nobody(served, http2_client):
+async def test_a_failed_handshake_does_not_affect_other_clients(served, http2_client):
     async with served.serve() as address:
         async with await trio.open_tcp_stream(address.host, address.port) as stream:
             await stream.send_all(b"GET / HTTP/1.1\r\n\r\n")
@@ -144,12 +145,12 @@ async def test_what_is_no_handshake_hurts_nobody(served, http2_client):
                 except trio.BrokenResourceError:
                     break
         async with await trio.open_tcp_stream(address.host, address.port):
-            pass  # a client that leaves without a word
+            pass  # a client that closes without sending anything
         async with await open_tls(address, "h2") as stream:
             await subscribe(served, http2_client(stream))
 
 
-async def test_leaving_cuts_the_connections_and_frees_the_port(served, http2_client):
+async def test_leaving_the_context_closes_connections_and_releases_the_port(served, http2_client):
     async with served.serve(tls=False) as address:
         stream = await trio.open_tcp_stream(address.host, address.port)
         client = http2_client(stream)
@@ -162,7 +163,7 @@ async def test_leaving_cuts_the_connections_and_frees_the_port(served, http2_cli
         pass
 
 
-async def test_the_authoritys_file_goes_with_the_server(served):
+async def test_the_ca_file_is_deleted_with_the_server(served):
     async with served.serve() as address:
         assert "BEGIN CERTIFICATE" in address.ca_file.read_text()
     assert not address.ca_file.exists()

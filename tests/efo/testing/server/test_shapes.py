@@ -1,4 +1,4 @@
-"""The table of shapes against the service model that botocore carries: the independent side."""
+"""Compares the table of input shapes with botocore's service model."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def constraints(shape):
 
 
 def differences(path, theirs, ours):
-    """Yield where our shape says another thing than botocore's."""
-    said = {"min": ours.least, "max": ours.most, "pattern": ours.pattern, "enum": list(ours.values) or None}
-    said = {name: value for name, value in said.items() if value is not None}
-    wanted = constraints(theirs)
+    """Yield the differences between our shape and botocore's."""
+    actual = {"min": ours.minimum, "max": ours.maximum, "pattern": ours.pattern, "enum": list(ours.values) or None}
+    actual = {name: value for name, value in actual.items() if value is not None}
+    expected = constraints(theirs)
     if path.endswith("ConsumerARN"):
-        wanted["pattern"] = wanted["pattern"].replace("\\/", "/")
-        said["pattern"] = said["pattern"].replace("\\/", "/")
-    if (theirs.type_name, wanted) != (ours.kind, said):
-        yield path, (theirs.type_name, wanted), (ours.kind, said)
+        expected["pattern"] = expected["pattern"].replace("\\/", "/")
+        actual["pattern"] = actual["pattern"].replace("\\/", "/")
+    if (theirs.type_name, expected) != (ours.kind, actual):
+        yield path, (theirs.type_name, expected), (ours.kind, actual)
     if theirs.type_name == "structure":
         if set(theirs.members) != set(ours.members):
             yield path, set(theirs.members), set(ours.members)
@@ -36,17 +36,17 @@ def differences(path, theirs, ours):
                 yield f"{path}.{name}", "required"
             yield from differences(f"{path}.{name}", member, ours.members[name])
     elif theirs.type_name == "list":
-        yield from differences(f"{path}[]", theirs.member, ours.of)
+        yield from differences(f"{path}[]", theirs.member, ours.element)
     elif theirs.type_name == "map":
-        yield from differences(f"{path}{{}}", theirs.value, ours.of)
+        yield from differences(f"{path}{{}}", theirs.value, ours.element)
         yield from differences(f"{path}.keys", theirs.key, ours.keys)
 
 
 @pytest.mark.parametrize("operation", sorted(INPUTS))
-def test_every_input_is_constrained_as_in_the_service_model(model, operation):
+def test_every_input_shape_matches_the_service_model(model, operation):
     theirs = model.operation_model(operation).input_shape
     assert list(differences(operation, theirs, INPUTS[operation])) == []
 
 
-def test_every_operation_that_is_served_has_a_shape():
+def test_every_supported_operation_has_an_input_shape():
     assert set(INPUTS) == {*OPERATIONS, "SubscribeToShard"}

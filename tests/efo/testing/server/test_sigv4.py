@@ -1,4 +1,4 @@
-"""Signatures made by botocore, the independent side, and what is refused."""
+"""Signatures that botocore creates are accepted; wrong ones are rejected."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ BODY = b'{"StreamName":"s"}'
 
 @pytest.fixture(autouse=True)
 def _botocore_signs_now(monkeypatch):
-    """However long the tests before these took."""
+    """Make botocore sign with the time NOW, independent of the duration of earlier tests."""
     monkeypatch.setattr(botocore.auth, "get_current_datetime", lambda: datetime.fromtimestamp(NOW, UTC))
 
 
-def signed(key="AKIDPLAIN", secret="plain secret", token=None, region="us-east-1", service="kinesis", **headers):  # noqa: S107 - made up
-    """Return the headers of a request, as botocore signs it now."""
+def signed(key="AKIDPLAIN", secret="plain secret", token=None, region="us-east-1", service="kinesis", **headers):  # noqa: S107 - not a real secret
+    """Return the headers of a request that botocore has signed."""
     plain = {"Content-Type": "application/x-amz-json-1.1", "X-Amz-Target": "Kinesis_20131202.ListShards"} | headers
     request = botocore.awsrequest.AWSRequest("POST", "https://kinesis.fake:4567/", headers=plain, data=BODY)
     credentials = botocore.credentials.Credentials(key, secret, token)
@@ -38,7 +38,7 @@ def signed(key="AKIDPLAIN", secret="plain secret", token=None, region="us-east-1
     return {":authority": "kinesis.fake:4567"} | lowered
 
 
-def refused(headers, body=BODY, now=NOW):
+def error_of(headers, body=BODY, now=NOW):
     with pytest.raises(FakeError) as caught:
         verify(headers, body, KEYS, "us-east-1", now)
     assert "secret" not in str(caught.value).lower().replace("secret access key", "")
@@ -46,13 +46,13 @@ def refused(headers, body=BODY, now=NOW):
     return caught.value.code
 
 
-def test_what_botocore_signs_is_right():
+def test_a_signature_of_botocore_is_accepted():
     verify(signed(), BODY, KEYS, "us-east-1", NOW)
     verify(signed("AKIDSESSION", "session secret", "tok/en+="), BODY, KEYS, "us-east-1", NOW)
     verify(signed(**{"X-Amz-Odd": "  two   spaces "}), BODY, KEYS, "us-east-1", NOW)
 
 
-def test_the_host_header_is_as_good_as_the_authority():
+def test_the_host_header_is_accepted_instead_of_the_authority():
     headers = signed()
     headers["host"] = headers.pop(":authority")
     verify(headers, BODY, KEYS, "us-east-1", NOW)
@@ -70,33 +70,33 @@ def test_the_host_header_is_as_good_as_the_authority():
         ({"token": "none is expected"}, "UnrecognizedClientException"),
     ],
 )
-def test_who_is_not_known(arguments, code):
-    assert refused(signed(**arguments)) == code
+def test_wrong_credentials_or_a_wrong_scope_are_rejected(arguments, code):
+    assert error_of(signed(**arguments)) == code
 
 
-def test_a_session_ends():
+def test_an_expired_session_is_rejected():
     headers = signed("AKIDSESSION", "session secret", "tok/en+=")
-    assert refused(headers, now=NOW + 60) == "ExpiredTokenException"
+    assert error_of(headers, now=NOW + 60) == "ExpiredTokenException"
 
 
-@pytest.mark.parametrize(("skew", "fine"), [(-290, True), (290, True), (-310, False), (310, False)])
-def test_the_clock_may_be_five_minutes_off(skew, fine):
+@pytest.mark.parametrize(("skew", "accepted"), [(-290, True), (290, True), (-310, False), (310, False)])
+def test_a_clock_skew_of_less_than_five_minutes_is_accepted(skew, accepted):
     headers = signed()
-    if fine:
+    if accepted:
         verify(headers, BODY, KEYS, "us-east-1", NOW + skew)
     else:
-        assert refused(headers, now=NOW + skew) == "InvalidSignatureException"
+        assert error_of(headers, now=NOW + skew) == "InvalidSignatureException"
 
 
 @pytest.mark.parametrize("changed", ["x-amz-target", "content-type", ":authority", "x-amz-date"])
-def test_every_signed_header_counts(changed):
+def test_a_changed_signed_header_is_rejected(changed):
     headers = signed()
     headers[changed] = datetime.fromtimestamp(NOW + 1, UTC).strftime("%Y%m%dT%H%M%SZ") if "date" in changed else "other"
-    assert refused(headers) == "InvalidSignatureException"
+    assert error_of(headers) == "InvalidSignatureException"
 
 
-def test_the_body_counts():
-    assert refused(signed(), body=BODY + b" ") == "InvalidSignatureException"
+def test_a_changed_body_is_rejected():
+    assert error_of(signed(), body=BODY + b" ") == "InvalidSignatureException"
 
 
 @pytest.mark.parametrize(
@@ -112,38 +112,38 @@ def test_the_body_counts():
         (lambda text: text[:-1] + ("0" if text[-1] != "0" else "1"), "InvalidSignatureException"),
     ],
 )
-def test_a_mangled_authorization(change, code):
+def test_a_malformed_authorization_header_is_rejected(change, code):
     headers = signed()
     headers["authorization"] = change(headers["authorization"])
-    assert refused(headers) == code
+    assert error_of(headers) == code
 
 
-@pytest.mark.parametrize("told", ["yesterday", "2026-01-01T00:00:00Z", ""])
-def test_a_mangled_date(told):
-    headers = signed() | {"x-amz-date": told}
-    assert refused(headers) == "IncompleteSignatureException"
+@pytest.mark.parametrize("date", ["yesterday", "2026-01-01T00:00:00Z", ""])
+def test_a_malformed_date_is_rejected(date):
+    headers = signed() | {"x-amz-date": date}
+    assert error_of(headers) == "IncompleteSignatureException"
 
 
-def test_a_missing_date():
+def test_a_missing_date_is_rejected():
     headers = signed()
     del headers["x-amz-date"]
-    assert refused(headers) == "IncompleteSignatureException"
+    assert error_of(headers) == "IncompleteSignatureException"
 
 
-def test_secrets_are_not_shown():
+def test_reprs_contain_no_secrets():
     assert "session secret" not in repr(FakeSettings(credentials=KEYS))
     assert "tok/en" not in repr(KEYS["AKIDSESSION"])
 
 
-async def test_who_comes_by_a_port_must_sign_and_who_comes_in_memory_need_not(http2_client):
+async def test_signatures_are_required_on_a_port_but_not_in_memory(http2_client):
     async with FakeKinesis(settings=FakeSettings(credentials=KEYS), clock=lambda: NOW) as fake:
         fake.create_stream("s")
-        inside = http2_client(await fake.kinesis("s").connect())
-        assert len((await (await inside.call("ListShards", BODY)).json())["Shards"]) == 1
+        in_memory = http2_client(await fake.kinesis("s").connect())
+        assert len((await (await in_memory.call("ListShards", BODY)).json())["Shards"]) == 1
         async with fake.serve(tls=False) as address, await trio.open_tcp_stream(address.host, address.port) as tcp:
-            outside = http2_client(tcp)
-            unsigned = await outside.call("ListShards", BODY)
+            on_port = http2_client(tcp)
+            unsigned = await on_port.call("ListShards", BODY)
             assert (await unsigned.json())["__type"] == "MissingAuthenticationTokenException"
             headers = {name: value for name, value in signed().items() if name in {"authorization", "x-amz-date"}}
-            call = await outside.call("ListShards", BODY, **headers)
+            call = await on_port.call("ListShards", BODY, **headers)
             assert (await call.json())["__type"] == "InvalidSignatureException"  # signed for another authority

@@ -18,8 +18,8 @@ def put(api, key="k"):
 
 def read(api, kind, **members):
     iterator = api("GetShardIterator", StreamName="s", ShardId=FIRST, ShardIteratorType=kind, **members)
-    answer = api("GetRecords", ShardIterator=iterator["ShardIterator"])
-    return [record["SequenceNumber"] for record in answer["Records"]]
+    response = api("GetRecords", ShardIterator=iterator["ShardIterator"])
+    return [record["SequenceNumber"] for record in response["Records"]]
 
 
 def listed(api, **members):
@@ -27,21 +27,21 @@ def listed(api, **members):
 
 
 def test_the_trim_horizon_moves_with_time(api):
-    given = []
+    put_numbers = []
     for _ in range(3):
-        given.append(put(api))
+        put_numbers.append(put(api))
         api.now += HOUR
-    assert read(api, "TRIM_HORIZON") == given
+    assert read(api, "TRIM_HORIZON") == put_numbers
     api.now += 21 * HOUR + 1
-    assert read(api, "TRIM_HORIZON") == given[1:]
+    assert read(api, "TRIM_HORIZON") == put_numbers[1:]
     api.now += HOUR
-    assert read(api, "TRIM_HORIZON") == given[2:]
+    assert read(api, "TRIM_HORIZON") == put_numbers[2:]
     api.now += HOUR
     assert read(api, "TRIM_HORIZON") == []
 
 
 def test_a_record_of_the_streams_first_millisecond_is_kept(api):
-    api.now = START + 0.0007  # arrivals are told in whole milliseconds, creation is not
+    api.now = START + 0.0007  # arrival times are whole milliseconds, creation times are not
     api("CreateStream", StreamName="young", ShardCount=1)
     api("PutRecord", StreamName="young", PartitionKey="k", Data="eA==")
     api.now += 60
@@ -49,32 +49,32 @@ def test_a_record_of_the_streams_first_millisecond_is_kept(api):
     assert len(api("GetRecords", ShardIterator=iterator["ShardIterator"])["Records"]) == 1
 
 
-def test_a_trimmed_place_means_the_horizon(api):
-    given = []
+def test_a_trimmed_position_means_the_trim_horizon(api):
+    put_numbers = []
     for _ in range(3):
-        given.append(put(api))
+        put_numbers.append(put(api))
         api.now += HOUR
-    api.now += 22 * HOUR + 1  # the first two are gone
-    assert read(api, "AT_SEQUENCE_NUMBER", StartingSequenceNumber=given[0]) == given[2:]
-    assert read(api, "AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=given[0]) == given[2:]
-    assert read(api, "AT_TIMESTAMP", Timestamp=START) == given[2:]
+    api.now += 22 * HOUR + 1  # the first two are expired
+    assert read(api, "AT_SEQUENCE_NUMBER", StartingSequenceNumber=put_numbers[0]) == put_numbers[2:]
+    assert read(api, "AFTER_SEQUENCE_NUMBER", StartingSequenceNumber=put_numbers[0]) == put_numbers[2:]
+    assert read(api, "AT_TIMESTAMP", Timestamp=START) == put_numbers[2:]
 
 
-def test_an_iterator_that_was_overtaken_goes_on_at_the_horizon(api):
+def test_an_iterator_behind_the_trim_horizon_continues_there(api):
     api("IncreaseStreamRetentionPeriod", StreamName="s", RetentionPeriodHours=48)
     put(api)
     api.now += 30 * HOUR
     kept = put(api)
-    place = api("GetShardIterator", StreamName="s", ShardId=FIRST, ShardIteratorType="TRIM_HORIZON")["ShardIterator"]
+    iterator = api("GetShardIterator", StreamName="s", ShardId=FIRST, ShardIteratorType="TRIM_HORIZON")["ShardIterator"]
     api("DecreaseStreamRetentionPeriod", StreamName="s", RetentionPeriodHours=24)
-    answer = api("GetRecords", ShardIterator=place)
-    assert [record["SequenceNumber"] for record in answer["Records"]] == [kept]
+    response = api("GetRecords", ShardIterator=iterator)
+    assert [record["SequenceNumber"] for record in response["Records"]] == [kept]
     following = put(api)
-    rest = api("GetRecords", ShardIterator=answer["NextShardIterator"])
+    rest = api("GetRecords", ShardIterator=response["NextShardIterator"])
     assert [record["SequenceNumber"] for record in rest["Records"]] == [following]
 
 
-def test_a_longer_period_does_not_bring_back_what_is_gone(api):
+def test_increasing_the_retention_period_does_not_restore_records(api):
     put(api)
     api.now += 25 * HOUR
     kept = put(api)
@@ -82,7 +82,7 @@ def test_a_longer_period_does_not_bring_back_what_is_gone(api):
     assert read(api, "TRIM_HORIZON") == [kept]
 
 
-def test_a_closed_shard_is_listed_until_nothing_of_it_is_left(api):
+def test_a_closed_shard_is_listed_until_all_its_records_expire(api):
     api.now += HOUR
     api("SplitShard", StreamName="s", ShardToSplit=FIRST, NewStartingHashKey="1000")
     api.now += 23 * HOUR
@@ -96,18 +96,18 @@ def test_a_closed_shard_is_listed_until_nothing_of_it_is_left(api):
     assert listed(api, ShardFilter={"Type": "AT_TIMESTAMP", "Timestamp": START}) == [1, 2, 3]
     child = api("ListShards", StreamName="s")["Shards"][1]
     assert child["ParentShardId"] == FIRST
-    wanted = {"StreamName": "s", "ShardId": FIRST, "ShardIteratorType": "LATEST"}
-    assert api.refused("GetShardIterator", **wanted) == "ResourceNotFoundException"
+    request = {"StreamName": "s", "ShardId": FIRST, "ShardIteratorType": "LATEST"}
+    assert api.error_of("GetShardIterator", **request) == "ResourceNotFoundException"
 
 
-def test_numbers_of_shards_are_not_used_again(api):
+def test_shard_numbers_are_not_reused(api):
     api("SplitShard", StreamName="s", ShardToSplit=FIRST, NewStartingHashKey="1000")
     api.now += 25 * HOUR
     api("SplitShard", StreamName="s", ShardToSplit="shardId-000000000002", NewStartingHashKey="500")
     assert listed(api) == [1, 2, 3, 4, 5]
 
 
-def test_memory_is_given_back(api):
+def test_the_memory_of_expired_records_is_freed(api):
     tracemalloc.start()
     try:
         for _ in range(20):
@@ -120,24 +120,22 @@ def test_memory_is_given_back(api):
         tracemalloc.stop()
 
 
-async def test_a_subscriber_that_is_overtaken_goes_on_at_the_horizon(settings, http2_client, autojump_clock):
+async def test_a_subscriber_behind_the_trim_horizon_continues_there(settings, http2_client, autojump_clock):
     slow = dataclasses.replace(settings, shard_bytes_per_second=2, event_records=1)
     async with FakeKinesis(settings=slow) as fake:
         fake.create_stream("s")
         client = http2_client(await fake.kinesis("s").connect())
-        given = [fake.put("s", "k", b"x" * 99)[1] for _ in range(3)]  # 50 s each
+        put_numbers = [fake.put("s", "k", b"x" * 99)[1] for _ in range(3)]  # pacing takes 50 s for each
         call = await client.subscribed(fake.register("s", "c").arn, FIRST)
-        got = (await call.next_event())["Records"]
+        received = (await call.next_event())["Records"]
         await trio.sleep(40)
-        given.append(fake.put("s", "k", b"")[1])
-        fake.retain("s", 0.001)  # 3.6 s: the two that wait are gone
-        got += (await call.next_event())["Records"]
-        assert [record["SequenceNumber"] for record in got] == [given[0], given[3]]
+        put_numbers.append(fake.put("s", "k", b"")[1])
+        fake.retain("s", 0.001)  # 3.6 s: the two waiting records expire
+        received += (await call.next_event())["Records"]
+        assert [record["SequenceNumber"] for record in received] == [put_numbers[0], put_numbers[3]]
 
 
-async def test_a_place_far_behind_the_horizon_is_the_horizon_for_a_subscriber(
-    fake, client, consumer_arn, autojump_clock
-):
+async def test_a_subscribe_at_a_trimmed_position_starts_at_the_trim_horizon(fake, client, consumer_arn, autojump_clock):
     old = fake.put("s", "old", b"", "0")[1]
     await trio.sleep(25 * HOUR)
     new = fake.put("s", "new", b"", "0")[1]

@@ -19,7 +19,7 @@ def make(shards):
 
 
 def check(stream, target):
-    """The open shards are `target` of equal size, and each shard's keys are those of its children."""
+    """Check that there are `target` open shards of equal size, and that parents and children are consistent."""
     shards = stream.open_shards
     assert [shard.start for shard in shards] == [n * (MAX_HASH_KEY + 1) // target for n in range(target)]
     assert all(a.end + 1 == b.start for a, b in pairwise(shards))
@@ -32,7 +32,7 @@ def check(stream, target):
 
 
 @given(st.integers(1, 12), st.lists(st.floats(0.5, 2), max_size=4))
-def test_the_shards_are_of_equal_size_and_their_lineage_is_whole(start, factors):
+def test_scaling_results_in_equal_shards_with_a_consistent_lineage(start, factors):
     stream = make(start)
     count = start
     for factor in factors:
@@ -41,7 +41,7 @@ def test_the_shards_are_of_equal_size_and_their_lineage_is_whole(start, factors)
         check(stream, count)
 
 
-def test_doubling_is_a_split_of_each_shard_and_halving_a_merge_of_each_pair():
+def test_doubling_splits_each_shard_and_halving_merges_each_pair():
     stream = make(2)
     scale(stream, 4, NOW)
     assert [shard.parents for shard in stream.open_shards] == [
@@ -53,14 +53,14 @@ def test_doubling_is_a_split_of_each_shard_and_halving_a_merge_of_each_pair():
 
 
 @pytest.mark.parametrize(("shards", "target"), [(2, 5), (5, 2), (1, 3), (100, 49)])
-def test_more_than_double_and_less_than_half_are_refused(shards, target):
+def test_more_than_double_and_less_than_half_are_rejected(shards, target):
     stream = make(shards)
     with pytest.raises(FakeError, match="InvalidArgumentException"):
         scale(stream, target, NOW)
     assert len(stream.shards) == shards
 
 
-def test_ten_times_a_day():
+def test_an_eleventh_scaling_within_a_day_is_rejected():
     stream = make(2)
     for number in range(10):
         scale(stream, 3 - number % 2, NOW + number)
@@ -69,15 +69,15 @@ def test_ten_times_a_day():
     scale(stream, 2, NOW + 24 * 3600)
 
 
-def test_the_operation(api):
-    answer = api("UpdateShardCount", StreamName="s", TargetShardCount=3, ScalingType="UNIFORM_SCALING")
-    assert (answer["StreamName"], answer["CurrentShardCount"], answer["TargetShardCount"]) == ("s", 2, 3)
+def test_update_shard_count_reshards_the_stream(api):
+    response = api("UpdateShardCount", StreamName="s", TargetShardCount=3, ScalingType="UNIFORM_SCALING")
+    assert (response["StreamName"], response["CurrentShardCount"], response["TargetShardCount"]) == ("s", 2, 3)
     assert len(api("ListShards", StreamName="s", ShardFilter={"Type": "AT_LATEST"})["Shards"]) == 3
     wrong = {"StreamName": "s", "TargetShardCount": 9, "ScalingType": "UNIFORM_SCALING"}
-    assert api.refused("UpdateShardCount", **wrong) == "InvalidArgumentException"
+    assert api.error_of("UpdateShardCount", **wrong) == "InvalidArgumentException"
 
 
-async def test_a_fake_can_be_scaled(fake):
+async def test_scale_of_the_fake_reshards_the_stream(fake):
     fake.put("s", "k", b"")
     assert len(fake.scale("s", 4)) == 4
     assert fake.open_shards("s") == [f"shardId-{number:012d}" for number in (2, 3, 4, 5)]

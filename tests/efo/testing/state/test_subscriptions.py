@@ -21,12 +21,13 @@ def numbers(event):
     return [record["SequenceNumber"] for record in event["Records"]]
 
 
-async def refusal(call):
+async def error_of(call):
+    """Return the type of the error response."""
     assert await call.status() == 400
     return (await call.json())["__type"]
 
 
-async def test_the_frames_are_those_of_aws(fake, client, consumer_arn, autojump_clock):
+async def test_the_messages_have_the_headers_and_payloads_of_aws(fake, client, consumer_arn, autojump_clock):
     (number,) = put(fake, 1)
     call = await client.subscribe(consumer_arn, FIRST)
     assert await call.status() == 200
@@ -61,23 +62,23 @@ async def test_the_frames_are_those_of_aws(fake, client, consumer_arn, autojump_
     }
 
 
-async def test_a_backlog_comes_in_events_within_the_limits(settings, http2_client, autojump_clock):
+async def test_a_backlog_is_sent_in_events_within_the_limits(settings, http2_client, autojump_clock):
     limits = dataclasses.replace(settings, event_records=4, event_bytes=100)
     async with FakeKinesis(settings=limits) as fake:
         fake.create_stream("s")
         client = http2_client(await fake.kinesis("s").connect())
-        given = put(fake, 5) + put(fake, 3, size=48) + put(fake, 1, size=500)
+        expected = put(fake, 5) + put(fake, 3, size=48) + put(fake, 1, size=500)
         await trio.sleep(2)
         call = await client.subscribed(fake.register("s", "c").arn, FIRST)
         events = [await call.next_event() for _ in range(4)]
-    got = [numbers(event) for event in events]
-    assert [len(part) for part in got] == [4, 2, 2, 1]
-    assert list(chain(*got)) == given
-    assert [event["ContinuationSequenceNumber"] for event in events] == [part[-1] for part in got]
+    received = [numbers(event) for event in events]
+    assert [len(part) for part in received] == [4, 2, 2, 1]
+    assert list(chain(*received)) == expected
+    assert [event["ContinuationSequenceNumber"] for event in events] == [part[-1] for part in received]
     assert [event["MillisBehindLatest"] for event in events] == [2000, 2000, 2000, 0]
 
 
-async def test_a_put_wakes_the_subscriber_at_once(fake, client, consumer_arn, nursery, autojump_clock):
+async def test_a_put_is_sent_to_the_subscriber_at_once(fake, client, consumer_arn, nursery, autojump_clock):
     call = await client.subscribed(consumer_arn, FIRST, "LATEST")
     started = trio.current_time()
 
@@ -90,45 +91,45 @@ async def test_a_put_wakes_the_subscriber_at_once(fake, client, consumer_arn, nu
     assert trio.current_time() - started == pytest.approx(1.25)
 
 
-async def test_an_idle_subscription_says_so_every_five_seconds_and_moves_on(fake, client, consumer_arn, autojump_clock):
+async def test_an_idle_subscription_sends_an_event_every_five_seconds(fake, client, consumer_arn, autojump_clock):
     call = await client.subscribed(consumer_arn, FIRST, "LATEST")
     started = trio.current_time()
-    seen = []
+    continuations = []
     for second in (5, 10):
         event = await call.next_event()
         assert (event["Records"], event["MillisBehindLatest"]) == ([], 0)
         assert trio.current_time() - started == pytest.approx(second)
-        seen.append(event["ContinuationSequenceNumber"])
+        continuations.append(event["ContinuationSequenceNumber"])
     (number,) = put(fake, 1)
     assert numbers(await call.next_event()) == [number]
     idle = await call.next_event()
     assert trio.current_time() - started == pytest.approx(15)  # five seconds after the last event
-    seen += [number, idle["ContinuationSequenceNumber"]]
-    assert seen == sorted(set(seen))
+    continuations += [number, idle["ContinuationSequenceNumber"]]
+    assert continuations == sorted(set(continuations))
 
 
 @pytest.mark.parametrize("kind", ["AT_SEQUENCE_NUMBER", "AFTER_SEQUENCE_NUMBER"])
-async def test_an_idle_continuation_is_a_place_to_start_from(fake, client, consumer_arn, kind, autojump_clock):
+async def test_a_subscription_can_start_at_an_idle_continuation(fake, client, consumer_arn, kind, autojump_clock):
     put(fake, 3)
     call = await client.subscribed(consumer_arn, FIRST, "LATEST")
-    place = (await call.next_event())["ContinuationSequenceNumber"]
+    continuation = (await call.next_event())["ContinuationSequenceNumber"]
     later = put(fake, 2)
-    again = await client.subscribed(consumer_arn, FIRST, kind, SequenceNumber=place)
+    again = await client.subscribed(consumer_arn, FIRST, kind, SequenceNumber=continuation)
     assert numbers(await again.next_event()) == later
 
 
-async def test_the_five_positions(fake, client, autojump_clock):
-    given = []
+async def test_each_position_type_starts_at_the_right_record(fake, client, autojump_clock):
+    put_numbers = []
     for _ in range(4):
-        given += put(fake, 1)
+        put_numbers += put(fake, 1)
         await trio.sleep(10)
     epoch = fake.settings.epoch
     cases = [
-        ({"kind": "TRIM_HORIZON"}, given),
-        ({"kind": "AT_SEQUENCE_NUMBER", "SequenceNumber": given[1]}, given[1:]),
-        ({"kind": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": given[1]}, given[2:]),
-        ({"kind": "AT_TIMESTAMP", "Timestamp": epoch + 20}, given[2:]),
-        ({"kind": "AT_TIMESTAMP", "Timestamp": epoch + 20.5}, given[3:]),
+        ({"kind": "TRIM_HORIZON"}, put_numbers),
+        ({"kind": "AT_SEQUENCE_NUMBER", "SequenceNumber": put_numbers[1]}, put_numbers[1:]),
+        ({"kind": "AFTER_SEQUENCE_NUMBER", "SequenceNumber": put_numbers[1]}, put_numbers[2:]),
+        ({"kind": "AT_TIMESTAMP", "Timestamp": epoch + 20}, put_numbers[2:]),
+        ({"kind": "AT_TIMESTAMP", "Timestamp": epoch + 20.5}, put_numbers[3:]),
         ({"kind": "LATEST"}, []),
     ]
     for name, (position, expected) in enumerate(cases):
@@ -147,24 +148,24 @@ async def test_the_five_positions(fake, client, autojump_clock):
         ({"kind": "SOMEWHERE"}, "ValidationException"),
     ],
 )
-async def test_a_bad_position_is_refused(fake, client, consumer_arn, position, code, autojump_clock):
-    assert await refusal(await client.subscribe(consumer_arn, FIRST, **position)) == code
+async def test_an_invalid_position_is_rejected(fake, client, consumer_arn, position, code, autojump_clock):
+    assert await error_of(await client.subscribe(consumer_arn, FIRST, **position)) == code
 
 
-async def test_unknown_names_are_not_found(fake, client, consumer_arn, autojump_clock):
-    assert await refusal(await client.subscribe(consumer_arn, "shardId-000000000099")) == "ResourceNotFoundException"
-    assert await refusal(await client.subscribe(consumer_arn + "9", FIRST)) == "ResourceNotFoundException"
+async def test_an_unknown_shard_or_consumer_is_not_found(fake, client, consumer_arn, autojump_clock):
+    assert await error_of(await client.subscribe(consumer_arn, "shardId-000000000099")) == "ResourceNotFoundException"
+    assert await error_of(await client.subscribe(consumer_arn + "9", FIRST)) == "ResourceNotFoundException"
     stream_arn = consumer_arn.partition("/consumer")[0]
-    assert await refusal(await client.subscribe(stream_arn, FIRST)) == "ValidationException"
+    assert await error_of(await client.subscribe(stream_arn, FIRST)) == "ValidationException"
     other = consumer_arn.replace("stream/s", "stream/other")
-    assert await refusal(await client.subscribe(other, FIRST)) == "ResourceNotFoundException"
+    assert await error_of(await client.subscribe(other, FIRST)) == "ResourceNotFoundException"
 
 
-async def test_a_split_ends_the_parent_with_its_children(fake, client, consumer_arn, autojump_clock):
+async def test_a_split_ends_the_subscription_with_two_child_shards(fake, client, consumer_arn, autojump_clock):
     call = await client.subscribed(consumer_arn, FIRST)
-    given = put(fake, 2)
+    put_numbers = put(fake, 2)
     children = fake.split("s", FIRST, 1000)
-    assert numbers(await call.next_event()) == given
+    assert numbers(await call.next_event()) == put_numbers
     last = await call.next_event()
     assert "ContinuationSequenceNumber" not in last
     assert (last["Records"], last["MillisBehindLatest"]) == ([], 0)
@@ -186,20 +187,20 @@ async def test_a_split_ends_the_parent_with_its_children(fake, client, consumer_
     assert fake.subscriptions("s", FIRST).live == 0
 
 
-async def test_both_parents_of_a_merge_tell_the_same_child(fake, client, consumer_arn, autojump_clock):
+async def test_both_parents_of_a_merge_end_with_the_same_child_shard(fake, client, consumer_arn, autojump_clock):
     calls = [await client.subscribed(consumer_arn, shard, "LATEST") for shard in (FIRST, SECOND)]
     child = fake.merge("s", FIRST, SECOND)
     for call in calls:
         last = await call.next_event()
         assert "ContinuationSequenceNumber" not in last
-        (told,) = last["ChildShards"]
-        assert told["ShardId"] == child
-        assert told["ParentShards"] == [FIRST, SECOND]
-        assert told["HashKeyRange"] == {"StartingHashKey": LOW, "EndingHashKey": HIGH}
+        (child_shard,) = last["ChildShards"]
+        assert child_shard["ShardId"] == child
+        assert child_shard["ParentShards"] == [FIRST, SECOND]
+        assert child_shard["HashKeyRange"] == {"StartingHashKey": LOW, "EndingHashKey": HIGH}
         assert await call.next_message() is None
 
 
-async def test_latest_on_a_closed_shard_gives_its_end_at_once(fake, client, consumer_arn, autojump_clock):
+async def test_latest_on_a_closed_shard_ends_at_once_with_its_children(fake, client, consumer_arn, autojump_clock):
     put(fake, 3)
     fake.split("s", FIRST)
     call = await client.subscribed(consumer_arn, FIRST, "LATEST")
@@ -219,34 +220,34 @@ async def test_a_subscription_ends_cleanly_after_five_minutes(fake, client, cons
     assert fake.subscriptions("s", FIRST).live == 0
 
 
-async def test_the_shard_is_read_on_without_a_gap_by_the_next_subscription(fake, client, consumer_arn, autojump_clock):
+async def test_the_next_subscription_continues_without_a_gap(fake, client, consumer_arn, autojump_clock):
     first = put(fake, 2)
     call = await client.subscribed(consumer_arn, FIRST)
     event = await call.next_event()
     await client.reset(call)
     second = put(fake, 2)
     await trio.sleep(5)
-    place = event["ContinuationSequenceNumber"]
-    again = await client.subscribed(consumer_arn, FIRST, "AFTER_SEQUENCE_NUMBER", SequenceNumber=place)
+    continuation = event["ContinuationSequenceNumber"]
+    again = await client.subscribed(consumer_arn, FIRST, "AFTER_SEQUENCE_NUMBER", SequenceNumber=continuation)
     assert numbers(event) + numbers(await again.next_event()) == first + second
 
 
-async def test_who_may_subscribe_when(fake, client, consumer_arn, autojump_clock):
+async def test_a_second_subscribe_within_five_seconds_is_resource_in_use(fake, client, consumer_arn, autojump_clock):
     await client.subscribed(consumer_arn, FIRST, "LATEST")
     await trio.sleep(0.9)
-    assert await refusal(await client.subscribe(consumer_arn, FIRST)) == "LimitExceededException"
+    assert await error_of(await client.subscribe(consumer_arn, FIRST)) == "LimitExceededException"
     await trio.sleep(0.1)
-    assert await refusal(await client.subscribe(consumer_arn, FIRST)) == "ResourceInUseException"
-    assert await refusal(await client.subscribe(consumer_arn, FIRST)) == "LimitExceededException"
+    assert await error_of(await client.subscribe(consumer_arn, FIRST)) == "ResourceInUseException"
+    assert await error_of(await client.subscribe(consumer_arn, FIRST)) == "LimitExceededException"
     await trio.sleep(3.9)
-    assert await refusal(await client.subscribe(consumer_arn, FIRST)) == "ResourceInUseException"
-    # Other shards and other consumers are free.
+    assert await error_of(await client.subscribe(consumer_arn, FIRST)) == "ResourceInUseException"
+    # Other shards and other consumers are not affected.
     await client.subscribed(consumer_arn, SECOND, "LATEST")
     await client.subscribed(fake.register("s", "other").arn, FIRST, "LATEST")
     assert fake.subscriptions("s", FIRST).refused == 4
 
 
-async def test_after_five_seconds_a_second_call_takes_over(fake, client, consumer_arn, autojump_clock):
+async def test_a_second_subscribe_after_five_seconds_takes_over(fake, client, consumer_arn, autojump_clock):
     old = await client.subscribed(consumer_arn, FIRST, "LATEST")
     await trio.sleep(5)
     new = await client.subscribed(consumer_arn, FIRST, "LATEST")
@@ -261,48 +262,50 @@ async def test_after_five_seconds_a_second_call_takes_over(fake, client, consume
     assert "took over" in msgspec.json.decode(message.payload)["message"]
     assert await old.next_message() is None
     assert old.reset is None
-    given = put(fake, 1)
-    assert numbers(await new.next_event()) == given
+    put_numbers = put(fake, 1)
+    assert numbers(await new.next_event()) == put_numbers
     counts = fake.subscriptions("s", FIRST)
     assert (counts.made, counts.taken_over, counts.live) == (2, 1, 1)
 
 
-async def test_the_five_seconds_count_even_after_the_first_has_gone(fake, client, consumer_arn, autojump_clock):
+async def test_the_five_seconds_also_apply_after_the_first_subscription_has_ended(
+    fake, client, consumer_arn, autojump_clock
+):
     await client.reset(await client.subscribed(consumer_arn, FIRST))
     await trio.sleep(4.9)
-    assert await refusal(await client.subscribe(consumer_arn, FIRST)) == "ResourceInUseException"
+    assert await error_of(await client.subscribe(consumer_arn, FIRST)) == "ResourceInUseException"
     await trio.sleep(1.1)
     await client.subscribed(consumer_arn, FIRST)
     assert fake.subscriptions("s", FIRST).taken_over == 0
 
 
-async def test_a_refused_position_does_not_begin_the_five_seconds(fake, client, consumer_arn, autojump_clock):
-    await refusal(await client.subscribe(consumer_arn, FIRST, "AT_TIMESTAMP"))
+async def test_a_rejected_position_does_not_start_the_five_seconds(fake, client, consumer_arn, autojump_clock):
+    await error_of(await client.subscribe(consumer_arn, FIRST, "AT_TIMESTAMP"))
     await trio.sleep(1)
     await client.subscribed(consumer_arn, FIRST)
 
 
-async def test_a_consumer_that_is_not_active_is_in_use(http2_client, autojump_clock):
+async def test_a_subscribe_of_a_consumer_that_is_not_active_is_resource_in_use(http2_client, autojump_clock):
     async with FakeKinesis(settings=FakeSettings(consumer_creating=3)) as fake:
         fake.create_stream("s")
         client = http2_client(await fake.kinesis("s").connect())
         arn = fake.register("s", "c").arn
-        assert await refusal(await client.subscribe(arn, FIRST)) == "ResourceInUseException"
+        assert await error_of(await client.subscribe(arn, FIRST)) == "ResourceInUseException"
         await trio.sleep(3)
         await client.subscribed(arn, FIRST)
 
 
-async def test_a_consumer_that_is_deregistered_loses_its_subscriptions(fake, client, consumer_arn, autojump_clock):
+async def test_deregistering_a_consumer_ends_its_subscriptions(fake, client, consumer_arn, autojump_clock):
     call = await client.subscribed(consumer_arn, FIRST, "LATEST")
     fake.deregister(consumer_arn)
     message = await call.next_message()
     assert message.headers[":exception-type"] == "ResourceNotFoundException"
     assert await call.next_message() is None
     await trio.sleep(1)
-    assert await refusal(await client.subscribe(consumer_arn, FIRST)) == "ResourceNotFoundException"
+    assert await error_of(await client.subscribe(consumer_arn, FIRST)) == "ResourceNotFoundException"
 
 
-async def test_a_stream_that_is_deleted_ends_its_subscriptions(fake, client, consumer_arn, autojump_clock):
+async def test_deleting_a_stream_ends_its_subscriptions(fake, client, consumer_arn, autojump_clock):
     call = await client.subscribed(consumer_arn, FIRST, "LATEST")
     fake.delete_stream("s")
     message = await call.next_message()
@@ -311,12 +314,12 @@ async def test_a_stream_that_is_deleted_ends_its_subscriptions(fake, client, con
     assert fake.subscriptions("s", FIRST).live == 0
 
 
-async def test_pacing_holds_across_subscriptions(settings, http2_client, autojump_clock):
+async def test_pacing_applies_across_subscriptions(settings, http2_client, autojump_clock):
     paced = dataclasses.replace(settings, shard_bytes_per_second=1000, event_records=3)
     async with FakeKinesis(settings=paced) as fake:
         fake.create_stream("s")
         client = http2_client(await fake.kinesis("s").connect())
-        put(fake, 30, size=998)  # a second each
+        put(fake, 30, size=998)  # pacing takes one second for each
         arn = fake.register("s", "c").arn
         call = await client.subscribed(arn, FIRST)
         times = []
@@ -332,7 +335,7 @@ async def test_pacing_holds_across_subscriptions(settings, http2_client, autojum
         assert fake.subscriptions("s", FIRST).live == 1
 
 
-async def test_a_record_of_ten_mebibytes_comes_whole_and_alone(settings, http2_client, autojump_clock):
+async def test_a_record_of_ten_mebibytes_is_sent_alone_in_an_event(settings, http2_client, autojump_clock):
     large = dataclasses.replace(settings, max_record_bytes=10 * 1024 * 1024)
     async with FakeKinesis(settings=large) as fake:
         fake.create_stream("s")

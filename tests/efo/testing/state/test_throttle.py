@@ -17,12 +17,12 @@ def throttled(make_api):
     return api
 
 
-def test_the_limits_are_of_operations_that_are_served():
+def test_all_limits_are_for_supported_operations():
     assert set(LIMITS) <= set(OPERATIONS)
 
 
 @pytest.mark.parametrize(
-    ("operation", "calls", "members", "elsewhere"),
+    ("operation", "calls", "members", "other_stream"),
     [
         ("ListStreams", 5, {}, None),
         ("DescribeStream", 10, {"StreamName": "a"}, {"StreamName": "b"}),
@@ -30,12 +30,12 @@ def test_the_limits_are_of_operations_that_are_served():
         ("DescribeLimits", 1, {}, None),
     ],
 )
-def test_calls_that_the_account_has_so_many_of(throttled, operation, calls, members, elsewhere):
+def test_calls_above_the_account_limit_are_rejected(throttled, operation, calls, members, other_stream):
     for _ in range(calls):
         throttled(operation, **members)
-    assert throttled.refused(operation, **members) == "LimitExceededException"
-    if elsewhere is not None:
-        assert throttled.refused(operation, **elsewhere) == "LimitExceededException"
+    assert throttled.error_of(operation, **members) == "LimitExceededException"
+    if other_stream is not None:
+        assert throttled.error_of(operation, **other_stream) == "LimitExceededException"
     throttled.now += 1
     throttled(operation, **members)
 
@@ -43,32 +43,32 @@ def test_calls_that_the_account_has_so_many_of(throttled, operation, calls, memb
 @pytest.mark.parametrize(
     ("operation", "calls", "member"), [("ListShards", 1000, "StreamName"), ("ListStreamConsumers", 5, "StreamARN")]
 )
-def test_calls_that_each_stream_has_so_many_of(throttled, operation, calls, member):
+def test_calls_above_the_stream_limit_are_rejected(throttled, operation, calls, member):
     prefix = ARN if member == "StreamARN" else ""
     for _ in range(calls):
         throttled(operation, **{member: prefix + "a"})
-    assert throttled.refused(operation, **{member: prefix + "a"}) == "LimitExceededException"
+    assert throttled.error_of(operation, **{member: prefix + "a"}) == "LimitExceededException"
     throttled(operation, **{member: prefix + "b"})
 
 
-def test_the_window_slides(throttled):
+def test_a_limit_applies_to_a_sliding_window(throttled):
     for _ in range(5):
         throttled("ListStreams")
         throttled.now += 0.15
-    assert throttled.refused("ListStreams") == "LimitExceededException"
-    throttled.now += 0.3  # the first of the five is a second ago
+    assert throttled.error_of("ListStreams") == "LimitExceededException"
+    throttled.now += 0.3  # the first of the five calls was one second ago
     throttled("ListStreams")
-    assert throttled.refused("ListStreams") == "LimitExceededException"
+    assert throttled.error_of("ListStreams") == "LimitExceededException"
 
 
-def test_consumers_are_counted_by_their_stream_whatever_names_them(throttled):
+def test_consumer_calls_are_counted_by_stream_for_arns_and_names(throttled):
     arn = throttled("RegisterStreamConsumer", StreamARN=ARN + "a", ConsumerName="c")["Consumer"]["ConsumerARN"]
     for _ in range(10):
         throttled("DescribeStreamConsumer", ConsumerARN=arn)
         throttled("DescribeStreamConsumer", StreamARN=ARN + "a", ConsumerName="c")
-    assert throttled.refused("DescribeStreamConsumer", ConsumerARN=arn) == "LimitExceededException"
+    assert throttled.error_of("DescribeStreamConsumer", ConsumerARN=arn) == "LimitExceededException"
 
 
-def test_it_can_be_switched_off(api):
+def test_throttling_can_be_disabled(api):
     for _ in range(30):
         api("DescribeStreamSummary", StreamName="s")

@@ -5,26 +5,25 @@ import math
 import pytest
 import trio
 
-from efo.errors import ConfigurationError
 from efo.testing import FakeKinesis, FaultScript, When
 from efo.testing.faults.kinds import BitFlip, Reset
-from efo.testing.recording.capture import Capture
+from efo.testing.recording.file import Recording
 
 FIRST = "shardId-000000000000"
 
 
 @pytest.fixture
 def path(tmp_path):
-    return tmp_path / "capture.jsonl"
+    return tmp_path / "recording.jsonl"
 
 
 async def read_all(fake, http2_client, shard=FIRST, position="TRIM_HORIZON", consumer="c"):
-    """Subscribe and read until the stream is over; return its bytes, how it ended, and when each piece came."""
+    """Subscribe and read until the stream ends, at most 100 s. Return the pieces with their times, and how it ended."""
     arn = (await describe(fake, consumer)).arn
     client = http2_client(await fake.kinesis("s").connect())
     call = await client.subscribe(arn, shard, position)
-    call.take = lambda data: pieces.append((trio.current_time() - began, bytes(data)))
-    began, pieces = trio.current_time(), []
+    call.take = lambda data: pieces.append((trio.current_time() - started, bytes(data)))
+    started, pieces = trio.current_time(), []
     with trio.move_on_after(100):
         while not call.ended:
             await client.pump()
@@ -39,7 +38,7 @@ async def describe(fake, name):
     return await control.describe_consumer(stream.arn, name)
 
 
-async def record(path, http2_client, faults=()):
+async def make_recording(path, http2_client, faults=()):
     async with FakeKinesis(faults=FaultScript(faults)) as fake:
         with fake.record(path):
             fake.create_stream("s", 2)
@@ -53,7 +52,7 @@ async def record(path, http2_client, faults=()):
     return [first, second]
 
 
-async def replayed(path, http2_client, speed=1.0):
+async def replay_recording(path, http2_client, speed=1.0):
     async with FakeKinesis() as fake:
         assert fake.replay(path, speed=speed) == ("s",)
         fake.register("s", "c")
@@ -64,8 +63,8 @@ async def replayed(path, http2_client, speed=1.0):
 
 
 async def test_a_replay_sends_the_same_bytes_at_the_same_times(path, http2_client, autojump_clock):
-    recorded = await record(path, http2_client)
-    again, shards = await replayed(path, http2_client)
+    recorded = await make_recording(path, http2_client)
+    again, shards = await replay_recording(path, http2_client)
     assert again == recorded
     (pieces, ended, _), (idle, open_end, _) = recorded
     assert ended
@@ -81,25 +80,25 @@ async def test_a_replay_sends_the_same_bytes_at_the_same_times(path, http2_clien
     ]
 
 
-async def test_a_replay_can_be_fast(path, http2_client, autojump_clock):
-    recorded = await record(path, http2_client)
-    again, _ = await replayed(path, http2_client, math.inf)
-    sent, same = (b"".join(data for _, data in calls[1][0]) for calls in (recorded, again))
-    assert same.startswith(sent)  # and what was sent when nobody read any more
+async def test_a_replay_with_infinite_speed_does_not_wait(path, http2_client, autojump_clock):
+    recorded = await make_recording(path, http2_client)
+    again, _ = await replay_recording(path, http2_client, math.inf)
+    recorded_data, replayed_data = (b"".join(data for _, data in calls[1][0]) for calls in (recorded, again))
+    assert replayed_data.startswith(recorded_data)  # the rest was sent after the client had stopped reading
     assert again[1][0][-1][0] == 0
 
 
 @pytest.mark.parametrize("fault", [Reset("ENHANCE_YOUR_CALM"), BitFlip("crc", 9)], ids=repr)
 async def test_faults_are_recorded_and_replayed(fault, path, http2_client, autojump_clock):
-    recorded = await record(path, http2_client, [(fault, When(shard="shardId-000000000004", nth=2))])
-    again, _ = await replayed(path, http2_client)
+    recorded = await make_recording(path, http2_client, [(fault, When(shard="shardId-000000000004", nth=2))])
+    again, _ = await replay_recording(path, http2_client)
     assert again == recorded
     if isinstance(fault, Reset):
         assert recorded[1][2] == 11
 
 
-async def test_after_the_last_captured_call_nothing_comes(path, http2_client, autojump_clock):
-    await record(path, http2_client)
+async def test_after_the_last_recorded_call_only_an_initial_response_is_sent(path, http2_client, autojump_clock):
+    await make_recording(path, http2_client)
     async with FakeKinesis() as fake:
         fake.replay(path)
         fake.register("s", "c")
@@ -110,42 +109,8 @@ async def test_after_the_last_captured_call_nothing_comes(path, http2_client, au
     assert (len(pieces), ended) == (1, False)
 
 
-async def test_the_file_says_who_asked_and_how_it_ended(path, http2_client, autojump_clock):
-    await record(path, http2_client)
-    calls = Capture.read(path).calls
+async def test_a_recording_contains_the_calls_and_how_they_ended(path, http2_client, autojump_clock):
+    await make_recording(path, http2_client)
+    calls = Recording.read(path).calls
     assert [lines[0].subscribe.shard for lines in calls.values()] == [FIRST, "shardId-000000000004"]
     assert [(lines[-1].end, lines[-1].closed) for lines in calls.values()] == [(True, False), (False, True)]
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "must begin with"),
-        (b'{"stream":"s"}\n', "must begin with"),
-        (b'{"capture":2}\n', "must begin with"),
-        (b'{"capture":1}\nno json\n', "line 2"),
-        (b'{"capture":1}\n{"call":1,"at":0,"fault":{"kind":"earthquake"}}\n', "line 2.*earthquake"),
-        (b'{"capture":1}\n{"stream":"s","shards":[]}\n', "stream s cannot be made"),
-        (
-            b'{"capture":1}\n{"stream":"s","shards":[{"id":"shardId-000000000009","start":"0","end":"1","parents":["x"]}]}',
-            "stream s cannot be made",
-        ),
-        (
-            b'{"capture":1}\n{"stream":"s","shards":[{"id":"shardId-000000000000","start":"7","end":"9","parents":[]}]}',
-            "not those of a stream",
-        ),
-    ],
-)
-async def test_what_is_no_capture_is_refused(content, said, path, autojump_clock):
-    path.write_bytes(content)
-    async with FakeKinesis() as fake:
-        with pytest.raises(ConfigurationError, match=said):
-            fake.replay(path)
-
-
-async def test_files_that_cannot_be_opened_are_told(tmp_path, autojump_clock):
-    async with FakeKinesis() as fake:
-        with pytest.raises(ConfigurationError, match="No such file"):
-            fake.replay(tmp_path / "missing")
-        with pytest.raises(ConfigurationError, match="cannot be written"), fake.record(tmp_path):
-            pass

@@ -1,0 +1,79 @@
+"""Replays a recording: sends the recorded bodies again, with the recorded timing."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+
+import trio
+
+from efo.errors import ConfigurationError
+from efo.testing.errors import FakeError
+from efo.testing.operations.requests import SubscribeToShard
+from efo.testing.recording.file import Line, RecordedShard, Recording, recorded_shards
+from efo.testing.server.chunks import Body, Chunk
+from efo.testing.state.core import Core
+from efo.testing.state.subscriptions import INITIAL_RESPONSE
+
+
+class Replay:
+    """Serves a recording: the n-th call for a shard receives the body of the n-th recorded call for this shard.
+
+    `speed`: relative to the recorded timing. After the last recorded call, a call receives only the initial response.
+    """
+
+    def __init__(self, recording: Recording, core: Core, speed: float = 1.0) -> None:
+        self._core = core
+        self._speed = speed
+        self._calls: dict[tuple[str, str], deque[list[Line]]] = defaultdict(deque)
+        for lines in recording.calls.values():
+            if (call := lines[0].subscribe) is not None:
+                self._calls[call.stream, call.shard].append(lines)
+        for name, shards in recording.streams.items():
+            _create_stream(core, name, shards)
+
+    def open_body(self, request: SubscribeToShard, stream: str) -> Body:
+        """Return the body of the next recorded call for the shard. Raises ResourceNotFoundException."""
+        found, _ = self._core.consumer(request.consumer_arn)
+        found.shard(request.shard_id)
+        calls = self._calls[stream, request.shard_id]
+        return _ReplayedBody(calls.popleft() if calls else [Line(data=INITIAL_RESPONSE)], self._speed)
+
+
+class _ReplayedBody:
+    def __init__(self, lines: list[Line], speed: float) -> None:
+        self._lines = deque(lines)
+        self._speed = speed
+        self._recorded_at = lines[0].at
+        self._started_at = trio.current_time()
+
+    async def next_chunk(self) -> Chunk | None:
+        while self._lines:
+            line = self._lines.popleft()
+            await trio.sleep_until(self._started_at + (line.at - self._recorded_at) / self._speed)
+            if line.end:
+                return None
+            if (chunk := line.data if line.data is not None else line.fault) is not None:
+                return chunk
+        await trio.sleep(math.inf)  # the recorded stream did not end cleanly, so this one stays open
+        return None
+
+    def close(self) -> None:
+        self._lines.clear()
+
+
+def _create_stream(core: Core, name: str, shards: tuple[RecordedShard, ...]) -> None:
+    """Create a stream with these shards, by the same splits and merges. Raises ConfigurationError."""
+    try:
+        stream = core.create_stream(name, sum(not shard.parents for shard in shards))
+        for shard in shards:
+            if shard.id in stream.shards:
+                continue
+            if len(shard.parents) > 1:
+                stream.merge(shard.parents[0], shard.parents[1], core.millis)
+            else:
+                stream.split(shard.parents[0], int(shard.end) + 1, core.millis)
+    except (FakeError, LookupError, ValueError) as error:
+        raise ConfigurationError(f"the recorded stream {name} cannot be created: {error}") from error
+    if recorded_shards(stream) != shards:
+        raise ConfigurationError(f"the recorded shards of {name} do not start at the creation of the stream")

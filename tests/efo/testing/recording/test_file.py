@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import pytest
+
+from efo.errors import ConfigurationError
+from efo.testing import FakeKinesis
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "first line must be"),
+        (b'{"stream":"s"}\n', "first line must be"),
+        (b'{"capture":2}\n', "first line must be"),
+        (b'{"capture":1}\nno json\n', "line 2"),
+        (b'{"capture":1}\n{"call":1,"at":0,"fault":{"kind":"unknown"}}\n', "line 2.*unknown"),
+        (b'{"capture":1}\n{"stream":"s","shards":[]}\n', "stream s cannot be created"),
+        (
+            b'{"capture":1}\n{"stream":"s","shards":[{"id":"shardId-000000000009","start":"0","end":"1","parents":["x"]}]}',
+            "stream s cannot be created",
+        ),
+        (
+            b'{"capture":1}\n{"stream":"s","shards":[{"id":"shardId-000000000000","start":"7","end":"9","parents":[]}]}',
+            "do not start at the creation",
+        ),
+    ],
+)
+async def test_an_invalid_recording_is_rejected(content, message, tmp_path, autojump_clock):
+    path = tmp_path / "recording.jsonl"
+    path.write_bytes(content)
+    async with FakeKinesis() as fake:
+        with pytest.raises(ConfigurationError, match=message):
+            fake.replay(path)
+
+
+async def test_a_file_that_cannot_be_opened_is_a_configuration_error(tmp_path, autojump_clock):
+    async with FakeKinesis() as fake:
+        with pytest.raises(ConfigurationError, match="No such file"):
+            fake.replay(tmp_path / "missing")
+        with pytest.raises(ConfigurationError, match="cannot be written"), fake.record(tmp_path):
+            pass
