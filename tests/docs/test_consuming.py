@@ -28,7 +28,8 @@ def test_every_block_of_the_page_is_marked_as_an_example():
 async def test_the_example_does_what_the_page_says(code, poison, autojump_clock, capsys):
     billed, archived = [], []
 
-    async def bill(record: efo.Record) -> None:
+    async def bill(record: efo.Record, batch: efo.Batch) -> None:
+        assert isinstance(batch, efo.Batch)
         await trio.lowlevel.checkpoint()
         if record.data == POISON:
             raise ValueError("no order")

@@ -18,8 +18,6 @@ async def main() -> None:
     environment = os.environ
     application = environment["WITNESS_CONSUMER"]
     settings = efo.ConsumerSettings(
-        application=application,
-        worker_id=environment["WITNESS_WORKER"],
         failover_time=int(environment["WITNESS_FAILOVER_MILLIS"]) / 1000,
         checkpoint_interval=1.0,
     )
@@ -29,8 +27,13 @@ async def main() -> None:
             endpoint_url=environment["WITNESS_ENDPOINT"],
             ca_file=environment["WITNESS_CA"],
         ) as kinesis,
-        efo.DynamoDbLeaseStore(application, endpoint_url=environment["WITNESS_DYNAMODB"]) as leases,
-        efo.open_consumer(kinesis, leases, settings) as consumer,
+        efo.open_consumer(
+            kinesis,
+            application=application,
+            leases=efo.DynamoDbLeaseStore(application, endpoint_url=environment["WITNESS_DYNAMODB"]),
+            worker_id=environment["WITNESS_WORKER"],
+            settings=settings,
+        ) as consumer,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(_stop_on_sigterm, consumer)
@@ -51,7 +54,7 @@ async def _read(shard: efo.ShardStream) -> None:
 async def _stop_on_sigterm(consumer: efo.Consumer) -> None:
     with trio.open_signal_receiver(signal.SIGTERM) as signals:
         async for _ in signals:
-            consumer.stop()
+            consumer.drain()
 
 
 if __name__ == "__main__":

@@ -117,8 +117,6 @@ async def reading(
 ) -> AsyncIterator[None]:
     """Let an application read the stream into `reader` until the context is left. Raises EfoError."""
     chosen = efo.ConsumerSettings(
-        application=application,
-        worker_id="worker",
         stream_window=STREAM_WINDOW,
         shard_sync_interval=2.0,
         timing=timing or Timing(),
@@ -127,7 +125,14 @@ async def reading(
     with collapse_groups():
         async with (
             efo.open_kinesis(stream, endpoint_url=endpoint.url, ca_file=str(endpoint.ca_file)) as kinesis,
-            efo.open_consumer(kinesis, reader.store, chosen, reader.observe) as consumer,
+            efo.open_consumer(
+                kinesis,
+                application=application,
+                leases=reader.store,
+                worker_id="worker",
+                settings=chosen,
+                observer=reader.observe,
+            ) as consumer,
             background() as nursery,
         ):
             nursery.start_soon(consumer.run, reader.read)

@@ -27,7 +27,7 @@ def test_the_in_memory_fake_works_with_trio_and_virtual_time(run):
         """
         import pytest, trio
         from collections import defaultdict
-        from efo import ConsumerSettings, MemoryLeaseStore, open_consumer
+        from efo import open_consumer
         from efo.testing import When
         from efo.testing.faults import Reset
 
@@ -43,10 +43,11 @@ def test_the_in_memory_fake_works_with_trio_and_virtual_time(run):
                         received[record.partition_key].append(record.data)
                     shard.ack(batch)
                     if sum(map(len, received.values())) == 500:
-                        consumer.stop()
+                        consumer.drain()
 
-            settings = ConsumerSettings(application="mine", worker_id="w")
-            async with open_consumer(fake_kinesis.kinesis(efo_stream), MemoryLeaseStore(), settings) as consumer:
+            async with open_consumer(
+                fake_kinesis.kinesis(efo_stream), application="mine", leases="memory:"
+            ) as consumer:
                 await consumer.run(read)
             assert received == expected
             assert len(efo_faults.fired) == 2

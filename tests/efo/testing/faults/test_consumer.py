@@ -10,9 +10,9 @@ from typing import get_args
 import pytest
 import trio
 
-from efo.consumer.consumer import ConsumerSettings, open_consumer
 from efo.errors import AccessDeniedError, EfoError, InternalFailureError, KmsError, OrderError
 from efo.leases.stores.memory import MemoryLeaseStore
+from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis, FakeSettings
 from efo.testing.faults.kinds import (
     PASSING,
@@ -27,6 +27,7 @@ from efo.testing.faults.kinds import (
     WindowOverrun,
 )
 from efo.testing.faults.script import ALWAYS, FaultScript, When
+from tests.workers import open_worker
 
 STREAM = "orders"
 FIRST = "shardId-000000000000"
@@ -62,9 +63,9 @@ async def consume(script, *, reshard=False, seconds=2.0, reader=None, event_reco
     reader, events = reader or Reader(), []
     async with FakeKinesis(settings=FakeSettings(event_records=event_records), faults=script) as fake:
         fake.create_stream(STREAM, shards=2)
-        settings = ConsumerSettings(application="app", worker_id="w", shard_sync_interval=20.0)
+        settings = ConsumerSettings(shard_sync_interval=20.0)
         async with (
-            open_consumer(
+            open_worker(
                 fake.kinesis(STREAM), MemoryLeaseStore(), settings, events.append, rng=random.Random(1)
             ) as consumer,
             trio.open_nursery() as nursery,
@@ -80,7 +81,7 @@ async def consume(script, *, reshard=False, seconds=2.0, reader=None, event_reco
             with trio.fail_after(3600):
                 await reader.reached(ROUNDS * KEYS)
             await trio.sleep(60)  # repeated records would arrive now
-            consumer.stop()
+            consumer.drain()
     return fake, reader, events
 
 
@@ -211,9 +212,9 @@ async def test_an_event_that_arrives_before_an_earlier_empty_event_is_read(autoj
     script = FaultScript()
     async with FakeKinesis(faults=script) as fake:
         fake.create_stream(STREAM)
-        settings = ConsumerSettings(application="app", worker_id="w")
+        settings = ConsumerSettings()
         async with (
-            open_consumer(fake.kinesis(STREAM), MemoryLeaseStore(), settings) as consumer,
+            open_worker(fake.kinesis(STREAM), MemoryLeaseStore(), settings) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, reader)
@@ -223,7 +224,7 @@ async def test_an_event_that_arrives_before_an_earlier_empty_event_is_read(autoj
             await trio.sleep(10)
             fake.put(STREAM, "k", b"2")
             await reader.reached(2)
-            consumer.stop()
+            consumer.drain()
     assert reader.by_key == {"k": [1, 2]}
     assert len(script.fired) == 1
 

@@ -6,10 +6,10 @@ from itertools import pairwise
 import pytest
 import trio
 
-from efo import ConsumerSettings, open_consumer
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.testing import FakeKinesis, FakeSettings, Load
 from efo.testing.state.streams import hash_key_of
+from tests.workers import open_worker
 
 FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
 
@@ -128,8 +128,7 @@ async def test_the_consumer_of_efo_reads_a_load_in_order(autojump_clock, aggrega
             shard.ack(batch)
 
     async with fake_of(aggregated=aggregated, rate=100.0) as fake:
-        settings = ConsumerSettings(application="app", worker_id="w")
-        async with open_consumer(fake.kinesis("load"), MemoryLeaseStore(), settings) as consumer:
+        async with open_worker(fake.kinesis("load"), MemoryLeaseStore()) as consumer:
             with trio.move_on_after(400):  # longer than a subscription, so that it is renewed
                 await consumer.run(read)
     for numbers in seen.values():
