@@ -93,7 +93,7 @@ _HELP: Final = {
         Example: efo leases show shardId-000000000000 --json
         """,
     "leases release": """
-        Release leases from the workers that hold them, so that others take them at once.
+        Release leases from the workers that hold them, so that others can take them at once.
 
         Refused while a living worker holds one of the leases. This check takes the fail-over time; --force skips it.
 

@@ -61,11 +61,11 @@ async def refuse_living_holders(leases: Iterable[Lease], settings: Settings, sto
 
 
 async def confirm(action: str, *, yes: bool) -> None:
-    """Ask the operator to confirm `action`. Raises UsageError if the response is no, or without a terminal."""
+    """Ask the operator to confirm `action`. Raises UsageError if the operator declines, or without a terminal."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError(f"{action}: there is no terminal to confirm it: use --yes")
+        raise UsageError(f"{action}: there is no terminal to ask for confirmation, use --yes")
     ask = partial(Confirm.ask, action, console=Console(stderr=True), default=False)
     try:
         is_confirmed = await trio.to_thread.run_sync(ask, abandon_on_cancel=True)

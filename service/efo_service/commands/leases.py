@@ -82,7 +82,7 @@ def show_(shard: str, *, config: ConfigFile = None, as_json: Json = False) -> No
 def release(
     shard: Shards = None,
     *,
-    every: All = False,
+    select_all: All = False,
     config: ConfigFile = None,
     yes: Yes = False,
     force: Force = False,
@@ -92,7 +92,7 @@ def release(
 
     async def work(settings: Settings, store: LeaseStore) -> list[Lease]:
         leases = [
-            lease for lease in await operations.select_leases(store, shard or [], select_all=every) if lease.holder
+            lease for lease in await operations.select_leases(store, shard or [], select_all=select_all) if lease.holder
         ]
         change = partial(operations.release, store)
         return await _change(f"release {len(leases)} leases", leases, change, settings, store, yes, force)
@@ -106,7 +106,7 @@ def reset(
     to: Annotated[
         str, Parameter(help="trim_horizon, latest, a time, or the sequence number of the last record that is done.")
     ],
-    every: All = False,
+    select_all: All = False,
     config: ConfigFile = None,
     yes: Yes = False,
     force: Force = False,
@@ -119,10 +119,10 @@ def reset(
     target = operations.parse_target(to)
 
     async def work(settings: Settings, store: LeaseStore) -> list[Lease]:
-        selected = await operations.select_leases(store, shard or [], select_all=every)
+        selected = await operations.select_leases(store, shard or [], select_all=select_all)
         leases = operations.leases_to_reset(selected, target)
-        resolved, missing = await _resolve(target, settings, selected, every=every)
-        known = selected if every else await store.list()
+        resolved, missing = await _resolve(target, settings, selected, select_all=select_all)
+        known = selected if select_all else await store.list()
 
         async def change(lease: Lease) -> None:
             for parent in (
@@ -146,7 +146,7 @@ def reset(
 def delete(
     shard: Shards = None,
     *,
-    every: All = False,
+    select_all: All = False,
     config: ConfigFile = None,
     yes: Yes = False,
     force: Force = False,
@@ -155,7 +155,7 @@ def delete(
     """Delete leases with their checkpoints."""
 
     async def work(settings: Settings, store: LeaseStore) -> list[Lease]:
-        leases = await operations.select_leases(store, shard or [], select_all=every)
+        leases = await operations.select_leases(store, shard or [], select_all=select_all)
 
         async def change(lease: Lease) -> None:
             await store.delete(lease.key)
@@ -256,15 +256,15 @@ async def _change(
 
 
 async def _resolve(
-    target: Target, settings: Settings, leases: Sequence[Lease], *, every: bool
+    target: Target, settings: Settings, leases: Sequence[Lease], *, select_all: bool
 ) -> tuple[Target, list[Lease]]:
-    """Return the target with its time by the service's clock, and, with `every`, the leases to create."""
-    if not target.checkpoint.is_sentinel or (target.checkpoint == TRIM_HORIZON and not every):
+    """Return the target with its time by the service's clock, and, with `select_all`, the leases to create."""
+    if not target.checkpoint.is_sentinel or (target.checkpoint == TRIM_HORIZON and not select_all):
         return target, []
     async with open_stream(settings.kinesis) as kinesis:
         shards = await kinesis.control.list_shards()
         resolved = operations.resolve_time(target, (kinesis.service_time or time.time)())
-        return resolved, operations.missing_leases(shards, leases, resolved) if every else []
+        return resolved, operations.missing_leases(shards, leases, resolved) if select_all else []
 
 
 def _values(lease: Lease) -> dict[str, Any]:

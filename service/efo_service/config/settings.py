@@ -76,9 +76,7 @@ class KinesisSettings(Section):
     def _same_region(self) -> KinesisSettings:
         _, region = parse_stream(self.stream)
         if region is not None and self.region not in {None, region}:
-            raise ValueError(
-                f"region {self.region!r} is not the stream's: remove it, or write {region!r} as in the ARN"
-            )
+            raise ValueError(f"region {self.region!r} is not that of the stream's ARN: remove it, or write {region!r}")
         return self
 
     @property

@@ -105,7 +105,7 @@ def parse_target(text: str) -> Target:
         time = None
     if time is None or time.tzinfo is None:
         raise UsageError(
-            f"--to {text}: expected trim_horizon, latest, a time with its zone like 2026-01-31T12:00:00Z, or the "
+            f"--to {text}: expected trim_horizon, latest, a time with a time zone like 2026-01-31T12:00:00Z, or the "
             "sequence number of the last record that is done"
         )
     return Target(AT_TIMESTAMP, time.timestamp())

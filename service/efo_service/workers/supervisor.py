@@ -212,7 +212,7 @@ class Supervisor:
             )
         except UnavailableError:
             status = 0
-        worker.is_ready = status == 200 and worker.process is process and worker.is_running  # noqa: PLR2004 - HTTP's
+        worker.is_ready = status == 200 and worker.process is process and worker.is_running  # noqa: PLR2004 - HTTP status
         self._has_been_ready |= worker.is_ready
 
 

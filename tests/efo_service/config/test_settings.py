@@ -96,7 +96,7 @@ WRONG = {
     "short ARN": (f'[kinesis]\nstream = "{ARN[:-7]}"', "2: [kinesis] stream: 'arn:aws:kinesis:eu-west-1:"),
     "consumer ARN": (f'[kinesis]\nstream = "{ARN}/consumer/c:1"', "is a consumer's ARN: write its stream's"),
     "stream name": ('[kinesis]\nstream = "a b"', "2: [kinesis] stream: 'a b' is not a stream's name"),
-    "two regions": (f'[kinesis]\nstream = "{ARN}"\nregion = "x"', "1: [kinesis]: region 'x' is not the stream's"),
+    "two regions": (f'[kinesis]\nstream = "{ARN}"\nregion = "x"', "1: [kinesis]: region 'x' is not that of the"),
     "endpoint without a scheme": (f'{STREAM}endpoint_url = "h:1"', "3: [kinesis] endpoint_url: not an endpoint"),
     "endpoint port too large": (
         f'{STREAM}endpoint_url = "https://h:99999"',

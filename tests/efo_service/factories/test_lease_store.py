@@ -70,7 +70,7 @@ async def test_the_default_is_sqlite_and_its_directory_is_created(configured, tm
     assert path.exists()
 
 
-async def test_a_directory_that_cannot_be_made_is_named(configured, tmp_path):
+async def test_a_directory_that_cannot_be_created_is_unavailable(configured, tmp_path):
     (tmp_path / "a").touch()
     with pytest.raises(UnavailableError, match="cannot create the directory"):
         async with open_leases(configured(path=tmp_path / "a" / "b" / "leases.sqlite")):

@@ -40,7 +40,7 @@ async def write_batch(chosen: Settings) -> None:
         await shard.commit()
 
 
-async def test_the_log_is_the_default(tmp_path) -> None:
+async def test_the_default_sink_is_the_log(tmp_path) -> None:
     await write_batch(settings(tmp_path))
     first, second = read_log(tmp_path, SHARD, STREAM)
     assert (first.value, second.value) == (b"a", b"\xff")

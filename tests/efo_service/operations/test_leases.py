@@ -181,15 +181,15 @@ async def test_an_export_without_leases_can_be_imported():
 
 
 async def test_an_import_changes_only_leases_with_another_checkpoint(store):
-    wanted = [replace(A, owner=None), replace(B, checkpoint=TRIM_HORIZON), Lease("c", LATEST, latest_at=3.0)]
-    plan = plan_import(wanted, await store.list())
-    assert (plan.new, plan.changed, plan.same) == ((wanted[2],), ((B, wanted[1]),), (A,))
+    imported = [replace(A, owner=None), replace(B, checkpoint=TRIM_HORIZON), Lease("c", LATEST, latest_at=3.0)]
+    plan = plan_import(imported, await store.list())
+    assert (plan.new, plan.changed, plan.same) == ((imported[2],), ((B, imported[1]),), (A,))
     await apply_import(store, plan)
     rows = {row.key: row for row in await store.list()}
     assert rows["a"] == A
     assert (rows["b"].checkpoint, rows["b"].counter) == (TRIM_HORIZON, 10)
-    assert rows["c"] == wanted[2]
-    assert plan_import(wanted, rows.values()).changed == ()
+    assert rows["c"] == imported[2]
+    assert plan_import(imported, rows.values()).changed == ()
 
 
 async def test_an_import_that_finishes_a_shard_saves_its_children(store):
