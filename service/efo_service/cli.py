@@ -34,7 +34,8 @@ _HELP: Final = {
 
         Logs are JSON lines on stdout. Health, metrics and status are served on [service] host and port.
 
-        With --workers N, N processes share the shards. Worker i serves on port + i. The port itself shows all workers.
+        With --workers N, N processes share the shards. Worker i serves on port + i. The port itself serves the status
+        of all workers.
 
         Example: efo run --config config/efo.toml --workers 4
         """,

@@ -12,7 +12,7 @@ ConfigFile = Annotated[
     Parameter(
         name=["--config", "-c"],
         env_var="EFO_CONFIG",
-        help="The TOML file. Environment variables EFO_<SECTION>__<KEY> override it, and work without it.",
+        help="TOML file (optional). Environment variables EFO_<SECTION>__<KEY> override it.",
     ),
 ]
 
