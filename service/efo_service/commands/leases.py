@@ -134,7 +134,7 @@ def reset(
         if settings.relay.owns_positions:
             write_note(
                 f'[relay] sink = "{settings.relay.sink}" keeps the position of each shard itself, and the relay resumes'
-                " there, not at the checkpoint of the lease: see docs/leases.md"
+                " there, not at the checkpoint of the lease: see docs/leases.md, Reset leases"
             )
         action = f"reset {len(leases)} leases to {to}" + f" and create {len(missing)}" * bool(missing)
         changed = await _change(action, leases, change, settings, store, yes, force, more=bool(missing))

@@ -38,7 +38,7 @@ def test_the_command_runs_efos_own_code_in_any_directory(elsewhere):
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize(("path", "message"), [("", "cannot be imported"), ("lib", "is not a function of a record")])
+@pytest.mark.parametrize(("path", "message"), [("", "cannot be imported"), ("lib", "is not a function")])
 def test_an_extractor_is_imported_from_the_same_path_with_and_without_workers(elsewhere, workers, path, message):
     script = str(Path(sys.executable).with_name("efo"))
     done = run(
