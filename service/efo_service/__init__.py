@@ -1,1 +1,1 @@
-"""The container service around efo: command line, configuration, relay, health, Spark."""
+"""The container service: command line, configuration, relay, health and Spark."""

@@ -1,11 +1,11 @@
-"""The service: efo's consumer, relaying into a sink, with health and metrics beside it.
+"""The service: a consumer that relays a stream into a sink, with health and metrics over HTTP.
 
-    web, signals                               outermost: they answer until the last record is safe
-      sink, Kinesis, lease store, consumer           opened in this order, left in the reverse one
-        shards, each relayed into the sink     asked to finish by the first signal
+    web, signals                               outermost: they run until the last record is committed
+      sink, Kinesis, lease store, consumer     opened in this order, closed in reverse order
+        shards, each relayed into the sink     the first signal asks them to finish
 
-SIGTERM or SIGINT: not ready any more -> shards finish what they hold -> last commit, last checkpoint -> leases
-released -> connections closed -> web closed -> telemetry flushed (by who called us) -> return.
+SIGTERM or SIGINT: not ready -> shards finish the records they hold -> last commit, last checkpoint -> leases
+released -> connections closed -> web closed -> telemetry flushed (by the caller) -> return.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ from efo_service.web.server import serve
 from efo_service.web.status import Status
 
 _STALE_AFTER: Final = 3
-"""Fail-over times without a look at the leases after which the lease store counts as unreachable."""
+"""After this many fail-over times without a lease scan, the lease store counts as unreachable."""
 
 
 class Consumer(Protocol):
-    """efo.consumer.consumer.Consumer, as far as the service uses it."""
+    """The part of efo.consumer.consumer.Consumer that the service uses."""
 
     async def run(self, read: ShardReader) -> None:
-        """ShardReader shards until `stop`."""
+        """Read shards until `stop` is called."""
         ...
 
     def stop(self) -> None:
-        """Ask it to finish."""
+        """Ask the consumer to finish."""
         ...
 
     def status(self) -> ConsumerStatus:
-        """Return a snapshot."""
+        """Return a snapshot of the consumer's state."""
         ...
 
 
@@ -67,7 +67,7 @@ OpenConsumer = Callable[[Kinesis, LeaseStore, ConsumerSettings, Observer], Abstr
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the service is made of; tests put others in."""
+    """How the service opens its components. Tests replace them."""
 
     open_kinesis: Callable[[KinesisSettings], AbstractAsyncContextManager[Kinesis]]
     open_leases: Callable[[Settings], AbstractAsyncContextManager[LeaseStore]]
@@ -82,9 +82,9 @@ async def run(
     parts: Parts | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Run the service until SIGTERM or SIGINT; `task_status` gets the URL of health and metrics.
+    """Run the service until SIGTERM or SIGINT. `task_status` gets the URL of health and metrics.
 
-    Raises EfoError for what the service cannot do without, DrainDeadlineError when stopping took too long.
+    Raises EfoError if something that the service needs is unavailable, DrainDeadlineError if the drain was cut short.
     """
     log = structlog.get_logger()
     health = Health(stale_after=_STALE_AFTER * settings.leases.failover_seconds)
@@ -120,7 +120,7 @@ async def _relay(
 
 
 def _identity(settings: Settings) -> dict[str, str]:
-    """Return what names this worker, for /status."""
+    """Return the names of this worker, for /status."""
     return {
         "stream": settings.kinesis.stream_name,
         "application": settings.consumer.application,
@@ -131,7 +131,7 @@ def _identity(settings: Settings) -> dict[str, str]:
 
 
 def _reader(settings: Settings, sink: Sink, telemetry: Telemetry) -> ShardReader:
-    """Return what relays a shard into the sink, counted."""
+    """Return the function that relays one shard into the sink. The sink is measured."""
     relay = settings.relay
     measured = MeasuredSink(
         sink, system=SYSTEMS[relay.sink], topic=settings.topic, meter_provider=telemetry.meter_provider
@@ -180,4 +180,4 @@ def _consumer_settings(settings: Settings) -> ConsumerSettings:
 
 
 PARTS: Final = Parts(open_stream, open_leases, open_sink, open_consumer)
-"""The real ones."""
+"""The components of the real service."""

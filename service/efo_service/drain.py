@@ -1,4 +1,4 @@
-"""Stopping: a signal asks for it, a deadline or a second signal cuts it short."""
+"""The drain: a signal starts it, a deadline or a second signal cuts it short."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Drain:
-    """How the work of `scope` ends: asked first, cancelled after `seconds`.
+    """Stops the work inside `scope`: asks it to finish, and cancels it after `seconds`.
 
-    Enter `scope` around the work, and run `watch` beside it, outside of the scope.
+    Enter `scope` around the work. Run `watch` concurrently, outside the scope.
     """
 
     def __init__(self, seconds: float) -> None:
         self.scope = trio.CancelScope()
         self._seconds = seconds
-        self._ask: Callable[[], None] | None = None
-        self._asked = False
+        self._finish: Callable[[], None] | None = None
+        self._is_stopping = False
 
-    def finish_with(self, ask: Callable[[], None]) -> None:
-        """Tell how the work is asked to finish. Until then a stop simply cancels it: nothing has begun."""
-        self._ask = ask
-        if self._asked:
-            ask()
+    def finish_with(self, finish: Callable[[], None]) -> None:
+        """Set the function that asks the work to finish. Before this call, a signal cancels the work at once."""
+        self._finish = finish
+        if self._is_stopping:
+            finish()
 
     async def watch(
         self, on_stop: Callable[[], None], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Wait for SIGTERM or SIGINT; call `on_stop`, then let the work finish. Runs until it is cancelled."""
+        """Wait for SIGTERM or SIGINT, call `on_stop`, and ask the work to finish. Runs until cancelled."""
         log = structlog.get_logger()
         with trio.open_signal_receiver(*SIGNALS) as signals:
             task_status.started()
             async for number in signals:
                 name = signal.Signals(number).name
-                if self._asked:
+                if self._is_stopping:
                     log.warning("drain_cut_short", signal=name)
                     self.scope.cancel()
                     continue
@@ -50,17 +50,17 @@ class Drain:
                 self._stop()
 
     def _stop(self) -> None:
-        self._asked = True
-        if self._ask is None:
+        self._is_stopping = True
+        if self._finish is None:
             self.scope.cancel()
             return
         self.scope.deadline = trio.current_time() + self._seconds
-        self._ask()
+        self._finish()
 
     def check(self) -> None:
         """Raise DrainDeadlineError if the work had begun and was cut short."""
-        if self.scope.cancelled_caught and self._ask is not None:
+        if self.scope.cancelled_caught and self._finish is not None:
             raise DrainDeadlineError(
-                f"stopped before the work in flight was finished (at most {self._seconds:g} s are given, see "
-                "[service] drain_seconds): what was not committed will be read again"
+                f"the drain was cut short (it may take {self._seconds:g} s, see [service] drain_seconds): "
+                "records that are not committed will be read again"
             )

@@ -1,4 +1,4 @@
-"""What may go wrong in the service itself, beside what the library raises."""
+"""Errors of the service, in addition to those of the library."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from efo.errors import EfoError
 
 
 class UsageError(EfoError):
-    """A command was called in a way that cannot work: the message says what to write instead."""
+    """A command was called with arguments that cannot work. The message says what to write instead."""
 
     error_type = "usage"
 
 
 class UnavailableError(EfoError):
-    """Something that the service needs at its start is not there: a port, Java, another process."""
+    """Something that the service needs at its start is missing: a port, Java, another process."""
 
     error_type = "unavailable"
 
 
 class DrainDeadlineError(EfoError):
-    """The service was told to stop and was cut short: what was not committed will be read again."""
+    """The drain was cut short. Records that are not committed will be read again."""
 
     error_type = "drain_deadline"

@@ -1,4 +1,4 @@
-"""Exit codes: the one table from errors to what the process returns (sysexits.h, as Vector uses it)."""
+"""The exit code for each error (codes of sysexits.h, as Vector uses them)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from efo_service.errors import DrainDeadlineError, UsageError
 
 
 class Exit(IntEnum):
-    """What the process returns."""
+    """Exit codes of the process."""
 
     OK = 0
     USAGE = 64
@@ -25,7 +25,7 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-# The first match counts. Whatever else efo raises on purpose is about something that it needs and cannot have.
+# The first match counts. Every other EfoError means that something efo needs is unavailable.
 _CODES: Final[tuple[tuple[type[BaseException], Exit], ...]] = (
     (UsageError, Exit.USAGE),
     (ConfigurationError, Exit.CONFIGURATION),
@@ -37,16 +37,16 @@ _CODES: Final[tuple[tuple[type[BaseException], Exit], ...]] = (
 
 
 def code_of(error: BaseException) -> Exit:
-    """Return the exit code of an error; of a group, that of its most surprising member."""
-    return most_surprising(_code_of_one(leaf) for leaf in leaf_exceptions(error))
+    """Return the exit code of an error. For an exception group, return the most severe code of its members."""
+    return most_severe(_code_of_one(leaf) for leaf in leaf_exceptions(error))
 
 
-_SURPRISE: Final = [Exit.OK, *(code for _, code in _CODES)]
+_BY_SEVERITY: Final = [Exit.OK, *(code for _, code in _CODES)]
 
 
-def most_surprising(codes: Iterable[Exit]) -> Exit:
-    """Return the exit code that stands for several; for none, OK."""
-    return max(codes, key=_SURPRISE.index, default=Exit.OK)
+def most_severe(codes: Iterable[Exit]) -> Exit:
+    """Return the most severe of the exit codes; OK if there are none."""
+    return max(codes, key=_BY_SEVERITY.index, default=Exit.OK)
 
 
 def _code_of_one(error: BaseException) -> Exit:
@@ -54,7 +54,7 @@ def _code_of_one(error: BaseException) -> Exit:
 
 
 def leaf_exceptions(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors in a group of groups; an error that is no group is its own only leaf."""
+    """Yield the errors inside nested exception groups, or the error itself if it is not a group."""
     if isinstance(error, BaseExceptionGroup):
         for member in error.exceptions:
             yield from leaf_exceptions(member)
@@ -63,15 +63,15 @@ def leaf_exceptions(error: BaseException) -> Iterator[BaseException]:
 
 
 def report(error: BaseException) -> Exit:
-    """Say on stderr what went wrong, in a message for an operator, and return the exit code.
+    """Print the error on stderr for an operator, and return the exit code.
 
-    Only an internal error shows its traceback: it is a defect of efo, and the traceback is what we need to know.
+    Only an internal error shows its traceback, since it is a defect of efo.
     """
     code = code_of(error)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if code is Exit.INTERNAL:
         sys.excepthook(type(error), error, error.__traceback__)
-        console.print("[bold red]efo failed inside:[/] this is a defect; please report it with the lines above.")
+        console.print("[bold red]efo:[/] internal error: this is a defect, please report it with the lines above")
     else:
         for message in dict.fromkeys(str(leaf) for leaf in leaf_exceptions(error) if _code_of_one(leaf) is code):
             console.print(f"[bold red]efo:[/] {_escaped(message or 'interrupted')}")

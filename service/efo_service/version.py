@@ -1,4 +1,4 @@
-"""Which efo this is."""
+"""The version of efo."""
 
 from __future__ import annotations
 

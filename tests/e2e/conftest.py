@@ -1,4 +1,4 @@
-"""FakeKinesis over TLS, and a service's configuration against it."""
+"""FakeKinesis over TLS, and the configuration of a service that reads it."""
 
 from __future__ import annotations
 

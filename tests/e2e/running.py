@@ -1,4 +1,4 @@
-"""A process of `efo run`, as its operator meets it."""
+"""A process of `efo run`, as an operator runs it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 
 import trio
 
-PATIENCE = 180.0
-"""Seconds after which a process that does not do what is waited for has failed."""
+TIMEOUT = 180.0
+"""Seconds after which a test of a process fails."""
 
 
 class Efo:
-    """A running `efo run`; `lines` are those of its log so far."""
+    """A process of `efo run`. `lines`: the parsed lines of its log so far."""
 
     def __init__(self, process: trio.Process) -> None:
         self.process = process
@@ -41,13 +41,13 @@ class Efo:
             self.stderr += chunk.decode()
 
     async def logged(self, name: str) -> dict:
-        """Wait for an event in the log."""
+        """Wait for an event in the log, and return its first line."""
         while not (found := [line for line in self.lines if line["event"] == name]):
             await self._more.wait()
         return found[0]
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Look until it is so: what the other process writes gives no event to wait for."""
+        """Poll until the condition is true: the other process provides no event to wait for."""
         while not condition():
             assert self.process.poll() is None, self.stderr
             await trio.sleep(0.02)
@@ -57,7 +57,7 @@ class Efo:
 
 
 class Files:
-    """The configuration of a service in a directory of its own, against a fake."""
+    """The configuration of a service in `directory` that reads a fake."""
 
     def __init__(self, directory: Path, url: str, ca_file: Path | None) -> None:
         self.directory = directory
@@ -73,7 +73,7 @@ class Files:
             worker_id = "w-1"
             [relay]
             directory = "log"
-            maintenance_seconds = 3600  # so that a segment is counted once
+            maintenance_seconds = 3600  # so that compaction does not change the number of records found
             [service]
             port = 0
         """)
@@ -93,13 +93,13 @@ async def running(files: Files, *arguments: str, **environment: str) -> AsyncIte
     )
     efo = Efo(process)
     async with process.stdin, process.stdout, process.stderr:
-        with trio.fail_after(PATIENCE):
+        with trio.fail_after(TIMEOUT):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(efo.read)
                 try:
                     yield efo
                 finally:
-                    with trio.CancelScope(shield=True):  # bounded: the kernel ends it
+                    with trio.CancelScope(shield=True):  # bounded: a killed process ends
                         if process.returncode is None:
                             process.kill()
                         await process.wait()
@@ -111,6 +111,6 @@ def relayed(files: Files) -> int:
 
 
 def size_of(segment: Path) -> int:
-    """Return a segment's number of records, by its name."""
+    """Return the number of records of a segment, from its name."""
     base, end = segment.name.split(".")[0].split("-")[:2]
     return int(end) - int(base)

@@ -1,4 +1,4 @@
-"""`efo run` with its leases in a server: one that is not there, and one that goes and comes back."""
+"""`efo run` with its leases in a server: one that is unavailable, and one that is lost and comes back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def moved(url: str, port: int) -> str:
     [f"postgresql://efo:{PASSWORD}@127.0.0.1:1/efo", f"redis://:{PASSWORD}@127.0.0.1:1/0"],
     ids=["postgres", "redis"],
 )
-async def test_a_server_that_is_not_there_is_told_and_exits_after_the_stated_time(files, url):
+async def test_a_server_that_does_not_start_is_reported_after_start_seconds(files, url):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     leases = {
@@ -40,12 +40,12 @@ async def test_a_server_that_is_not_there_is_told_and_exits_after_the_stated_tim
     async with running(files, **{f"EFO_LEASES__{name}": value for name, value in leases.items()}) as efo:
         assert await efo.ended() == Exit.UNAVAILABLE
     assert f"127.0.0.1:{port}" in efo.stderr
-    assert "tried for 2 s, see [leases] start_seconds" in " ".join(efo.stderr.split())
+    assert "retried for 2 s, see [leases] start_seconds" in " ".join(efo.stderr.split())
     assert PASSWORD not in efo.stderr + str(efo.lines)
 
 
 @pytest.mark.parametrize("store", SERVERS)
-async def test_a_server_that_goes_stops_the_shards_and_they_go_on_when_it_is_back(
+async def test_shards_stop_when_the_server_is_lost_and_resume_when_it_is_back(
     store, servers, fake, files, nursery, tmp_path
 ):
     url = servers.url(SERVERS[store])
@@ -66,7 +66,7 @@ async def test_a_server_that_goes_stops_the_shards_and_they_go_on_when_it_is_bac
         await efo.until(lambda: relayed(files) == 100)
         wire.cut()
         fake.put_many("orders", [(f"key-{number}", b"during") for number in range(100)])
-        await efo.until(lambda: relayed(files) == 200)  # the leases are ours for as long as nobody else can take them
+        await efo.until(lambda: relayed(files) == 200)  # the leases are valid until another worker could take them
         await efo.until(lambda: len(seen("lease_lost")) == len(seen("shard_stopped")) == 2)
         fake.put_many("orders", [(f"key-{number}", b"later") for number in range(100)])
         wire.mend()

@@ -1,4 +1,4 @@
-"""The README's example, run as it stands there."""
+"""The README's example, run exactly as printed."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from tests.paths import ROOT
 pytestmark = pytest.mark.e2e
 
 README = ROOT / "README.md"
-LONGEST = 15
-PATIENCE = 180.0
-"""Seconds after which the example hangs: it needs three."""
+MAX_LINES = 15
+TIMEOUT = 180.0
+"""Seconds after which the example counts as hanging. It takes about three."""
 
 
 def example() -> str:
-    """Return the code block after the remark that a test runs it."""
+    """Return the code block after the comment that a test runs it."""
     match = re.search(r"<!-- A test runs.*?-->\n```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert match is not None
     return match[1]
 
 
-def test_it_is_short() -> None:
-    assert len([line for line in example().splitlines() if line]) <= LONGEST
+def test_the_example_is_short() -> None:
+    assert len([line for line in example().splitlines() if line]) <= MAX_LINES
 
 
-async def test_it_prints_what_was_put(tmp_path: Path) -> None:
+async def test_the_example_prints_every_record(tmp_path: Path) -> None:
     async with FakeKinesis(clock=time.time) as fake:
         fake.create_stream("orders", shards=2)
         fake.put_many("orders", [(f"customer-{n}", b"order %d" % n) for n in range(20)])
@@ -56,14 +56,14 @@ async def test_it_prints_what_was_put(tmp_path: Path) -> None:
                 stdout=subprocess.PIPE,
             )
             output = b""
-            with trio.move_on_after(PATIENCE) as scope:
+            with trio.move_on_after(TIMEOUT) as scope:
                 async with process.stdout:
                     while output.count(b"\n") < 20 and (chunk := await process.stdout.receive_some()):
                         output += chunk
                     process.send_signal(signal.SIGINT)
                 await process.wait()
             if process.returncode is None:
-                process.send_signal(signal.SIGABRT)  # it writes down where it was
+                process.send_signal(signal.SIGABRT)  # faulthandler prints its traceback
                 await process.wait()
-    assert not scope.cancelled_caught, f"after {output!r} it neither went on nor ended"
+    assert not scope.cancelled_caught, f"the example hangs after printing {output!r}"
     assert sorted(output.decode().splitlines()) == sorted(f"customer-{n} b'order {n}'" for n in range(20))

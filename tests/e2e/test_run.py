@@ -1,4 +1,4 @@
-"""`efo run` as its operator meets it: a process, signals, exit codes, HTTP, JSON lines; FakeKinesis over TLS."""
+"""`efo run` as an operator runs it: a process, signals, exit codes, HTTP and JSON lines, with FakeKinesis over TLS."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.e2e.running import Efo, Files, relayed, running
 pytestmark = pytest.mark.e2e
 
 
-async def test_it_relays_answers_and_drains(fake, files):
+async def test_efo_run_relays_records_serves_its_endpoints_and_drains(fake, files):
     fake.put_many("orders", [(f"key-{number}", b"%d" % number) for number in range(1000)])
     async with running(files) as efo:
         url = (await efo.logged("started"))["url"]
@@ -56,11 +56,11 @@ def assert_metrics(text: str) -> None:
     assert all(("efo_consumer_lag_seconds", shard) in samples for shard in shards)
 
 
-async def test_what_was_relayed_before_a_stop_is_not_relayed_again(fake, files):
+async def test_records_relayed_before_a_stop_are_not_relayed_again(fake, files):
     for count in (100, 200):
         fake.put_many("orders", [(f"key-{number}", b"x") for number in range(100)])
         async with running(files) as efo:
-            await efo.until(lambda: relayed(files) >= count)  # noqa: B023 - within
+            await efo.until(lambda: relayed(files) >= count)  # noqa: B023 - called within this iteration
             efo.process.send_signal(signal.SIGINT)
             assert await efo.ended() == Exit.OK, efo.stderr
         assert relayed(files) == count
@@ -72,7 +72,7 @@ async def refused(files: Files, **environment: str) -> tuple[int, Efo]:
     return code, efo
 
 
-async def test_a_stream_that_is_not_there(files):
+async def test_a_missing_stream_is_unavailable(files):
     code, efo = await refused(files, EFO_KINESIS__STREAM="ordres")
     assert code == Exit.UNAVAILABLE
     assert "ordres" in efo.stderr
@@ -80,14 +80,14 @@ async def test_a_stream_that_is_not_there(files):
     assert efo.lines[-1]["event"] == "failed"
 
 
-async def test_a_port_in_use(files):
+async def test_a_port_in_use_is_unavailable(files):
     with socket.create_server(("127.0.0.1", 0)) as other:
         code, efo = await refused(files, EFO_SERVICE__PORT=str(other.getsockname()[1]))
     assert code == Exit.UNAVAILABLE
     assert "cannot listen on 127.0.0.1" in efo.stderr
 
 
-async def test_a_lease_store_that_is_not_one(files):
+async def test_a_lease_store_file_that_is_not_a_database_is_unavailable(files):
     (files.directory / "notes.txt").write_text("not a database " * 100)
     code, efo = await refused(files, EFO_LEASES__PATH="notes.txt")
     assert code == Exit.UNAVAILABLE

@@ -11,17 +11,17 @@ import trio
 
 from efo_service.exit_codes import Exit
 from efo_service.workers.supervisor import SUPERVISED
-from tests.e2e.running import PATIENCE, relayed, running
+from tests.e2e.running import TIMEOUT, relayed, running
 
 pytestmark = pytest.mark.e2e
 
 
-async def test_workers_share_the_shards_and_one_that_is_killed_comes_back(fake, files):
+async def test_workers_share_the_shards_and_a_killed_worker_is_restarted(fake, files):
     fake.put_many("orders", [(f"key-{number}", b"x") for number in range(1000)])
     async with running(files, "--workers", "2", EFO_LEASES__FAILOVER_SECONDS="3") as efo:
-        url = (await efo.logged("supervising"))["url"]
-        async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE) as client:
-            while (await client.get("/readyz")).status_code != 200:  # noqa: ASYNC110 - no event comes from over there
+        url = (await efo.logged("supervisor_started"))["url"]
+        async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=TIMEOUT) as client:
+            while (await client.get("/readyz")).status_code != 200:  # noqa: ASYNC110 - the other process provides no event
                 await trio.sleep(0.1)
             await efo.until(lambda: relayed(files) == 1000)
             status = (await client.get("/status")).json()
@@ -35,19 +35,19 @@ async def test_workers_share_the_shards_and_one_that_is_killed_comes_back(fake, 
         assert await efo.ended() == Exit.OK, efo.stderr
     assert relayed(files) == 2000
     assert [line["exit_code"] for line in efo.lines if line["event"] == "worker_ended"] == [-signal.SIGKILL]
-    assert efo.lines[-1]["event"] == "supervised"
+    assert efo.lines[-1]["event"] == "supervisor_stopped"
     assert "stopped" in {line["event"] for line in efo.lines}
 
 
-async def test_a_stream_that_is_not_there_ends_all(files):
+async def test_a_missing_stream_stops_all_workers(files):
     async with running(files, "--workers", "2", EFO_KINESIS__STREAM="ordres") as efo:
         assert await efo.ended() == Exit.UNAVAILABLE
     assert "ordres" in efo.stderr
 
 
-async def test_a_worker_whose_supervisor_is_gone_drains(files):
+async def test_a_worker_drains_when_its_supervisor_ends(files):
     async with running(files, **{SUPERVISED: "1"}) as efo:
         await efo.logged("shard_started")
-        await efo.process.stdin.aclose()  # as the kernel does for a process that is killed
+        await efo.process.stdin.aclose()  # as the kernel does when the supervisor is killed
         assert await efo.ended() == Exit.OK, efo.stderr
     assert {"draining", "stopped"} <= {line["event"] for line in efo.lines}

@@ -1,4 +1,4 @@
-"""What all tests of the service have in common."""
+"""Fixtures of all tests of the service."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def no_settings_of_the_shell(monkeypatch):
-    """The settings of whoever runs the tests are not those of the tests."""
+    """Remove EFO_ variables of the shell that runs the tests."""
     for name in [name for name in os.environ if name.startswith("EFO_")]:
         monkeypatch.delenv(name)

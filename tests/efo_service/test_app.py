@@ -1,4 +1,4 @@
-"""The service with its parts faked: the order of things, readiness, signals, metrics."""
+"""The service with fake components: order of start and stop, readiness, signals, metrics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BATCH = Batch("s", SHARD, (Record("1", 1.0, b"a", "k"), Record("2", 1.0, b"b", "
 
 
 class FakeShard:
-    """A shard with one batch, that then has no more until the consumer drains."""
+    """A shard stream with one batch. After it, iteration ends when the consumer drains."""
 
     stream = "orders"
     shard_id = SHARD
@@ -66,8 +66,8 @@ class FakeShardSink:
         await trio.lowlevel.checkpoint()
 
 
-class World:
-    """All the fakes, and what happened to them in order."""
+class FakeParts:
+    """Fakes of all components. `events` lists what happened to them, in order."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -105,7 +105,7 @@ class World:
     def open(self, stream, shard_id):
         return self.part("sink", FakeShardSink())
 
-    # as a consumer
+    # --- Consumer ---
 
     async def run(self, read) -> None:
         self.observer(ConsumerReady("efo", "arn", registered=False))
@@ -131,7 +131,7 @@ LEASES = {
     "balance": "throughput",
     "cleanup": False,
 }
-"""Everything else that may be said about leases, and none of it by default."""
+"""The other settings of [leases], none with its default."""
 
 
 def make_settings(**service) -> Settings:
@@ -143,42 +143,42 @@ def make_settings(**service) -> Settings:
 
 
 @pytest.fixture
-def measured():
-    with telemetry("w-1", environ={}) as measured:
-        yield measured
+def sdk():
+    with telemetry("w-1", environ={}) as sdk:
+        yield sdk
 
 
 @pytest.fixture
-def world():
-    return World()
+def fakes():
+    return FakeParts()
 
 
 @asynccontextmanager
-async def running(world, measured, settings=None):
-    """Run the service; gives a client for its web side, and waits for its end."""
+async def running(fakes, sdk, settings=None):
+    """Run the service; yield a client for its endpoints, and wait for the service to end."""
     async with trio.open_nursery() as nursery:
 
         async def service(task_status) -> None:
-            await run(settings or make_settings(), measured, parts=world.parts, task_status=task_status)
-            world.events.append("returned")
+            await run(settings or make_settings(), sdk, parts=fakes.parts, task_status=task_status)
+            fakes.events.append("returned")
 
         url = await nursery.start(service)
         async with httpx2.AsyncClient(base_url=url, trust_env=False) as client:
-            await world.shard.acked.wait()
+            await fakes.shard.acked.wait()
             yield client
 
 
-async def test_a_signal_drains_in_order(world, measured):
-    async with running(world, measured) as client:
+async def test_a_signal_drains_and_closes_everything_in_order(fakes, sdk):
+    async with running(fakes, sdk) as client:
         assert (await client.get("/readyz")).status_code == 200
         signal.raise_signal(signal.SIGTERM)
-        await world.finishing.wait()
-        # While it drains it still answers, and says that it is not ready.
+        await fakes.finishing.wait()
+        # The endpoints respond during the drain, and /readyz is not ready.
         assert (await client.get("/livez")).status_code == 200
         assert (await client.get("/readyz")).json()["problems"] == ["draining"]
-        assert "finished" not in world.events
-        world.may_finish.set()
-    assert world.events == [
+        assert "finished" not in fakes.events
+        fakes.may_finish.set()
+    assert fakes.events == [
         "kinesis opened",
         "leases opened",
         "consumer opened",
@@ -192,19 +192,19 @@ async def test_a_signal_drains_in_order(world, measured):
     ]
 
 
-async def test_the_deadline_cuts_the_drain_short_and_still_closes_everything(world, measured):
+async def test_the_deadline_cuts_the_drain_short_and_still_closes_everything(fakes, sdk):
     with pytest.RaisesGroup(DrainDeadlineError):
-        async with running(world, measured, make_settings(drain_seconds=0.01)):
+        async with running(fakes, sdk, make_settings(drain_seconds=0.01)):
             signal.raise_signal(signal.SIGINT)
-    assert world.events[-3:] == ["consumer closed", "leases closed", "kinesis closed"]
-    assert "finished" not in world.events
+    assert fakes.events[-3:] == ["consumer closed", "leases closed", "kinesis closed"]
+    assert "finished" not in fakes.events
 
 
-async def test_status_and_metrics(world, measured):
-    async with running(world, measured) as client:
+async def test_status_and_metrics_show_the_shards_and_the_records_sent(fakes, sdk):
+    async with running(fakes, sdk) as client:
         status = (await client.get("/status")).json()
         families = {f.name for f in text_string_to_metric_families((await client.get("/metrics")).text)}
-        sent = measured.registry.get_sample_value(
+        sent = sdk.registry.get_sample_value(
             "messaging_client_sent_messages_total",
             {
                 "messaging_system": "efo_log",
@@ -212,7 +212,7 @@ async def test_status_and_metrics(world, measured):
                 "messaging_operation_name": "send",
             },
         )
-        world.may_finish.set()
+        fakes.may_finish.set()
         signal.raise_signal(signal.SIGTERM)
     assert status["shards"] == [{"shard_id": SHARD, "checkpoint": "2", "millis_behind_latest": 1500}]
     assert (status["worker_id"], status["topic"], status["shard_counts"]) == ("w-1", "orders", {"consuming": 1})
@@ -232,17 +232,17 @@ CONSUMER = {
 }
 
 
-async def test_settings_reach_the_consumer(world, measured):
+async def test_every_setting_reaches_the_consumer(fakes, sdk):
     settings = Settings(
         kinesis={"stream": "orders"},
         consumer={"application": "app", "initial_position": "latest", "checkpoint_seconds": 2, **CONSUMER},
         leases={"worker_id": "w-1", "failover_seconds": 7, "scan_interval_seconds": 3, **LEASES},
         service={"port": 0},
     )
-    async with running(world, measured, settings):
-        world.may_finish.set()
+    async with running(fakes, sdk, settings):
+        fakes.may_finish.set()
         signal.raise_signal(signal.SIGTERM)
-    assert world.settings == ConsumerSettings(
+    assert fakes.settings == ConsumerSettings(
         application="app",
         consumer="app",
         worker_id="w-1",
@@ -264,30 +264,30 @@ async def test_settings_reach_the_consumer(world, measured):
     )
 
 
-async def test_what_the_start_raises_is_one_error(world, measured):
+async def test_an_error_at_the_start_is_raised_without_an_exception_group(fakes, sdk):
     @asynccontextmanager
     async def refuse(*_):
         raise AccessDeniedError("AccessDeniedException", "kinesis:RegisterStreamConsumer")
         yield
 
-    parts = replace(world.parts, open_consumer=refuse)
+    parts = replace(fakes.parts, open_consumer=refuse)
     with pytest.raises(AccessDeniedError, match="RegisterStreamConsumer"):
-        await run(make_settings(), measured, parts=parts)
-    assert world.events[-2:] == ["leases closed", "kinesis closed"]
+        await run(make_settings(), sdk, parts=parts)
+    assert fakes.events[-2:] == ["leases closed", "kinesis closed"]
 
 
-async def test_a_signal_before_the_consumer_is_open_ends_it_cleanly(world, measured):
+async def test_a_signal_before_the_consumer_is_open_stops_the_service_cleanly(fakes, sdk):
     @asynccontextmanager
     async def hang(*_):
         signal.raise_signal(signal.SIGTERM)
         await trio.sleep_forever()
         yield
 
-    await run(make_settings(), measured, parts=replace(world.parts, open_consumer=hang))
-    assert world.events[-2:] == ["leases closed", "kinesis closed"]
+    await run(make_settings(), sdk, parts=replace(fakes.parts, open_consumer=hang))
+    assert fakes.events[-2:] == ["leases closed", "kinesis closed"]
 
 
-async def test_a_port_in_use_stops_it_before_anything_is_opened(world, measured):
+async def test_a_port_in_use_is_unavailable_and_nothing_is_opened(fakes, sdk):
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(UnavailableError, match="cannot listen"):
-        await run(make_settings(port=other.getsockname()[1]), measured, parts=world.parts)
-    assert world.events == []
+        await run(make_settings(port=other.getsockname()[1]), sdk, parts=fakes.parts)
+    assert fakes.events == []

@@ -50,7 +50,7 @@ def test_every_command_has_help_with_an_example(command, capsys):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["run", "--confg", "x"], Exit.USAGE, "--confg"),
         (["rnu"], Exit.USAGE, "rnu"),
@@ -59,15 +59,15 @@ def test_every_command_has_help_with_an_example(command, capsys):
         (["healthcheck"], Exit.CONFIGURATION, "EFO_KINESIS__STREAM"),
     ],
 )
-def test_a_process_says_what_is_wrong_and_exits_with_its_code(arguments, code, said):
+def test_an_error_is_reported_on_stderr_with_its_exit_code(arguments, code, message):
     done = efo(*arguments)
     assert done.returncode == code, done.stderr
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
 
 
-def test_check_config_prints_what_the_settings_come_to(capsys, monkeypatch):
+def test_check_config_prints_the_resolved_settings(capsys, monkeypatch):
     monkeypatch.setenv("EFO_SERVICE__PORT", "9090")
     assert call(["check-config", "--config", str(ROOT / "config/efo.toml")]) == Exit.OK
     shown = capsys.readouterr().out
@@ -77,25 +77,25 @@ def test_check_config_prints_what_the_settings_come_to(capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out)["service"]["port"] == 9090
 
 
-def test_check_config_writes_the_full_file(capsys):
+def test_check_config_defaults_prints_efo_full_toml(capsys):
     assert call(["check-config", "--defaults"]) == Exit.OK
     assert capsys.readouterr().out == (ROOT / "config/efo.full.toml").read_text()
 
 
-def test_the_file_may_be_named_by_the_environment(capsys, monkeypatch):
+def test_efo_config_names_the_configuration_file(capsys, monkeypatch):
     monkeypatch.setenv("EFO_CONFIG", str(ROOT / "config/efo.toml"))
     assert call(["check-config"]) == Exit.OK
     assert 'stream = "orders"' in capsys.readouterr().out
 
 
-def test_version(capsys):
+def test_version_prints_json(capsys):
     assert call(["version", "--json"]) == Exit.OK
     assert json.loads(capsys.readouterr().out)["efo"]
 
 
 @pytest.fixture
 async def health(nursery, monkeypatch):
-    """Serve the web side of a service that is not ready; return its Health."""
+    """Serve the endpoints of a service that is not ready, and return its Health."""
     health = Health(stale_after=30, clock=lambda: 0.0)
     url = await nursery.start(serve, create_app(health, None, dict), "127.0.0.1", 0)
     monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
@@ -103,49 +103,56 @@ async def health(nursery, monkeypatch):
     return health
 
 
-async def test_healthcheck_of_one_that_lives(health, capsys):
+async def test_healthcheck_of_a_running_service_succeeds(health, capsys):
     assert await trio.to_thread.run_sync(call, ["healthcheck"]) == Exit.OK
     assert capsys.readouterr().out == "alive\n"
 
 
-async def test_healthcheck_of_one_that_is_not_ready(health, capsys):
+async def test_healthcheck_ready_fails_and_names_the_problems_of_a_service_that_is_not_ready(health, capsys):
     assert await trio.to_thread.run_sync(call, ["healthcheck", "--ready"]) == Exit.UNAVAILABLE
     shown = capsys.readouterr()
     assert shown.out == "not ready\n"
-    assert "the leases were not read yet" in shown.err
+    assert "the leases have not been read yet" in shown.err
 
 
-def test_healthcheck_of_one_that_is_not_there(unused_port, capsys, monkeypatch):
+def test_healthcheck_without_a_service_fails(unused_port, capsys, monkeypatch):
     monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
     monkeypatch.setenv("EFO_SERVICE__PORT", str(unused_port))
     assert call(["healthcheck"]) == Exit.UNAVAILABLE
-    assert f"no answer from http://127.0.0.1:{unused_port}/livez" in capsys.readouterr().err
+    assert f"no response from http://127.0.0.1:{unused_port}/livez" in capsys.readouterr().err
 
 
-ANSWERS = [b"<h1>It works!</h1>", b"\xff\xfe", b"[]", b"{}", b'{"status": "UP"}', b'{"status": "ready", "problems": 1}']
+FOREIGN_RESPONSES = [
+    b"<h1>It works!</h1>",
+    b"\xff\xfe",
+    b"[]",
+    b"{}",
+    b'{"status": "UP"}',
+    b'{"status": "ready", "problems": 1}',
+]
 
 
-@pytest.mark.parametrize("answer", ANSWERS)
+@pytest.mark.parametrize("body", FOREIGN_RESPONSES)
 @pytest.mark.parametrize("options", [[], ["--json"]])
-async def test_healthcheck_of_something_else(answer, options, nursery, monkeypatch, capsys):
-    async def serve_something_else(stream):
+async def test_healthcheck_rejects_the_response_of_another_program(body, options, nursery, monkeypatch, capsys):
+    async def serve_another_program(stream):
         async with stream:
             await stream.receive_some()
-            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer)
+            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
 
-    [listener] = await nursery.start(partial(trio.serve_tcp, serve_something_else, 0, host="127.0.0.1"))
+    [listener] = await nursery.start(partial(trio.serve_tcp, serve_another_program, 0, host="127.0.0.1"))
     port = listener.socket.getsockname()[1]
     monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
     monkeypatch.setenv("EFO_SERVICE__PORT", str(port))
     assert await trio.to_thread.run_sync(call, ["healthcheck", *options]) == Exit.UNAVAILABLE
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert f"what answers at http://127.0.0.1:{port} is not efo" in shown.err
+    assert f"the program at http://127.0.0.1:{port} is not efo" in shown.err
 
 
 @pytest.mark.parametrize("missing", ["trustme", "cbor2"])
 @pytest.mark.parametrize("command", ["fake", "demo"])
-def test_what_the_fake_needs_is_named_if_it_is_missing(command, missing, monkeypatch, capsys):
+def test_a_missing_package_of_the_fake_is_named(command, missing, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, missing, None)
     assert call([command]) == Exit.UNAVAILABLE
     shown = capsys.readouterr()
@@ -154,7 +161,7 @@ def test_what_the_fake_needs_is_named_if_it_is_missing(command, missing, monkeyp
     assert "pip install 'efo[service,testing]'" in shown.err
 
 
-def test_the_command_without_what_it_needs_names_that():
+def test_a_missing_package_of_the_command_line_is_reported_with_the_install_command():
     program = "import sys; sys.modules['cyclopts'] = None; from efo_service.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == Exit.UNAVAILABLE
@@ -164,7 +171,7 @@ def test_the_command_without_what_it_needs_names_that():
 
 @pytest.fixture
 def unused_port():
-    """Return a port that is bound and not listened on: nobody else can take it, and it refuses connections."""
+    """Return a port that is bound but not listening: nobody else can bind it, and it refuses connections."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]

@@ -21,7 +21,7 @@ from efo_service.exit_codes import Exit, code_of, report
         (ExceptionGroup("", [UnavailableError("x"), ExceptionGroup("", [ValueError("x")])]), Exit.INTERNAL),
     ],
 )
-def test_each_error_has_its_code(error, code):
+def test_each_error_has_its_exit_code(error, code):
     assert code_of(error) is code
 
 
@@ -30,12 +30,12 @@ def test_an_expected_error_is_one_message_without_a_traceback(capsys):
     assert capsys.readouterr().err == "efo: port [8080] is taken\n"
 
 
-def test_the_same_message_is_told_once(capsys):
+def test_a_repeated_message_is_printed_once(capsys):
     report(ExceptionGroup("", [UnavailableError("no port"), UnavailableError("no port")]))
     assert capsys.readouterr().err == "efo: no port\n"
 
 
-def test_a_defect_shows_its_traceback(capsys):
+def test_an_internal_error_shows_its_traceback(capsys):
     with pytest.raises(ValueError, match="surprise") as caught:
         int("surprise")
     assert report(caught.value) == Exit.INTERNAL

@@ -1,1 +1,1 @@
-"""The commands of `efo`, a module each: only the one that is called is imported, so that the rest costs nothing."""
+"""The commands of `efo`, one module each. Only the module of the called command is imported."""

@@ -1,4 +1,4 @@
-"""`efo check-config`: what the settings come to."""
+"""`efo check-config`: prints the resolved settings."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def check_config(
     *,
     config: ConfigFile = None,
     defaults: Annotated[
-        bool, Parameter(negative="", help="Print config/efo.full.toml: all settings, explained.")
+        bool, Parameter(negative="", help="Print config/efo.full.toml: all settings with explanations.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check the configuration, and print every setting with the value that it comes to."""
+    """Check the configuration, and print every setting with its resolved value."""
     if defaults:
         sys.stdout.write(all_defaults())
         return

@@ -1,4 +1,4 @@
-"""`efo consumers`: the stream's fan-out consumers."""
+"""`efo consumers`: manages the stream's fan-out consumers."""
 
 from __future__ import annotations
 
@@ -13,14 +13,23 @@ from efo.errors import ResourceNotFoundError
 from efo.kinesis.client import Kinesis
 from efo.kinesis.registration import Registration
 from efo.model import FanOutConsumer
-from efo_service.commands.operating import Force, Yes, agreed, refuse_living, say, show, tell, time_of
+from efo_service.commands.common import (
+    Force,
+    Yes,
+    confirm,
+    format_time,
+    refuse_living_holders,
+    write_json,
+    write_line,
+    write_table,
+)
 from efo_service.commands.options import ConfigFile, Json
 from efo_service.config.loading import load
 from efo_service.config.settings import Settings
 from efo_service.errors import UsageError
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import open_leases
-from efo_service.operations.consumers import forgotten
+from efo_service.operations.consumers import stale
 
 T = TypeVar("T")
 
@@ -33,17 +42,17 @@ def list_(*, config: ConfigFile = None, as_json: Json = False) -> None:
 
     own, consumers = _with_kinesis(config, work)
     if as_json:
-        tell({"consumers": [_values(consumer) | {"own": consumer.name == own} for consumer in consumers]})
+        write_json({"consumers": [_values(consumer) | {"own": consumer.name == own} for consumer in consumers]})
         return
-    show(
+    write_table(
         f"{len(consumers)} fan-out consumers",
         ("name", "status", "registered", "", "ARN"),
         (
             (
                 consumer.name,
                 consumer.status,
-                time_of(consumer.created_at),
-                "ours" * (consumer.name == own),
+                format_time(consumer.created_at),
+                "own" * (consumer.name == own),
                 consumer.arn,
             )
             for consumer in consumers
@@ -52,32 +61,32 @@ def list_(*, config: ConfigFile = None, as_json: Json = False) -> None:
 
 
 def register(
-    name: Annotated[str | None, Parameter(help="Its name; else that of [consumer].")] = None,
+    name: Annotated[str | None, Parameter(help="Name of the consumer. Default: the name in [consumer].")] = None,
     *,
     config: ConfigFile = None,
     as_json: Json = False,
 ) -> None:
-    """Register a fan-out consumer if there is none of its name, and wait until it is ACTIVE."""
+    """Register a fan-out consumer if it does not exist, and wait until it is ACTIVE."""
 
     async def work(settings: Settings, kinesis: Kinesis) -> FanOutConsumer:
         return await Registration(kinesis.control, name or settings.consumer.consumer_name).ensure()
 
     consumer = _with_kinesis(config, work)
     if as_json:
-        tell(_values(consumer))
+        write_json(_values(consumer))
     else:
-        say(f"{consumer.name} is {consumer.status}: {consumer.arn}")
+        write_line(f"{consumer.name} is {consumer.status}: {consumer.arn}")
 
 
 def deregister(
-    name: Annotated[str, Parameter(help="Its name.")],
+    name: Annotated[str, Parameter(help="Name of the consumer.")],
     *,
     config: ConfigFile = None,
     yes: Yes = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Deregister a fan-out consumer: whoever reads by it is cut off."""
+    """Deregister a fan-out consumer. Its subscriptions end."""
 
     async def work(settings: Settings, kinesis: Kinesis) -> list[FanOutConsumer]:
         stream = await kinesis.control.describe_stream()
@@ -87,33 +96,33 @@ def deregister(
             raise UsageError(f"{stream.name} has no fan-out consumer {name!r}: see `efo consumers list`") from error
         if name == settings.consumer.consumer_name and not force:
             async with open_leases(settings) as store:
-                await refuse_living(await store.list(), settings, store)
+                await refuse_living_holders(await store.list(), settings, store)
         return await _deregister(kinesis, [consumer], yes=yes)
 
-    _tell_done(_with_kinesis(config, work), as_json=as_json)
+    _write_result(_with_kinesis(config, work), as_json=as_json)
 
 
 def janitor(
     *,
-    match: Annotated[str, Parameter(help='Names to clean away, as a shell pattern like "worker-*".')],
-    older_than: Annotated[float, Parameter(help="Days since they were registered, at least.")] = 7.0,
+    match: Annotated[str, Parameter(help='Names to deregister, as a shell pattern like "worker-*".')],
+    older_than: Annotated[float, Parameter(help="Minimum number of days since their registration.")] = 7.0,
     config: ConfigFile = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Deregister forgotten fan-out consumers, never our own."""
+    """Deregister stale fan-out consumers, but never efo's own."""
 
     async def work(settings: Settings, kinesis: Kinesis) -> list[FanOutConsumer]:
-        found = forgotten(
+        consumers = stale(
             await _all(kinesis),
             match=match,
             older_than=older_than,
             now=kinesis.clock(),
             own=settings.consumer.consumer_name,
         )
-        return await _deregister(kinesis, found, yes=yes)
+        return await _deregister(kinesis, consumers, yes=yes)
 
-    _tell_done(_with_kinesis(config, work), as_json=as_json)
+    _write_result(_with_kinesis(config, work), as_json=as_json)
 
 
 async def _all(kinesis: Kinesis) -> list[FanOutConsumer]:
@@ -124,7 +133,7 @@ async def _all(kinesis: Kinesis) -> list[FanOutConsumer]:
 async def _deregister(kinesis: Kinesis, consumers: list[FanOutConsumer], *, yes: bool) -> list[FanOutConsumer]:
     if not consumers:
         return []
-    await agreed(f"deregister {', '.join(consumer.name for consumer in consumers)}", yes=yes)
+    await confirm(f"deregister {', '.join(consumer.name for consumer in consumers)}", yes=yes)
     for consumer in consumers:
         await kinesis.control.deregister_consumer(consumer.arn)
     return consumers
@@ -151,9 +160,9 @@ def _values(consumer: FanOutConsumer) -> dict[str, Any]:
     }
 
 
-def _tell_done(consumers: list[FanOutConsumer], *, as_json: bool) -> None:
+def _write_result(consumers: list[FanOutConsumer], *, as_json: bool) -> None:
     names = [consumer.name for consumer in consumers]
     if as_json:
-        tell({"deregistered": names})
+        write_json({"deregistered": names})
     else:
-        say(f"{len(names)} fan-out consumers deregistered" + (f": {' '.join(names)}" if names else ""))
+        write_line(f"{len(names)} fan-out consumers deregistered" + (f": {' '.join(names)}" if names else ""))

@@ -1,4 +1,4 @@
-"""`efo demo`: the whole main job on this machine."""
+"""`efo demo`: runs the whole job on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import trio
 from cyclopts import Parameter
 from rich.console import Console
 
-from efo_service.commands.extras import need_fake
+from efo_service.commands.extras import require_fake
 from efo_service.commands.options import Json
 from efo_service.demo.demo import DemoOptions, run_demo
 from efo_service.demo.report import ProgressBars, table
@@ -22,25 +22,24 @@ from efo_service.errors import UsageError
 
 def demo(
     *,
-    records: Annotated[int, Parameter(help="How many records are put.")] = 200_000,
-    shards: Annotated[int, Parameter(help="How many shards the stream starts with.")] = 4,
-    spark: Annotated[bool, Parameter(help="Land the records by Spark; without it no Java is needed.")] = True,
+    records: Annotated[int, Parameter(help="Number of records to put.")] = 200_000,
+    shards: Annotated[int, Parameter(help="Number of shards of the stream at the start.")] = 4,
+    spark: Annotated[bool, Parameter(help="Run the Spark pipeline, which needs Java.")] = True,
     crash: Annotated[
-        bool, Parameter(negative="", help="Kill the service (SIGKILL) in the middle of the load, and start it again.")
+        bool, Parameter(negative="", help="Kill the service (SIGKILL) in the middle of the load, and restart it.")
     ] = False,
-    seconds: Annotated[float, Parameter(help="How long the load takes.")] = 8.0,
+    seconds: Annotated[float, Parameter(help="Duration of the load in seconds.")] = 8.0,
     keep: Annotated[Path | None, Parameter(help="Keep configuration, logs, log and Parquet in this directory.")] = None,
     as_json: Json = False,
 ) -> int:
     """Run the whole job on this machine: FakeKinesis over TLS, `efo run`, `efo pipeline`, and a comparison.
 
-    A third of the records come in KPL aggregates; one shard is split and two are merged while they flow. Progress
-    goes to stderr; the last line of stdout is one JSON object. Exits with 1 unless every record landed once and in
-    order.
+    A third of the records are in KPL aggregates. One shard is split and two are merged during the load. Progress goes
+    to stderr. The last line of stdout is one JSON object. Exits with 1 unless every record arrived once and in order.
 
     Example: efo demo --records 50000 --no-spark --crash
     """
-    need_fake()
+    require_fake()
     with _directory(keep) as directory, ProgressBars(records, spark=spark, visible=not as_json) as bars:
         options = DemoOptions(
             records=records,
@@ -62,7 +61,7 @@ def _directory(keep: Path | None) -> AbstractContextManager[str]:
         return tempfile.TemporaryDirectory(prefix="efo-demo-")
     try:
         if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-            raise UsageError(f"{keep} is not empty: the demo starts from nothing, so give it a new directory to keep")
+            raise UsageError(f"--keep {keep} is not empty: choose a new directory")
         keep.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"--keep {keep}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""What commands need beside efo, and how to get it."""
+"""Optional packages that commands need, and how to install them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Final
 
 from efo_service.errors import UnavailableError
 
-_OF_THE_FAKE: Final = ("cbor2", "trustme")  # and h11, which comes with [service] too
+_FAKE_PACKAGES: Final = ("cbor2", "trustme")  # and h11, which the extra `service` installs too
 
 
-def need_fake() -> None:
-    """Raise UnavailableError unless everything is installed that FakeKinesis serves by.
+def require_fake() -> None:
+    """Raise UnavailableError if a package that FakeKinesis needs is not installed.
 
-    Some of it is imported only when a client asks for it: then is too late to say so.
+    FakeKinesis imports some of them only when a client needs them, which is too late for a clear error.
     """
     try:
-        for module in _OF_THE_FAKE:
+        for module in _FAKE_PACKAGES:
             import_module(module)
     except ImportError as error:
         raise UnavailableError(
-            f"what FakeKinesis serves by is not installed beside efo ({error}): pip install 'efo[service,testing]'"
+            f"a package that FakeKinesis needs is missing ({error}): pip install 'efo[service,testing]'"
         ) from error

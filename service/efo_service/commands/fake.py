@@ -1,4 +1,4 @@
-"""`efo fake`: a Kinesis for tests, for clients of any language."""
+"""`efo fake`: serves a fake Kinesis for tests, for clients in any language."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from efo.testing.faults.script import FaultScript
 from efo.testing.server.environment import environment
 from efo.testing.server.listener import Address
 from efo.testing.settings import FakeSettings
-from efo_service.commands.extras import need_fake
+from efo_service.commands.extras import require_fake
 from efo_service.commands.options import Json
 from efo_service.errors import UnavailableError, UsageError
 
@@ -34,23 +34,25 @@ def fake(
     *,
     port: Annotated[
         int,
-        Parameter(validator=Number(gte=0, lte=65535), help="The port on 127.0.0.1; 0 lets the system choose."),
+        Parameter(validator=Number(gte=0, lte=65535), help="Port on 127.0.0.1. 0 takes a free port."),
     ] = 4567,
-    tls: Annotated[bool, Parameter(help="Serve TLS, with an authority of its own.")] = True,
-    streams: Annotated[str, Parameter(help="The streams to begin with and their shards: orders:4,clicks:1.")] = "",
-    faults: Annotated[Path | None, Parameter(help="A fault script: what goes wrong, and when (TOML).")] = None,
-    record: Annotated[Path | None, Parameter(help="Write all that SubscribeToShard sends to this file.")] = None,
-    replay: Annotated[Path | None, Parameter(help="Serve what was recorded in this file.")] = None,
+    tls: Annotated[bool, Parameter(help="Serve TLS, with a certificate authority of the fake.")] = True,
+    streams: Annotated[str, Parameter(help="Streams to create, with their numbers of shards: orders:4,clicks:1.")] = "",
+    faults: Annotated[Path | None, Parameter(help="Fault script (TOML): what fails, and when.")] = None,
+    record: Annotated[Path | None, Parameter(help="Write everything that SubscribeToShard sends to this file.")] = None,
+    replay: Annotated[Path | None, Parameter(help="Serve the recording in this file.")] = None,
     throttle_writes: Annotated[
-        bool, Parameter(negative="", help="Take 1 MiB and 1,000 records a second a shard by the API, as AWS does.")
+        bool, Parameter(negative="", help="Limit writes to 1 MiB and 1,000 records per second and shard, as AWS does.")
     ] = False,
-    fast: Annotated[bool, Parameter(negative="", help="Replay as fast as it goes, not with its timing.")] = False,
+    fast: Annotated[
+        bool, Parameter(negative="", help="Replay as fast as possible, without the recorded timing.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Serve FakeKinesis until SIGTERM or Ctrl-C."""
-    need_fake()
+    require_fake()
     if replay is not None and record is not None:
-        raise UsageError("--record and --replay exclude each other: a replay is a recording already")
+        raise UsageError("--record and --replay exclude each other: use one of them")
     shards = _parse_streams(streams)
     settings = FakeSettings(throttle_writes=throttle_writes)
     script = load_faults(faults) if faults is not None else FaultScript()
@@ -79,11 +81,11 @@ async def _serve(
 ) -> None:
     try:
         async with kinesis.serve(port=port, tls=tls) as address:
-            _tell(address, streams, as_json=as_json)
+            _write_address(address, streams, as_json=as_json)
             async for _signal in signals:
                 return
     except OSError as error:
-        raise UnavailableError(f"port {port} on 127.0.0.1: {error.strerror}; choose another by --port") from error
+        raise UnavailableError(f"port {port} on 127.0.0.1: {error.strerror}: choose another with --port") from error
 
 
 def _create(kinesis: FakeKinesis, shards: dict[str, int]) -> None:
@@ -104,21 +106,21 @@ def _parse_streams(text: str) -> dict[str, int]:
     return shards
 
 
-def _tell(address: Address, streams: list[str], *, as_json: bool) -> None:
+def _write_address(address: Address, streams: list[str], *, as_json: bool) -> None:
     variables = environment(address)
     ca_file = None if address.ca_file is None else str(address.ca_file)
     if as_json:
-        told = {"url": address.url, "ca_file": ca_file, "streams": streams, "environment": variables}
-        sys.stdout.write(json.dumps(told) + "\n")
+        values = {"url": address.url, "ca_file": ca_file, "streams": streams, "environment": variables}
+        sys.stdout.write(json.dumps(values) + "\n")
         sys.stdout.flush()
         return
     table = Table("", "FakeKinesis", show_header=True)
     table.add_row("url", address.url)
     table.add_row("CA file", ca_file or "none: no TLS")
-    table.add_row("streams", ", ".join(streams) or "none yet: CreateStream makes them")
+    table.add_row("streams", ", ".join(streams) or "none: create them with CreateStream")
     console = Console(soft_wrap=True, highlight=False)
     console.print(table)
-    console.print("For AWS' SDKs and tools:\n")
+    console.print("Environment variables for AWS SDKs and tools:\n")
     for name, value in variables.items():
         console.print(f"export {name}={value}", markup=False)
-    console.print("\nCtrl-C stops it.")
+    console.print("\nPress Ctrl-C to stop.")

@@ -1,4 +1,4 @@
-"""`efo healthcheck`: asks a running service how it is; the container's HEALTHCHECK."""
+"""`efo healthcheck`: requests the health of a running service, for the container's HEALTHCHECK."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cyclopts import Parameter
 from efo_service.commands.options import ConfigFile, Json
 from efo_service.config.loading import load
 from efo_service.errors import UnavailableError
-from efo_service.web.probe import ask
+from efo_service.web.probe import http_get
 
 
-class _Answer(msgspec.Struct):
-    """What the service answers, as far as it is looked at."""
+class _Response(msgspec.Struct):
+    """The fields of the service's response that are used."""
 
     status: Literal["alive", "ready", "not ready"]
     problems: tuple[str, ...] = ()
@@ -24,18 +24,18 @@ class _Answer(msgspec.Struct):
 def healthcheck(
     *,
     config: ConfigFile = None,
-    ready: Annotated[bool, Parameter(negative="", help="Ask whether it is ready, not merely alive.")] = False,
+    ready: Annotated[bool, Parameter(negative="", help="Ask whether it is ready, not only alive.")] = False,
     as_json: Json = False,
 ) -> None:
     """Ask the service on [service] host and port whether it is alive. Exits with 69 if it is not."""
     service = load(config).service
-    status, body = ask(service.host, service.port, "/readyz" if ready else "/livez")
+    status, body = http_get(service.host, service.port, "/readyz" if ready else "/livez")
     try:
-        answer = msgspec.json.decode(body, type=_Answer)
+        response = msgspec.json.decode(body, type=_Response)
     except msgspec.MsgspecError as error:
         raise UnavailableError(
-            f"what answers at http://{service.host}:{service.port} is not efo: check [service] host and port"
+            f"the program at http://{service.host}:{service.port} is not efo: check [service] host and port"
         ) from error
-    sys.stdout.write((body if as_json else answer.status) + "\n")
-    if not status < 400:  # noqa: PLR2004 - HTTP's own border
-        raise UnavailableError(f"{answer.status}: {'; '.join(answer.problems)}")
+    sys.stdout.write((body if as_json else response.status) + "\n")
+    if not status < 400:  # noqa: PLR2004 - HTTP statuses from 400 on are errors
+        raise UnavailableError(f"{response.status}: {'; '.join(response.problems)}")

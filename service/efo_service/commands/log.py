@@ -1,4 +1,4 @@
-"""`efo log`: looks at the embedded log."""
+"""`efo log`: reads the embedded log."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from efo_service.config.loading import load
 from efo_service.errors import UsageError
 from efo_service.relay.jsonlines import Encoding
 from efo_service.relay.log.catalog import topics
-from efo_service.relay.log.export import export as exported
+from efo_service.relay.log.export import export as export_lines
 from efo_service.relay.log.inspection import TopicState, Verification, inspect_topic, verify_topic
 
-Directory = Annotated[Path | None, Parameter(help="The log's root; else [relay] directory of the configuration.")]
-Topic = Annotated[str | None, Parameter(help="One topic of it; else all.")]
+Directory = Annotated[Path | None, Parameter(help="Root directory of the log. Default: [relay] directory.")]
+Topic = Annotated[str | None, Parameter(help="One topic of the log. Default: all.")]
 
 
 def inspect(
     *, config: ConfigFile = None, directory: Directory = None, topic: Topic = None, as_json: Json = False
 ) -> None:
-    """Tell what the log holds: topics, partitions, their shards and positions, the readers and their lag."""
+    """Show what the log holds: topics, partitions, their shards and positions, the readers and their lag."""
     root = _root(config, directory)
     states = [inspect_topic(root, name) for name in _topics(root, topic)]
     if as_json:
-        _tell({"log": str(root), "topics": [asdict(state) for state in states]})
+        _write_json({"log": str(root), "topics": [asdict(state) for state in states]})
         return
     console = Console(highlight=False)
     for state in states:
-        for made in _tables(state):
-            console.print(made)
+        for table in _tables(state):
+            console.print(table)
     if not states:
         console.print(f"the log {root} has no topics")
 
@@ -49,7 +49,7 @@ def inspect(
 def verify(
     *, config: ConfigFile = None, directory: Directory = None, topic: Topic = None, as_json: Json = False
 ) -> int:
-    """Read every byte of the log, and say what is damaged, missing, twice or in the wrong place."""
+    """Read every byte of the log, and report what is damaged, missing, duplicated or misplaced."""
     root = _root(config, directory)
     problems: list[str] = []
     counts = {"segments": 0, "records": 0, "bytes": 0}
@@ -60,47 +60,47 @@ def verify(
             counts[key] += count
         problems += found.problems
     if as_json:
-        _tell({"log": str(root), **counts, "problems": problems})
+        _write_json({"log": str(root), **counts, "problems": problems})
     else:
         console = Console(highlight=False, soft_wrap=True)
         for problem in problems:
             console.print(problem, markup=False)
-        sound = "not sound" if problems else "sound"
-        console.print(f"{counts['records']:,} records in {counts['segments']:,} segments are read: {sound}")
+        result = "there are problems" if problems else "no problems"
+        console.print(f"{counts['records']:,} records in {counts['segments']:,} segments verified: {result}")
     return 1 if problems else 0
 
 
 def export(
     *,
-    topic: Annotated[str, Parameter(help="The topic.")],
+    topic: Annotated[str, Parameter(help="Topic of the log.")],
     config: ConfigFile = None,
     directory: Directory = None,
-    partition: Annotated[int | None, Parameter(help="One partition; else all, one after the other.")] = None,
+    partition: Annotated[int | None, Parameter(help="One partition. Default: all, one after the other.")] = None,
     start: Annotated[int, Parameter(help="The first offset.")] = 0,
-    end: Annotated[int | None, Parameter(help="The offset after the last one; else all there is.")] = None,
-    encoding: Annotated[Encoding, Parameter(help="How values are written.")] = "base64",
-    output: Annotated[Path | None, Parameter(help="A new file; else stdout.")] = None,
+    end: Annotated[int | None, Parameter(help="The offset after the last one. Default: the end.")] = None,
+    encoding: Annotated[Encoding, Parameter(help="Encoding of the values.")] = "base64",
+    output: Annotated[Path | None, Parameter(help="A new file. Default: stdout.")] = None,
 ) -> None:
     """Write records as JSON lines."""
-    lines = exported(_root(config, directory), topic, partition=partition, start=start, end=end, encoding=encoding)
+    lines = export_lines(_root(config, directory), topic, partition=partition, start=start, end=end, encoding=encoding)
     if output is None:
         try:
             sys.stdout.buffer.writelines(lines)
             sys.stdout.buffer.flush()
-        except BrokenPipeError:  # the reader has seen enough; what Python flushes at its end goes nowhere
+        except BrokenPipeError:  # the reader closed the pipe: discard what Python flushes at its exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return
     try:
         with output.open("xb") as file:
             file.writelines(lines)
     except OSError as error:
-        raise UsageError(f"--output {output}: {error.strerror}; give it a new file") from error
+        raise UsageError(f"--output {output}: {error.strerror}: choose a new file") from error
 
 
 def _root(config: Path | None, directory: Path | None) -> Path:
     root = directory if directory is not None else load(config).relay.directory
     if not root.is_dir():
-        raise UsageError(f"{root} is not a directory: name the log's root by --directory or by [relay] directory")
+        raise UsageError(f"{root} is not a directory: set the log's root with --directory or [relay] directory")
     return root
 
 
@@ -108,13 +108,13 @@ def _topics(root: Path, topic: str | None) -> list[str]:
     return topics(root) if topic is None else [topic]
 
 
-def _tell(value: dict[str, Any]) -> None:
+def _write_json(value: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(value) + "\n")
 
 
 @contextmanager
 def _progress(topic: str) -> Iterator[Any]:
-    """Show on stderr how many records are read, if a person looks."""
+    """Show on stderr how many records are read, if stderr is a terminal."""
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(topic, total=None)
@@ -130,22 +130,22 @@ def _tables(state: TopicState) -> Iterator[Table]:
         "partition", "shard", "records", "offsets", "segments", "MB", "position", "newest commit",
         title=f"{state.topic}: the stream {state.stream}",
     )  # fmt: skip
-    for at in state.partitions:
+    for partition in state.partitions:
         partitions.add_row(
-            str(at.partition),
-            at.shard_id,
-            f"{at.end - at.start:,}",
-            f"{at.start} to {at.end}",
-            f"{at.segments}" + (f" + {at.replaced} replaced" if at.replaced else ""),
-            f"{at.size / 1e6:,.1f}",
-            at.position or "",
-            _time(at.newest_commit),
+            str(partition.partition),
+            partition.shard_id,
+            f"{partition.end - partition.start:,}",
+            f"{partition.start} to {partition.end}",
+            f"{partition.segments}" + (f" + {partition.replaced} superseded" if partition.replaced else ""),
+            f"{partition.size / 1e6:,.1f}",
+            partition.position or "",
+            _time(partition.newest_commit),
         )
     yield partitions
     if state.readers:
-        readers = Table("reader", "records behind", "committed")
+        readers = Table("reader", "lag (records)", "committed")
         for reader in state.readers:
-            readers.add_row(reader.name, f"{reader.lag:,}", _time(reader.committed_at) or "its file makes no sense")
+            readers.add_row(reader.name, f"{reader.lag:,}", _time(reader.committed_at) or "its file is invalid")
         yield readers
 
 

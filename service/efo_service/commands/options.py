@@ -1,4 +1,4 @@
-"""Options that several commands have."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ ConfigFile = Annotated[
     Parameter(
         name=["--config", "-c"],
         env_var="EFO_CONFIG",
-        help="The TOML file. Environment variables EFO_<SECTION>__<KEY> override it, and suffice without it.",
+        help="TOML file (optional). Environment variables EFO_<SECTION>__<KEY> override it.",
     ),
 ]
 
-Json = Annotated[bool, Parameter(name="--json", negative="", help="Write JSON, for programs.")]
+Json = Annotated[bool, Parameter(name="--json", negative="", help="Write JSON.")]

@@ -1,4 +1,4 @@
-"""`efo pipeline`: Spark over the log."""
+"""`efo pipeline`: runs the Spark pipeline."""
 
 from __future__ import annotations
 
@@ -31,64 +31,65 @@ def pipeline(
     *,
     config: ConfigFile = None,
     available_now: Annotated[
-        bool | None, Parameter(negative="", help="Read what is there now, then stop; else [pipeline] available_now.")
+        bool | None,
+        Parameter(negative="", help="Stop after reading the available records. Default: [pipeline] available_now."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run the Spark pipeline: the log's records to Parquet, and counts per time window and key group."""
+    """Run the Spark pipeline: write the relayed records to Parquet, and count them per time window and key group."""
     settings = load(config)
-    wanted = pipeline_settings(settings, available_now=available_now)
+    spark_settings = pipeline_settings(settings, available_now=available_now)
     if find_spec("pyspark") is None:
-        raise UnavailableError("Spark is not installed beside efo: pip install 'efo[service,spark]'")
+        raise UnavailableError("PySpark is not installed: pip install 'efo[service,spark]'")
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    tell = _tell_json if as_json else _tell
-    with _measured(settings) as measure:
+    report = _report_json if as_json else _report
+    with _metrics(settings) as measure:
 
         def on_progress(progress: Progress) -> None:
-            tell(progress)
+            report(progress)
             measure(progress)
 
-        result = run_pipeline(wanted, on_progress=on_progress, stop=stop)
-    tell({"result": asdict(result)})
+        result = run_pipeline(spark_settings, on_progress=on_progress, stop=stop)
+    report({"result": asdict(result)})
 
 
 @contextmanager
-def _measured(settings: Settings) -> Iterator[Callable[[Progress], None]]:
-    """Set up metrics while the pipeline runs: by OTLP where its endpoint is set, for Prometheus on a port of its own.
+def _metrics(settings: Settings) -> Iterator[Callable[[Progress], None]]:
+    """Export metrics while the pipeline runs: by OTLP if its endpoint is set, and for Prometheus on metrics_port.
 
-    Yields what takes the progress reports. Raises UnavailableError if the port is taken.
+    Yields the function that takes progress reports. Raises UnavailableError if the port is taken.
     """
-    with telemetry(settings.pipeline.reader) as measured, ExitStack() as stack:
+    with telemetry(settings.pipeline.reader) as sdk, ExitStack() as stack:
         if port := settings.pipeline.metrics_port:
             try:
-                server, thread = start_http_server(port, settings.service.host, measured.registry)
+                server, thread = start_http_server(port, settings.service.host, sdk.registry)
             except OSError as error:
-                raise UnavailableError(f"[pipeline] metrics_port {port}: {error.strerror}; choose another") from error
+                raise UnavailableError(f"[pipeline] metrics_port {port}: {error.strerror}: choose another") from error
             stack.callback(thread.join)
             stack.callback(server.server_close)
             stack.callback(server.shutdown)
-        yield PipelineMetrics(measured.meter_provider)
+        yield PipelineMetrics(sdk.meter_provider)
 
 
-def _tell_json(progress: dict[str, Any]) -> None:
+def _report_json(progress: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(progress) + "\n")
     sys.stdout.flush()
 
 
-def _tell(progress: dict[str, Any]) -> None:
+def _report(progress: dict[str, Any]) -> None:
     console = Console(highlight=False)
     match progress:
         case {"query": name, "batch_id": batch, "rows": rows, "rows_total": total, "seconds": seconds, "lag": lag}:
-            behind = f", {lag:,} to come" if lag else ""
-            console.print(f"{name}: batch {batch}, {rows:,} rows in {seconds:.1f} s, {total:,} in all{behind}")
+            suffix = f", lag {lag:,}" if lag else ""
+            console.print(f"{name}: batch {batch}, {rows:,} rows in {seconds:.1f} s, {total:,} in total{suffix}")
         case {"waiting_for": topic, "log": log}:
-            console.print(f"waiting for the topic {topic} in {log}")
+            console.print(f"waiting for topic {topic} in {log}")
         case {"started_again": name, "because": because}:
-            console.print(f"{name} is started again: {because}")
+            console.print(f"{name} is restarted: {because}")
         case {"result": {"rows": rows, "stopped": stopped}}:
-            totals = ", ".join(f"{count:,} rows of {name}" for name, count in rows.items()) or "nothing new"
+            totals = ", ".join(f"{count:,} rows of {name}" for name, count in rows.items()) or "no new records"
             console.print(f"{'stopped' if stopped else 'done'}: {totals}")
         case _:
             console.print_json(data=progress)

@@ -1,4 +1,4 @@
-"""`efo run`: the service."""
+"""`efo run`: runs the service."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ def run(
     *,
     config: ConfigFile = None,
     workers: Annotated[
-        int, Parameter(validator=Number(gte=1), help="Run so many processes that share the shards, see docs/leases.md.")
+        int, Parameter(validator=Number(gte=1), help="Number of processes that share the shards (docs/leases.md).")
     ] = 1,
 ) -> Exit:
-    """Relay a Kinesis stream into the log, until SIGTERM or Ctrl-C."""
+    """Relay a Kinesis stream into the sink of [relay], until SIGTERM or Ctrl-C."""
     settings = load(config)
     logs.configure(settings.service.log_level, sys.stderr if writes_to_stdout(settings.relay) else sys.stdout)
-    with _told():
+    with _failure_logged():
         if workers > 1:
             return _supervise(settings, config, workers)
         if os.environ.get(SUPERVISED):
             threading.Thread(target=drain_when_orphaned, daemon=True).start()
-        with telemetry(settings.leases.worker_id) as measured:
-            trio.run(partial(app.run, settings, measured))
+        with telemetry(settings.leases.worker_id) as sdk:
+            trio.run(partial(app.run, settings, sdk))
     return Exit.OK
 
 
 def _supervise(settings: Settings, config: Path | None, workers: int) -> Exit:
     if settings.relay.sink == "jsonl":
         raise ConfigurationError(
-            f'--workers {workers}: [relay] sink = "jsonl" writes one file by one process: run one worker, or use '
+            f'--workers {workers}: [relay] sink = "jsonl" writes one file from one process: run one worker, or use '
             "another sink"
         )
     arguments = [] if config is None else ["--config", str(config)]
@@ -60,8 +60,8 @@ def _supervise(settings: Settings, config: Path | None, workers: int) -> Exit:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Log why the service failed. An error that efo raises on purpose explains itself; others need their traceback."""
+def _failure_logged() -> Iterator[None]:
+    """Log why the service failed. The message of an EfoError is enough; other errors are logged with a traceback."""
     try:
         yield
     except Exception as error:

@@ -1,1 +1,1 @@
-"""The configuration: its schema, how it is loaded, and how it is printed."""
+"""The configuration: its schema, loading and printing."""

@@ -1,6 +1,6 @@
-"""Which options of others are credentials: those of Spark, Hadoop, Kafka and their like, by how they are called.
+"""Recognizes credentials among the options of Spark, Hadoop, Kafka and similar software, by their names.
 
-No list of them could be whole. One that is taken for a credential and is none can still be set, by the environment.
+No list of such options can be complete. An option that is wrongly recognized can still be set in the environment.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ _NAME: Final = re.compile(
     r"|(?:account|encryption|keystore)[._-]?key(?![a-z])|(?<![a-z])(?:sas|pass|pwd)(?![a-z]))(?!s?[._-]?provider)",
     re.IGNORECASE,
 )
-"""Option names that speak of a credential; a provider of credentials is a class."""
-_ABOUT: Final = re.compile(
+"""Option names that refer to a credential. The provider of a credential is a class, and not matched."""
+_NOT_THE_CREDENTIAL: Final = re.compile(
     r"(?:class|type|path|file|location|ur[il]|endpoint|binding|enabled|mechanism|algorithm|regex|ratio|wait|[._-]ms)$",
     re.IGNORECASE,
 )
-"""How the names of those end that say something about a credential, and not the credential."""
+"""Suffixes of option names that describe a credential but do not contain it."""
 _VALUE: Final = re.compile(
     r"://[^/\s:@]*:[^/\s@]+@|[?&]sig=|(?:passw(?:or)?d|secret|token|(?:access|account)key)\s*=", re.IGNORECASE
 )
-"""A credential within a value: USER:PASSWORD@ of a URL, or password=, as JAAS, JDBC and Java's own options have it."""
+"""A credential within a value: USER:PASSWORD@ in a URL, or password= as in JAAS, JDBC and Java options."""
 
 
 def is_credential(name: str, value: str) -> bool:
-    """Tell whether an option is a credential, or has one in its value. An ARN names a key, and is none."""
+    """Return whether an option is a credential or has one in its value. An ARN only names a key."""
     if _VALUE.search(value):
         return True
-    return bool(_NAME.search(name)) and not _ABOUT.search(name) and not value.startswith("arn:")
+    return bool(_NAME.search(name)) and not _NOT_THE_CREDENTIAL.search(name) and not value.startswith("arn:")

@@ -1,4 +1,4 @@
-"""The settings of the Kafka sink: the table [relay.kafka]. What they mean together: docs/kafka.md."""
+"""The settings of the Kafka sink, [relay.kafka]. See docs/kafka.md."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from pydantic import AfterValidator, Field, FilePath, SecretStr, model_validator
 from efo_service.config.section import Count, Name, Seconds, Section
 from efo_service.relay.kafka.options import Compression, Delivery, Mechanism, PartitionBy, SecurityProtocol
 
-PLACES = {"stream", "shard"}
-"""What a template of a topic may name."""
+PLACEHOLDERS = {"stream", "shard"}
+"""The placeholders that a topic template may contain."""
 
 
 def _check_template(value: str) -> str:
     try:
         parts = list(Formatter().parse(value))
     except ValueError as error:
-        raise ValueError(f"{value!r} is no template of a topic: {error}") from None
-    for text, name, how, conversion in parts:
-        is_place = name is None or (name in PLACES and not how and not conversion)
-        if not (is_place and re.fullmatch(r"[A-Za-z0-9._-]*", text)):
-            raise ValueError(
-                f"{value!r} is no topic: letters, digits, '.', '_', '-', {{stream}} and {{shard}} make one"
-            )
+        raise ValueError(f"{value!r} is not a topic template: {error}") from None
+    for text, name, format_spec, conversion in parts:
+        is_valid = name is None or (name in PLACEHOLDERS and not format_spec and not conversion)
+        if not (is_valid and re.fullmatch(r"[A-Za-z0-9._-]*", text)):
+            raise ValueError(f"{value!r} is not a topic: use letters, digits, '.', '_', '-', {{stream}} and {{shard}}")
     return value
 
 
@@ -33,64 +31,83 @@ Template = Annotated[str, Field(min_length=1, max_length=249), AfterValidator(_c
 
 
 class KafkaSettings(Section):
-    """Kafka, for sink = "kafka". Its secrets (password, ...) are taken from the environment alone."""
+    """The Kafka cluster, for sink = "kafka". Secrets (password, ...) come only from the environment."""
 
     bootstrap_servers: str = Field(
-        "127.0.0.1:9092", min_length=1, description="Some of the cluster's brokers, HOST:PORT by commas."
+        "127.0.0.1:9092", min_length=1, description="Some of the cluster's brokers: HOST:PORT, separated by commas."
     )
     topic: Template | None = Field(
         None,
-        description="The topic; {stream} and {shard} stand for their names. Default: that of [relay].",
+        description="Topic. {stream} and {shard} in it are replaced by their names. Default: [relay] topic.",
         examples=["kinesis.{stream}"],
     )
     delivery: Delivery = Field(
-        "exactly_once", description="exactly_once: records and position in one transaction; at_least_once: cheaper."
+        "exactly_once",
+        description="Delivery guarantee: exactly_once (records and position in one transaction) or at_least_once"
+        " (cheaper).",
     )
     partition_by: PartitionBy = Field(
-        "key", description="key: as Java's producer does, so that a key's order survives a reshard; or shard."
+        "key",
+        description="Partition by key, as Java's producer does (a reshard keeps the order of each key), or by shard.",
     )
-    compression: Compression = Field("lz4", description="Of the batches.")
+    compression: Compression = Field("lz4", description="Compression of record batches: none, gzip, snappy, lz4, zstd.")
     commit_milliseconds: Annotated[int, Field(ge=10, le=5000)] = Field(
-        200, description="Commit a group this long after its first record, instead of [relay]'s; 100 to 500 is good."
+        200,
+        description="Commit this long after the first uncommitted record, instead of [relay] commit_milliseconds."
+        " 100 to 500 is good.",
     )
-    create_topics: bool = Field(default=True, description="Create the topics that are missing; else refuse to start.")
-    partitions: Count = Field(12, description="Partitions of a topic that is created,")
+    create_topics: bool = Field(
+        default=True, description="Whether to create missing topics. If false, a missing topic is an error at start."
+    )
+    partitions: Count = Field(12, description="Number of partitions of a topic that efo creates.")
     replication_factor: Annotated[int, Field(ge=-1, le=32767)] = Field(
-        -1, description="and how many brokers have each; -1: the cluster's default."
+        -1, description="Replication factor of a topic that efo creates. -1 is the cluster's default."
     )
-    checkpoint_topic: Name = Field("efo-checkpoints", description="The compacted topic of the shards' positions.")
-    checkpoint_partitions: Count = Field(16, description="Its partitions, if it is created.")
+    checkpoint_topic: Name = Field(
+        "efo-checkpoints", description="Compacted topic that keeps the position of each shard."
+    )
+    checkpoint_partitions: Count = Field(16, description="Number of partitions of checkpoint_topic, if efo creates it.")
     connect_seconds: Seconds = Field(30.0, description="How long to wait for the brokers at the start.")
     transaction_seconds: Annotated[float, Field(ge=1, le=900)] = Field(
-        30.0, description="A transaction that is not done after so long is aborted: readers wait for it no longer."
+        30.0, description="Time-out of a transaction: the broker then aborts it, so that readers do not wait longer."
     )
     retry_seconds: Seconds = Field(
-        120.0, description="After so long without success a shard's lease is released; other workers may take it."
+        120.0,
+        description="How long a failed commit of a shard is retried. Then its lease is released, so that another"
+        " worker can take it.",
     )
-    security_protocol: SecurityProtocol = Field("plaintext", description="Kafka's own names.")
+    security_protocol: SecurityProtocol = Field(
+        "plaintext", description="Security protocol: plaintext, ssl, sasl_plaintext or sasl_ssl, as in Kafka."
+    )
     ca_file: FilePath | None = Field(
-        None, description="Certificate authorities to trust instead of the system's (PEM).", examples=["ca.pem"]
+        None,
+        description="PEM file of certificate authorities to trust instead of the system's.",
+        examples=["ca.pem"],
     )
     certificate_file: FilePath | None = Field(
-        None, description="The client's certificate, for mutual TLS (PEM),", examples=["client.pem"]
+        None, description="PEM file of the client certificate, for mutual TLS.", examples=["client.pem"]
     )
-    key_file: FilePath | None = Field(None, description="and its key.", examples=["client.key"])
-    key_password: SecretStr | None = Field(None, description="The key's password.")
+    key_file: FilePath | None = Field(
+        None, description="PEM file of the client certificate's key.", examples=["client.key"]
+    )
+    key_password: SecretStr | None = Field(None, description="Password of the key in key_file.")
     sasl_mechanism: Mechanism | None = Field(
         None,
-        description="PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER (by OIDC) or AWS_MSK_IAM.",
+        description="SASL mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER (by OIDC) or AWS_MSK_IAM.",
         examples=["SCRAM-SHA-512"],
     )
-    sasl_username: str | None = Field(None, description="For PLAIN and SCRAM.", examples=["efo"])
-    sasl_password: SecretStr | None = Field(None, description="The same.")
+    sasl_username: str | None = Field(None, description="User name for PLAIN and SCRAM.", examples=["efo"])
+    sasl_password: SecretStr | None = Field(None, description="Password for PLAIN and SCRAM.")
     oauth_token_url: str | None = Field(
-        None, description="For OAUTHBEARER: where tokens are given.", examples=["https://id.example.com/token"]
+        None, description="URL of the token endpoint for OAUTHBEARER.", examples=["https://id.example.com/token"]
     )
-    oauth_client_id: str | None = Field(None, description="The same.", examples=["efo"])
-    oauth_client_secret: SecretStr | None = Field(None, description="The same.")
-    oauth_scope: str | None = Field(None, description="The same.", examples=["kafka"])
+    oauth_client_id: str | None = Field(None, description="Client id for OAUTHBEARER.", examples=["efo"])
+    oauth_client_secret: SecretStr | None = Field(None, description="Client secret for OAUTHBEARER.")
+    oauth_scope: str | None = Field(None, description="Scope for OAUTHBEARER.", examples=["kafka"])
     aws_region: str | None = Field(
-        None, description="For AWS_MSK_IAM: the cluster's. Default: the stream's.", examples=["eu-west-1"]
+        None,
+        description="AWS region of the cluster, for AWS_MSK_IAM. Default: the stream's region.",
+        examples=["eu-west-1"],
     )
 
     @model_validator(mode="after")
@@ -108,8 +125,8 @@ class KafkaSettings(Section):
                 needed = ("oauth_token_url", "oauth_client_id", "oauth_client_secret")
         if missing := [name for name in needed if getattr(self, name) is None]:
             raise ValueError(
-                f"sasl_mechanism {self.sasl_mechanism} needs {' and '.join(missing)};"
-                " a secret is set as EFO_RELAY__KAFKA__<KEY> in the environment"
+                f"sasl_mechanism {self.sasl_mechanism} needs {' and '.join(missing)}:"
+                " set secrets as EFO_RELAY__KAFKA__<KEY> in the environment"
             )
         if (self.certificate_file is None) != (self.key_file is None):
             raise ValueError("certificate_file and key_file belong together: set both or neither")

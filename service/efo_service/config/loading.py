@@ -1,4 +1,4 @@
-"""Loads the settings, and says where a wrong one stands and what to write instead."""
+"""Loads the settings. Errors name the location of a wrong setting and what to write instead."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _CREDENTIAL = re.compile(r"access_?key|secret|session_?token|password|credential
 
 
 def load(path: Path | None) -> Settings:
-    """Return the settings of a TOML file and the environment; without a file, of the environment alone.
+    """Return the settings of a TOML file and the environment, or of the environment only if `path` is None.
 
-    Raises ConfigurationError, which names every wrong setting with its place.
+    Raises ConfigurationError, which names every wrong setting with its location.
     """
     text = _read(path) if path else ""
     _refuse_unknown_variables(os.environ)
@@ -34,9 +34,9 @@ def load(path: Path | None) -> Settings:
     except SettingsError as error:
         raise ConfigurationError(f"environment: {error}: write {PREFIX}<SECTION>__<KEY> instead") from error
     except ValidationError as error:
-        places = _Places(path, text, os.environ)
-        # The inputs of pydantic's error could hold a secret that was written in the wrong place.
-        raise ConfigurationError("\n".join(_complaints(error, places))) from None
+        locations = _Locations(path, text, os.environ)
+        # `from None`: the inputs in pydantic's error could include a secret that was written in the wrong place.
+        raise ConfigurationError("\n".join(_messages(error, locations))) from None
 
 
 def _read(path: Path) -> str:
@@ -60,7 +60,7 @@ def _parse(path: Path | None, text: str) -> dict[str, Any]:
 
 
 def _refuse_secrets(path: Path | None, tables: Mapping[str, Any], fields: Mapping[str, FieldInfo], *names: str) -> None:
-    """Refuse a secret that stands in the file: files are copied, mounted and committed."""
+    """Refuse a secret in the file, since files are copied, mounted and committed."""
     for name in tables.keys() & fields.keys():
         if is_secret(fields[name]):
             raise ConfigurationError(
@@ -76,25 +76,25 @@ def _refuse_secrets(path: Path | None, tables: Mapping[str, Any], fields: Mappin
 
 
 def _refuse_credentials(path: Path | None, options: Mapping[str, Any], *names: str) -> None:
-    """Refuse credentials among the options of others, for the same reason."""
+    """Refuse credentials among the options of Spark, for the same reason."""
     for option, value in options.items():
         if is_credential(option, str(value)):
             raise ConfigurationError(
                 f"{path}: [{'.'.join(names)}] {option} is a credential: remove it from the file, and set"
-                f""" {variable(*names)}='{{"{option}": "..."}}' in the environment, which is added to the file's"""
+                f""" {variable(*names)}='{{"{option}": "..."}}' in the environment, merged with the file's options"""
             )
 
 
 def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
-    """Refuse `EFO_<SECTION>__<KEY>` of no known section: pydantic-settings would not see it at all."""
+    """Refuse `EFO_<SECTION>__<KEY>` with an unknown section, which pydantic-settings would ignore."""
     for name in sorted(environ):
         section, separator, _ = name.removeprefix(PREFIX).lower().partition("__")
         if name.startswith(PREFIX) and separator and section not in Settings.model_fields:
-            raise ConfigurationError(f"environment {name}: unknown section{_nearest(section, Settings.model_fields)}")
+            raise ConfigurationError(f"environment {name}: unknown section{_suggest(section, Settings.model_fields)}")
 
 
-class _Places:
-    """Tells where a setting was written."""
+class _Locations:
+    """Finds where a setting was written."""
 
     def __init__(self, path: Path | None, text: str, environ: Mapping[str, str]) -> None:
         self._path = path
@@ -102,7 +102,10 @@ class _Places:
         self._environ = {name.upper() for name in environ}
 
     def of(self, loc: Sequence[str]) -> str:
-        """Return the environment variable, or file, line and table of a setting; of no single one, just the file."""
+        """Return the environment variable of a setting, or its file, line and table. `loc`: see pydantic's errors.
+
+        If `loc` is empty, the error concerns no single setting: return only the file.
+        """
         if not loc:
             return "environment" if self._path is None else str(self._path)
         names, keys = _tables(loc)
@@ -127,7 +130,7 @@ class _Places:
 
 
 def _tables(loc: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the place of a setting into its tables and its key, with what pydantic puts behind that."""
+    """Split the location of a setting into its tables and its key, with what pydantic appends to the key."""
     names, section = [loc[0]], _section(Settings.model_fields, loc[0])
     for name in loc[1:]:
         inner = _section(section.model_fields if section else {}, name)
@@ -142,32 +145,32 @@ def _section(fields: Mapping[str, FieldInfo], name: str) -> type[Section] | None
     return section_of(fields[name]) if name in fields else None
 
 
-def _complaints(error: ValidationError, places: _Places) -> Iterator[str]:
+def _messages(error: ValidationError, locations: _Locations) -> Iterator[str]:
     for detail in error.errors(include_url=False, include_input=False):
         loc = [str(part) for part in detail["loc"]]
-        place = places.of(loc)
+        location = locations.of(loc)
         match detail["type"]:
             case "extra_forbidden":
-                yield f"{place}: {_unknown(loc)}"
+                yield f"{location}: {_unknown(loc)}"
             case "missing":
-                yield f'{place}: missing: write [kinesis] stream = "NAME or ARN", or set EFO_KINESIS__STREAM'
+                yield f'{location}: missing: write [kinesis] stream = "NAME or ARN", or set EFO_KINESIS__STREAM'
             case _:
-                yield f"{place}: {detail['msg'].removeprefix('Value error, ')}"
+                yield f"{location}: {detail['msg'].removeprefix('Value error, ')}"
 
 
 def _unknown(loc: Sequence[str]) -> str:
     if _CREDENTIAL.search(loc[-1]):
         return "credentials are not settings: remove them and use the AWS chain (environment, profile or role)"
     if len(loc) == 1:
-        return f"unknown table{_nearest(loc[0], Settings.model_fields)}"
+        return f"unknown table{_suggest(loc[0], Settings.model_fields)}"
     known: Mapping[str, FieldInfo] = Settings.model_fields
     for name in _tables(loc)[0]:
         section = _section(known, name)
         known = section.model_fields if section else {}
-    return f"unknown key{_nearest(loc[-1], known)}"
+    return f"unknown key{_suggest(loc[-1], known)}"
 
 
-def _nearest(name: str, known: Mapping[str, object]) -> str:
-    """Return a suggestion to append: the nearest known name, or all of them."""
+def _suggest(name: str, known: Mapping[str, object]) -> str:
+    """Return a suggestion to append to an error: the nearest known name, or all of them."""
     near = get_close_matches(name.lower(), known, n=1)
     return f": did you mean {near[0]!r}?" if near else f": expected one of {', '.join(known)}"

@@ -1,4 +1,4 @@
-"""What the tables of the configuration are made of."""
+"""The base class and the value types of the configuration's sections."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pydantic.fields import FieldInfo
 
 def _check_endpoint(value: str) -> str:
     try:
-        is_one = (
+        is_endpoint = (
             re.fullmatch(r"https?://[^/\s@?#]+/?", value) and urlsplit(value).hostname and urlsplit(value).port != 0
         )
-    except ValueError:  # the port is no number, or too large; brackets around what is no address
-        is_one = False
-    if not is_one:
+    except ValueError:  # the port is not a number or too large, or the brackets contain no IPv6 address
+        is_endpoint = False
+    if not is_endpoint:
         raise ValueError("not an endpoint: expected https://HOST[:PORT], without path or credentials")
     return value
 
@@ -32,23 +32,23 @@ PREFIX = "EFO_"
 
 
 class Section(BaseModel):
-    """One table of the file. Its docstring and its fields' descriptions are the comments of efo.full.toml."""
+    """One table of the file. Its docstring and the descriptions of its fields are the comments of efo.full.toml."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 def variable(*names: str) -> str:
-    """Return the environment variable of a setting, by its tables and its key."""
+    """Return the environment variable of a setting. `names`: its tables and its key."""
     return PREFIX + "__".join(names).upper()
 
 
 def section_of(field: FieldInfo) -> type[Section] | None:
-    """Return the table that a field stands for; None if it is a plain setting."""
+    """Return the section that a field holds, None if the field is a plain setting."""
     return next((kind for kind in _types(field) if isinstance(kind, type) and issubclass(kind, Section)), None)
 
 
 def is_secret(field: FieldInfo) -> bool:
-    """Tell whether a setting is a secret: the environment may say it, the file may not."""
+    """Return whether a setting is a secret, which may be set in the environment but not in the file."""
     return SecretStr in _types(field)
 
 

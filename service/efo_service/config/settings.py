@@ -1,7 +1,7 @@
 """Settings: one TOML file, overridden by environment variables `EFO_<SECTION>__<KEY>`.
 
-The values are frozen, and everything unknown is refused with its place. AWS credentials are not settings:
-they stay in the AWS chain (environment, profile, role), where they can be rotated without efo.
+Values are frozen. Unknown keys are refused with their location. AWS credentials are not settings: they stay in the
+AWS chain (environment, profile, role), where they can be rotated without efo.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _check_stream(value: str) -> str:
 
 
 def _check_position(value: object) -> str:
-    """Return "trim_horizon", "latest" or an ISO 8601 time with its zone; TOML's date-times are taken too."""
+    """Return "trim_horizon", "latest" or an ISO 8601 time with a time zone. TOML date-times are accepted too."""
     text = value.isoformat() if isinstance(value, datetime) else str(value)
     if text.lower() in {"trim_horizon", "latest"}:
         return text.lower()
@@ -42,10 +42,10 @@ def _check_position(value: object) -> str:
         time = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} is not a position: trim_horizon, latest or a time like 2026-01-31T12:00:00Z"
+            f"{text!r} is not a position: write trim_horizon, latest or a time like 2026-01-31T12:00:00Z"
         ) from None
     if time.tzinfo is None:
-        raise ValueError(f"the time {text!r} lacks its zone: write {time.isoformat()}Z for UTC")
+        raise ValueError(f"the time {text!r} has no time zone: write {time.isoformat()}Z for UTC")
     return text
 
 
@@ -54,67 +54,78 @@ InitialPosition = Annotated[str, BeforeValidator(_check_position)]
 
 
 class KinesisSettings(Section):
-    """The stream that is read. Credentials come from the AWS chain, never from here."""
+    """The stream to read. Credentials come from the AWS chain, never from this file."""
 
-    stream: Stream = Field(description="The stream's name or ARN.", examples=["orders"])
-    region: str | None = Field(None, description="Default: the ARN's, then the AWS chain's.", examples=["eu-west-1"])
+    stream: Stream = Field(description="Name or ARN of the stream.", examples=["orders"])
+    region: str | None = Field(
+        None, description="AWS region. Default: the ARN's region, then the AWS chain's.", examples=["eu-west-1"]
+    )
     endpoint_url: Endpoint | None = Field(
         None,
-        description="Another endpoint than the region's own, for example a VPC endpoint.",
+        description="Endpoint to use instead of the region's own, for example a VPC endpoint.",
         examples=["https://127.0.0.1:4567"],
     )
     ca_file: FilePath | None = Field(
         None,
-        description="Certificate authorities to trust instead of the system's (PEM).",
+        description="PEM file of certificate authorities to trust instead of the system's.",
         examples=["ca.pem"],
     )
-    profile: str | None = Field(None, description="A profile of the AWS configuration.", examples=["production"])
+    profile: str | None = Field(None, description="Profile of the AWS configuration.", examples=["production"])
 
     @model_validator(mode="after")
     def _same_region(self) -> KinesisSettings:
         _, region = parse_stream(self.stream)
         if region is not None and self.region not in {None, region}:
-            raise ValueError(
-                f"region {self.region!r} is not the stream's: remove it, or write {region!r} as in the ARN"
-            )
+            raise ValueError(f"region {self.region!r} is not that of the stream's ARN: remove it, or write {region!r}")
         return self
 
     @property
     def stream_name(self) -> str:
-        """The stream's name, without the rest of its ARN."""
+        """The stream's name, taken from the ARN if `stream` is one."""
         return parse_stream(self.stream)[0]
 
 
 class ConsumerSettings(Section):
-    """How it is read, and under which names."""
+    """The fan-out consumer, and how it reads the stream."""
 
-    application: Name = Field("efo", description="Workers of one application share the shards.")
+    application: Name = Field("efo", description="Name of the application. Its workers share the shards.")
     name: Name | None = Field(
         None,
-        description="The fan-out consumer, registered if it does not exist. Default: the application's name.",
+        description="Name of the fan-out consumer, registered if it does not exist. Default: the application's name.",
         examples=["efo"],
     )
     initial_position: InitialPosition = Field(
         "trim_horizon",
-        description="Where new shards start: trim_horizon, latest or a time like 2026-01-31T12:00:00Z.",
+        description="Initial position of unread shards: trim_horizon, latest or a time like 2026-01-31T12:00:00Z.",
     )
-    subscribes_per_second: Seconds = Field(20.0, description="SubscribeToShard calls of this worker, at most (R6).")
-    checkpoint_seconds: Seconds = Field(5.0, description="How often progress is saved to the lease store.")
-    shard_sync_seconds: Seconds = Field(60.0, description="How often ListShards is asked for shards nobody told us of.")
+    subscribes_per_second: Seconds = Field(
+        20.0, description="Maximum number of SubscribeToShard calls per second by this worker (R6)."
+    )
+    checkpoint_seconds: Seconds = Field(5.0, description="Time between two checkpoints of a shard in the lease store.")
+    shard_sync_seconds: Seconds = Field(
+        60.0, description="Time between two shard syncs: ListShards finds shards that have no lease yet."
+    )
     stream_window: int = Field(
-        STREAM_WINDOW, ge=65_535, description="Bytes that may wait for the sink, per shard: the HTTP/2 window (R9)."
+        STREAM_WINDOW,
+        ge=65_535,
+        description="HTTP/2 stream window of each shard: how many bytes may wait for the sink (R9).",
     )
     unsubscribe_idle_seconds: Seconds = Field(
-        60.0, description="A subscription that the sink takes nothing of for so long is given up until it does (R9)."
+        60.0,
+        description="A subscription ends if the sink takes no records for this long. It resumes on demand (R9).",
     )
     park_faults: bool = Field(
         default=False,
-        description="What is refused for good for one shard (KMS, access denied) stops it alone, not all (R11),",
+        description="Whether a permanent error of one shard (KMS, access denied) isolates it. If false, it stops the"
+        " service (R11).",
     )
-    shard_cooldown_seconds: Seconds = Field(60.0, description="and this worker then leaves it alone for so long.")
+    shard_cooldown_seconds: Seconds = Field(
+        60.0, description="How long this worker does not take the lease of an isolated shard again."
+    )
     aggregates: AggregateMode = Field(
         AggregateMode.FILTER,
-        description="Aggregated records of other shards: filter them out, drop the aggregate as KCL does, keep them.",
+        description="User records of other shards in KPL aggregates: filter omits them, drop omits the aggregate (as"
+        " KCL), keep omits none.",
     )
 
     @property
@@ -124,7 +135,7 @@ class ConsumerSettings(Section):
 
     @property
     def position(self) -> Position:
-        """`initial_position` as the library takes it."""
+        """`initial_position` as a Position."""
         match self.initial_position:
             case "trim_horizon":
                 return Position.trim_horizon()
@@ -135,40 +146,54 @@ class ConsumerSettings(Section):
 
 
 _SCHEMES: Final = {"postgres": ("postgresql", "postgres"), "redis": ("redis", "rediss", "unix")}
-"""How the URLs of lease stores begin."""
+"""The URL schemes of lease stores."""
 
 
 class LeaseSettings(Section):
-    """Which worker reads which shard, and how far."""
+    """The lease store, and how workers share the shards."""
 
     store: Literal["sqlite", "dynamodb", "postgres", "redis"] = Field(
         "sqlite",
-        description="sqlite: a file, for one machine's workers; dynamodb (KCL's table), postgres, redis: for many's.",
+        description="Lease store: sqlite (a file, for one machine), dynamodb (KCL's table), postgres or redis.",
     )
-    path: Path = Field(Path("var/leases.sqlite"), description="The file of the sqlite store.")
+    path: Path = Field(Path("var/leases.sqlite"), description="File of the sqlite lease store.")
     url: SecretStr | None = Field(
-        None, description="The server of postgres or redis: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, redis://..."
+        None,
+        description="URL of the postgres or redis server: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, or"
+        " redis://...",
     )
-    start_seconds: Seconds = Field(30.0, description="How long to wait for a store that is not there at the start.")
-    failover_seconds: Seconds = Field(10.0, description="A worker silent for this long loses its leases (R10).")
+    start_seconds: Seconds = Field(
+        30.0, description="How long to wait at the start for a lease store that is unavailable."
+    )
+    failover_seconds: Seconds = Field(
+        10.0, description="Fail-over time: a lease that is not renewed for this long expires, and others take it (R10)."
+    )
     scan_interval_seconds: Seconds | None = Field(
         None,
-        description="Time between two looks at all leases. Default: a twentieth of that, longer for many workers.",
+        description="Time between two lease scans. Default: a twentieth of failover_seconds, longer with many workers.",
         examples=[5.0],
     )
     graceful_handoff: bool = Field(
-        True, description="Ask a worker for its leases, so that a move repeats nothing. Else take them from it."
+        True,
+        description="Whether to request a lease from its owner, so that no record is read twice. If false, the lease"
+        " is stolen.",
     )
-    handoff_seconds: Seconds = Field(30.0, description="Then take them if it has not let go in this and that time.")
-    max_leases: Count | None = Field(None, description="This worker owns no more. Default: no limit.", examples=[100])
+    handoff_seconds: Seconds = Field(
+        30.0, description="A requested lease that is not released within this time and failover_seconds is stolen."
+    )
+    max_leases: Count | None = Field(
+        None, description="Maximum number of leases that this worker owns. Default: no limit.", examples=[100]
+    )
     balance: Literal["count", "throughput"] = Field(
-        "count", description="What workers share out: shards by their number, or what the shards bring."
+        "count", description="What workers share evenly: the number of shards (count) or their traffic (throughput)."
     )
-    cleanup: bool = Field(True, description="Delete leases of finished shards ten minutes after they have served.")
+    cleanup: bool = Field(
+        True, description="Whether to delete the lease of a finished shard ten minutes after nothing depends on it."
+    )
     worker_id: str = Field(
         default_factory=socket.gethostname,
         min_length=1,
-        description="Names this worker; unique per application. Default: the host's name.",
+        description="Name of this worker, unique within the application. Default: the host name.",
         examples=["worker-1"],
     )
     dynamodb: DynamoDbSettings = DynamoDbSettings()
@@ -187,71 +212,81 @@ class LeaseSettings(Section):
 
 
 class RelaySettings(Section):
-    """Where records go. The first limit reached commits a group."""
+    """The sink, and when to commit. The first limit that is reached triggers a commit."""
 
     sink: Literal["log", "jsonl", "kafka"] = Field(
         "log",
-        description="log: the embedded log that Spark reads, exactly once; jsonl: JSON lines, at least once; kafka.",
+        description="Sink: log (the embedded log that Spark reads, exactly once), jsonl (at least once) or kafka.",
     )
-    directory: Path = Field(Path("var/log"), description="The log's root.")
-    topic: Name | None = Field(None, description="Default: the stream's name.", examples=["orders"])
-    commit_records: Count = Field(10_000, description="Commit a group at this many records,")
-    commit_bytes: Count = Field(4 * 1024 * 1024, description="at this many bytes of keys and values,")
-    commit_milliseconds: Count = Field(50, description="or this long after its first record.")
+    directory: Path = Field(Path("var/log"), description="Root directory of the embedded log.")
+    topic: Name | None = Field(
+        None, description="Topic that records are written to. Default: the stream's name.", examples=["orders"]
+    )
+    commit_records: Count = Field(10_000, description="Commit after this many records.")
+    commit_bytes: Count = Field(4 * 1024 * 1024, description="Commit after this many bytes of keys and values.")
+    commit_milliseconds: Count = Field(50, description="Commit this long after the first uncommitted record.")
     retention_hours: Seconds | None = Field(
-        None, description="The log forgets records this long after their commit. Default: never.", examples=[72.0]
+        None, description="How long the log keeps a record after its commit. Default: forever.", examples=[72.0]
     )
     retention_bytes: Count | None = Field(
         None,
-        description="The log forgets its oldest records above this size of a topic. Default: never.",
+        description="Maximum size of a topic of the log. Above it, the oldest records expire. Default: no limit.",
         examples=[107374182400],
     )
     maintenance_seconds: Seconds = Field(
-        30.0, description="How often small segments are rolled up, and expired ones removed that all readers have read."
+        30.0,
+        description="Time between two maintenance passes. A pass compacts segments, and deletes expired ones that all"
+        " readers have read.",
     )
     jsonl_file: Path = Field(
         Path("-"),
-        description="The file of the lines, one per worker; - for stdout (efo's own log then goes to stderr).",
+        description="File of the JSON lines, one per worker. - is stdout; efo's own log then goes to stderr.",
     )
     jsonl_encoding: Literal["base64", "utf-8"] = Field(
-        "base64", description="base64 for any bytes; utf-8 for values that can be read, others are refused."
+        "base64",
+        description="Encoding of values: base64 for any bytes, or utf-8, which refuses values that are not UTF-8.",
     )
     dead_letters: Name | None = Field(
         None,
-        description="A topic (of Kafka, or of the log) for records that the sink refuses. Without one they stop it.",
+        description="Topic (of Kafka or the log) for records that the sink refuses. If not set, such a record stops"
+        " the service.",
         examples=["refused"],
     )
     trace_extractor: str | None = Field(
         None,
-        description="Finds the records' W3C trace contexts, for their headers: a function, package.module:function.",
+        description="Function that extracts a record's W3C trace context for its headers, as package.module:function.",
         examples=["efo_service.relay.mapping:from_tags"],
     )
     kafka: KafkaSettings = KafkaSettings()
 
     @property
     def commit_seconds(self) -> float:
-        """How old a group may grow, in seconds."""
+        """How long after its first record a commit is due, in seconds."""
         return (self.kafka.commit_milliseconds if self.sink == "kafka" else self.commit_milliseconds) / 1000
 
     @property
     def owns_positions(self) -> bool:
-        """Whether the sink itself knows how far each shard is, which wins over the leases (rule R12)."""
+        """Whether the sink keeps the position of each shard, which wins over the checkpoint (rule R12)."""
         return self.sink == "log" or (self.sink == "kafka" and self.kafka.delivery == "exactly_once")
 
 
 class ServiceSettings(Section):
     """Health, metrics and shutdown."""
 
-    host: str = Field("127.0.0.1", min_length=1, description="Where /livez, /readyz, /metrics and /status are served.")
-    port: int = Field(8080, ge=0, le=65535, description="Its port; 0 takes a free one.")
-    drain_seconds: Seconds = Field(
-        25.0, description="Time to finish after SIGTERM; keep it below Kubernetes' grace period (30 s)."
+    host: str = Field(
+        "127.0.0.1", min_length=1, description="Address that serves /livez, /readyz, /metrics and /status."
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="debug, info, warning, error.")
+    port: int = Field(8080, ge=0, le=65535, description="Port that serves these endpoints. 0 takes a free port.")
+    drain_seconds: Seconds = Field(
+        25.0, description="How long the drain may take. Keep it below Kubernetes' grace period (30 s)."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Minimum level of log lines: debug, info, warning or error."
+    )
 
 
 class Settings(BaseSettings):
-    """Everything that efo can be told. Load it with `efo_service.config.loading.load`."""
+    """All settings of efo. Load them with `efo_service.config.loading.load`."""
 
     model_config = SettingsConfigDict(
         frozen=True,
@@ -278,18 +313,18 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the same
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Let the environment win over what the file said."""
+        """Let the environment override the file."""
         return env_settings, init_settings
 
     @model_validator(mode="after")
     def _letters_apart(self) -> Settings:
         if self.relay.dead_letters == self.topic:
-            raise ValueError(f"[relay] dead_letters {self.topic!r} is the records' own topic: choose another name")
+            raise ValueError(f"[relay] dead_letters {self.topic!r} is also the records' topic: choose another name")
         return self
 
     @property
     def topic(self) -> str:
-        """The topic; of a Kafka topic per shard, {shard} is left in it."""
+        """The topic of the records. If each shard has its own Kafka topic, {shard} stays in the name."""
         name = self.relay.topic or self.kinesis.stream_name
         if self.relay.sink == "kafka" and self.relay.kafka.topic is not None:
             name = self.relay.kafka.topic

@@ -1,1 +1,1 @@
-"""`efo demo`: the whole main job on this machine, from a fake Kinesis to Parquet, compared at the end."""
+"""`efo demo`: the whole job on this machine, from FakeKinesis to Parquet, with a comparison at the end."""

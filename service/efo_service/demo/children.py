@@ -1,4 +1,4 @@
-"""The demo's child processes: the service and the pipeline, run by the very commands that a user types."""
+"""The demo's child processes: the service and the pipeline, started with the commands that a user runs."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from efo_service.workers.process import efo_command
 
 _LOG_LINES: Final = 15
 _NOT_INHERITED: Final = ("EFO_", "AWS_", "OTEL_")
-"""How variables begin that would lead a child elsewhere: to a real stream, sink or collector of the shell's owner."""
+"""Prefixes of environment variables that could direct a child to a real stream, sink or collector."""
 
 
 class ChildFailedError(EfoError):
-    """A child process of the demo ended when it should not have. The message shows the end of its log."""
+    """A child process of the demo failed. The message shows the end of its log."""
 
     error_type = "child_failed"
 
 
 class Child:
-    """One command of efo, running in a process group of its own; its output goes to `log`.
+    """One command of efo, in its own process group. Its output goes to `log`.
 
-    `environment` is added to the caller's, of which nothing is left that configures efo, AWS or telemetry.
+    `environment` is added to the caller's environment, without the variables that configure efo, AWS or telemetry.
     """
 
     def __init__(self, name: str, arguments: list[str], directory: Path, environment: Mapping[str, str]) -> None:
@@ -38,14 +38,14 @@ class Child:
         self._arguments = efo_command(*arguments)
         self._directory = directory
         self._environment = {
-            # In capitals, as settings are found whichever way their names are written.
+            # In upper case, since the names of settings are case-insensitive.
             **{name: value for name, value in os.environ.items() if not name.upper().startswith(_NOT_INHERITED)},
             **environment,
         }
         self._process: trio.Process | None = None
 
     async def start(self) -> None:
-        """Start the command, or start it again after a kill."""
+        """Start the command, or restart it after a kill."""
         with self.log.open("ab") as log:
             self._process = await trio.lowlevel.open_process(
                 self._arguments,
@@ -57,28 +57,28 @@ class Child:
             )
 
     def check(self) -> None:
-        """Raise ChildFailedError if it is not running."""
+        """Raise ChildFailedError if the process is not running."""
         if self._running.poll() is not None:
             raise ChildFailedError(f"efo {self.name} ended with {self._running.returncode}:\n{self._tail()}")
 
     async def kill(self) -> None:
-        """Kill it as a crash does (SIGKILL), with all that it has started, and wait until it is gone."""
+        """Kill the process group (SIGKILL), as a crash would, and wait until the process has ended."""
         os.killpg(self._running.pid, signal.SIGKILL)
         await self._running.wait()
 
     async def stop(self, seconds: float) -> None:
-        """Ask it to drain (SIGTERM) and wait. Raises ChildFailedError if it fails, or takes longer."""
+        """Send SIGTERM, and wait for the drain. Raises ChildFailedError if it fails or takes longer than `seconds`."""
         self.check()
         self._running.send_signal(signal.SIGTERM)
         with trio.move_on_after(seconds):
             await self._running.wait()
         if self._running.returncode != 0:
             code = self._running.returncode
-            how = f"has not ended {seconds:g} s after SIGTERM" if code is None else f"drained with exit code {code}"
-            raise ChildFailedError(f"efo {self.name} {how}:\n{self._tail()}")
+            problem = f"still runs {seconds:g} s after SIGTERM" if code is None else f"drained with exit code {code}"
+            raise ChildFailedError(f"efo {self.name} {problem}:\n{self._tail()}")
 
     async def end(self) -> None:
-        """Make sure that it is gone, whatever happened."""
+        """Kill the process if it is running."""
         if self._process is not None and self._process.poll() is None:
             await self.kill()
 
@@ -95,7 +95,7 @@ class Child:
 
 @asynccontextmanager
 async def ended(*children: Child) -> AsyncIterator[None]:
-    """Leave no process behind, whatever happens."""
+    """End all children when the context is left, even after an error."""
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""The demo: FakeKinesis over TLS, the service and Spark's pipeline as processes of their own, and a comparison."""
+"""The demo: FakeKinesis over TLS, the service and the Spark pipeline as separate processes, and a comparison."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from efo_service.errors import UsageError
 from efo_service.spark.java import find_java
 
 STREAM: Final = "orders"
-LOOK_SECONDS: Final = 0.25
-"""How often the demo looks at what has arrived."""
-STALLED_SECONDS: Final = 240.0
-"""Without any progress for so long, the demo fails: Spark's start is the longest wait, minutes on a busy machine."""
+POLL_SECONDS: Final = 0.25
+"""Time between two polls of the progress."""
+STALL_SECONDS: Final = 240.0
+"""The demo fails without progress for this long. The start of Spark takes longest: minutes on a busy machine."""
 SPLIT_AT, CRASH_AT, MERGE_AT = 0.3, 0.5, 0.65
-"""At which share of the load the stream is resharded and, with `crash`, the service killed."""
-# Short subscriptions, so that the demo's few seconds show many: AWS's live five minutes.
+"""The share of the load after which the stream is resharded and, with `crash`, the service is killed."""
+# Short subscriptions, so that the demo has several of them in a few seconds. Those of AWS last five minutes.
 _FAKE: Final = FakeSettings(subscription_life=8.0)
 _CREDENTIALS: Final = {
     "AWS_ACCESS_KEY_ID": "demo",
@@ -39,7 +39,7 @@ _CREDENTIALS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """What the demo does. `seconds`: how long the load takes; `directory`: where everything is kept."""
+    """Options of the demo. `seconds`: duration of the load. `directory`: where all files are written."""
 
     records: int = 200_000
     shards: int = 4
@@ -50,12 +50,12 @@ class DemoOptions:
 
     def __post_init__(self) -> None:
         if self.records < 1 or self.shards < 2:  # noqa: PLR2004 - a merge needs two
-            raise UsageError("the demo needs at least 1 record and 2 shards (to merge two)")
+            raise UsageError("the demo needs at least 1 record and 2 shards: it merges two shards")
 
 
 @dataclass(slots=True)
 class DemoProgress:
-    """Where the demo is. `live`: subscriptions that are open now."""
+    """The progress of the demo. `live`: number of live subscriptions."""
 
     phase: str = "starting"
     produced: int = 0
@@ -69,7 +69,7 @@ class DemoProgress:
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What the demo found. `summary` is what its JSON line says."""
+    """The result of the demo. `summary`: content of its JSON line."""
 
     log: Comparison
     parquet: Comparison | None
@@ -83,9 +83,9 @@ class DemoResult:
 
 
 async def run_demo(options: DemoOptions, show: Callable[[DemoProgress], None]) -> DemoResult:
-    """Run the demo; `show` is called as it goes on. Raises EfoError, and KeyboardInterrupt on SIGTERM or Ctrl-C.
+    """Run the demo. `show` is called with the progress.
 
-    Whatever ends it, it leaves no process behind that it has started.
+    All processes that it starts are ended in any case. Raises EfoError, and KeyboardInterrupt on SIGTERM or Ctrl-C.
     """
     if options.spark:
         find_java()
@@ -112,7 +112,7 @@ async def _run(options: DemoOptions, show: Callable[[DemoProgress], None]) -> De
         fake.create_stream(STREAM, shards=options.shards)
         async with fake.serve() as address:
             if address.ca_file is None:
-                raise RuntimeError("the demo's fake is served with TLS")
+                raise RuntimeError("the demo's fake must be served with TLS")
             options.directory.mkdir(parents=True, exist_ok=True)
             config = options.directory / "efo.toml"
             config.write_text(_config(address.url, address.ca_file))
@@ -123,7 +123,7 @@ async def _run(options: DemoOptions, show: Callable[[DemoProgress], None]) -> De
 
 
 def _config(url: str, ca_file: Path) -> str:
-    """Return the service's configuration: defaults, but for where things are, in the processes' directory."""
+    """Return the service's configuration: the defaults, except for locations in the directory of the demo."""
     return f"""\
 [kinesis]
 stream = "{STREAM}"
@@ -162,7 +162,7 @@ class _Demo:
         self._is_killing = False
 
     async def run(self, fake: FakeKinesis, config: Path) -> None:
-        """Put the load, and wait until all of it is relayed and landed; then drain both processes."""
+        """Put the load, wait until all records are relayed and landed, and drain both processes."""
         service = Child("run", ["run", "--config", str(config)], self._directory, _CREDENTIALS)
         pipeline = Child("pipeline", ["pipeline", "--config", str(config), "--json"], self._directory, {})
         options = self._options
@@ -184,7 +184,7 @@ class _Demo:
         self._subscriptions = sum(fake.subscriptions(STREAM, shard).made for shard in fake.records(STREAM))
 
     def verify(self) -> DemoResult:
-        """Read everything back and compare."""
+        """Read all records back, and compare them with those that were put."""
         self._progress.phase = "comparing"
         self._show(self._progress)
         rows, latency = log_rows(self._directory / "log", STREAM)
@@ -210,7 +210,7 @@ class _Demo:
         return DemoResult(log, parquet, summary)
 
     async def _crash(self, service: Child, load: Load) -> None:
-        """Kill the service in the middle of the load, as nothing but a crash does, and start it again."""
+        """Kill the service in the middle of the load, and restart it."""
         await load.reached(CRASH_AT)
         self._is_killing = True
         await service.kill()
@@ -219,7 +219,7 @@ class _Demo:
         self._is_killing = False
 
     async def _wait(self, phase: str, done: Callable[[], bool], fake: FakeKinesis, load: Load, child: Child) -> None:
-        """Look until it is done. Raises EfoError if the child ends, or nothing moves for too long."""
+        """Poll until `done` returns true. Raises EfoError if the child ends, or without progress for STALL_SECONDS."""
         progress = self._progress
         progress.phase = phase
         moved_at, before = trio.current_time(), (-1, -1, -1, -1)
@@ -234,18 +234,18 @@ class _Demo:
             now = (progress.produced, progress.relayed, progress.landed, progress.live)
             if now != before:
                 moved_at, before = trio.current_time(), now
-            if trio.current_time() - moved_at > STALLED_SECONDS:
-                raise EfoError(f"{phase}: no progress for {STALLED_SECONDS:g} s; see the logs in {self._directory}")
+            if trio.current_time() - moved_at > STALL_SECONDS:
+                raise EfoError(f"{phase}: no progress for {STALL_SECONDS:g} s: see the logs in {self._directory}")
             if not self._is_killing:
                 child.check()
-            await trio.sleep(LOOK_SECONDS)
+            await trio.sleep(POLL_SECONDS)
 
     def _live(self, fake: FakeKinesis) -> int:
         return sum(fake.subscriptions(STREAM, shard).live for shard in fake.open_shards(STREAM))
 
 
 def _landed(log: Path) -> int:
-    """Return how many rows the pipeline has landed, by its own progress lines."""
+    """Return how many rows the pipeline has landed, from the progress lines in its log."""
     landed = 0
     if log.exists():
         for line in log.read_text(errors="replace").splitlines():

@@ -1,7 +1,7 @@
-"""The demo's load: numbered records, of which everything can be told from the number alone.
+"""The demo's load: numbered records, whose key and value follow from their number.
 
-Record `n` belongs to the key `n % KEYS` and carries `n` in its value. So a key's records are in order if their numbers
-grow, and what is missing, doubled or changed shows without a list of what was sent.
+Record `n` has the key `n % KEYS` and `n` in its value. The records of a key are in order if their numbers increase.
+Missing, duplicated and changed records are found without a list of what was sent.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from efo.protocol.aggregation import Entry, aggregate, hash_key
 from efo.testing import FakeKinesis
 
 KEYS: Final = 997
-"""Partition keys; a prime, so that they mix with every chunk size."""
+"""Number of partition keys. It is prime, so that each chunk has different keys."""
 CHUNK: Final = 500
-"""Records that are put at one moment, as one PutRecords call does (AWS: at most 500)."""
-_LEAST_CHUNKS: Final = 20
-"""A small load is put in so many steps all the same, so that it too is resharded on the way."""
+"""Maximum number of records that are put at once, as in one PutRecords call of AWS."""
+_MIN_CHUNKS: Final = 20
+"""Minimum number of chunks, so that a small load is also resharded while it is put."""
 AGGREGATED: Final = 3
-"""Every third key's records come in KPL aggregates; by key, so that a key's order is that of its numbers."""
+"""The records of every third key are in KPL aggregates. It depends on the key, so that each key stays in order."""
 
 
 def partition_key(number: int) -> str:
@@ -32,7 +32,7 @@ def partition_key(number: int) -> str:
 
 
 def value(number: int) -> bytes:
-    """Return the data of a record: about 120 bytes of JSON."""
+    """Return the data of a record, about 120 bytes of JSON."""
     key = number % KEYS
     order = {
         "id": number,
@@ -46,7 +46,7 @@ def value(number: int) -> bytes:
 
 
 def number_of(data: bytes) -> int | None:
-    """Return the number of a record from its data; None if that is not what was sent."""
+    """Return the number of a record from its data, None if the data is not what was sent."""
     try:
         number = int(data[6 : data.index(b",")])
     except ValueError:
@@ -55,10 +55,10 @@ def number_of(data: bytes) -> int | None:
 
 
 class Load:
-    """Puts records at a steady rate, and splits and merges the stream's shards on the way.
+    """Puts records at a steady rate, and splits and merges shards of the stream meanwhile.
 
-    `seconds`: how long it takes. `split_at`, `merge_at`: after which share of the records. `may_go_on`: waited for
-    before each chunk, for who wants to hold the load back; called with how many records are put.
+    `seconds`: duration of the load. `split_at`, `merge_at`: the share of the records after which to reshard.
+    `may_go_on`: awaited before each next chunk with the number of records put so far; it can delay the load.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class Load:
         self._moved = trio.Event()
 
     async def run(self) -> None:
-        """Put everything."""
+        """Put all records."""
         control = self._fake.kinesis(self._stream).control
-        chunk = max(1, min(CHUNK, self.records // _LEAST_CHUNKS))
+        chunk = max(1, min(CHUNK, self.records // _MIN_CHUNKS))
         due = trio.current_time()
         while self.produced < self.records:
             while self._due and self.produced >= self._due[0][0] * self.records:
@@ -130,6 +130,6 @@ class Load:
                 aggregated.append(Entry(key, data))
         self._fake.put_many(self._stream, plain)
         for shard in shards:
-            # An aggregate goes where its records belong, by the key of its first.
-            if mine := [entry for entry in aggregated if hash_key(entry.partition_key) in shard]:
-                self._fake.put(self._stream, mine[0].partition_key, aggregate(mine))
+            # The key of its first record routes an aggregate to the shard of all its records.
+            if entries := [entry for entry in aggregated if hash_key(entry.partition_key) in shard]:
+                self._fake.put(self._stream, entries[0].partition_key, aggregate(entries))

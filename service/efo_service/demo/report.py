@@ -1,4 +1,4 @@
-"""What the demo shows: a line that moves while it runs, and a table at its end."""
+"""The output of the demo: progress bars while it runs, and a table at its end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from efo_service.demo.demo import DemoProgress, DemoResult
 
 
 class ProgressBars:
-    """Three bars on stderr: produced, relayed, landed. Nothing without `visible`."""
+    """Bars on stderr for the records produced, relayed and landed. Hidden unless `visible`."""
 
     def __init__(self, total: int, *, spark: bool, visible: bool) -> None:
         self._progress = Progress(
@@ -38,7 +38,7 @@ class ProgressBars:
         self._progress.stop()
 
     def show(self, progress: DemoProgress) -> None:
-        """Move the bars."""
+        """Update the bars."""
         note = f"{progress.phase}; {progress.live} subscriptions, {progress.splits} splits, {progress.merges} merges"
         if progress.crashes:
             note += f", {progress.crashes} crash"
@@ -48,24 +48,24 @@ class ProgressBars:
 
 
 def table(result: DemoResult) -> Table:
-    """Return the comparison as a table: what was sent against what each place holds."""
+    """Return the comparison of what was sent with what each place holds, as a table."""
     summary = result.summary
     latency = summary["latency_ms"]
-    made = Table(
+    report = Table(
         title=f"{summary['produced']:,} records in {summary['seconds']} s: {'passed' if result.passed else 'FAILED'}",
         caption=(
             f"{summary['splits']} split, {summary['merges']} merge, {summary['crashes']} crashes, "
-            f"{summary['subscriptions']} subscriptions; from arrival to log: "
+            f"{summary['subscriptions']} subscriptions; latency from arrival to log: "
             f"p50 {latency['p50']} ms, p99 {latency['p99']} ms"
         ),
     )
-    made.add_column("place")
+    report.add_column("place")
     for name in ("found", "lost", "duplicated", "foreign", "out of order"):
-        made.add_column(name, justify="right")
+        report.add_column(name, justify="right")
     for place, found in (("relay log", result.log), ("Parquet", result.parquet)):
         if found is None:
-            made.add_row(place, *["not run"] * 5)
+            report.add_row(place, *["not run"] * 5)
         else:
             numbers = (found.found, found.lost, found.duplicated, found.foreign, found.order_violations)
-            made.add_row(place, *(f"{number:,}" for number in numbers))
-    return made
+            report.add_row(place, *(f"{number:,}" for number in numbers))
+    return report

@@ -1,4 +1,4 @@
-"""Compares what was sent with what the log and the Parquet files hold."""
+"""Compares the records that were sent with those in the log and in the Parquet files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from efo_service.relay.log.segments import list_segments, read_segment
 
 
 class Row(NamedTuple):
-    """A record where it was found. `order`: where it stands among all of its key."""
+    """A record that was found. `order`: its position among all records of its key."""
 
     order: tuple[float, int, int]
     key: str
@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a place holds of what was sent. `found` counts rows; what is no record of ours is `foreign`."""
+    """Counts of the records in one place. `found`: all rows. `foreign`: rows that were not sent."""
 
     found: int
     lost: int
@@ -39,14 +39,14 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """From a record's arrival in Kinesis until its commit to the log, in milliseconds."""
+    """Time from a record's arrival in Kinesis until its commit to the log, in milliseconds."""
 
     p50: float
     p99: float
 
 
 def compare(rows: Iterable[Row], produced: int) -> Comparison:
-    """Compare rows with the records 0 to `produced` - 1."""
+    """Return the comparison of the rows with the records 0 to `produced` - 1."""
     seen = bytearray(produced)
     newest: dict[str, int] = {}
     found = duplicated = foreign = violations = 0
@@ -66,7 +66,7 @@ def compare(rows: Iterable[Row], produced: int) -> Comparison:
 
 
 def log_rows(root: Path, topic: str) -> tuple[list[Row], Latency]:
-    """Return the log's rows, ordered by when they could be seen, and how long after their arrival that was."""
+    """Return the log's rows, ordered by their commit, and the latency from arrival to commit."""
     rows: list[Row] = []
     ages: list[float] = []
     for partition in read_catalog(root, topic).partitions.values():
@@ -82,17 +82,17 @@ def log_rows(root: Path, topic: str) -> tuple[list[Row], Latency]:
 
 
 def log_size(root: Path, topic: str) -> int:
-    """Return how many records the log holds, by the names of its segments."""
+    """Return the number of records in the log, from the names of its segments."""
     if topic not in topics(root):
-        return 0  # the service has not begun to write
+        return 0  # the service has not written yet
     partitions = read_catalog(root, topic).partitions.values()
     return sum(s.end - s.base for p in partitions for s in list_segments(root / topic / str(p)))
 
 
 def parquet_rows(output: Path) -> list[Row]:
-    """Return the rows that Spark landed, ordered by partition and offset.
+    """Return the rows that Spark wrote, ordered by partition and offset.
 
-    A shard's children get their partitions after it, so that is also the order of each key.
+    This is also the order of each key, since the children of a shard get higher partitions.
     """
     rows: list[Row] = []
     for path in committed_files(output):
@@ -104,9 +104,9 @@ def parquet_rows(output: Path) -> list[Row]:
 
 
 def committed_files(output: Path) -> Iterator[Path]:
-    """Yield the files that Spark's file sink has committed: those that its own list names.
+    """Yield the files that Spark's file sink has committed, from its metadata log (FileStreamSink).
 
-    What a killed batch left half done stands beside them. (Spark: FileStreamSink's metadata log.)
+    The same directory can contain files of a killed batch that are not committed.
     """
     log = output / "_spark_metadata"
     batches = {int(path.stem): path for path in log.glob("[0-9]*") if not path.name.endswith(".tmp")}
@@ -116,7 +116,7 @@ def committed_files(output: Path) -> Iterator[Path]:
             continue
         version, *entries = batches[number].read_text().splitlines()
         if version != "v1":
-            raise EfoError(f"{batches[number]} has the version {version!r}, v1 was expected: another Spark wrote it")
+            raise EfoError(f"{batches[number]} has version {version!r}, expected v1: did another Spark write it?")
         for entry in map(json.loads, entries):
             if entry["action"] == "add":
                 yield Path(entry["path"].removeprefix("file:").replace("//", "/"))

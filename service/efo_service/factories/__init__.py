@@ -1,1 +1,1 @@
-"""From the configuration to the objects that it describes."""
+"""Creates the objects that the configuration describes."""

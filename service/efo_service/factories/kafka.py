@@ -1,4 +1,4 @@
-"""The Kafka options that the configuration describes."""
+"""The options of the Kafka sink, from the configuration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Kinesis that the settings name."""
+"""The Kinesis client, from the configuration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from efo_service.config.settings import KinesisSettings
 
 
 def open_stream(settings: KinesisSettings) -> AbstractAsyncContextManager[Kinesis]:
-    """Open the way to the stream of [kinesis]. Entering raises ConfigurationError."""
+    """Open the stream of [kinesis]. Entering raises ConfigurationError."""
     return open_kinesis(
         settings.stream,
         region=settings.region,

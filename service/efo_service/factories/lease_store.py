@@ -1,4 +1,4 @@
-"""The lease store that the settings ask for."""
+"""The lease store, from the configuration."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError
 
 _PAUSE: Final = 1.0
-"""Seconds between two tries to reach a server."""
+"""Seconds between two attempts to reach a server."""
 _TIMEOUT: Final = 5.0
-"""Seconds that a call to a server may take. Less where leases expire soon: a call that hangs must leave time for
-others, see `efo.leases.held_lease.RENEWALS`."""
+"""Time-out of a call to a server, in seconds. It is shorter if the fail-over time is short: after a call that hangs,
+there must be time for other renewals, see `efo.leases.held_lease.RENEWALS`."""
 
 _DYNAMODB_TIMEOUT: Final = 2.0
-"""The same for DynamoDB, whose calls are made up to three times."""
+"""The same for DynamoDB, where a call makes up to three attempts."""
 
 _Opening = AbstractAsyncContextManager[LeaseStore]
 
 
 @asynccontextmanager
 async def open_leases(settings: Settings) -> AsyncIterator[LeaseStore]:
-    """Open the store of [leases]; wait for its server, if it has one.
+    """Open the store of [leases], and wait for its server if it has one.
 
-    Raises LeaseError, ConfigurationError, and UnavailableError for a directory or a driver that is missing.
+    Raises LeaseError, ConfigurationError, and UnavailableError if a directory or a driver is missing.
     """
     leases = settings.leases
     async with AsyncExitStack() as stack:
@@ -51,12 +51,12 @@ def _sqlite(settings: Settings) -> _Opening:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UnavailableError(f"cannot make the directory of [leases] path {path}: {error.strerror}") from error
+        raise UnavailableError(f"cannot create the directory of [leases] path {path}: {error.strerror}") from error
     return SqliteLeaseStore(path, settings.consumer.application, settings.kinesis.stream_name)
 
 
 def _dynamodb(settings: Settings) -> _Opening:
-    from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore, NewTable  # noqa: PLC0415 - for those who use it
+    from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore, NewTable  # noqa: PLC0415 - only if it is used
 
     kinesis, chosen = settings.kinesis, settings.leases.dynamodb
     new_table = NewTable(
@@ -83,7 +83,7 @@ def _server(settings: Settings) -> _Opening:
     application, stream = settings.consumer.application, settings.kinesis.stream_name
     timeout = min(_TIMEOUT, leases.failover_seconds / 3)
     try:
-        # Imported when it is asked for: each needs a driver, which need not be there.
+        # Imported here because each needs a driver that may not be installed.
         if leases.store == "postgres":
             from efo.leases.stores.postgres.store import PostgresLeaseStore  # noqa: PLC0415 - as above
 
@@ -96,7 +96,7 @@ def _server(settings: Settings) -> _Opening:
 
 
 async def _patiently(stack: AsyncExitStack, make: Callable[[], _Opening], seconds: float) -> LeaseStore:
-    """Open a store of a server that may be starting just now. Raises LeaseStoreUnavailableError after `seconds`."""
+    """Open a store, and retry while its server is starting. Raises LeaseStoreUnavailableError after `seconds`."""
     deadline = trio.current_time() + seconds
     while True:
         try:
@@ -104,7 +104,7 @@ async def _patiently(stack: AsyncExitStack, make: Callable[[], _Opening], second
         except LeaseStoreUnavailableError as error:
             if trio.current_time() + _PAUSE >= deadline:
                 raise LeaseStoreUnavailableError(
-                    f"{error}. It was tried for {seconds:g} s, see [leases] start_seconds"
+                    f"{error}: retried for {seconds:g} s, see [leases] start_seconds"
                 ) from error
-            structlog.get_logger().warning("waiting_for_leases", message=str(error))
+            structlog.get_logger().warning("waiting_for_lease_store", message=str(error))
         await trio.sleep(_PAUSE)

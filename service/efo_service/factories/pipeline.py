@@ -1,4 +1,4 @@
-"""From the settings to what the pipeline takes."""
+"""The settings of the Spark pipeline, from the configuration."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ DAY: Final = 86_400
 
 
 def pipeline_settings(settings: Settings, *, available_now: bool | None = None) -> PipelineSettings:
-    """Return what [pipeline] asks for; `available_now` wins over its own. Raises ConfigurationError."""
+    """Return the settings of [pipeline]. `available_now` overrides [pipeline]'s own. Raises ConfigurationError."""
     spark, kafka = settings.pipeline, settings.relay.kafka
     from_kafka = spark.source == "kafka"
-    once = 0 if not from_kafka or kafka.delivery == "exactly_once" else DAY
+    default_deduplicate = 0 if not from_kafka or kafka.delivery == "exactly_once" else DAY
     return PipelineSettings(
         log=settings.relay.directory,
         topic=settings.topic,
@@ -27,7 +27,7 @@ def pipeline_settings(settings: Settings, *, available_now: bool | None = None) 
         max_records=spark.max_records,
         reader=spark.reader,
         decoding=Decoding(spark.decode, spark.value_schema),
-        deduplicate_seconds=once if spark.deduplicate_seconds is None else spark.deduplicate_seconds,
+        deduplicate_seconds=default_deduplicate if spark.deduplicate_seconds is None else spark.deduplicate_seconds,
         output=spark.output,
         sink_format=spark.sink_format,
         sink_options=spark.sink_options,

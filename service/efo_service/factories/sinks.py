@@ -1,4 +1,4 @@
-"""The sink that the settings ask for."""
+"""The sink, from the configuration."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from efo_service.relay.retrying import RetryingSink
 from efo_service.relay.sink import Sink
 
 SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka"}
-"""What metrics call each kind of sink (OpenTelemetry: messaging.system)."""
+"""The name of each kind of sink in metrics (OpenTelemetry: messaging.system)."""
 
 
 @asynccontextmanager
 async def open_sink(settings: Settings) -> AsyncIterator[Sink]:
-    """Open the sink of [relay], with its dead letters. Raises ConfigurationError, SinkError."""
+    """Open the sink of [relay], with its dead-letter topic. Raises ConfigurationError, SinkError."""
     relay = settings.relay
     extract = load_extractor(relay.trace_extractor) if relay.trace_extractor else None
     if relay.sink == "kafka":
@@ -45,9 +45,9 @@ async def open_sink(settings: Settings) -> AsyncIterator[Sink]:
         if relay.dead_letters is None:
             yield sink
         else:
-            letters = _log(settings, relay.dead_letters, extract)
+            dead_letters = _log(settings, relay.dead_letters, extract)
             async with maintained(relay, relay.dead_letters):
-                yield DeadLetterSink(sink, letters, _tell)
+                yield DeadLetterSink(sink, dead_letters, _log_refused_record)
 
 
 @asynccontextmanager
@@ -64,21 +64,19 @@ async def _open(settings: Settings, extract: Extractor | None) -> AsyncIterator[
 
 
 def _log(settings: Settings, topic: str, extract: Extractor | None) -> LogSink:
-    # A worker whose lease was taken holds the shard's partition until it notices, within the fail-over time.
-    patience = max(LOCK_PATIENCE, settings.leases.failover_seconds)
-    return LogSink(settings.relay.directory, topic, lock_patience=patience, extract=extract, tell=_tell_retry)
+    # A worker that lost its lease holds the lock on the shard's partition until it notices, within the fail-over time.
+    lock_timeout = max(LOCK_PATIENCE, settings.leases.failover_seconds)
+    return LogSink(settings.relay.directory, topic, lock_patience=lock_timeout, extract=extract, tell=_log_retry)
 
 
 @asynccontextmanager
 async def _open_kafka(settings: Settings, extract: Extractor | None) -> AsyncIterator[Sink]:
-    """Open Kafka, with its dead letters in a topic of its own; what may pass there is tried again."""
+    """Open the Kafka sink with its dead-letter topic. Temporary errors are retried."""
     try:
-        from efo_service.relay.kafka import errors as kafka_errors  # noqa: PLC0415 - an extra: not always there
-        from efo_service.relay.kafka import sink as kafka  # noqa: PLC0415 - an extra: not always there
+        from efo_service.relay.kafka import errors as kafka_errors  # noqa: PLC0415 - an extra, may not be installed
+        from efo_service.relay.kafka import sink as kafka  # noqa: PLC0415 - an extra, may not be installed
     except ImportError as error:
-        raise UnavailableError(
-            "Kafka's client is not installed beside efo: pip install 'efo[service,kafka]'"
-        ) from error
+        raise UnavailableError("Kafka's client is not installed: pip install 'efo[service,kafka]'") from error
     options = settings.relay.kafka
     opening = partial(
         kafka.open_kafka,
@@ -92,15 +90,15 @@ async def _open_kafka(settings: Settings, extract: Extractor | None) -> AsyncIte
     async with AsyncExitStack() as stack:
         sink: Sink = await stack.enter_async_context(opening(topic=settings.topic))
         if settings.relay.dead_letters is not None:
-            letters = await stack.enter_async_context(opening(topic=settings.relay.dead_letters, letters=True))
-            sink = DeadLetterSink(sink, letters, _tell)
+            dead_letters = await stack.enter_async_context(opening(topic=settings.relay.dead_letters, letters=True))
+            sink = DeadLetterSink(sink, dead_letters, _log_refused_record)
         releases = (kafka_errors.KafkaFencedError, kafka_errors.KafkaFatalError)
-        yield RetryingSink(sink, seconds=options.retry_seconds, releases=releases, tell=_tell_retry)
+        yield RetryingSink(sink, seconds=options.retry_seconds, releases=releases, tell=_log_retry)
 
 
 @asynccontextmanager
 async def maintained(relay: RelaySettings, topic: str) -> AsyncIterator[None]:
-    """Keep a topic of the log up in the meantime: roll small segments up, remove what has expired."""
+    """Run maintenance of a topic of the log for the duration of the context: compaction and retention."""
     hours = relay.retention_hours
     rules = RetentionRules(None if hours is None else hours * 3600, relay.retention_bytes)
     with collapse_groups():
@@ -111,7 +109,7 @@ async def maintained(relay: RelaySettings, topic: str) -> AsyncIterator[None]:
 
 
 async def _maintain(maintenance: Maintenance, topic: str, seconds: float) -> None:
-    """Make a pass now and then. What goes wrong is told, and tried again: the relay can do without."""
+    """Run a pass every `seconds`. Errors are logged and the next pass retries, since the relay works without."""
     log = structlog.get_logger().bind(topic=topic)
     while True:
         await trio.sleep(seconds)
@@ -127,15 +125,15 @@ async def _maintain(maintenance: Maintenance, topic: str, seconds: float) -> Non
 
 
 def writes_to_stdout(relay: RelaySettings) -> bool:
-    """Tell whether records go to stdout, so that nothing else may."""
+    """Return whether records are written to stdout, which must then contain nothing else."""
     return relay.sink == "jsonl" and str(relay.jsonl_file) == "-"
 
 
-def _tell(shard_id: str, record: Checkpoint, reason: str) -> None:
+def _log_refused_record(shard_id: str, record: Checkpoint, reason: str) -> None:
     structlog.get_logger().warning("record_refused", shard_id=shard_id, record=str(record), reason=reason)
 
 
-def _tell_retry(shard_id: str, error: SinkError, seconds: float) -> None:
+def _log_retry(shard_id: str, error: SinkError, seconds: float) -> None:
     structlog.get_logger().warning(
         "sink_retried", shard_id=shard_id, error_type=error.error_type, message=str(error), seconds=round(seconds, 3)
     )

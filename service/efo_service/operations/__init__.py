@@ -1,1 +1,1 @@
-"""What an operator does and looks at beside the workers: decisions and calls; the commands show them."""
+"""What the operator's commands read and change: decisions and calls. The commands display the results."""

@@ -1,4 +1,4 @@
-"""The fan-out consumers of a stream, and which of them look forgotten. Pure."""
+"""Decides which fan-out consumers of a stream are stale. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from efo.model import FanOutConsumer
 DAY: Final = 86_400.0
 
 
-def forgotten(
+def stale(
     consumers: Iterable[FanOutConsumer], *, match: str, older_than: float, now: float, own: str
 ) -> list[FanOutConsumer]:
-    """Return the consumers to clean away: of a name that matches, registered so long ago, and not our own.
+    """Return the consumers whose name matches and that are old enough, except `own` and those being deleted.
 
-    `match`: a shell pattern. `older_than`: days. `now`: seconds since the epoch. Kinesis does not tell whether anybody
-    reads by a consumer, so a name and an age are all there is to go by. One that is being deleted is left out.
+    `match`: a shell pattern. `older_than`: days. `now`: seconds since the epoch. Kinesis does not report whether a
+    consumer is in use, so name and age are the only criteria.
     """
     return [
         consumer

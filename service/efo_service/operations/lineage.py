@@ -1,4 +1,4 @@
-"""The shards of a stream as a family tree, with what the leases say of each. Pure."""
+"""The shards of a stream as a tree, with the state of each shard's lease. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from efo.model import LATEST, TRIM_HORIZON, Checkpoint, Lease, Position, Shard
 from efo.protocol.lineage import startable
 
 State = Literal["finished", "consuming", "handing_over", "ready", "waiting_parent", "no_lease"]
-"""consuming: a worker holds it. ready: nobody does, and it may start. waiting_parent: it may not yet (rule R1).
-no_lease: its parents' end will make one, or nobody reads it."""
+"""consuming: a worker holds the lease. ready: no worker holds it, and the shard may start. waiting_parent: the shard
+may not start yet (rule R1). no_lease: the end of its parents will create the lease, or nobody reads the shard."""
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """A shard of the tree. `is_listed`: whether ListShards still tells it; else only its lease remembers it.
+class ShardNode:
+    """A shard of the tree. `is_listed`: whether ListShards still returns it; if not, only its lease exists.
 
-    `depth`: generations below the oldest. `parents`: the child of a merge stands below the first of them.
+    `depth`: generations below the oldest shard. `parents`: the child of a merge is below the first of them.
     """
 
     shard_id: str
@@ -32,27 +32,27 @@ class Node:
     starts_at: float | None = None
 
 
-def family(shards: Sequence[Shard], leases: Mapping[str, Lease]) -> list[Node]:
-    """Return all shards that are listed or leased, each below its first parent that is one of them."""
+def shard_tree(shards: Sequence[Shard], leases: Mapping[str, Lease]) -> list[ShardNode]:
+    """Return all shards that are listed or leased, each below its first parent that is also in the tree."""
     listed = {shard.shard_id: shard for shard in shards}
     parents = {key: lease.parents for key, lease in leases.items()} | {
         key: shard.parents for key, shard in listed.items()
     }
-    below: dict[str | None, list[str]] = {}
+    children: dict[str | None, list[str]] = {}
     for key in sorted(parents):
         first = next((parent for parent in parents[key] if parent in parents), None)
-        below.setdefault(first, []).append(key)
-    nodes: list[Node] = []
-    stack = [(key, 0) for key in reversed(below.get(None, []))]
+        children.setdefault(first, []).append(key)
+    nodes: list[ShardNode] = []
+    stack = [(key, 0) for key in reversed(children.get(None, []))]
     while stack:
         key, depth = stack.pop()
         nodes.append(_node(key, depth, listed.get(key), leases, parents[key]))
-        stack += [(child, depth + 1) for child in reversed(below.get(key, []))]
+        stack += [(child, depth + 1) for child in reversed(children.get(key, []))]
     return nodes
 
 
-def position_of(node: Node) -> Position | None:
-    """Return where the shard is read on, for asking how far that is behind; None: there is nothing to ask."""
+def position_of(node: ShardNode) -> Position | None:
+    """Return the position after the shard's checkpoint, to request its lag; None if the shard has no lag."""
     checkpoint = node.checkpoint
     if checkpoint is None or node.state == "finished" or not node.is_listed:
         return None
@@ -65,9 +65,11 @@ def position_of(node: Node) -> Position | None:
     return Position.latest() if checkpoint == LATEST else None
 
 
-def _node(key: str, depth: int, shard: Shard | None, leases: Mapping[str, Lease], parents: tuple[str, ...]) -> Node:
+def _node(
+    key: str, depth: int, shard: Shard | None, leases: Mapping[str, Lease], parents: tuple[str, ...]
+) -> ShardNode:
     lease = leases.get(key)
-    node = Node(
+    node = ShardNode(
         key,
         depth,
         "no_lease" if lease is None else _state(lease, leases),
@@ -77,7 +79,7 @@ def _node(key: str, depth: int, shard: Shard | None, leases: Mapping[str, Lease]
     )
     if lease is None:
         return node
-    return Node(
+    return ShardNode(
         key, depth, node.state, node.is_open, node.is_listed, parents, lease.holder, lease.checkpoint, lease.latest_at
     )
 

@@ -1,1 +1,1 @@
-"""The service's logs, and its OpenTelemetry SDK."""
+"""Logs and the OpenTelemetry SDK of the service."""

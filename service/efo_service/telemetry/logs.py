@@ -1,4 +1,4 @@
-"""The log: one JSON object per line, of efo's own events and of the libraries' warnings alike."""
+"""The log: one JSON object per line, for efo's events and for warnings of libraries."""
 
 from __future__ import annotations
 
@@ -55,12 +55,11 @@ _CHAIN: Final = (
 
 
 def configure(level: str, output: TextIO | None = None) -> None:
-    """Send the log of `level` ("debug" to "error") and above to `output`, stdout unless told.
+    """Send log lines of `level` ("debug" to "error") and above to `output` (default: stdout).
 
-    Libraries log from "warning" on: what they do otherwise is told by efo's own events. Tracebacks are plain
-    text without local variables, which could hold records or credentials. Each line is one write with its end, so
-    that the workers of `efo run --workers N`, who share a stdout, do not write into each other's lines even where
-    Python does not buffer.
+    Libraries log from "warning" on, since efo's events cover the rest. Tracebacks are plain text without local
+    variables, which could contain records or credentials. A line and its newline are one write: the workers of
+    `efo run --workers N` share stdout, and must not mix their lines even if Python does not buffer.
     """
     output = output or sys.stdout
     renderer = structlog.processors.JSONRenderer()
@@ -77,9 +76,9 @@ def configure(level: str, output: TextIO | None = None) -> None:
 
 
 def log_events(level: str) -> Observer:
-    """Return an observer that logs events as they happen: lifecycle at "info", each batch at "debug".
+    """Return an observer that logs events: the lifecycle at "info", each batch at "debug".
 
-    No event carries data or partition keys, so that none can reach the log.
+    Events contain neither data nor partition keys, so neither can reach the log.
     """
     logger = structlog.get_logger()
     threshold = logging.getLevelNamesMapping()[level.upper()]
@@ -93,12 +92,12 @@ def log_events(level: str) -> Observer:
 
 
 _RACES: Final = {"take", "steal", "request_handoff", "withdraw", "release"}
-"""What workers attempt at once and all but one lose, or what is given up and is another's already: nothing is wrong."""
+"""Operations that may fail with lease_lost in normal operation, because workers compete for the same lease."""
 _PLANNED_ENDS: Final = {"expired", "renewed", "shard_end", "lease_lost", "shutdown", "idle", "seek"}
 
 
 def severity_of(event: Event) -> int:  # noqa: PLR0911 - a table
-    """Return how loud an event is: what repeats is quiet, what an operator should see is a warning."""
+    """Return the log level of an event: DEBUG for frequent events, WARNING for those that an operator should see."""
     match event:
         case ShardStopped(error_type=str()):
             return logging.ERROR
@@ -136,26 +135,26 @@ _NAMES: Final[dict[type, str]] = {
     SubscribeAttempted: "subscribe_attempted",
     SubscriptionEnded: "subscription_ended",
     EventReceived: "event_received",
-    DeliveryBlocked: "reader_awaited",
+    DeliveryBlocked: "delivery_blocked",
     BatchDelivered: "batch_delivered",
     RecordsProcessed: "records_processed",
     HandlerFailed: "handler_failed",
     RecordSkipped: "record_skipped",
     RecordDeadLettered: "record_dead_lettered",
     AggregateDamaged: "aggregate_damaged",
-    RecordsFiltered: "records_left_out",
+    RecordsFiltered: "records_filtered",
     ShardStarted: "shard_started",
     ShardFinished: "shard_finished",
     ShardGone: "shard_gone",
     ShardSyncFailed: "shard_sync_failed",
-    HashRangeHoleFound: "hash_range_uncovered",
+    HashRangeHoleFound: "hash_range_hole_found",
     ShardStopped: "shard_stopped",
-    ShardIsolated: "shard_parked",
+    ShardIsolated: "shard_isolated",
     ShardPaused: "shard_paused",
     ShardResumed: "shard_resumed",
-    ShardRepositioned: "shard_sought",
+    ShardRepositioned: "shard_repositioned",
     ShardsCounted: "shards_counted",
-    LeaseStoreCalled: "lease_operated",
+    LeaseStoreCalled: "lease_store_called",
     LeaseLost: "lease_lost",
     LeasesCounted: "leases_counted",
     CheckpointSaved: "checkpoint_saved",
@@ -181,10 +180,10 @@ def _plain(value: object) -> object:
 
 
 def tee(*observers: Callable[[Event], None]) -> Observer:
-    """Return an observer that tells each of these."""
+    """Return an observer that passes each event to all `observers`, in order."""
 
     def observe(event: Event) -> None:
-        for tell in observers:
-            tell(event)
+        for observer in observers:
+            observer(event)
 
     return observe

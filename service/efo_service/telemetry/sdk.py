@@ -1,4 +1,4 @@
-"""The OpenTelemetry SDK, set up: metrics for Prometheus always, by OTLP where its endpoint is configured."""
+"""Sets up the OpenTelemetry SDK: metrics for Prometheus, and by OTLP if an endpoint is configured."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from efo_service.version import VERSION
 
 _OTLP_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _FLUSH_MILLISECONDS: Final = 3000
-"""How long the last export may take. It comes after the drain, within Kubernetes' grace period of 30 s."""
+"""Time-out of the last export. It follows the drain, within Kubernetes' grace period of 30 s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """Where instruments come from, and where their figures are read for /metrics."""
+    """The provider of instruments, and the registry that /metrics reads."""
 
     meter_provider: MeterProvider
     registry: CollectorRegistry
@@ -32,15 +32,15 @@ class Telemetry:
 
 @contextmanager
 def telemetry(worker_id: str, environ: Mapping[str, str] = os.environ) -> Iterator[Telemetry]:
-    """Set up the SDK while the context lasts; leaving it flushes, in this thread, for at most three seconds.
+    """Set up the SDK for the duration of the context. Leaving it flushes in this thread, for at most three seconds.
 
-    Endpoint, headers, temporality and intervals of the OTLP export are the SDK's own `OTEL_*` variables.
-    Exports run in the SDK's thread, never in trio's.
+    The SDK's own `OTEL_*` variables set endpoint, headers, temporality and intervals of the OTLP export. Exports run
+    in the SDK's thread, never in trio's.
     """
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    # The scope would be three more labels on every series. Histograms must keep explicit buckets here: an
-    # exponential one breaks the whole scrape, so it may be chosen for OTLP by its reader, never by a View.
+    # Scope info would add three labels to every series. Histograms must keep explicit buckets here, because an
+    # exponential histogram breaks the whole scrape: choose it in the OTLP reader, never by a View.
     readers: list[MetricReader] = [PrometheusMetricReader(scope_info_enabled=False, registry=registry)]
     if any(environ.get(name) for name in _OTLP_ENDPOINTS):
         readers.append(PeriodicExportingMetricReader(OTLPMetricExporter()))
@@ -52,6 +52,6 @@ def telemetry(worker_id: str, environ: Mapping[str, str] = os.environ) -> Iterat
 
 
 def _resource(worker_id: str) -> Resource:
-    """Say who we are; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win."""
-    ours = {"service.name": "efo", "service.version": VERSION, "service.instance.id": worker_id}
-    return Resource.create(ours).merge(OTELResourceDetector().detect())
+    """Return the resource of this worker. OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES override it."""
+    defaults = {"service.name": "efo", "service.version": VERSION, "service.instance.id": worker_id}
+    return Resource.create(defaults).merge(OTELResourceDetector().detect())

@@ -1,1 +1,1 @@
-"""HTTP endpoints of the service: health, readiness, metrics."""
+"""HTTP endpoints of the service: health, readiness, metrics and status."""

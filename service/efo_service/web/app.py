@@ -1,9 +1,9 @@
 """Health, metrics and status over HTTP.
 
-/livez    200 while the event loop turns, whatever AWS and the lease store do
-/readyz   200 while the consumer is registered, the leases can be read and nobody told us to stop; else 503
-/metrics  Prometheus' text or OpenMetrics, as the scraper asks
-/status   what this worker is doing, as JSON
+/livez    200 while the event loop runs, independent of AWS and the lease store
+/readyz   200 while the consumer is registered, the leases can be read and the service does not drain; else 503
+/metrics  Prometheus text format or OpenMetrics, as the scraper requests
+/status   the state of this worker, as JSON
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from starlette.routing import Route
 
 
 class ReportsProblems(Protocol):
-    """efo_service.web.health.Health, as far as it is asked."""
+    """The part of efo_service.web.health.Health that the endpoints use."""
 
     def problems(self) -> tuple[str, ...]:
-        """Return why it is not ready; nothing when it is."""
+        """Return why the service is not ready; empty if it is ready."""
         ...
 
 
 StatusSource = Callable[[], Mapping[str, Any]]
-"""Returns what /status tells, as values that JSON knows."""
+"""Returns the content of /status, as JSON values."""
 
 
 def create_app(health: ReportsProblems, registry: CollectorRegistry, status: StatusSource) -> Starlette:
@@ -45,7 +45,7 @@ def create_app(health: ReportsProblems, registry: CollectorRegistry, status: Sta
 
     async def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        # Thousands of series take some ten milliseconds: not in the event loop's time.
+        # Encoding thousands of series takes some ten milliseconds, too long for the event loop.
         text = await trio.to_thread.run_sync(encode, registry)
         return Response(text, headers={"content-type": content_type})
 

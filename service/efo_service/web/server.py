@@ -20,9 +20,9 @@ async def serve(
     *,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until cancelled; `task_status` gets the URL. Port 0 takes a free one.
+    """Serve until cancelled. `task_status` gets the URL. Port 0 takes a free port.
 
-    Raises UnavailableError if the address cannot be had.
+    Raises UnavailableError if the address cannot be bound.
     """
     listener = _listen(host, port)
     config = Config()
@@ -35,12 +35,12 @@ async def serve(
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """Bind here and not in hypercorn, to tell which setting is at fault."""
+    """Bind the socket here instead of in hypercorn, so that the error can name the setting."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise UnavailableError(
-            f"cannot listen on {host}:{port}: {error.strerror or error}. "
-            "Choose another address in [service] host and port, or EFO_SERVICE__PORT"
+            f"cannot listen on {host}:{port}: {error.strerror or error}: "
+            "choose another address in [service] host and port, or EFO_SERVICE__PORT"
         ) from error

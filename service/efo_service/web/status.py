@@ -1,4 +1,4 @@
-"""What /status tells: who this worker is, and what it is reading."""
+"""The content of /status: the identity of this worker, and the shards that it reads."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from efo_service.web.health import Health
 
 
 class ReportsStatus(Protocol):
-    """A consumer, as far as this room needs it."""
+    """The part of a consumer that /status uses."""
 
     def status(self) -> ConsumerStatus:
-        """Return a snapshot."""
+        """Return a snapshot of the consumer's state."""
         ...
 
 
 class Status:
-    """The source of /status. `identity`: what names this worker. `consumer` is None until it is open."""
+    """The source of /status. `identity`: the names of this worker. `consumer` is None until it is open."""
 
     def __init__(self, identity: Mapping[str, str], health: Health) -> None:
         self.consumer: ReportsStatus | None = None
@@ -27,7 +27,7 @@ class Status:
         self._identity = {"version": VERSION, **identity}
 
     def __call__(self) -> dict[str, Any]:
-        """Return the status as values that JSON knows."""
+        """Return the status as JSON values."""
         state = {"draining": self._health.draining, "problems": list(self._health.problems())}
         if self.consumer is None:
             return {**self._identity, **state, "shard_counts": {}, "shards": []}

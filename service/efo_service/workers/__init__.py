@@ -1,1 +1,1 @@
-"""Several worker processes on one machine: efo run --workers N."""
+"""Several worker processes on one machine: `efo run --workers N`."""

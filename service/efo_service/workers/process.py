@@ -1,4 +1,4 @@
-"""efo as another process: the command line that starts it again, with the same Python."""
+"""The command line that starts efo as another process, with the same Python."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import sys
 def efo_command(*arguments: str) -> list[str]:
     """Return the command line of an efo command.
 
-    `-P`, since `-m` would let whatever is called `service` in the current directory go before efo's own.
+    It has `-P`, because `-m` alone would prefer a module of the current directory to efo's own.
     """
     return [sys.executable, "-P", "-m", "efo_service.cli", *arguments]

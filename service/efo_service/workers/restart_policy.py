@@ -1,4 +1,4 @@
-"""What is done about a worker process that ended, and which exit code stands for all: decisions only."""
+"""Decides when a worker process that ended is restarted, and which exit code represents all workers. Pure."""
 
 from __future__ import annotations
 
@@ -6,44 +6,47 @@ import signal
 from collections.abc import Iterable
 from typing import Final
 
-from efo_service.exit_codes import Exit, most_surprising
+from efo_service.exit_codes import Exit, most_severe
 
-FIRST_PAUSE: Final = 1.0
-LONGEST_PAUSE: Final = 30.0
-LONG_RUN: Final = 60.0
-"""Seconds after which a worker counts as one that works: if it dies then, its pauses begin anew."""
-_FINAL: Final = frozenset({Exit.USAGE, Exit.CONFIGURATION})
+INITIAL_DELAY: Final = 1.0
+MAX_DELAY: Final = 30.0
+STABLE_AFTER: Final = 60.0
+"""A worker that ran for this many seconds counts as stable: the next restart has the initial delay again."""
+_PERMANENT: Final = frozenset({Exit.USAGE, Exit.CONFIGURATION})
 
 
-class Restarts:
-    """How long to wait before one worker is started again: 1 s after its first death, then twice as long each time."""
+class RestartBackoff:
+    """The delay before a worker is restarted: 1 s after it first ends, then doubled each time, up to MAX_DELAY."""
 
     def __init__(self) -> None:
-        self._next = FIRST_PAUSE
+        self._next = INITIAL_DELAY
 
-    def pause(self, seconds_alive: float) -> float:
-        """Return the seconds to wait, after a run that lasted so long."""
-        pause = FIRST_PAUSE if seconds_alive >= LONG_RUN else self._next
-        self._next = min(LONGEST_PAUSE, 2 * pause)
-        return pause
+    def next_delay(self, seconds_alive: float) -> float:
+        """Return the delay in seconds after a run of `seconds_alive`."""
+        delay = INITIAL_DELAY if seconds_alive >= STABLE_AFTER else self._next
+        self._next = min(MAX_DELAY, 2 * delay)
+        return delay
 
 
-def is_final(code: int, *, has_been_ready: bool) -> bool:
-    """Tell whether a worker's end ends all.
+def stops_all(code: int, *, has_been_ready: bool) -> bool:
+    """Return whether the end of a worker with exit code `code` stops all workers.
 
-    A wrong configuration does not mend itself. And until one of them was ready, there is no reason to believe that
-    another try would be better: who starts us shall hear of it.
+    A restart does not correct a wrong configuration. And until one worker was ready, a restart is unlikely to help:
+    the failure is reported to the caller of efo instead.
     """
-    return code in _FINAL or not has_been_ready
+    return code in _PERMANENT or not has_been_ready
 
 
-def worst(codes: Iterable[int]) -> Exit:
-    """Return the exit code that stands for those of all workers."""
-    return most_surprising(_exit_of(code) for code in codes)
+def combined_exit_code(codes: Iterable[int]) -> Exit:
+    """Return the exit code that represents those of all workers."""
+    return most_severe(_exit_of(code) for code in codes)
 
 
 def _exit_of(code: int) -> Exit:
-    """Read what a process returned. One that was asked to stop before it listened to signals had nothing begun."""
+    """Return the exit code for the return code of a process.
+
+    SIGTERM kills only a worker that does not handle signals yet, and so has begun nothing.
+    """
     if code == -signal.SIGTERM:
         return Exit.OK
     return Exit(code) if code in set(Exit) else Exit.INTERNAL

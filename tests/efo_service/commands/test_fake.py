@@ -1,4 +1,4 @@
-"""`efo fake` as a process: what it tells, how it stops, and a client that uses it."""
+"""`efo fake` as a process: its output, its end, and clients that use it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ pytestmark = pytest.mark.e2e
 
 
 class Served:
-    def __init__(self, process, told):
-        self.process, self.told = process, told
+    def __init__(self, process, output):
+        self.process, self.output = process, output
 
 
 @pytest.fixture
 async def efo_fake(nursery):
-    """Start `efo fake --port 0 --json` with these arguments; return the process and what it told."""
+    """Start `efo fake --port 0 --json` with these arguments; return the process and its JSON output."""
     started = []
 
     async def start(*arguments):
@@ -37,7 +37,7 @@ async def efo_fake(nursery):
         with trio.fail_after(60):
             while not line.endswith(b"\n"):
                 data = await process.stdout.receive_some(1000)
-                assert data, "it ended"
+                assert data, "the process ended"
                 line += data
         return Served(process, json.loads(line))
 
@@ -78,7 +78,7 @@ for n in range(int(sys.argv[1])):
 
 
 async def run(served, program, *arguments):
-    environment = {"PATH": os.environ["PATH"], **served.told["environment"]}
+    environment = {"PATH": os.environ["PATH"], **served.output["environment"]}
     with trio.fail_after(120):
         done = await trio.run_process(
             [sys.executable, "-c", program, *arguments], env=environment, capture_stdout=True, cwd=ROOT
@@ -92,18 +92,18 @@ async def stop(served, number=signal.SIGTERM):
         assert await served.process.wait() == 0
 
 
-async def test_clients_read_what_others_put_in_spite_of_faults_and_it_can_be_replayed(efo_fake, tmp_path):
-    script, capture = tmp_path / "faults.toml", tmp_path / "capture.jsonl"
+async def test_clients_read_all_records_despite_faults_and_again_from_the_recording(efo_fake, tmp_path):
+    script, recording = tmp_path / "faults.toml", tmp_path / "recording.jsonl"
     script.write_text('[[fault]]\nkind = "reset"\nwhen = { nth = 1 }')
-    served = await efo_fake("--streams", "orders:2,clicks", "--faults", str(script), "--record", str(capture))
-    assert served.told["streams"] == ["orders", "clicks"]
+    served = await efo_fake("--streams", "orders:2,clicks", "--faults", str(script), "--record", str(recording))
+    assert served.output["streams"] == ["orders", "clicks"]
     await run(served, PUT, "30")
     expected = sorted(str(n) for n in range(30))
     assert await run(served, CLIENT, "30") == expected
     await stop(served)
-    assert b'"kind":"reset"' in capture.read_bytes()
-    again = await efo_fake("--replay", str(capture), "--fast")
-    assert again.told["streams"] == ["orders", "clicks"]
+    assert b'"kind":"reset"' in recording.read_bytes()
+    again = await efo_fake("--replay", str(recording), "--fast")
+    assert again.output["streams"] == ["orders", "clicks"]
     assert await run(again, CLIENT, "30") == expected
     await stop(again, signal.SIGINT)
 
@@ -117,14 +117,14 @@ print(client.put_records(StreamName="orders", Records=[entry] * 3)["FailedRecord
 
 
 @pytest.mark.parametrize(("arguments", "failed"), [([], "0"), (["--throttle-writes"], "2")])
-async def test_writers_are_throttled_if_asked(efo_fake, arguments, failed):
+async def test_throttle_writes_limits_writers(efo_fake, arguments, failed):
     served = await efo_fake("--streams", "orders", *arguments)
     assert await run(served, PUT_TOO_MUCH) == [failed]
     await stop(served)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["--streams", "orders:four"], 64, "NAME:SHARDS"),
         (["--streams", "or/ders:4"], 64, "--streams"),
@@ -136,28 +136,28 @@ async def test_writers_are_throttled_if_asked(efo_fake, arguments, failed):
         (["--replay", "missing.jsonl"], 78, "missing.jsonl"),
     ],
 )
-def test_what_cannot_work_is_told(arguments, code, said):
+def test_wrong_arguments_are_refused(arguments, code, message):
     done = subprocess.run([*COMMAND, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (code, "")
-    assert said in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
-async def test_a_port_that_is_taken_is_told(efo_fake):
+async def test_a_port_in_use_is_unavailable(efo_fake):
     served = await efo_fake("--no-tls")
-    port = served.told["url"].rpartition(":")[2]
-    assert served.told["ca_file"] is None
+    port = served.output["url"].rpartition(":")[2]
+    assert served.output["ca_file"] is None
     with trio.fail_after(60):
         done = await trio.run_process([*COMMAND, "--port", port], capture_stderr=True, check=False, cwd=ROOT)
     assert done.returncode == 69
     assert f"port {port} on 127.0.0.1" in done.stderr.decode()
 
 
-def test_for_people_it_prints_lines_for_a_shell(tmp_path):
+def test_without_json_the_fake_prints_export_lines_for_a_shell(tmp_path):
     process = subprocess.Popen([*COMMAND, "--port", "0"], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     try:
         shown = ""
-        while "Ctrl-C stops it" not in shown:
+        while "Press Ctrl-C to stop" not in shown:
             line = process.stdout.readline()
             assert line, shown
             shown += line

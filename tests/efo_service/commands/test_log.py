@@ -24,7 +24,7 @@ def root(tmp_path):
     return root
 
 
-def test_inspect_for_people_and_for_programs(root, capsys, monkeypatch) -> None:
+def test_inspect_shows_partitions_and_readers_as_tables_and_as_json(root, capsys, monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     assert call(["log", "inspect", "--directory", str(root)]) == Exit.OK
     shown = capsys.readouterr().out
@@ -38,32 +38,32 @@ def test_inspect_for_people_and_for_programs(root, capsys, monkeypatch) -> None:
     assert topic["readers"] == [{"name": "billing", "lag": 2, "committed_at": 1_700_000_100.0}]
 
 
-def test_the_configuration_says_where_the_log_is(root, capsys, monkeypatch) -> None:
+def test_the_default_directory_is_that_of_the_configuration(root, capsys, monkeypatch) -> None:
     monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
     monkeypatch.setenv("EFO_RELAY__DIRECTORY", str(root))
     assert call(["log", "verify"]) == Exit.OK
-    assert "3 records in 1 segments are read: sound" in capsys.readouterr().out
+    assert "3 records in 1 segments verified: no problems" in capsys.readouterr().out
 
 
-def test_verify_exits_with_1_if_anything_is_wrong(root, capsys) -> None:
+def test_verify_exits_with_1_if_there_is_a_problem(root, capsys) -> None:
     (segment,) = list_segments(root / "orders" / "0")
     segment.path.write_bytes(b"")
     assert call(["log", "verify", "--directory", str(root), "--json"]) == 1
-    said = json.loads(capsys.readouterr().out)
-    assert (said["records"], len(said["problems"])) == (0, 1)
+    result = json.loads(capsys.readouterr().out)
+    assert (result["records"], len(result["problems"])) == (0, 1)
     assert call(["log", "verify", "--directory", str(root)]) == 1
-    assert "not sound" in capsys.readouterr().out
+    assert "there are problems" in capsys.readouterr().out
 
 
-def test_export_to_a_file_that_must_be_new(root, tmp_path, capsys) -> None:
+def test_export_writes_a_new_file_and_refuses_an_existing_one(root, tmp_path, capsys) -> None:
     arguments = ["log", "export", "--directory", str(root), "--topic", "orders", "--output", str(tmp_path / "out")]
     assert call(arguments) == Exit.OK
     assert [json.loads(line)["offset"] for line in (tmp_path / "out").read_text().splitlines()] == [0, 1, 2]
     assert call(arguments) == Exit.USAGE
-    assert "give it a new file" in capsys.readouterr().err
+    assert "choose a new file" in capsys.readouterr().err
 
 
-def test_export_to_a_reader_that_goes_away(root) -> None:
+def test_export_to_a_closed_pipe_ends_without_an_error(root) -> None:
     writer = open_partition(root, "big", "orders", "shardId-000000000000", lambda: 1.0)
     writer.append([Record(str(number), 1.0, bytes(1000), "k") for number in range(1, 500)])
     writer.close()
@@ -76,6 +76,6 @@ def test_export_to_a_reader_that_goes_away(root) -> None:
 
 
 @pytest.mark.parametrize("command", [["inspect"], ["verify"], ["export", "--topic", "t"]])
-def test_a_log_that_is_not_there(tmp_path, capsys, command) -> None:
+def test_a_missing_log_directory_is_a_usage_error(tmp_path, capsys, command) -> None:
     assert call(["log", *command, "--directory", str(tmp_path / "nothing")]) == Exit.USAGE
     assert "is not a directory" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`efo leases`, `efo shards` and `efo consumers` as an operator meets them: a SQLite file and a Kinesis on a port."""
+"""`efo leases`, `efo shards` and `efo consumers` as an operator uses them, with a SQLite file and FakeKinesis."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def environment(kinesis, tmp_path, monkeypatch):
 
 @pytest.fixture
 def with_store(tmp_path):
-    """Do something with the application's leases."""
+    """Return a function that runs `work` with the application's lease store."""
 
     def run(work):
         async def opened():
@@ -55,7 +55,7 @@ def with_store(tmp_path):
 
 @pytest.fixture
 def leases(with_store):
-    """Two leases, the first of a worker that is dead; return what reads them."""
+    """Create two leases, the first of a dead worker; return a function that reads them."""
 
     async def create(store):
         await store.create(Lease(FIRST, Checkpoint("5"), owner="dead", counter=3))
@@ -71,7 +71,7 @@ def leases(with_store):
 
 @pytest.fixture
 def efo(capsys):
-    """Call a command; return its exit code, the JSON of its last line, and what it said on stderr."""
+    """Return a function that calls a command, and returns its exit code, the JSON of its last line, and stderr."""
 
     def run(*arguments):
         code = call([*arguments, "--json"])
@@ -82,10 +82,10 @@ def efo(capsys):
 
 
 def test_leases_are_listed_and_shown(leases, efo, capsys):
-    code, told, _ = efo("leases", "list")
-    assert (code, [lease["lease_key"] for lease in told["leases"]]) == (Exit.OK, [FIRST, SECOND])
-    code, told, _ = efo("leases", "show", FIRST)
-    assert (code, told["checkpoint"], told["lease_owner"]) == (Exit.OK, "5", "dead")
+    code, output, _ = efo("leases", "list")
+    assert (code, [lease["lease_key"] for lease in output["leases"]]) == (Exit.OK, [FIRST, SECOND])
+    code, output, _ = efo("leases", "show", FIRST)
+    assert (code, output["checkpoint"], output["lease_owner"]) == (Exit.OK, "5", "dead")
     assert call(["leases", "list"]) == Exit.OK
     shown = capsys.readouterr().out
     assert "2 leases" in shown
@@ -94,12 +94,12 @@ def test_leases_are_listed_and_shown(leases, efo, capsys):
     assert "checkpoint" in capsys.readouterr().out
 
 
-def test_a_dead_workers_lease_is_released_reset_and_deleted(leases, efo):
+def test_the_lease_of_a_dead_worker_can_be_released_reset_and_deleted(leases, efo):
     assert efo("leases", "release", FIRST, "--yes")[:2] == (Exit.OK, {"released": [FIRST]})
     assert leases()[FIRST].owner is None
-    code, reset, said = efo("leases", "reset", FIRST, "--to", "77", "--yes")
+    code, reset, stderr = efo("leases", "reset", FIRST, "--to", "77", "--yes")
     assert (code, reset) == (Exit.OK, {"reset": [FIRST]})
-    assert 'sink = "log" knows itself how far each shard is' in said
+    assert 'sink = "log" keeps the position of each shard itself' in stderr
     assert leases()[FIRST].checkpoint == Checkpoint("77")
     assert efo("leases", "reset", "--all", "--to", "latest", "--yes")[0] == Exit.OK
     assert {lease.checkpoint.sequence_number for lease in leases().values()} == {"LATEST"}
@@ -108,22 +108,22 @@ def test_a_dead_workers_lease_is_released_reset_and_deleted(leases, efo):
     assert set(leases()) == {FIRST}
 
 
-def test_a_reset_of_all_shards_reads_those_again_that_were_finished_and_forgotten(leases, efo):
+def test_a_reset_of_all_shards_creates_missing_leases(leases, efo):
     assert efo("leases", "delete", SECOND, "--yes")[0] == Exit.OK
     assert efo("leases", "reset", "--all", "--to", "trim_horizon", "--yes")[:2] == (Exit.OK, {"reset": [FIRST, SECOND]})
     assert {key: lease.checkpoint for key, lease in leases().items()} == {FIRST: TRIM_HORIZON, SECOND: TRIM_HORIZON}
 
 
-def test_without_a_yes_nothing_is_changed(leases, efo):
+def test_without_a_confirmation_nothing_is_changed(leases, efo):
     before = leases()
-    code, told, said = efo("leases", "delete", "--all")
-    assert (code, told) == (Exit.USAGE, None)
-    assert "--yes" in said
+    code, output, stderr = efo("leases", "delete", "--all")
+    assert (code, output) == (Exit.USAGE, None)
+    assert "--yes" in stderr
     assert leases() == before
 
 
-def test_a_living_workers_lease_is_left_alone(leases, with_store, efo, monkeypatch):
-    """The worker renews in each look: its counter moves whenever the leases are listed."""
+def test_the_lease_of_a_living_worker_is_refused_without_force(leases, with_store, efo, monkeypatch):
+    """The worker renews whenever the leases are listed, so that its counter changes."""
     listed = SqliteLeaseStore.list
 
     async def list_and_renew(store):
@@ -135,31 +135,31 @@ def test_a_living_workers_lease_is_left_alone(leases, with_store, efo, monkeypat
 
     with monkeypatch.context() as patched:
         patched.setattr(SqliteLeaseStore, "list", list_and_renew)
-        code, _, said = efo("leases", "reset", "--all", "--to", "trim_horizon", "--yes")
+        code, _, stderr = efo("leases", "reset", "--all", "--to", "trim_horizon", "--yes")
     assert code == Exit.USAGE
-    assert "dead" in said
-    assert "--force" in said
+    assert "dead" in stderr
+    assert "--force" in stderr
     assert leases()[FIRST].checkpoint == Checkpoint("5")
 
 
-def test_leases_go_into_a_file_and_back(leases, efo, capsys, tmp_path):
+def test_leases_are_exported_to_a_file_and_imported_from_it(leases, efo, capsys, tmp_path):
     path = tmp_path / "leases.json"
     assert call(["leases", "export", "--output", str(path)]) == Exit.OK
     assert call(["leases", "export", "--output", str(path)]) == Exit.USAGE
-    assert "give it a new file" in capsys.readouterr().err
+    assert "choose a new file" in capsys.readouterr().err
     assert efo("leases", "delete", "--all", "--yes", "--force")[0] == Exit.OK
-    code, told, _ = efo("leases", "import", str(path), "--yes")
-    assert (code, told) == (Exit.OK, {"created": 2, "changed": 0, "same": 0})
+    code, output, _ = efo("leases", "import", str(path), "--yes")
+    assert (code, output) == (Exit.OK, {"created": 2, "changed": 0, "same": 0})
     assert efo("leases", "reset", SECOND, "--to", "9", "--yes")[0] == Exit.OK
-    code, _, said = efo("leases", "import", str(path), "--yes")
+    code, _, stderr = efo("leases", "import", str(path), "--yes")
     assert code == Exit.USAGE
-    assert SECOND in said
+    assert SECOND in stderr
     assert efo("leases", "import", str(path), "--yes", "--overwrite")[1] == {"created": 0, "changed": 1, "same": 1}
     assert leases()[SECOND].checkpoint == TRIM_HORIZON
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["leases", "show", "shardId-9"], Exit.USAGE, "efo leases list"),
         (["leases", "delete", "--yes"], Exit.USAGE, "--all"),
@@ -171,15 +171,15 @@ def test_leases_go_into_a_file_and_back(leases, efo, capsys, tmp_path):
         (["consumers", "deregister", "nobody", "--yes"], Exit.USAGE, "efo consumers list"),
     ],
 )
-def test_what_cannot_be_done_is_told(leases, efo, arguments, code, said):
+def test_a_wrong_request_is_refused_and_nothing_is_changed(leases, efo, arguments, code, message):
     before = leases()
-    told = efo(*arguments)
-    assert (told[0], leases()) == (code, before)
-    assert said in " ".join(told[2].split())
-    assert "Traceback" not in told[2]
+    exit_code, _, stderr = efo(*arguments)
+    assert (exit_code, leases()) == (code, before)
+    assert message in " ".join(stderr.split())
+    assert "Traceback" not in stderr
 
 
-def test_the_family_tree(kinesis, with_store, efo, capsys, monkeypatch):
+def test_shards_shows_the_tree_with_states_owners_and_lags(kinesis, with_store, efo, capsys, monkeypatch):
     monkeypatch.setenv("EFO_KINESIS__STREAM", "tree")
     kinesis.create_stream("tree", shards=1)
     children = kinesis.split("tree", FIRST)
@@ -190,9 +190,9 @@ def test_the_family_tree(kinesis, with_store, efo, capsys, monkeypatch):
         await store.create(Lease(children[0], TRIM_HORIZON, owner="ann", parents=(FIRST,)))
 
     with_store(create)
-    code, told, _ = efo("shards")
+    code, output, _ = efo("shards")
     assert code == Exit.OK
-    shards = {shard["shard_id"]: shard for shard in told["shards"]}
+    shards = {shard["shard_id"]: shard for shard in output["shards"]}
     assert [shards[key]["state"] for key in (FIRST, *children)] == ["finished", "consuming", "no_lease"]
     assert [shards[key]["depth"] for key in (FIRST, *children)] == [0, 1, 1]
     assert shards[children[0]]["owner"] == "ann"
@@ -203,11 +203,14 @@ def test_the_family_tree(kinesis, with_store, efo, capsys, monkeypatch):
 
 
 def test_consumers_are_registered_listed_and_deregistered(kinesis, efo, capsys):
-    code, told, _ = efo("consumers", "register", "billing")
-    assert (code, told["status"]) == (Exit.OK, "ACTIVE")
+    code, output, _ = efo("consumers", "register", "billing")
+    assert (code, output["status"]) == (Exit.OK, "ACTIVE")
     assert efo("consumers", "register")[1]["name"] == "efo"
-    code, told, _ = efo("consumers", "list")
-    assert (code, {one["name"]: one["own"] for one in told["consumers"]}) == (Exit.OK, {"billing": False, "efo": True})
+    code, output, _ = efo("consumers", "list")
+    assert (code, {one["name"]: one["own"] for one in output["consumers"]}) == (
+        Exit.OK,
+        {"billing": False, "efo": True},
+    )
     assert call(["consumers", "list"]) == Exit.OK
     assert "billing" in capsys.readouterr().out
     assert efo("consumers", "janitor", "--match", "*", "--older-than", "1", "--yes")[1] == {"deregistered": []}

@@ -5,7 +5,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from efo_service.commands.pipeline import _measured
+from efo_service.commands.pipeline import _metrics
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError
 
@@ -16,23 +16,23 @@ def settings(port: int) -> Settings:
     return Settings(kinesis={"stream": "orders"}, pipeline={"metrics_port": port})
 
 
-def test_prometheus_finds_the_pipelines_metrics() -> None:
+def test_metrics_port_serves_the_pipelines_metrics() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    with _measured(settings(port)) as measure:
+    with _metrics(settings(port)) as measure:
         measure(REPORT)
         text = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
     assert 'efo_pipeline_rows_total{efo_pipeline_query="records"} 7.0' in text
     assert 'efo_pipeline_lag{efo_pipeline_query="records"} 3.0' in text
 
 
-def test_a_port_that_is_taken_is_said() -> None:
+def test_a_metrics_port_in_use_is_unavailable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UnavailableError, match=f"metrics_port {port}"), _measured(settings(port)):
+        with pytest.raises(UnavailableError, match=f"metrics_port {port}"), _metrics(settings(port)):
             pass
 
 
-def test_without_a_port_nothing_listens() -> None:
-    with _measured(settings(0)) as measure:
+def test_metrics_port_0_serves_no_metrics() -> None:
+    with _metrics(settings(0)) as measure:
         measure(REPORT)

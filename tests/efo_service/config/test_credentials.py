@@ -1,4 +1,4 @@
-"""Credentials among the options of others: known by their names, refused in the file, masked where they are shown."""
+"""Credentials among Spark's options: recognized by their names, refused in the file, masked in output."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize("name", CREDENTIALS)
-def test_a_credential_is_known_by_its_name(name):
+def test_a_credential_is_recognized_by_its_name(name):
     assert is_credential(name, "x")
     assert is_credential(name.lower(), "x")
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_what_only_speaks_of_credentials_is_none(name):
+def test_an_option_that_only_describes_a_credential_is_not_one(name):
     assert not is_credential(name, "x")
 
 
@@ -105,37 +105,37 @@ def test_what_only_speaks_of_credentials_is_none(name):
         ("(?i)secret|password|token", False),
     ],
 )
-def test_a_credential_within_a_value(value, expected):
+def test_a_credential_within_a_value_is_recognized(value, expected):
     assert is_credential("option", value) is expected
 
 
-def test_the_name_of_a_key_is_no_key():
+def test_the_arn_of_a_key_is_not_a_credential():
     assert not is_credential("spark.hadoop.fs.s3a.encryption.key", "arn:aws:kms:eu-west-1:123456789012:key/1")
 
 
 @pytest.mark.parametrize("table", ["spark_options", "source_options", "sink_options"])
 @pytest.mark.parametrize(("option", "value"), [("fs.s3a.secret.key", "hunter2"), ("kafka.sasl.jaas.config", JAAS)])
-def test_a_credential_in_the_file_is_refused_and_not_repeated(file, table, option, value):
+def test_a_credential_in_the_file_is_refused_and_not_shown_in_the_error(file, table, option, value):
     path = file(f"[pipeline.{table}]\n\"{option}\" = '{value}'\n")
     with pytest.raises(ConfigurationError) as caught:
         load(path)
-    said = str(caught.value)
-    assert said.startswith(f"{path}: [pipeline.{table}] {option} is a credential: remove it from the file")
-    assert f"""set EFO_PIPELINE__{table.upper()}='{{"{option}": "..."}}' in the environment""" in said
-    assert "hunter2" not in said
+    message = str(caught.value)
+    assert message.startswith(f"{path}: [pipeline.{table}] {option} is a credential: remove it from the file")
+    assert f"""set EFO_PIPELINE__{table.upper()}='{{"{option}": "..."}}' in the environment""" in message
+    assert "hunter2" not in message
 
 
-def test_options_of_the_environment_are_added_to_those_of_the_file(file, monkeypatch):
+def test_options_from_the_environment_are_merged_with_those_of_the_file(file, monkeypatch):
     monkeypatch.setenv("EFO_PIPELINE__SPARK_OPTIONS", '{"spark.hadoop.fs.s3a.secret.key": "hunter2", "spark.b": "3"}')
     monkeypatch.setenv("EFO_PIPELINE__SOURCE_OPTIONS", json.dumps({"kafka.sasl.jaas.config": JAAS}))
     text = '[pipeline.spark_options]\n"spark.a" = "1"\n"spark.b" = "2"\n[pipeline]\nsource = "kafka"\n'
-    made = pipeline_settings(load(file(text)))
-    assert made.spark_options == {"spark.a": "1", "spark.b": "3", "spark.hadoop.fs.s3a.secret.key": "hunter2"}
-    assert made.source_options == {"kafka.sasl.jaas.config": JAAS}
+    settings = pipeline_settings(load(file(text)))
+    assert settings.spark_options == {"spark.a": "1", "spark.b": "3", "spark.hadoop.fs.s3a.secret.key": "hunter2"}
+    assert settings.source_options == {"kafka.sasl.jaas.config": JAAS}
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
-def test_check_config_masks_credentials_and_nothing_else(file, monkeypatch, capsys, form):
+def test_check_config_masks_only_credentials(file, monkeypatch, capsys, form):
     monkeypatch.setenv("EFO_PIPELINE__SPARK_OPTIONS", '{"spark.hadoop.fs.s3a.secret.key": "hunter2"}')
     monkeypatch.setenv("EFO_PIPELINE__SINK_OPTIONS", '{"url": "jdbc:x://me:hunter2@h", "compression": "gzip"}')
     monkeypatch.setenv("EFO_PIPELINE__SOURCE_OPTIONS", json.dumps({"kafka.sasl.jaas.config": JAAS}))
@@ -146,7 +146,7 @@ def test_check_config_masks_credentials_and_nothing_else(file, monkeypatch, caps
     assert "gzip" in shown
 
 
-def test_what_is_wrong_in_the_environment_is_not_repeated(file, monkeypatch):
+def test_the_value_of_a_wrong_environment_variable_is_not_shown_in_the_error(file, monkeypatch):
     monkeypatch.setenv("EFO_PIPELINE__SPARK_OPTIONS", '{"spark.hadoop.fs.s3a.secret.key": hunter2}')
     with pytest.raises(ConfigurationError, match="environment") as caught:
         load(file())

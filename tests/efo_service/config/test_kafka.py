@@ -1,4 +1,4 @@
-"""The table [relay.kafka]: a table within a table, with secrets that the file may not hold."""
+"""[relay.kafka]: a nested table with secrets that the file may not contain."""
 
 from __future__ import annotations
 
@@ -27,39 +27,48 @@ def load_text(tmp_path):
 
 WRONG = {
     "unknown key": ("bootstrap = 1", "4: [relay.kafka] bootstrap: unknown key: did you mean 'bootstrap_servers'?"),
-    "template": ('topic = "{region}"', "4: [relay.kafka] topic: '{region}' is no topic"),
-    "format": ('topic = "{stream!r}"', "is no topic"),
-    "brace": ('topic = "a{"', "is no template"),
-    "letters": ('topic = "a b"', "is no topic"),
-    "delivery": ('delivery = "twice"', "4: [relay.kafka] delivery: Input should be 'exactly_once'"),
-    "interval": ("commit_milliseconds = 1", "4: [relay.kafka] commit_milliseconds: Input should be greater"),
-    "no mechanism": ('security_protocol = "sasl_ssl"', "3: [relay.kafka]: security_protocol sasl_ssl"),
-    "no protocol": ('sasl_mechanism = "PLAIN"', "belong together"),
-    "half a pair": (f'key_file = "{__file__}"', "certificate_file and key_file belong together"),
-    "no user": (
-        'security_protocol = "sasl_ssl"\nsasl_mechanism = "PLAIN"',
-        "sasl_mechanism PLAIN needs sasl_username and sasl_password; a secret is set as EFO_RELAY__KAFKA__<KEY>",
+    "unknown placeholder": ('topic = "{region}"', "4: [relay.kafka] topic: '{region}' is not a topic"),
+    "placeholder with a conversion": ('topic = "{stream!r}"', "is not a topic"),
+    "open brace": ('topic = "a{"', "is not a topic template"),
+    "invalid topic characters": ('topic = "a b"', "is not a topic"),
+    "unknown delivery": ('delivery = "twice"', "4: [relay.kafka] delivery: Input should be 'exactly_once'"),
+    "commit interval too short": (
+        "commit_milliseconds = 1",
+        "4: [relay.kafka] commit_milliseconds: Input should be greater",
     ),
-    "no client": ('security_protocol = "sasl_ssl"\nsasl_mechanism = "OAUTHBEARER"', "needs oauth_token_url and"),
+    "security protocol without a mechanism": (
+        'security_protocol = "sasl_ssl"',
+        "3: [relay.kafka]: security_protocol sasl_ssl",
+    ),
+    "mechanism without a security protocol": ('sasl_mechanism = "PLAIN"', "belong together"),
+    "key without a certificate": (f'key_file = "{__file__}"', "certificate_file and key_file belong together"),
+    "PLAIN without a user": (
+        'security_protocol = "sasl_ssl"\nsasl_mechanism = "PLAIN"',
+        "sasl_mechanism PLAIN needs sasl_username and sasl_password: set secrets as EFO_RELAY__KAFKA__<KEY>",
+    ),
+    "OAUTHBEARER without a client": (
+        'security_protocol = "sasl_ssl"\nsasl_mechanism = "OAUTHBEARER"',
+        "needs oauth_token_url and",
+    ),
 }
 
 
 @pytest.mark.parametrize(("text", "expected"), WRONG.values(), ids=WRONG)
-def test_a_wrong_file_is_refused_with_its_place(load_text, text, expected):
+def test_a_wrong_file_is_refused_with_the_location_of_the_error(load_text, text, expected):
     with pytest.raises(ConfigurationError) as caught:
         load_text(HEAD + text)
     assert expected in str(caught.value)
 
 
 @pytest.mark.parametrize("key", ["key_password", "sasl_password", "oauth_client_secret"])
-def test_a_secret_in_the_file_is_refused_and_never_repeated(load_text, key):
+def test_a_secret_in_the_file_is_refused_and_not_shown_in_the_error(load_text, key):
     with pytest.raises(ConfigurationError, match=rf"\[relay.kafka\] {key} is a secret: .*") as caught:
         load_text(f'{HEAD}{key} = "hunter2"')
     assert f"set EFO_RELAY__KAFKA__{key.upper()} in the environment" in str(caught.value)
     assert "hunter2" not in str(caught.value)
 
 
-def test_a_secret_of_the_environment_is_masked(load_text, monkeypatch):
+def test_a_secret_from_the_environment_is_masked(load_text, monkeypatch):
     monkeypatch.setenv("EFO_RELAY__KAFKA__SASL_PASSWORD", "hunter2")
     settings = load_text(f'{SASL}sasl_mechanism = "PLAIN"\nsasl_username = "me"')
     password = settings.relay.kafka.sasl_password
@@ -70,18 +79,18 @@ def test_a_secret_of_the_environment_is_masked(load_text, monkeypatch):
     assert "hunter2" not in json.dumps(tables) + to_toml(tables) + repr(settings)
 
 
-def test_the_example_is_as_it_should_be():
+def test_efo_kafka_toml_relays_to_kafka_and_reads_it():
     settings = load(ROOT / "config" / "efo.kafka.toml")
     assert (settings.relay.sink, settings.topic, settings.pipeline.source) == ("kafka", "kinesis.orders", "kafka")
     assert settings.relay.commit_seconds == 0.2
 
 
-def test_what_is_printed_can_be_loaded_again(load_text):
+def test_the_output_of_check_config_loads_to_the_same_settings(load_text):
     settings = load_text(f'{HEAD}topic = "kinesis.{{stream}}"\ncreate_topics = false')
     assert load_text(to_toml(resolved(settings))) == settings
 
 
-def test_the_environment_reaches_the_inner_table_and_is_named(load_text, monkeypatch):
+def test_the_environment_overrides_the_nested_table_and_is_named_in_errors(load_text, monkeypatch):
     monkeypatch.setenv("EFO_RELAY__KAFKA__PARTITIONS", "3")
     assert load_text(HEAD).relay.kafka.partitions == 3
     monkeypatch.setenv("EFO_RELAY__KAFKA__PARTITIONS", "0")

@@ -26,7 +26,7 @@ def load_text(tmp_path):
     return load_text
 
 
-def test_the_least_file_is_enough(load_text):
+def test_a_stream_name_is_the_only_required_setting(load_text):
     settings = load_text('[kinesis]\nstream = "orders"')
     assert settings.kinesis.stream_name == settings.topic == "orders"
     assert settings.consumer.consumer_name == "efo"
@@ -34,7 +34,7 @@ def test_the_least_file_is_enough(load_text):
     assert settings.leases.worker_id
 
 
-def test_an_arn_names_stream_and_topic(load_text):
+def test_the_topic_is_the_stream_name_of_an_arn(load_text):
     assert load_text(f'[kinesis]\nstream = "{ARN}"').topic == "orders"
 
 
@@ -44,9 +44,9 @@ def test_settings_are_frozen(load_text):
         settings.service.port = 1
 
 
-def test_the_environment_wins_over_the_file(load_text, monkeypatch):
+def test_the_environment_overrides_the_file(load_text, monkeypatch):
     monkeypatch.setenv("EFO_SERVICE__PORT", "9090")
-    monkeypatch.setenv("EFO_CONSUMER__NAME", "")  # empty means: not set
+    monkeypatch.setenv("EFO_CONSUMER__NAME", "")  # an empty variable counts as not set
     settings = load_text('[kinesis]\nstream = "a"\n[service]\nport = 1\nhost = "0.0.0.0"')
     assert (settings.service.port, settings.service.host) == (9090, "0.0.0.0")  # noqa: S104 - the value under test
     assert settings.consumer.consumer_name == "efo"
@@ -54,7 +54,7 @@ def test_the_environment_wins_over_the_file(load_text, monkeypatch):
 
 def test_the_environment_alone_is_enough(monkeypatch):
     monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
-    monkeypatch.setenv("EFO_SERVICE_PORT", "tcp://10.0.0.1:80")  # Kubernetes writes such for a Service "efo-service"
+    monkeypatch.setenv("EFO_SERVICE_PORT", "tcp://10.0.0.1:80")  # Kubernetes sets this for a Service named efo-service
     assert load(None).kinesis.stream == "orders"
 
 
@@ -66,14 +66,14 @@ def test_the_environment_alone_is_enough(monkeypatch):
         ("2026-01-01T00:00:00Z", Position.at_timestamp(1767225600.0)),
     ],
 )
-def test_positions(load_text, position, expected):
+def test_initial_position_takes_names_and_times(load_text, position, expected):
     settings = load_text(f'[kinesis]\nstream = "a"\n[consumer]\ninitial_position = {position}')
     assert settings.consumer.position == expected
 
 
 @pytest.mark.parametrize("written", ["2026-01-31", '"2026-01-31"', "2026-01-31T12:00:00", '"2026-01-31 12:00"'])
-def test_the_advice_for_a_time_without_a_zone_is_taken(load_text, written):
-    with pytest.raises(ConfigurationError, match="lacks its zone") as caught:
+def test_a_time_without_a_zone_is_refused_with_a_value_that_loads(load_text, written):
+    with pytest.raises(ConfigurationError, match="has no time zone") as caught:
         load_text(f'[kinesis]\nstream = "a"\n[consumer]\ninitial_position = {written}')
     advice = re.search(r"write (\S+) for UTC", str(caught.value))[1]
     settings = load_text(f'[kinesis]\nstream = "a"\n[consumer]\ninitial_position = "{advice}"')
@@ -86,43 +86,55 @@ POSITION = f"{STREAM}[consumer]\ninitial_position = "
 WRONG = {
     "unknown key": (f"{STREAM}regoin = 1", "3: [kinesis] regoin: unknown key: did you mean 'region'?"),
     "unknown table": (f"{STREAM}[servce]", "3: [servce]: unknown table: did you mean 'service'?"),
-    "nothing near": (f"{STREAM}[leases]\nxyz = 1", "4: [leases] xyz: unknown key: expected one of store, "),
+    "unknown key without a similar one": (
+        f"{STREAM}[leases]\nxyz = 1",
+        "4: [leases] xyz: unknown key: expected one of store, ",
+    ),
     "top-level key": ('stream = "a"', "1: [stream]: unknown table: expected one of kinesis, "),
     "missing table": ("[service]", "[kinesis]: missing: write [kinesis] stream"),
     "missing key": ("[kinesis]", "[kinesis] stream: missing: write [kinesis] stream"),
     "short ARN": (f'[kinesis]\nstream = "{ARN[:-7]}"', "2: [kinesis] stream: 'arn:aws:kinesis:eu-west-1:"),
     "consumer ARN": (f'[kinesis]\nstream = "{ARN}/consumer/c:1"', "is a consumer's ARN: write its stream's"),
     "stream name": ('[kinesis]\nstream = "a b"', "2: [kinesis] stream: 'a b' is not a stream's name"),
-    "two regions": (f'[kinesis]\nstream = "{ARN}"\nregion = "x"', "1: [kinesis]: region 'x' is not the stream's"),
-    "endpoint": (f'{STREAM}endpoint_url = "h:1"', "3: [kinesis] endpoint_url: not an endpoint"),
-    "endpoint's port, too large": (
+    "two regions": (f'[kinesis]\nstream = "{ARN}"\nregion = "x"', "1: [kinesis]: region 'x' is not that of the"),
+    "endpoint without a scheme": (f'{STREAM}endpoint_url = "h:1"', "3: [kinesis] endpoint_url: not an endpoint"),
+    "endpoint port too large": (
         f'{STREAM}endpoint_url = "https://h:99999"',
         "3: [kinesis] endpoint_url: not an end",
     ),
-    "endpoint's port, no number": (f'{STREAM}endpoint_url = "https://h:abc"', "3: [kinesis] endpoint_url: not an end"),
-    "endpoint's port, none": (f'{STREAM}endpoint_url = "https://h:0/"', "3: [kinesis] endpoint_url: not an endpoint"),
-    "endpoint's host": (f'{STREAM}endpoint_url = "https://[::1"', "3: [kinesis] endpoint_url: not an endpoint"),
-    "no such file": (f'{STREAM}ca_file = "ca.pem"', "3: [kinesis] ca_file: Path does not point to a file"),
-    "no zone": (f"{POSITION}2026-01-01T00:00:00", "4: [consumer] initial_position: the time '2026-01-01T00"),
-    "no position": (f'{POSITION}"start"', "'start' is not a position"),
+    "endpoint port not a number": (f'{STREAM}endpoint_url = "https://h:abc"', "3: [kinesis] endpoint_url: not an end"),
+    "endpoint port 0": (f'{STREAM}endpoint_url = "https://h:0/"', "3: [kinesis] endpoint_url: not an endpoint"),
+    "endpoint with a malformed host": (
+        f'{STREAM}endpoint_url = "https://[::1"',
+        "3: [kinesis] endpoint_url: not an endpoint",
+    ),
+    "missing file": (f'{STREAM}ca_file = "ca.pem"', "3: [kinesis] ca_file: Path does not point to a file"),
+    "time without a zone": (
+        f"{POSITION}2026-01-01T00:00:00",
+        "4: [consumer] initial_position: the time '2026-01-01T00",
+    ),
+    "unknown position": (f'{POSITION}"start"', "'start' is not a position"),
     "not a number": (f'{STREAM}[service]\nport = "x"', "4: [service] port: Input should be a valid int"),
     "not positive": (f"{STREAM}[service]\ndrain_seconds = 0", "4: [service] drain_seconds: Input should"),
     "infinite": (f"{STREAM}[service]\ndrain_seconds = inf", "4: [service] drain_seconds: Input should"),
-    "letters among records": (f'{STREAM}[relay]\ndead_letters = "a"', "efo.toml: [relay] dead_letters 'a' is"),
-    "no table": ("kinesis = 1", "kinesis is a table: write [kinesis]"),
+    "dead letters in the records' topic": (
+        f'{STREAM}[relay]\ndead_letters = "a"',
+        "efo.toml: [relay] dead_letters 'a' is",
+    ),
+    "not a table": ("kinesis = 1", "kinesis is a table: write [kinesis]"),
     "not TOML": ("[kinesis\n", "not TOML: "),
 }
 
 
 @pytest.mark.parametrize(("text", "expected"), WRONG.values(), ids=WRONG)
-def test_a_wrong_file_is_refused_with_its_place(load_text, tmp_path, text, expected):
+def test_a_wrong_file_is_refused_with_the_location_of_the_error(load_text, tmp_path, text, expected):
     with pytest.raises(ConfigurationError) as caught:
         load_text(text)
     assert expected in str(caught.value)
     assert str(tmp_path / "efo.toml") in str(caught.value)
 
 
-def test_every_wrong_setting_is_named(load_text):
+def test_all_wrong_settings_are_reported_together(load_text):
     with pytest.raises(ConfigurationError) as caught:
         load_text('[kinesis]\nstream = "a b"\n[service]\nport = -1\n[leases]\nstore = "redis"')
     assert len(str(caught.value).splitlines()) == 3
@@ -137,21 +149,21 @@ def test_every_wrong_setting_is_named(load_text):
         ("EFO_SERVICE", 'environment: error parsing value for field "service"'),
     ],
 )
-def test_a_wrong_variable_is_refused_by_name(load_text, monkeypatch, name, expected):
+def test_a_wrong_environment_variable_is_refused_by_name(load_text, monkeypatch, name, expected):
     monkeypatch.setenv(name, "abc")
     with pytest.raises(ConfigurationError) as caught:
         load_text('[kinesis]\nstream = "a"')
     assert expected in str(caught.value)
 
 
-def test_two_settings_of_the_environment_that_do_not_go_together_are_refused(monkeypatch):
+def test_conflicting_environment_variables_are_refused(monkeypatch):
     monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
     monkeypatch.setenv("EFO_RELAY__DEAD_LETTERS", "orders")
-    with pytest.raises(ConfigurationError, match=r"environment: \[relay\] dead_letters 'orders' is the records' own"):
+    with pytest.raises(ConfigurationError, match=r"environment: \[relay\] dead_letters 'orders' is also"):
         load(None)
 
 
-def test_a_credential_is_refused_and_never_repeated(load_text):
+def test_a_credential_is_refused_and_not_shown_in_the_error(load_text):
     with pytest.raises(ConfigurationError, match="credentials are not settings") as caught:
         load_text('[kinesis]\nstream = "a"\naws_secret_access_key = "hunter2"\nendpoint_url = "https://me:hunter2@h"')
     assert "hunter2" not in str(caught.value)
@@ -166,7 +178,7 @@ def test_an_unreadable_file_is_refused(tmp_path, content):
         load(path)
 
 
-def test_the_full_file_is_what_the_code_says():
+def test_efo_full_toml_is_current():
     assert (ROOT / "config/efo.full.toml").read_text() == defaults(), "run: efo check-config --defaults"
 
 
@@ -175,11 +187,11 @@ def test_the_example_files_load(name):
     assert load(ROOT / "config" / name).kinesis.stream == "orders"
 
 
-def test_the_full_file_changes_nothing(load_text):
+def test_efo_full_toml_has_the_default_values(load_text):
     assert resolved(load(ROOT / "config/efo.full.toml")) == resolved(load_text('[kinesis]\nstream = "orders"'))
 
 
-def test_resolved_settings_load_again(load_text, tmp_path, monkeypatch):
+def test_the_output_of_check_config_loads_to_the_same_settings(load_text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path('a "b".pem').touch()
     first = load_text(f'[kinesis]\nstream = "{ARN}"\nca_file = "a \\"b\\".pem"')

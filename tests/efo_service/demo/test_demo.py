@@ -1,4 +1,4 @@
-"""The demo's own affairs: how it ends, and what its children inherit. What it shows: tests/e2e/test_demo.py."""
+"""How the demo ends, and what its children inherit. Its result is checked in tests/e2e/test_demo.py."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from efo_service.exit_codes import Exit
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_and_all_that_it_has_started(number, tmp_path, monkeypatch, capsys):
+def test_a_signal_ends_the_demo_and_its_children(number, tmp_path, monkeypatch, capsys):
     children = []
 
-    class Seen(Child):
+    class RecordedChild(Child):
         async def start(self):
             await super().start()
             children.append(self._process)
 
-    monkeypatch.setattr(demo, "Child", Seen)
+    monkeypatch.setattr(demo, "Child", RecordedChild)
     monkeypatch.setattr(ProgressBars, "show", lambda _bars, _progress: os.kill(os.getpid(), number))
     code = call(["demo", "--no-spark", "--records", "10", "--keep", str(tmp_path / "kept")])
     shown = capsys.readouterr()
@@ -33,7 +33,7 @@ def test_a_signal_ends_it_and_all_that_it_has_started(number, tmp_path, monkeypa
     assert [child.returncode for child in children] == [-signal.SIGKILL]
 
 
-def test_children_inherit_nothing_that_leads_to_real_places(tmp_path, monkeypatch):
+def test_children_do_not_inherit_variables_that_configure_efo_aws_or_telemetry(tmp_path, monkeypatch):
     real = {
         "EFO_RELAY__SINK": "kafka",
         "efo_kinesis__stream": "billing",
@@ -50,7 +50,7 @@ def test_children_inherit_nothing_that_leads_to_real_places(tmp_path, monkeypatc
     assert inherited["PATH"] == os.environ["PATH"]
 
 
-async def test_children_are_efo_whatever_is_in_their_directory(tmp_path):
+async def test_children_run_efos_own_code_in_any_directory(tmp_path):
     (tmp_path / "service.py").write_text('raise SystemExit("imported from the current directory")')
     child = Child("version", ["version"], tmp_path, {})
     await child.start()
@@ -60,8 +60,8 @@ async def test_children_are_efo_whatever_is_in_their_directory(tmp_path):
         await child.end()
 
 
-@pytest.mark.parametrize("place", ["file", "file/below"])
-def test_a_directory_that_cannot_be_made_is_told(place, tmp_path, capsys):
+@pytest.mark.parametrize("path", ["file", "file/below"])
+def test_a_directory_that_cannot_be_created_is_a_usage_error(path, tmp_path, capsys):
     (tmp_path / "file").touch()
-    assert call(["demo", "--no-spark", "--keep", str(tmp_path / place)]) == Exit.USAGE
+    assert call(["demo", "--no-spark", "--keep", str(tmp_path / path)]) == Exit.USAGE
     assert "Traceback" not in capsys.readouterr().err

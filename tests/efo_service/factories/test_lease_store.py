@@ -1,4 +1,4 @@
-"""The table [leases], and a server that is not there when the service starts."""
+"""[leases], and a server that is unavailable when the service starts."""
 
 import json
 import sys
@@ -29,7 +29,7 @@ def environment(monkeypatch):
 
 @pytest.fixture
 def configured(monkeypatch):
-    """Return the settings of environment variables [leases] KEY=VALUE."""
+    """Return a function that sets the keys of [leases] in the environment, and returns the settings."""
 
     def configured(**settings):
         for name, value in settings.items():
@@ -40,7 +40,7 @@ def configured(monkeypatch):
 
 
 @pytest.mark.parametrize("store", URLS)
-def test_a_server_needs_its_url(configured, store):
+def test_a_server_requires_a_url(configured, store):
     with pytest.raises(ConfigurationError, match=rf'store = "{store}" needs the URL of a server: set EFO_LEASES__URL='):
         configured(store=store)
 
@@ -52,7 +52,7 @@ def test_the_url_of_another_server_is_refused_without_showing_it(configured, sto
     assert "hunter2" not in str(caught.value)
 
 
-def test_the_url_is_a_secret(configured, tmp_path):
+def test_the_url_is_masked_and_refused_in_the_file(configured, tmp_path):
     settings = configured(store="postgres", url=URLS["postgres"])
     tables = resolved(settings)
     assert "hunter2" not in json.dumps(tables) + to_toml(tables) + repr(settings)
@@ -63,16 +63,16 @@ def test_the_url_is_a_secret(configured, tmp_path):
     assert "hunter2" not in str(caught.value)
 
 
-async def test_the_default_is_a_file_whose_directory_is_made(configured, tmp_path):
+async def test_the_default_is_sqlite_and_its_directory_is_created(configured, tmp_path):
     path = tmp_path / "a" / "b" / "leases.sqlite"
     async with open_leases(configured(path=path)) as store:
         assert isinstance(store, SqliteLeaseStore)
     assert path.exists()
 
 
-async def test_a_directory_that_cannot_be_made_is_named(configured, tmp_path):
+async def test_a_directory_that_cannot_be_created_is_unavailable(configured, tmp_path):
     (tmp_path / "a").touch()
-    with pytest.raises(UnavailableError, match="cannot make the directory"):
+    with pytest.raises(UnavailableError, match="cannot create the directory"):
         async with open_leases(configured(path=tmp_path / "a" / "b" / "leases.sqlite")):
             pytest.fail("it opened")
 
@@ -81,14 +81,14 @@ async def test_a_directory_that_cannot_be_made_is_named(configured, tmp_path):
     ("store", "kind", "failover", "timeout"),
     [("postgres", PostgresLeaseStore, 60, 5), ("redis", RedisLeaseStore, 3, 1), ("redis", RedisLeaseStore, 60, 5)],
 )
-def test_a_server_is_asked_by_its_store_and_in_time_for_the_renewals(configured, store, kind, failover, timeout):
-    made = module._server(configured(store=store, url=URLS[store], failover_seconds=failover))
-    assert isinstance(made, kind)
-    assert made._timeout == timeout
+def test_the_timeout_of_a_server_is_at_most_a_third_of_the_failover_time(configured, store, kind, failover, timeout):
+    opened = module._server(configured(store=store, url=URLS[store], failover_seconds=failover))
+    assert isinstance(opened, kind)
+    assert opened._timeout == timeout
 
 
 @pytest.mark.parametrize(("store", "driver"), [("postgres", "psycopg"), ("redis", "redis")])
-def test_a_missing_driver_is_told(configured, store, driver, monkeypatch):
+def test_a_missing_driver_is_reported_with_the_install_command(configured, store, driver, monkeypatch):
     monkeypatch.setitem(sys.modules, driver, None)
     monkeypatch.delitem(
         sys.modules,
@@ -100,7 +100,7 @@ def test_a_missing_driver_is_told(configured, store, driver, monkeypatch):
 
 
 class Server:
-    """A server that answers at a time; before, it says why not."""
+    """A server that is available from `up_at` on, and raises `error` before."""
 
     def __init__(self, up_at, error=LeaseStoreUnavailableError):
         self.up_at = up_at
@@ -125,26 +125,26 @@ async def opened(server, seconds):
     return waited
 
 
-async def test_a_server_that_is_there_is_not_waited_for(autojump_clock):
+async def test_an_available_server_is_opened_at_once(autojump_clock):
     assert await opened(Server(0), seconds=30) == 0
 
 
-async def test_a_server_that_comes_later_is_waited_for_and_told(autojump_clock):
+async def test_a_server_that_starts_late_is_retried_with_a_warning(autojump_clock):
     with capture_logs() as logs:
         waited = await opened(Server(trio.current_time() + 7.5), seconds=30)
     assert 7.5 <= waited <= 8.5
-    assert {(line["event"], line["log_level"]) for line in logs} == {("waiting_for_leases", "warning")}
+    assert {(line["event"], line["log_level"]) for line in logs} == {("waiting_for_lease_store", "warning")}
     assert "refused" in logs[0]["message"]
 
 
-async def test_a_server_that_does_not_come_is_given_up_after_the_stated_time(autojump_clock):
+async def test_a_server_that_does_not_start_is_an_error_after_start_seconds(autojump_clock):
     started = trio.current_time()
-    with pytest.raises(LeaseStoreUnavailableError, match=r"tried for 30 s, see \[leases\] start_seconds"):
+    with pytest.raises(LeaseStoreUnavailableError, match=r"retried for 30 s, see \[leases\] start_seconds"):
         await opened(Server(float("inf")), seconds=30)
     assert 29 <= trio.current_time() - started <= 30
 
 
-async def test_what_an_operator_must_mend_is_not_waited_for(autojump_clock):
+async def test_an_error_that_is_not_temporary_is_raised_at_once(autojump_clock):
     started = trio.current_time()
     with pytest.raises(LeaseStoreCorruptError):
         await opened(Server(float("inf"), LeaseStoreCorruptError), seconds=30)

@@ -1,4 +1,4 @@
-"""The table [leases.dynamodb], and what becomes of it."""
+"""[leases.dynamodb], and the lease store that it creates."""
 
 from contextlib import asynccontextmanager
 
@@ -13,17 +13,17 @@ from efo_service.factories.lease_store import open_leases
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """What stores were asked for: table and options."""
-    asked = []
+def opened(monkeypatch):
+    """The stores that were opened: table and options."""
+    opened = []
 
     @asynccontextmanager
     async def store(table, **options):
-        asked.append((table, options))
+        opened.append((table, options))
         yield "the store"
 
     monkeypatch.setattr(efo.leases.stores.dynamodb.store, "DynamoDbLeaseStore", store)
-    return asked
+    return opened
 
 
 def configured(tmp_path, text, *, stream="arn:aws:kinesis:eu-west-1:123456789012:stream/orders"):
@@ -35,24 +35,24 @@ def configured(tmp_path, text, *, stream="arn:aws:kinesis:eu-west-1:123456789012
     return load(file)
 
 
-async def test_by_default_the_table_is_named_as_kcl_names_it_and_beside_the_stream(asked, tmp_path):
+async def test_by_default_the_table_has_the_name_of_the_application_and_the_region_of_the_stream(opened, tmp_path):
     async with open_leases(configured(tmp_path, "failover_seconds = 5")) as store:
         assert store == "the store"
-    ((table, options),) = asked
+    ((table, options),) = opened
     assert table == "billing"
     assert options == {
         "region": "eu-west-1",
         "endpoint_url": None,
         "ca_file": None,
         "profile": "reader",
-        "timeout": 1.0,  # three tries must not take the fail-over time
+        "timeout": 1.0,  # three attempts must take less than the fail-over time
         "new_table": NewTable(),
         "stream_id": None,
         "consistent_reads": False,
     }
 
 
-async def test_every_setting_reaches_the_store(asked, tmp_path):
+async def test_every_setting_reaches_the_store(opened, tmp_path):
     (tmp_path / "ca.pem").touch()
     text = f"""
         [leases.dynamodb]
@@ -69,7 +69,7 @@ async def test_every_setting_reaches_the_store(asked, tmp_path):
     """
     async with open_leases(configured(tmp_path, text)):
         pass
-    ((table, options),) = asked
+    ((table, options),) = opened
     assert table == "leases"
     tags = {"team": "orders", "stage": "test"}
     assert options == {
@@ -84,15 +84,15 @@ async def test_every_setting_reaches_the_store(asked, tmp_path):
     }
 
 
-async def test_a_table_need_not_be_made(asked, tmp_path):
+async def test_create_table_false_creates_no_table(opened, tmp_path):
     async with open_leases(configured(tmp_path, "[leases.dynamodb]\ncreate_table = false", stream="orders")):
         pass
-    ((_, options),) = asked
+    ((_, options),) = opened
     assert (options["new_table"], options["region"]) == (None, None)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ('tags = "team"', "NAME=VALUE"),
         ('table = "a table"', "table"),
@@ -103,12 +103,12 @@ async def test_a_table_need_not_be_made(asked, tmp_path):
         ("throughput = 1", "throughput"),
     ],
 )
-def test_what_cannot_be_is_refused_with_its_place(tmp_path, text, says):
+def test_a_wrong_value_is_refused_with_its_location(tmp_path, text, message):
     with pytest.raises(ConfigurationError, match="dynamodb") as caught:
         configured(tmp_path, f"[leases.dynamodb]\n{text}")
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
-def test_tags():
+def test_tags_are_parsed_by_name():
     assert tags_of("") == {}
     assert tags_of(" a = b ,c=d=e,") == {"a": "b", "c": "d=e"}

@@ -12,15 +12,15 @@ def settings(pipeline: dict, **relay) -> Settings:
     return Settings(kinesis={"stream": "orders"}, relay=relay, pipeline=pipeline)
 
 
-def test_the_defaults_are_the_log_raw_into_parquet() -> None:
-    made = pipeline_settings(settings({}))
-    assert (made.topic, made.kafka, made.jars, made.reader) == ("orders", None, (), "pipeline")
-    assert (made.decoding.format, made.deduplicate_seconds) == ("raw", 0)
-    assert (made.sink_format, made.table, made.available_now) == ("parquet", None, False)
+def test_the_defaults_write_raw_values_of_the_log_to_parquet() -> None:
+    pipeline = pipeline_settings(settings({}))
+    assert (pipeline.topic, pipeline.kafka, pipeline.jars, pipeline.reader) == ("orders", None, (), "pipeline")
+    assert (pipeline.decoding.format, pipeline.deduplicate_seconds) == ("raw", 0)
+    assert (pipeline.sink_format, pipeline.table, pipeline.available_now) == ("parquet", None, False)
 
 
-def test_what_is_said_arrives() -> None:
-    made = pipeline_settings(
+def test_settings_reach_the_pipeline() -> None:
+    pipeline = pipeline_settings(
         settings(
             {
                 "decode": "json",
@@ -37,31 +37,31 @@ def test_what_is_said_arrives() -> None:
         ),
         available_now=True,
     )
-    assert (made.topic, made.decoding.schema, made.sink_format) == ("other", "id bigint", "delta")
-    assert (made.sink_options, made.source_options) == ({"mergeSchema": "true"}, {"failOnDataLoss": "false"})
-    assert made.spark_options == {"spark.sql.extensions": "x.Y"}
-    assert (made.table, made.max_records, made.deduplicate_seconds) == ("lake.orders", 7, 60)
-    assert made.available_now
+    assert (pipeline.topic, pipeline.decoding.schema, pipeline.sink_format) == ("other", "id bigint", "delta")
+    assert (pipeline.sink_options, pipeline.source_options) == ({"mergeSchema": "true"}, {"failOnDataLoss": "false"})
+    assert pipeline.spark_options == {"spark.sql.extensions": "x.Y"}
+    assert (pipeline.table, pipeline.max_records, pipeline.deduplicate_seconds) == ("lake.orders", 7, 60)
+    assert pipeline.available_now
 
 
 @pytest.mark.parametrize(
     ("source", "delivery", "seconds"),
     [("kafka", "at_least_once", DAY), ("kafka", "exactly_once", 0), ("efo", "at_least_once", 0)],
 )
-def test_only_what_an_at_least_once_relay_wrote_is_deduplicated(source, delivery, seconds) -> None:
-    made = pipeline_settings(settings({"source": source}, kafka={"delivery": delivery}))
-    assert made.deduplicate_seconds == seconds
-    assert (made.kafka is None) == (source == "efo")
+def test_by_default_only_records_of_an_at_least_once_relay_are_deduplicated(source, delivery, seconds) -> None:
+    pipeline = pipeline_settings(settings({"source": source}, kafka={"delivery": delivery}))
+    assert pipeline.deduplicate_seconds == seconds
+    assert (pipeline.kafka is None) == (source == "efo")
     assert pipeline_settings(settings({"deduplicate_seconds": 5})).deduplicate_seconds == 5
 
 
-def test_options_of_others_have_dots_in_their_names() -> None:
+def test_option_names_with_dots_are_quoted_in_toml() -> None:
     text = to_toml(resolved(settings({"spark_options": {"spark.jars.packages": "a:b:1"}})))
     assert '[pipeline.spark_options]\n"spark.jars.packages" = "a:b:1"\n' in text
 
 
 @pytest.mark.parametrize(
-    "place",
+    "location",
     [
         "s3a://lake/orders",
         "hdfs://names:8020/a",
@@ -75,16 +75,18 @@ def test_options_of_others_have_dots_in_their_names() -> None:
         "~/a",
     ],
 )
-def test_a_place_of_spark_is_a_path_or_a_uri(place, tmp_path) -> None:
+def test_output_and_checkpoint_are_paths_or_uris(location, tmp_path) -> None:
     file = tmp_path / "efo.toml"
-    file.write_text(f'[kinesis]\nstream = "orders"\n[pipeline]\noutput = "{place}"\ncheckpoint = "{place}-state/"\n')
+    file.write_text(
+        f'[kinesis]\nstream = "orders"\n[pipeline]\noutput = "{location}"\ncheckpoint = "{location}-state/"\n'
+    )
     loaded = load(file)
-    assert resolved(loaded)["pipeline"]["output"] == place
-    made = pipeline_settings(loaded)
-    assert made.output_of("records") == f"{place}/records"
-    assert made.checkpoint_of("records") == f"{place}-state/records"
+    assert resolved(loaded)["pipeline"]["output"] == location
+    pipeline = pipeline_settings(loaded)
+    assert pipeline.output_of("records") == f"{location}/records"
+    assert pipeline.checkpoint_of("records") == f"{location}-state/records"
 
 
-def test_a_root_has_one_slash() -> None:
-    made = pipeline_settings(settings({"output": "s3a://lake/", "checkpoint": "/"}))
-    assert (made.output_of("windows"), made.checkpoint_of("windows")) == ("s3a://lake/windows", "/windows")
+def test_a_location_that_ends_with_a_slash_gets_no_second_one() -> None:
+    pipeline = pipeline_settings(settings({"output": "s3a://lake/", "checkpoint": "/"}))
+    assert (pipeline.output_of("windows"), pipeline.checkpoint_of("windows")) == ("s3a://lake/windows", "/windows")

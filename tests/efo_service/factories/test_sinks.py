@@ -34,29 +34,29 @@ def settings(path, **relay) -> Settings:
     )
 
 
-async def put(chosen: Settings) -> None:
+async def write_batch(chosen: Settings) -> None:
     async with open_sink(chosen) as sink, sink.open(STREAM, SHARD) as shard:
         shard.write(BATCH)
         await shard.commit()
 
 
-async def test_the_log_is_the_default(tmp_path) -> None:
-    await put(settings(tmp_path))
+async def test_the_default_sink_is_the_log(tmp_path) -> None:
+    await write_batch(settings(tmp_path))
     first, second = read_log(tmp_path, SHARD, STREAM)
     assert (first.value, second.value) == (b"a", b"\xff")
     assert ("traceparent", TRACE.encode()) in first.headers
 
 
-async def test_json_lines_with_letters_in_the_log(tmp_path) -> None:
-    await put(settings(tmp_path, sink="jsonl", jsonl_encoding="utf-8", dead_letters="refused"))
+async def test_dead_letters_of_the_jsonl_sink_are_written_to_the_log(tmp_path) -> None:
+    await write_batch(settings(tmp_path, sink="jsonl", jsonl_encoding="utf-8", dead_letters="refused"))
     (line,) = map(json.loads, (tmp_path / "lines").read_text().splitlines())
     assert line["value"] == "a"
     assert ["traceparent", TRACE] in line["headers"]
-    (letter,) = read_log(tmp_path, SHARD, "refused")
-    assert letter.value == b"\xff"
+    (dead_letter,) = read_log(tmp_path, SHARD, "refused")
+    assert dead_letter.value == b"\xff"
 
 
-async def test_an_extractor_that_is_not_there_is_said_before_anything_is_opened(tmp_path) -> None:
+async def test_a_missing_trace_extractor_is_refused_when_the_sink_is_opened(tmp_path) -> None:
     with pytest.raises(ConfigurationError, match="trace_extractor"):
         async with open_sink(settings(tmp_path, trace_extractor="nothing:at_all")):
             pass
@@ -73,34 +73,34 @@ async def commit(sink, *numbers: int) -> None:
             await shard.commit()
 
 
-async def test_the_log_is_kept_up_while_it_is_open(tmp_path) -> None:
+async def test_maintenance_runs_while_the_log_is_open(tmp_path) -> None:
     async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as sink:
         await commit(sink, 1, 2, 3)
-        while len(list_segments(tmp_path / "log" / STREAM / "0")) > 1:  # noqa: ASYNC110 - it happens on the disk
+        while len(list_segments(tmp_path / "log" / STREAM / "0")) > 1:  # noqa: ASYNC110 - it happens on disk
             await trio.sleep(0.01)
         await commit(sink, 4)
     assert read_log(tmp_path, SHARD, STREAM)[-1].headers[2] == ("kinesis.sequence", b"4")
 
 
-async def test_maintenance_that_fails_is_told_and_the_relay_goes_on(tmp_path) -> None:
-    with capture_logs() as told:
+async def test_failed_maintenance_is_logged_and_the_sink_stays_open(tmp_path) -> None:
+    with capture_logs() as logs:
         async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as sink:
             await commit(sink, 1)
             (segment,) = list_segments(tmp_path / "log" / STREAM / "0")
-            sound = segment.path.read_bytes()
+            good = segment.path.read_bytes()
             segment.path.write_bytes(b"damaged")
-            segment.path.with_name(segment.path.name.replace("0-", "1-", 1).replace("-00", "-02", 1)).write_bytes(sound)
-            while not told:  # noqa: ASYNC110 - the same
+            segment.path.with_name(segment.path.name.replace("0-", "1-", 1).replace("-00", "-02", 1)).write_bytes(good)
+            while not logs:  # noqa: ASYNC110 - the same
                 await trio.sleep(0.01)
-    assert (told[0]["event"], told[0]["error_type"]) == ("maintenance_failed", "segment_corrupt")
+    assert (logs[0]["event"], logs[0]["error_type"]) == ("maintenance_failed", "segment_corrupt")
 
 
-def test_letters_have_a_topic_of_their_own(tmp_path) -> None:
+def test_the_dead_letter_topic_must_not_be_the_topic_of_the_records(tmp_path) -> None:
     with pytest.raises(ValidationError, match="choose another name"):
         settings(tmp_path, dead_letters=STREAM)
 
 
-def test_stdout_is_for_records_alone(tmp_path) -> None:
+def test_only_the_jsonl_sink_without_a_file_writes_to_stdout(tmp_path) -> None:
     assert writes_to_stdout(settings(tmp_path, sink="jsonl", jsonl_file="-").relay)
     assert not writes_to_stdout(settings(tmp_path, sink="jsonl").relay)
     assert not writes_to_stdout(settings(tmp_path).relay)
@@ -111,11 +111,11 @@ def test_every_sink_has_a_name_in_metrics() -> None:
     assert set(kinds) <= set(SYSTEMS)
 
 
-@pytest.mark.parametrize(("failover", "patience"), [(10.0, 30.0), (120.0, 120.0)])
-async def test_a_shard_waits_for_a_worker_that_does_not_know_yet_that_it_lost_it(tmp_path, failover, patience) -> None:
+@pytest.mark.parametrize(("failover", "expected"), [(10.0, 30.0), (120.0, 120.0)])
+async def test_the_lock_timeout_of_the_log_is_at_least_the_failover_time(tmp_path, failover, expected) -> None:
     chosen = Settings(
         kinesis={"stream": STREAM}, relay={"directory": tmp_path / "log"}, leases={"failover_seconds": failover}
     )
     async with open_sink(chosen) as sink:
         assert isinstance(sink, LogSink)
-        assert sink.lock_patience == patience
+        assert sink.lock_patience == expected

@@ -1,7 +1,7 @@
-"""Which fan-out consumers look forgotten."""
+"""Which fan-out consumers are stale."""
 
 from efo.model import FanOutConsumer
-from efo_service.operations.consumers import DAY, forgotten
+from efo_service.operations.consumers import DAY, stale
 
 NOW = 1_800_000_000
 
@@ -12,7 +12,7 @@ def consumer(name, days, status="ACTIVE"):
     )
 
 
-def test_by_name_and_age_and_never_our_own():
+def test_stale_consumers_match_name_and_age_and_are_never_efos_own():
     consumers = [
         consumer("worker-1", 8),
         consumer("worker-2", 6.9),
@@ -20,5 +20,5 @@ def test_by_name_and_age_and_never_our_own():
         consumer("worker-own", 99),
         consumer("billing", 99),
     ]
-    found = forgotten(consumers, match="worker-*", older_than=7, now=NOW, own="worker-own")
-    assert [one.name for one in found] == ["worker-1"]
+    result = stale(consumers, match="worker-*", older_than=7, now=NOW, own="worker-own")
+    assert [one.name for one in result] == ["worker-1"]

@@ -1,4 +1,4 @@
-"""What is done to leases, over a store in memory and under virtual time."""
+"""Operations on leases, with a store in memory and virtual time."""
 
 import json
 from dataclasses import replace
@@ -12,19 +12,19 @@ from efo.model import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, Checkpoint,
 from efo_service.errors import UsageError
 from efo_service.operations.leases import (
     Target,
-    bring_in,
-    check_time,
-    chosen,
-    exported,
-    forgotten,
-    imported,
-    living,
+    apply_import,
+    export_leases,
+    finished_parents,
+    leases_to_reset,
+    living_holders,
+    missing_leases,
+    parse_export,
     parse_target,
     plan_import,
     release,
-    served,
-    to_reset,
-    unmoved,
+    reread,
+    resolve_time,
+    select_leases,
 )
 
 A = Lease("a", Checkpoint("7", 2), owner="ann", counter=4, hash_key_range=HashKeyRange("0", "9"), children=("c",))
@@ -39,17 +39,17 @@ async def store():
     return store
 
 
-async def test_leases_are_chosen_by_name_or_all_of_them(store):
-    assert await chosen(store, ["b"]) == [B]
-    assert await chosen(store, [], every=True) == [A, B]
+async def test_leases_are_selected_by_shard_or_all_together(store):
+    assert await select_leases(store, ["b"]) == [B]
+    assert await select_leases(store, [], select_all=True) == [A, B]
     with pytest.raises(UsageError, match="no lease x"):
-        await chosen(store, ["a", "x"])
-    for keys, every in ([], False), (["a"], True):
+        await select_leases(store, ["a", "x"])
+    for keys, select_all in ([], False), (["a"], True):
         with pytest.raises(UsageError, match="--all, not both"):
-            await chosen(store, keys, every=every)
+            await select_leases(store, keys, select_all=select_all)
 
 
-async def test_a_worker_lives_whose_counter_moves(store, autojump_clock):
+async def test_a_worker_is_alive_if_the_counter_of_its_lease_changes(store, autojump_clock):
     await store.create(Lease("d", LATEST, owner="dead"))
     shown = []
 
@@ -59,15 +59,17 @@ async def test_a_worker_lives_whose_counter_moves(store, autojump_clock):
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(renew)
-        alive = await living(store, await store.list(), 10.0, lambda left, seconds: shown.append((left, seconds)))
+        alive = await living_holders(
+            store, await store.list(), 10.0, lambda left, seconds: shown.append((left, seconds))
+        )
     assert alive == {"a": "ann"}
     assert trio.current_time() == pytest.approx(10.0)
     assert shown[0] == (2, 10.0)
     assert shown[-1][0] == 1
 
 
-async def test_nothing_is_waited_for_where_nobody_holds_a_lease(store, autojump_clock):
-    assert await living(store, [B], 10.0) == {}
+async def test_leases_without_a_holder_are_decided_at_once(store, autojump_clock):
+    assert await living_holders(store, [B], 10.0) == {}
     assert trio.current_time() == 0
 
 
@@ -81,27 +83,27 @@ async def test_nothing_is_waited_for_where_nobody_holds_a_lease(store, autojump_
         ("2026-01-31T13:00:00.5+01:00", Target(AT_TIMESTAMP, 1_769_860_800.5)),
     ],
 )  # fmt: skip
-def test_where_to(text, target):
+def test_the_target_of_a_reset_is_a_sentinel_a_time_or_a_sequence_number(text, target):
     assert parse_target(text) == target
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "-5", "2026-01-31T12:00:00", "1" * 130, "SHARD_END"])
-def test_a_place_that_is_none(text):
+def test_an_invalid_target_is_refused(text):
     with pytest.raises(UsageError, match="--to"):
         parse_target(text)
 
 
-def test_what_a_reset_concerns():
-    assert to_reset([A, B], Target(TRIM_HORIZON)) == [A, B]
-    assert to_reset([A, B], Target(AT_TIMESTAMP, 1.0)) == [A, B]
-    assert to_reset([A, B], Target(LATEST)) == [A]
-    assert to_reset([B], Target(Checkpoint("1"))) == [B]
-    with pytest.raises(UsageError, match="of one shard"):
-        to_reset([A, B], Target(Checkpoint("1")))
+def test_a_reset_to_latest_omits_finished_shards_and_a_sequence_number_takes_one_shard():
+    assert leases_to_reset([A, B], Target(TRIM_HORIZON)) == [A, B]
+    assert leases_to_reset([A, B], Target(AT_TIMESTAMP, 1.0)) == [A, B]
+    assert leases_to_reset([A, B], Target(LATEST)) == [A]
+    assert leases_to_reset([B], Target(Checkpoint("1"))) == [B]
+    with pytest.raises(UsageError, match="belongs to one shard"):
+        leases_to_reset([A, B], Target(Checkpoint("1")))
 
 
-async def test_a_worker_that_takes_what_was_just_let_go_of_is_seen(store, autojump_clock):
-    """The look falls between one worker's release and the next one's take."""
+async def test_a_worker_that_takes_a_released_lease_during_the_check_is_alive(store, autojump_clock):
+    """The lease table is read between the release by one worker and the take by another."""
 
     async def hand_over():
         await trio.sleep(0.9)
@@ -111,22 +113,22 @@ async def test_a_worker_that_takes_what_was_just_let_go_of_is_seen(store, autoju
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(hand_over)
-        assert await living(store, [A], 10.0) == {"a": "bob"}
+        assert await living_holders(store, [A], 10.0) == {"a": "bob"}
 
 
-async def test_a_lease_that_was_taken_since_we_looked_is_left_alone(store):
-    assert await unmoved(store, A, force=False) == A
+async def test_a_lease_that_was_taken_after_the_check_is_refused(store):
+    assert await reread(store, A, force=False) == A
     taken = await store.take(A, "bob")
-    with pytest.raises(UsageError, match="held by bob"):
-        await unmoved(store, A, force=False)
-    assert await unmoved(store, A, force=True) == taken
-    free = await store.release(taken)
-    assert await unmoved(store, A, force=False) == free
+    with pytest.raises(UsageError, match="taken by bob"):
+        await reread(store, A, force=False)
+    assert await reread(store, A, force=True) == taken
+    released = await store.release(taken)
+    assert await reread(store, A, force=False) == released
     await store.delete("a")
-    assert await unmoved(store, A, force=False) is None
+    assert await reread(store, A, force=False) is None
 
 
-async def test_a_released_lease_is_nobodys_not_even_of_the_one_who_waits(store):
+async def test_release_also_removes_the_worker_that_requested_the_lease(store):
     await release(store, await store.request_handoff(A, "bob"))
     row = await store.get("a")
     assert (row.owner, row.checkpoint_owner) == (None, None)
@@ -134,86 +136,86 @@ async def test_a_released_lease_is_nobodys_not_even_of_the_one_who_waits(store):
     assert await store.get("a") == row
 
 
-def test_latest_is_a_time_and_no_time_is_in_the_future():
-    assert check_time(Target(LATEST), 100.0) == Target(LATEST, 100.0)
-    assert check_time(Target(AT_TIMESTAMP, 100.0), 100.0) == Target(AT_TIMESTAMP, 100.0)
-    assert check_time(Target(TRIM_HORIZON), 100.0) == Target(TRIM_HORIZON)
+def test_latest_gets_a_time_and_a_time_in_the_future_is_refused():
+    assert resolve_time(Target(LATEST), 100.0) == Target(LATEST, 100.0)
+    assert resolve_time(Target(AT_TIMESTAMP, 100.0), 100.0) == Target(AT_TIMESTAMP, 100.0)
+    assert resolve_time(Target(TRIM_HORIZON), 100.0) == Target(TRIM_HORIZON)
     with pytest.raises(UsageError, match="future"):
-        check_time(Target(AT_TIMESTAMP, 100.1), 100.0)
+        resolve_time(Target(AT_TIMESTAMP, 100.1), 100.0)
 
 
-def test_shards_whose_leases_were_cleaned_up_begin_anew_too():
+def test_a_reset_of_all_shards_creates_leases_that_were_cleaned_up():
     shards = [Shard("a", A.hash_key_range, "1"), Shard("z", A.hash_key_range, "1", "2", "y", "x")]
     lease = Lease("z", AT_TIMESTAMP, parents=("y", "x"), hash_key_range=A.hash_key_range, latest_at=9.0)
-    assert forgotten(shards, [A, B], Target(AT_TIMESTAMP, 9.0)) == [lease]
+    assert missing_leases(shards, [A, B], Target(AT_TIMESTAMP, 9.0)) == [lease]
 
 
-def test_at_latest_no_shard_is_left_to_the_ends_of_its_parents():
-    """They would let it begin at its beginning."""
+def test_a_reset_of_all_shards_to_latest_creates_the_leases_of_open_children():
+    """The end of a parent would start them at TRIM_HORIZON."""
     hashes = A.hash_key_range
     shards = [Shard("a", hashes, "1", "2"), Shard("y", hashes, "3", "4", "a"), Shard("z", hashes, "5", None, "y")]
-    assert forgotten(shards, [A, B], Target(LATEST, 9.0)) == [
+    assert missing_leases(shards, [A, B], Target(LATEST, 9.0)) == [
         Lease("y", SHARD_END, parents=("a",), hash_key_range=hashes),
         Lease("z", LATEST, parents=("y",), hash_key_range=hashes, latest_at=9.0),
     ]
 
 
-def test_a_parent_that_has_served_is_not_read_again_for_its_child():
+def test_a_finished_parent_without_a_lease_is_not_read_again_for_its_child():
     child = Lease("m", TRIM_HORIZON, parents=("a", "gone"))
-    assert served(child, [A, B]) == [Lease("gone", SHARD_END, children=("m",))]
-    assert served(child, [B]) == []
-    assert served(child, [A, Lease("gone", SHARD_END)]) == []
+    assert finished_parents(child, [A, B]) == [Lease("gone", SHARD_END, children=("m",))]
+    assert finished_parents(child, [B]) == []
+    assert finished_parents(child, [A, Lease("gone", SHARD_END)]) == []
 
 
-async def test_leases_go_to_another_store_without_their_workers(store):
-    document = exported(await store.list(), "app", "orders")
+async def test_leases_are_imported_into_another_store_without_their_owners(store):
+    document = export_leases(await store.list(), "app", "orders")
     assert json.loads(document)["leases"][0]["lease_key"] in "ab"
-    there = MemoryLeaseStore()
-    plan = plan_import(imported(document, "orders", "file"), [])
-    await bring_in(there, plan)
-    assert await chosen(there, [], every=True) == [replace(A, owner=None), B]
+    other = MemoryLeaseStore()
+    plan = plan_import(parse_export(document, "orders", "file"), [])
+    await apply_import(other, plan)
+    assert await select_leases(other, [], select_all=True) == [replace(A, owner=None), B]
 
 
-async def test_no_leases_at_all_can_be_exported():
-    assert imported(exported([], "app", "orders"), "orders", "file") == []
+async def test_an_export_without_leases_can_be_imported():
+    assert parse_export(export_leases([], "app", "orders"), "orders", "file") == []
 
 
-async def test_what_is_there_already_is_told_from_what_stands_elsewhere(store):
-    wanted = [replace(A, owner=None), replace(B, checkpoint=TRIM_HORIZON), Lease("c", LATEST, latest_at=3.0)]
-    plan = plan_import(wanted, await store.list())
-    assert (plan.new, plan.changed, plan.same) == ((wanted[2],), ((B, wanted[1]),), (A,))
-    await bring_in(store, plan)
+async def test_an_import_changes_only_leases_with_another_checkpoint(store):
+    imported = [replace(A, owner=None), replace(B, checkpoint=TRIM_HORIZON), Lease("c", LATEST, latest_at=3.0)]
+    plan = plan_import(imported, await store.list())
+    assert (plan.new, plan.changed, plan.same) == ((imported[2],), ((B, imported[1]),), (A,))
+    await apply_import(store, plan)
     rows = {row.key: row for row in await store.list()}
     assert rows["a"] == A
     assert (rows["b"].checkpoint, rows["b"].counter) == (TRIM_HORIZON, 10)
-    assert rows["c"] == wanted[2]
-    assert plan_import(wanted, rows.values()).changed == ()
+    assert rows["c"] == imported[2]
+    assert plan_import(imported, rows.values()).changed == ()
 
 
-async def test_an_import_that_finishes_a_shard_brings_its_children(store):
+async def test_an_import_that_finishes_a_shard_saves_its_children(store):
     plan = plan_import([replace(A, checkpoint=SHARD_END, children=("c", "d"))], await store.list())
-    await bring_in(store, plan)
+    await apply_import(store, plan)
     row = await store.get("a")
     assert (row.checkpoint, row.children, row.owner) == (SHARD_END, ("c", "d"), None)
 
 
-async def test_a_lease_that_is_created_during_an_import_is_told(store):
+async def test_a_lease_that_is_created_during_an_import_is_reported(store):
     plan = plan_import([Lease("c", LATEST)], await store.list())
     await store.create(Lease("c", TRIM_HORIZON))
-    with pytest.raises(UsageError, match="c was created meanwhile"):
-        await bring_in(store, plan)
+    with pytest.raises(UsageError, match="c was created during the import"):
+        await apply_import(store, plan)
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "message"),
     [
-        (b"", "what `efo leases export` writes"),
-        (b"\xff\xfe", "what `efo leases export` writes"),
-        (b'{"version":2,"application":"a","stream":"orders","leases":[]}', "what `efo leases export` writes"),
+        (b"", "not written by `efo leases export`"),
+        (b"\xff\xfe", "not written by `efo leases export`"),
+        (b'{"version":2,"application":"a","stream":"orders","leases":[]}', "not written by `efo leases export`"),
         (b'{"version":1,"application":"a","stream":"clicks","leases":[]}', "clicks"),
-        (exported([A], "app", "orders").replace(b'"7"', b'"seven"'), "seven"),
+        (export_leases([A], "app", "orders").replace(b'"7"', b'"seven"'), "seven"),
     ],
 )
-def test_a_file_that_is_no_export(document, said):
-    with pytest.raises(ConfigurationError, match=said):
-        imported(document, "orders", "leases.json")
+def test_a_file_that_is_not_an_export_of_the_stream_is_refused(document, message):
+    with pytest.raises(ConfigurationError, match=message):
+        parse_export(document, "orders", "leases.json")

@@ -1,7 +1,7 @@
-"""The family tree, by cases."""
+"""The tree of shards: structure, states, and positions for the lag."""
 
 from efo.model import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease, Position, Shard
-from efo_service.operations.lineage import Node, family, position_of
+from efo_service.operations.lineage import ShardNode, position_of, shard_tree
 
 
 def shard(key, *parents, closed=False):
@@ -12,10 +12,10 @@ def outline(nodes):
     return [(node.depth, node.shard_id, node.state) for node in nodes]
 
 
-def test_children_stand_below_their_parents_and_a_merge_below_its_first():
+def test_children_are_below_their_parents_and_a_merged_shard_below_its_first_parent():
     shards = [shard("0", closed=True), shard("1", closed=True), shard("2", "0"), shard("3", "0", closed=True)]
     shards += [shard("4", "3", "1")]
-    assert outline(family(shards, {})) == [
+    assert outline(shard_tree(shards, {})) == [
         (0, "0", "no_lease"),
         (1, "2", "no_lease"),
         (1, "3", "no_lease"),
@@ -24,7 +24,7 @@ def test_children_stand_below_their_parents_and_a_merge_below_its_first():
     ]
 
 
-def test_each_state():
+def test_the_lease_and_the_parents_determine_the_state_of_a_shard():
     leases = [
         Lease("0", SHARD_END),
         Lease("1", Checkpoint("5"), owner="ann"),
@@ -34,7 +34,7 @@ def test_each_state():
         Lease("9", SHARD_END),
     ]
     shards = [shard("0", closed=True), shard("1", closed=True), shard("2", "0"), shard("3", "1"), shard("4")]
-    nodes = {node.shard_id: node for node in family([*shards, shard("5")], {lease.key: lease for lease in leases})}
+    nodes = {node.shard_id: node for node in shard_tree([*shards, shard("5")], {lease.key: lease for lease in leases})}
     states = {key: node.state for key, node in nodes.items()}
     assert states == {
         "0": "finished",
@@ -51,22 +51,22 @@ def test_each_state():
 
 
 def test_a_shard_whose_parent_is_gone_is_a_root():
-    assert outline(family([shard("5", "gone")], {})) == [(0, "5", "no_lease")]
+    assert outline(shard_tree([shard("5", "gone")], {})) == [(0, "5", "no_lease")]
 
 
-def test_from_where_to_ask_how_far_behind():
+def test_the_lag_is_requested_from_the_checkpoint_of_an_unfinished_listed_shard():
     def node(checkpoint, state="consuming", *, is_listed=True, starts_at=None):
-        return Node("s", 0, state, is_open=True, is_listed=is_listed, checkpoint=checkpoint, starts_at=starts_at)
+        return ShardNode("s", 0, state, is_open=True, is_listed=is_listed, checkpoint=checkpoint, starts_at=starts_at)
 
     assert position_of(node(TRIM_HORIZON)) == Position.trim_horizon()
     assert position_of(node(Checkpoint("7", 3))) == Position.after("7")
     assert position_of(node(LATEST)) == Position.latest()
     assert position_of(node(LATEST, starts_at=5.0)) == Position.at_timestamp(5.0)
     assert position_of(node(AT_TIMESTAMP, starts_at=5.0)) == Position.at_timestamp(5.0)
-    for nothing in (
+    for without_lag in (
         node(None, "no_lease"),
         node(SHARD_END, "finished"),
         node(Checkpoint("7"), is_listed=False),
         node(AT_TIMESTAMP),
     ):
-        assert position_of(nothing) is None
+        assert position_of(without_lag) is None

@@ -15,7 +15,7 @@ from efo_service.telemetry.logs import _NAMES, configure, log_events, severity_o
 
 
 class Output(io.StringIO):
-    """Where the log goes; remembers each write."""
+    """The output of the log. `writes` lists each write."""
 
     def __init__(self):
         super().__init__()
@@ -28,7 +28,7 @@ class Output(io.StringIO):
 
 @pytest.fixture
 def output():
-    """Configure the log at "debug"; return where it goes."""
+    """Configure the log at "debug", and return its output."""
     output = Output()
     handlers, level = logging.root.handlers[:], logging.root.level
     configure("debug", output)
@@ -40,11 +40,11 @@ def output():
 
 @pytest.fixture
 def lines(output):
-    """Return a function that gives the log's lines so far, parsed."""
+    """Return a function that returns the parsed lines of the log so far."""
     return lambda: [json.loads(line) for line in output.getvalue().splitlines()]
 
 
-def test_every_event_has_a_name():
+def test_every_event_has_a_log_name():
     assert set(_NAMES) == set(get_args(events.Event))
 
 
@@ -56,9 +56,9 @@ def test_an_event_is_one_json_line(lines):
 
 
 def test_a_line_is_one_write(output):
-    """Two would let another worker write between them, where Python does not buffer."""
+    """With two writes, another worker could write between them if Python does not buffer."""
     log_events("info")(events.ShardStarted("s-0", TRIM_HORIZON))
-    logging.getLogger("botocore").warning("of a library")
+    logging.getLogger("botocore").warning("from a library")
     assert [text[-2:] for text in output.writes] == ["}\n", "}\n"]
 
 
@@ -70,12 +70,12 @@ def test_a_line_is_one_write(output):
         (Position.after("7"), "AFTER_SEQUENCE_NUMBER 7"),
     ],
 )
-def test_where_a_seek_goes_is_readable(lines, to, text):
+def test_a_reposition_is_logged_with_a_readable_target(lines, to, text):
     log_events("info")(events.ShardRepositioned("s-0", to))
     assert lines()[0]["to"] == text
 
 
-def test_what_is_below_the_level_is_not_logged(lines):
+def test_events_below_the_level_are_not_logged(lines):
     log_events("info")(events.CheckpointSaved("s-0", TRIM_HORIZON))
     assert lines() == []
     log_events("debug")(events.CheckpointSaved("s-0", TRIM_HORIZON))
@@ -104,16 +104,16 @@ def test_what_is_below_the_level_is_not_logged(lines):
         (events.ConsumerReady("c", "arn", registered=False), logging.INFO),
     ],
 )
-def test_how_loud_an_event_is(event, severity):
+def test_each_event_has_its_severity(event, severity):
     assert severity_of(event) == severity
 
 
-def test_libraries_and_warnings_are_json_too(lines):
+def test_log_lines_of_libraries_and_python_warnings_are_json(lines):
     logging.getLogger("some.library").warning("slow by %s s", 3)
     logging.getLogger("some.library").info("chatter")
     with warnings.catch_warnings():
         warnings.simplefilter("always")
-        logging.captureWarnings(capture=True)  # what `configure` did, inside this context
+        logging.captureWarnings(capture=True)  # as `configure` does, inside this context
         warnings.warn("deprecated", stacklevel=1)
     assert [line["level"] for line in lines()] == ["warning", "warning"]
     assert lines()[0]["event"] == "slow by 3 s"
@@ -130,8 +130,8 @@ def test_a_traceback_does_not_show_local_variables(lines):
     assert secret not in line["exception"]
 
 
-def test_tee_tells_each_in_order():
+def test_tee_passes_each_event_to_all_observers_in_order():
     seen = []
-    tell = tee(lambda _: seen.append("a"), lambda _: seen.append("b"))
-    tell(events.ShardStopped("s"))
+    observe = tee(lambda _: seen.append("a"), lambda _: seen.append("b"))
+    observe(events.ShardStopped("s"))
     assert seen == ["a", "b"]

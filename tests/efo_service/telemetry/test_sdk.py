@@ -17,18 +17,18 @@ from tests.efo.telemetry.test_observer import EVERY_EVENT
 
 
 @pytest.fixture(autouse=True)
-def no_environment(monkeypatch):
+def no_otel_variables(monkeypatch):
     for name in [name for name in os.environ if name.startswith("OTEL_")]:
         monkeypatch.delenv(name)
 
 
-def observe_everything(measured) -> None:
-    observe = OtelObserver(stream="s", application="a", consumer="c", meter_provider=measured.meter_provider)
+def observe_everything(sdk) -> None:
+    observe = OtelObserver(stream="s", application="a", consumer="c", meter_provider=sdk.meter_provider)
     for event in EVERY_EVENT:
         observe(event)
 
 
-# Names as dashboards and alerts know them: a change here breaks them.
+# Dashboards and alerts use these names: a change here breaks them.
 NAMES = {
     "efo_backpressure_time_seconds",
     "efo_checkpoint_age_seconds",
@@ -56,31 +56,31 @@ NAMES = {
 }
 
 
-def test_prometheus_sees_every_instrument_by_its_name_and_with_help():
-    with telemetry("w-1") as measured:
-        observe_everything(measured)
-        families = list(text_string_to_metric_families(generate_latest(measured.registry).decode()))
+def test_prometheus_exports_every_instrument_with_its_name_and_help():
+    with telemetry("w-1") as sdk:
+        observe_everything(sdk)
+        families = list(text_string_to_metric_families(generate_latest(sdk.registry).decode()))
     assert {family.name for family in families if family.name.startswith(("efo_", "messaging_"))} == NAMES
     assert len(NAMES) == len(instruments.ALL)
     assert [family.name for family in families if not family.documentation] == []
     assert [sample for family in families for sample in family.samples if "otel_scope_name" in sample.labels] == []
 
 
-def resource(measured) -> dict[str, str]:
-    """Return what /metrics says of the service; it says so once there is a figure."""
-    observe_everything(measured)
-    (family,) = (family for family in measured.registry.collect() if family.name.startswith("target"))
+def resource(sdk) -> dict[str, str]:
+    """Return the resource attributes in /metrics, which appear with the first measurement."""
+    observe_everything(sdk)
+    (family,) = (family for family in sdk.registry.collect() if family.name.startswith("target"))
     return dict(family.samples[0].labels)
 
 
-def test_the_resource_says_who_we_are_and_the_environment_wins(monkeypatch):
-    with telemetry("w-1") as measured:
-        assert resource(measured).items() >= {"service_name": "efo", "service_instance_id": "w-1"}.items()
+def test_the_environment_overrides_resource_attributes(monkeypatch):
+    with telemetry("w-1") as sdk:
+        assert resource(sdk).items() >= {"service_name": "efo", "service_instance_id": "w-1"}.items()
     monkeypatch.setenv("OTEL_SERVICE_NAME", "orders-relay")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
-    with telemetry("w-1") as measured:
+    with telemetry("w-1") as sdk:
         assert (
-            resource(measured).items()
+            resource(sdk).items()
             >= {
                 "service_name": "orders-relay",
                 "service_instance_id": "w-1",
@@ -89,7 +89,7 @@ def test_the_resource_says_who_we_are_and_the_environment_wins(monkeypatch):
         )
 
 
-def test_two_in_one_process_do_not_meet():
+def test_two_sdks_in_one_process_are_independent():
     with telemetry("w-1") as one, telemetry("w-2") as two:
         assert resource(one)["service_instance_id"] == "w-1"
         assert resource(two)["service_instance_id"] == "w-2"
@@ -97,7 +97,7 @@ def test_two_in_one_process_do_not_meet():
 
 @pytest.fixture
 def collector() -> Iterator[tuple[str, list[ExportMetricsServiceRequest]]]:
-    """Serve an OTLP collector; gives its URL and what it got."""
+    """Serve an OTLP collector; yield its URL and the requests that it received."""
     received = []
 
     class Collector(BaseHTTPRequestHandler):
@@ -118,11 +118,11 @@ def collector() -> Iterator[tuple[str, list[ExportMetricsServiceRequest]]]:
         thread.join()
 
 
-def test_leaving_sends_the_last_figures_by_otlp_where_an_endpoint_is_configured(collector, monkeypatch):
+def test_leaving_the_context_exports_metrics_by_otlp_if_an_endpoint_is_configured(collector, monkeypatch):
     url, received = collector
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
-    with telemetry("w-1") as measured:
-        observe_everything(measured)
+    with telemetry("w-1") as sdk:
+        observe_everything(sdk)
         assert received == []
     scopes = [
         scope for request in received for resource in request.resource_metrics for scope in resource.scope_metrics

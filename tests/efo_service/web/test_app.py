@@ -24,26 +24,26 @@ async def client(health):
         yield client
 
 
-async def test_livez_asks_nobody(client):
+async def test_livez_is_200_while_the_service_is_not_ready(client):
     assert (await client.get("/livez")).status_code == 200
 
 
-async def test_readyz_says_what_is_missing(client, health):
-    answer = await client.get("/readyz")
-    assert answer.status_code == 503
-    assert answer.json() == {"status": "not ready", "problems": list(health.problems())}
+async def test_readyz_is_503_and_lists_the_problems_of_a_service_that_is_not_ready(client, health):
+    response = await client.get("/readyz")
+    assert response.status_code == 503
+    assert response.json() == {"status": "not ready", "problems": list(health.problems())}
 
 
 async def test_readyz_follows_health(client, health):
     health(ConsumerReady("fan", "arn", registered=True))
     health(LeasesCounted({}, 1))
-    answer = await client.get("/readyz")
-    assert (answer.status_code, answer.json()) == (200, {"status": "ready", "problems": []})
+    response = await client.get("/readyz")
+    assert (response.status_code, response.json()) == (200, {"status": "ready", "problems": []})
     health.start_draining()
     assert (await client.get("/readyz")).json()["problems"] == ["draining"]
 
 
-async def test_metrics_in_the_format_that_the_scraper_asks_for(client):
+async def test_metrics_have_the_format_that_the_scraper_requests(client):
     plain = await client.get("/metrics")
     assert plain.headers["content-type"].startswith("text/plain")
     assert [family.name for family in text_string_to_metric_families(plain.text)] == ["shards"]
@@ -52,10 +52,10 @@ async def test_metrics_in_the_format_that_the_scraper_asks_for(client):
     assert openmetrics.text.endswith("# EOF\n")
 
 
-async def test_status(client):
+async def test_status_is_the_json_of_the_status_source(client):
     assert (await client.get("/status")).json() == {"worker_id": "w-1"}
 
 
-async def test_nothing_else_is_served(client):
+async def test_other_paths_are_404_and_other_methods_405(client):
     assert (await client.get("/")).status_code == 404
     assert (await client.post("/status")).status_code == 405

@@ -28,15 +28,15 @@ def make_ready(health: Health) -> None:
     health(LeasesCounted({"held": 1}, 1))
 
 
-def test_not_ready_before_the_consumer_and_the_leases_are(health):
+def test_the_service_is_ready_after_the_consumer_is_ready_and_the_leases_are_read(health):
     assert len(health.problems()) == 2
     health(ConsumerReady("fan", "arn", registered=False))
-    assert health.problems() == ("the leases were not read yet",)
+    assert health.problems() == ("the leases have not been read yet",)
     health(LeasesCounted({}, 0))
     assert health.problems() == ()
 
 
-def test_leases_that_are_not_read_any_more(health, clock):
+def test_the_service_is_not_ready_while_the_leases_are_stale(health, clock):
     make_ready(health)
     clock.now = 30
     assert health.problems() == ()
@@ -47,14 +47,14 @@ def test_leases_that_are_not_read_any_more(health, clock):
     assert health.problems() == ()
 
 
-def test_losing_a_lease_is_no_fault_of_the_store(health, clock):
+def test_a_lost_lease_is_not_reported_as_an_error_of_the_store(health, clock):
     make_ready(health)
     health(LeaseStoreCalled("renew", "s-0", 0.1, "lease_lost"))
     clock.now = 31
     assert health.problems() == ("the leases were last read 31 s ago",)
 
 
-def test_draining(health):
+def test_a_draining_service_is_not_ready(health):
     make_ready(health)
     health.start_draining()
     assert health.problems() == ("draining",)

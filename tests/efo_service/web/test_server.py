@@ -20,7 +20,7 @@ async def hello(_request):
 APP = Starlette(routes=[Route("/", hello)])
 
 
-async def test_it_serves_on_a_free_port_and_stops_when_cancelled():
+async def test_port_0_serves_on_a_free_port_until_cancelled():
     async with trio.open_nursery() as nursery:
         url = await nursery.start(serve, APP, "127.0.0.1", 0)
         async with httpx2.AsyncClient(trust_env=False) as client:
@@ -30,13 +30,13 @@ async def test_it_serves_on_a_free_port_and_stops_when_cancelled():
         await trio.open_tcp_stream("127.0.0.1", int(url.rpartition(":")[2]))
 
 
-async def test_a_port_in_use_is_told_with_the_setting_to_change():
+async def test_a_port_in_use_is_reported_with_the_setting_to_change():
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         with pytest.raises(UnavailableError, match=rf"cannot listen on 127.0.0.1:{port}: Address already in use.*port"):
             await serve(APP, "127.0.0.1", port)
 
 
-async def test_a_host_that_does_not_exist():
+async def test_an_unknown_host_is_unavailable():
     with pytest.raises(UnavailableError, match="cannot listen on no such host:0"):
         await serve(APP, "no such host", 0)

@@ -1,4 +1,4 @@
-"""efo as another process: whose code that runs."""
+"""The command line of another efo process: which code it runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TRAP = 'raise SystemExit("imported from the current directory")'
 
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:
-    """A directory with modules that must not be taken for others, and one in it that may be on the path."""
+    """A directory with modules that must not be imported, and `lib` in it, which may be on the path."""
     (tmp_path / "service.py").write_text(TRAP)
     (tmp_path / "mine.py").write_text(TRAP)
     (tmp_path / "lib").mkdir()
@@ -32,14 +32,14 @@ def run(command: list[str], directory: Path, **environment: str) -> subprocess.C
     )
 
 
-def test_it_is_efos_own_code_wherever_it_is_started(elsewhere):
+def test_the_command_runs_efos_own_code_in_any_directory(elsewhere):
     done = run(efo_command("version"), elsewhere)
     assert done.returncode == Exit.OK, done.stderr
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-@pytest.mark.parametrize(("path", "said"), [("", "cannot be imported"), ("lib", "is not a function")])
-def test_an_extractor_is_found_by_the_same_path_with_and_without_workers(elsewhere, workers, path, said):
+@pytest.mark.parametrize(("path", "message"), [("", "cannot be imported"), ("lib", "is not a function")])
+def test_an_extractor_is_imported_from_the_same_path_with_and_without_workers(elsewhere, workers, path, message):
     script = str(Path(sys.executable).with_name("efo"))
     done = run(
         [script, "run", "--workers", workers],
@@ -50,5 +50,5 @@ def test_an_extractor_is_found_by_the_same_path_with_and_without_workers(elsewhe
         EFO_SERVICE__PORT="0",
     )
     assert done.returncode == Exit.CONFIGURATION, done.stdout + done.stderr
-    assert said in done.stdout
+    assert message in done.stdout
     assert "current directory" not in done.stdout + done.stderr

@@ -1,28 +1,34 @@
-"""Restarts and exit codes of worker processes: the decisions."""
+"""When worker processes are restarted, and which exit code represents them."""
 
 import pytest
 
 from efo_service.exit_codes import Exit
-from efo_service.workers.restart_policy import LONG_RUN, LONGEST_PAUSE, Restarts, is_final, worst
+from efo_service.workers.restart_policy import (
+    MAX_DELAY,
+    STABLE_AFTER,
+    RestartBackoff,
+    combined_exit_code,
+    stops_all,
+)
 
 
-def test_each_death_in_a_row_is_waited_for_twice_as_long_up_to_a_bound():
-    restarts = Restarts()
-    pauses = [restarts.pause(0.1) for _ in range(8)]
-    assert pauses == [1, 2, 4, 8, 16, 30, 30, 30]
-    assert pauses[-1] == LONGEST_PAUSE
+def test_the_delay_doubles_with_each_short_run_up_to_a_maximum():
+    backoff = RestartBackoff()
+    delays = [backoff.next_delay(0.1) for _ in range(8)]
+    assert delays == [1, 2, 4, 8, 16, 30, 30, 30]
+    assert delays[-1] == MAX_DELAY
 
 
-def test_a_long_run_is_forgiven():
-    restarts = Restarts()
+def test_a_long_run_resets_the_delay():
+    backoff = RestartBackoff()
     for _ in range(6):
-        restarts.pause(0.1)
-    assert restarts.pause(LONG_RUN) == 1
-    assert restarts.pause(0.1) == 2
+        backoff.next_delay(0.1)
+    assert backoff.next_delay(STABLE_AFTER) == 1
+    assert backoff.next_delay(0.1) == 2
 
 
 @pytest.mark.parametrize(
-    ("code", "has_been_ready", "final"),
+    ("code", "has_been_ready", "expected"),
     [
         (Exit.CONFIGURATION, True, True),
         (Exit.USAGE, True, True),
@@ -30,11 +36,11 @@ def test_a_long_run_is_forgiven():
         (Exit.UNAVAILABLE, True, False),
         (Exit.INTERNAL, True, False),
         (-9, True, False),
-        (Exit.OK, True, False),  # somebody stopped this one alone
+        (Exit.OK, True, False),  # an operator stopped this worker alone
     ],
 )
-def test_what_ends_all(code, has_been_ready, final):
-    assert is_final(code, has_been_ready=has_been_ready) is final
+def test_a_permanent_error_or_an_end_before_any_worker_was_ready_stops_all(code, has_been_ready, expected):
+    assert stops_all(code, has_been_ready=has_been_ready) is expected
 
 
 @pytest.mark.parametrize(
@@ -46,9 +52,9 @@ def test_what_ends_all(code, has_been_ready, final):
         ([75, 69, 0], Exit.UNAVAILABLE),
         ([69, 70], Exit.INTERNAL),
         ([0, -9], Exit.INTERNAL),
-        ([0, -15], Exit.OK),  # asked to stop before it had begun
+        ([0, -15], Exit.OK),  # stopped before it handled signals
         ([0, 3], Exit.INTERNAL),
     ],
 )
-def test_the_worst_exit_code_stands_for_all(codes, expected):
-    assert worst(codes) is expected
+def test_the_most_severe_exit_code_represents_all(codes, expected):
+    assert combined_exit_code(codes) is expected

@@ -1,4 +1,4 @@
-"""The supervisor with real processes. Its workers are small stand-ins, but for tests/e2e/test_workers.py."""
+"""The supervisor with real processes. Its workers are small stubs; tests/e2e/test_workers.py has real workers."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from efo.errors import ConfigurationError
 from efo_service.commands.run import _supervise
 from efo_service.config.loading import load
 from efo_service.exit_codes import Exit
-from efo_service.web.probe import ask
+from efo_service.web.probe import http_get
 from efo_service.workers.supervisor import Supervisor
 from tests.waiting import PATIENCE, until
 
@@ -31,10 +31,10 @@ class Ready(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-asked = []
+received = []
 def stop(*_):
-    asked.append(1)
-    if len(asked) == {signals}:
+    received.append(1)
+    if len(received) == {signals}:
         os._exit({code})
 signal.signal(signal.SIGTERM, stop)
 if {code_at_start} is not None:
@@ -66,7 +66,7 @@ def worker(*, signals=1, code=0, code_at_start=None):
 
 
 class Running:
-    """A supervisor at work."""
+    """A running supervisor."""
 
     def __init__(self, supervisor):
         self.supervisor = supervisor
@@ -83,7 +83,7 @@ class Running:
         self.port = int(url.rpartition(":")[2])
 
     async def get(self, path):
-        status, body = await trio.to_thread.run_sync(ask, "127.0.0.1", self.port, path)
+        status, body = await trio.to_thread.run_sync(http_get, "127.0.0.1", self.port, path)
         return status, json.loads(body)
 
     async def until_ready(self):
@@ -105,7 +105,7 @@ async def start(settings, nursery):
         yield start
 
 
-async def test_workers_have_names_and_ports_of_their_own_and_a_signal_stops_all(start):
+async def test_each_worker_has_its_own_name_and_port_and_a_signal_stops_all(start):
     running = await start(worker())
     await running.until_ready()
     assert (await running.get("/readyz"))[0] == 200
@@ -117,7 +117,7 @@ async def test_workers_have_names_and_ports_of_their_own_and_a_signal_stops_all(
     assert await running.end() is Exit.OK
 
 
-async def test_one_that_is_killed_is_started_again(start):
+async def test_a_killed_worker_is_restarted(start):
     with capture_logs() as logs:
         running = await start(worker())
         await running.until_ready()
@@ -127,19 +127,19 @@ async def test_one_that_is_killed_is_started_again(start):
         await running.until_ready()
         assert running.supervisor.workers[1].process.pid == other
         os.kill(os.getpid(), signal.SIGINT)
-        assert await running.end() is Exit.OK  # what counts is how each ended last
+        assert await running.end() is Exit.OK  # only the last exit code of each worker counts
     (ended,) = [line for line in logs if line["event"] == "worker_ended"]
     assert (ended["worker"], ended["exit_code"], ended["restart_seconds"]) == ("w-1", -9, 1.0)
     assert running.supervisor._registry.get_sample_value("efo_worker_restarts_total", {"worker": "w-1"}) == 1
 
 
 @pytest.mark.parametrize("code", [Exit.UNAVAILABLE, Exit.CONFIGURATION])
-async def test_one_that_fails_before_any_was_ready_ends_all(start, code):
+async def test_a_worker_that_fails_before_any_was_ready_stops_all(start, code):
     running = await start(worker(code_at_start=int(code)))
     assert await running.end() is code
 
 
-async def test_a_second_signal_is_passed_on_and_the_worst_exit_code_counts(start):
+async def test_a_second_signal_is_forwarded_and_the_most_severe_exit_code_counts(start):
     running = await start(worker(signals=2, code=int(Exit.DRAIN_DEADLINE)))
     await running.until_ready()
     os.kill(os.getpid(), signal.SIGTERM)
@@ -147,14 +147,14 @@ async def test_a_second_signal_is_passed_on_and_the_worst_exit_code_counts(start
     status, body = await running.get("/readyz")
     assert (status, body["problems"][0]) == (503, "draining")
     assert all(worker.is_running for worker in running.supervisor.workers)
-    while running.code is None:  # two that come at once may be taken as one
+    while running.code is None:  # two signals at once may be delivered as one
         os.kill(os.getpid(), signal.SIGTERM)
         with trio.move_on_after(0.5):
             await running.ended.wait()
     assert running.code is Exit.DRAIN_DEADLINE
 
 
-async def test_one_that_does_not_stop_is_killed(start, monkeypatch):
+async def test_a_worker_that_does_not_stop_is_killed(start, monkeypatch):
     monkeypatch.setattr("efo_service.workers.supervisor._GRACE_SECONDS", -24.5)  # half a second after the signal
     running = await start(worker(signals=1000))
     await running.until_ready()
@@ -162,9 +162,9 @@ async def test_one_that_does_not_stop_is_killed(start, monkeypatch):
     assert await running.end() is Exit.INTERNAL
 
 
-def test_lines_are_written_by_one_process_alone(settings, monkeypatch):
+def test_several_workers_are_refused_with_the_jsonl_sink(settings, monkeypatch):
     monkeypatch.setenv("EFO_RELAY__SINK", "jsonl")
-    with pytest.raises(ConfigurationError, match='sink = "jsonl" writes one file by one process'):
+    with pytest.raises(ConfigurationError, match='sink = "jsonl" writes one file from one process'):
         _supervise(load(None), None, 2)
 
 
@@ -175,13 +175,13 @@ from efo_service.workers.supervisor import Supervisor
 
 async def main():
     supervisor = Supervisor(load(None), json.loads(sys.argv[1]), 2)
-    async def tell():
+    async def report():
         while not supervisor._has_been_ready:
             await trio.sleep(0.05)
         sys.stderr.write(json.dumps([worker.process.pid for worker in supervisor.workers]) + "\\n")
         sys.stderr.flush()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(tell)
+        nursery.start_soon(report)
         await supervisor.run()
 
 trio.run(main)
@@ -193,17 +193,17 @@ async def test_workers_end_when_their_supervisor_is_killed(settings):
         process = await trio.lowlevel.open_process(
             [sys.executable, "-c", SUPERVISE, json.dumps(worker())], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
-        told = b""
-        while not told.endswith(b"\n"):
-            told += await process.stderr.receive_some()
+        reported = b""
+        while not reported.endswith(b"\n"):
+            reported += await process.stderr.receive_some()
         process.kill()
         await process.wait()
-        for pid in json.loads(told):
+        for pid in json.loads(reported):
             await until(lambda pid=pid: not is_alive(pid))
 
 
 def is_alive(pid):
-    """Tell whether a process runs; one that has ended and that nobody waits for any more does not."""
+    """Return whether a process runs. A zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -1,0 +1,103 @@
+"""Shared by the operator's commands: confirmation, the check for living workers, JSON and tables."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, Any, TypeVar
+
+import trio
+from cyclopts import Parameter
+from rich.console import Console
+from rich.prompt import Confirm
+from rich.table import Table
+
+from efo.leases.store import LeaseStore
+from efo.model import Lease
+from efo_service.commands.options import ConfigFile
+from efo_service.config.loading import load
+from efo_service.config.settings import Settings
+from efo_service.errors import UsageError
+from efo_service.factories.lease_store import open_leases
+from efo_service.operations.leases import living_holders
+
+T = TypeVar("T")
+
+Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="", help="Do not ask for confirmation.")]
+Force = Annotated[bool, Parameter(negative="", help="Proceed even if a living worker holds the lease.")]
+
+
+def with_lease_store(config: ConfigFile, work: Callable[[Settings, LeaseStore], Awaitable[T]]) -> T:
+    """Load the configuration, open its lease store, and return the result of `work`. Raises the errors of all three."""
+    settings = load(config)
+
+    async def run() -> T:
+        async with open_leases(settings) as store:
+            return await work(settings, store)
+
+    return trio.run(run)
+
+
+async def refuse_living_holders(leases: Iterable[Lease], settings: Settings, store: LeaseStore) -> None:
+    """Raise UsageError if a living worker holds any of the leases."""
+    console = Console(stderr=True)
+    with console.status("checking whether their workers are alive") if console.is_terminal else nullcontext() as status:
+
+        def show(left: int, seconds: float) -> None:
+            if status is not None:
+                status.update(f"checking whether the workers of {left} leases are alive: {seconds:.0f} s at most")
+
+        alive = await living_holders(store, leases, settings.leases.failover_seconds, show)
+    if alive:
+        held = ", ".join(f"{key} by {worker}" for key, worker in sorted(alive.items())[:5])
+        raise UsageError(
+            f"{len(alive)} of these leases are held by living workers ({held}): stop these workers first, or use "
+            "--force, which repeats the records that they have not checkpointed"
+        )
+
+
+async def confirm(action: str, *, yes: bool) -> None:
+    """Ask the operator to confirm `action`. Raises UsageError if the operator declines, or without a terminal."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(f"{action}: there is no terminal to ask for confirmation, use --yes")
+    ask = partial(Confirm.ask, action, console=Console(stderr=True), default=False)
+    try:
+        is_confirmed = await trio.to_thread.run_sync(ask, abandon_on_cancel=True)
+    except EOFError:
+        is_confirmed = False
+    if not is_confirmed:
+        raise UsageError("nothing was changed")
+
+
+def write_json(value: Any) -> None:
+    """Write one JSON document on one line to stdout."""
+    sys.stdout.write(json.dumps(value) + "\n")
+
+
+def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write a table to stdout."""
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*row)
+    Console(highlight=False).print(table, markup=False)
+
+
+def write_line(text: str) -> None:
+    """Write a line to stdout."""
+    Console(highlight=False, soft_wrap=True).print(text, markup=False)
+
+
+def write_note(text: str) -> None:
+    """Write a note about something that the operator may not expect to stderr."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"note: {text}", markup=False)
+
+
+def format_time(seconds: float | None) -> str:
+    """Return a time in seconds since the epoch as text; empty for None."""
+    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
