@@ -49,7 +49,7 @@ def _lock_slot(application: str, stream: str, directory: Path) -> int | None:
     """Return the descriptor of the first slot's file that no other consumer has locked; None if there is none."""
     scope = sha256(f"{application}\0{stream}".encode()).hexdigest()[:16]
     try:
-        directory.mkdir(mode=0o700, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if directory.stat().st_uid != os.getuid():
             return None  # the directory of another user could be changed under us
         for number in range(MAX_SLOTS):

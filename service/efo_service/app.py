@@ -19,12 +19,14 @@ from typing import Final, Protocol
 import structlog
 import trio
 
-from efo.consumer.consumer import ConsumerSettings, ConsumerStatus, ShardReader, open_consumer
-from efo.events import Observer
+from efo.consumer.consumer import open_consumer
+from efo.consumer.shard_task import ShardReader
+from efo.consumer.status import ConsumerStatus
+from efo.events import Observer, combine_observers
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import Kinesis
 from efo.leases.store import LeaseStore
-from efo.settings import CLEANUP_AFTER
+from efo.settings import LEASE_CLEANUP_AFTER, ConsumerSettings, OnServiceError
 from efo.telemetry.observer import OtelObserver
 from efo_service.config.settings import KinesisSettings, Settings
 from efo_service.drain import Drain
@@ -34,7 +36,7 @@ from efo_service.factories.sinks import SYSTEMS, open_sink
 from efo_service.relay.measured import MeasuredSink
 from efo_service.relay.relay import relay_shard
 from efo_service.relay.sink import Sink
-from efo_service.telemetry.logs import log_events, tee
+from efo_service.telemetry.logs import log_events
 from efo_service.telemetry.sdk import Telemetry
 from efo_service.version import VERSION
 from efo_service.web.app import create_app
@@ -49,11 +51,11 @@ _STALE_AFTER: Final = 3
 class Consumer(Protocol):
     """The part of efo.consumer.consumer.Consumer that the service uses."""
 
-    async def run(self, read: ShardReader) -> None:
-        """Read shards until `stop` is called."""
+    async def run(self, reader: ShardReader) -> None:
+        """Read shards until `drain` is called."""
         ...
 
-    def stop(self) -> None:
+    def drain(self) -> None:
         """Ask the consumer to finish."""
         ...
 
@@ -62,7 +64,22 @@ class Consumer(Protocol):
         ...
 
 
-OpenConsumer = Callable[[Kinesis, LeaseStore, ConsumerSettings, Observer], AbstractAsyncContextManager[Consumer]]
+class OpenConsumer(Protocol):
+    """`efo.open_consumer`, as the service calls it."""
+
+    def __call__(
+        self,
+        stream: Kinesis,
+        *,
+        application: str,
+        leases: LeaseStore,
+        worker_id: str | None,
+        settings: ConsumerSettings,
+        on_service_error: OnServiceError,
+        observer: Observer,
+    ) -> AbstractAsyncContextManager[Consumer]:
+        """Open a consumer."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +129,20 @@ async def _relay(
         parts.open_kinesis(settings.kinesis) as kinesis,
         parts.open_leases(settings) as leases,
     ):
-        observer = tee(health, log_events(settings.service.log_level), _metrics(settings, telemetry, kinesis))
-        async with parts.open_consumer(kinesis, leases, _consumer_settings(settings), observer) as consumer:
+        metrics = _metrics(settings, telemetry, kinesis)
+        observer = combine_observers(health, log_events(settings.service.log_level), metrics)
+        opening = parts.open_consumer(
+            kinesis,
+            application=settings.consumer.application,
+            leases=leases,
+            worker_id=settings.leases.worker_id,
+            settings=_consumer_settings(settings),
+            on_service_error=settings.consumer.on_service_error,
+            observer=observer,
+        )
+        async with opening as consumer:
             status.consumer = consumer
-            drain.finish_with(consumer.stop)
+            drain.finish_with(consumer.drain)
             await consumer.run(_reader(settings, sink, telemetry))
 
 
@@ -125,7 +152,7 @@ def _identity(settings: Settings) -> dict[str, str]:
         "stream": settings.kinesis.stream_name,
         "application": settings.consumer.application,
         "consumer": settings.consumer.consumer_name,
-        "worker_id": settings.leases.worker_id,
+        "worker_id": settings.leases.worker_id or "",
         "topic": settings.topic,
     }
 
@@ -157,16 +184,13 @@ def _metrics(settings: Settings, telemetry: Telemetry, kinesis: Kinesis) -> Otel
 
 def _consumer_settings(settings: Settings) -> ConsumerSettings:
     return ConsumerSettings(
-        application=settings.consumer.application,
-        consumer=settings.consumer.consumer_name,
-        worker_id=settings.leases.worker_id,
+        consumer_name=settings.consumer.consumer_name,
         initial_position=settings.consumer.position,
         subscribes_per_second=settings.consumer.subscribes_per_second,
         checkpoint_interval=settings.consumer.checkpoint_seconds,
         shard_sync_interval=settings.consumer.shard_sync_seconds,
         stream_window=settings.consumer.stream_window,
         unsubscribe_idle_after=settings.consumer.unsubscribe_idle_seconds,
-        park_faults=settings.consumer.park_faults,
         shard_cooldown=settings.consumer.shard_cooldown_seconds,
         aggregates=settings.consumer.aggregates,
         failover_time=settings.leases.failover_seconds,
@@ -175,7 +199,7 @@ def _consumer_settings(settings: Settings) -> ConsumerSettings:
         handoff_timeout=settings.leases.handoff_seconds,
         max_leases=settings.leases.max_leases,
         balance_by_throughput=settings.leases.balance == "throughput",
-        lease_cleanup_after=CLEANUP_AFTER if settings.leases.cleanup else None,
+        lease_cleanup_after=LEASE_CLEANUP_AFTER if settings.leases.cleanup else None,
     )
 
 

@@ -13,13 +13,14 @@ import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
-from efo.consumer.consumer import ConsumerSettings, ConsumerStatus, ShardStatus
+from efo.consumer.status import ConsumerStatus, IsolatedShard, ShardStatus
 from efo.errors import AccessDeniedError
 from efo.events import ConsumerReady, EventReceived, LeasesCounted, ShardStarted
 from efo.kinesis.client import Kinesis
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import TRIM_HORIZON, Batch, Checkpoint, Record
 from efo.protocol.aggregation import AggregateMode
+from efo.settings import ConsumerSettings
 from efo_service.app import Parts, run
 from efo_service.config.settings import Settings
 from efo_service.errors import DrainDeadlineError, UnavailableError
@@ -98,8 +99,8 @@ class FakeParts:
     def open_leases(self, _settings):
         return self.part("leases", MemoryLeaseStore())
 
-    def open_consumer(self, _kinesis, _leases, settings, observer):
-        self.observer, self.settings = observer, settings
+    def open_consumer(self, _kinesis, *, settings, observer, **arguments):
+        self.observer, self.settings, self.arguments = observer, settings, arguments
         return self.part("consumer", self)
 
     def open(self, stream, shard_id):
@@ -107,21 +108,22 @@ class FakeParts:
 
     # --- Consumer ---
 
-    async def run(self, read) -> None:
+    async def run(self, reader) -> None:
         self.observer(ConsumerReady("efo", "arn", registered=False))
         self.observer(LeasesCounted({"held": 1}, 1))
         self.observer(ShardStarted(SHARD, TRIM_HORIZON))
         self.observer(EventReceived(SHARD, 2, 500, 1500, None))
-        await read(self.shard)
+        await reader(self.shard)
         await self.may_finish.wait()
         self.events.append("finished")
 
-    def stop(self) -> None:
+    def drain(self) -> None:
         self.finishing.set()
 
     def status(self) -> ConsumerStatus:
-        shard = ShardStatus(SHARD, Checkpoint("2"), 1500)
-        return ConsumerStatus(True, self.finishing.is_set(), (shard,), {"consuming": 1})
+        shard = ShardStatus(SHARD, Checkpoint("2"), 1500, is_paused=True, state="live", last_event_age=4.25)
+        isolated = IsolatedShard("shardId-000000000007", "kms", 31.5)
+        return ConsumerStatus("w-1", True, self.finishing.is_set(), (shard,), {"consuming": 1}, (isolated,))
 
 
 LEASES = {
@@ -214,7 +216,17 @@ async def test_status_and_metrics_show_the_shards_and_the_records_sent(fakes, sd
         )
         fakes.may_finish.set()
         signal.raise_signal(signal.SIGTERM)
-    assert status["shards"] == [{"shard_id": SHARD, "checkpoint": "2", "millis_behind_latest": 1500}]
+    assert status["shards"] == [
+        {
+            "shard_id": SHARD,
+            "checkpoint": "2",
+            "millis_behind_latest": 1500,
+            "subscription": "live",
+            "paused": True,
+            "last_event_age_seconds": 4.25,
+        }
+    ]
+    assert status["isolated"] == [{"shard_id": "shardId-000000000007", "error_type": "kms", "seconds_left": 31.5}]
     assert (status["worker_id"], status["topic"], status["shard_counts"]) == ("w-1", "orders", {"consuming": 1})
     assert (status["draining"], status["problems"]) == (False, [])
     assert sent == 2
@@ -226,7 +238,7 @@ CONSUMER = {
     "shard_sync_seconds": 31,
     "stream_window": 70_000,
     "unsubscribe_idle_seconds": 32,
-    "park_faults": True,
+    "on_service_error": "isolate",
     "shard_cooldown_seconds": 33,
     "aggregates": "keep",
 }
@@ -243,15 +255,12 @@ async def test_every_setting_reaches_the_consumer(fakes, sdk):
         fakes.may_finish.set()
         signal.raise_signal(signal.SIGTERM)
     assert fakes.settings == ConsumerSettings(
-        application="app",
-        consumer="app",
-        worker_id="w-1",
+        consumer_name="app",
         initial_position=settings.consumer.position,
         checkpoint_interval=2,
         shard_sync_interval=31,
         stream_window=70_000,
         unsubscribe_idle_after=32,
-        park_faults=True,
         shard_cooldown=33,
         aggregates=AggregateMode.KEEP,
         failover_time=7,
@@ -262,11 +271,13 @@ async def test_every_setting_reaches_the_consumer(fakes, sdk):
         balance_by_throughput=True,
         lease_cleanup_after=None,
     )
+    passed = {name: fakes.arguments[name] for name in ("application", "worker_id", "on_service_error")}
+    assert passed == {"application": "app", "worker_id": "w-1", "on_service_error": "isolate"}
 
 
 async def test_an_error_at_the_start_is_raised_without_an_exception_group(fakes, sdk):
     @asynccontextmanager
-    async def refuse(*_):
+    async def refuse(*_, **__):
         raise AccessDeniedError("AccessDeniedException", "kinesis:RegisterStreamConsumer")
         yield
 
@@ -278,7 +289,7 @@ async def test_an_error_at_the_start_is_raised_without_an_exception_group(fakes,
 
 async def test_a_signal_before_the_consumer_is_open_stops_the_service_cleanly(fakes, sdk):
     @asynccontextmanager
-    async def hang(*_):
+    async def hang(*_, **__):
         signal.raise_signal(signal.SIGTERM)
         await trio.sleep_forever()
         yield

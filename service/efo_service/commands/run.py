@@ -25,6 +25,7 @@ from efo_service.exit_codes import Exit, code_of
 from efo_service.factories.sinks import writes_to_stdout
 from efo_service.telemetry import logs
 from efo_service.telemetry.sdk import telemetry
+from efo_service.workers.identity import with_worker_id
 from efo_service.workers.process import efo_command
 from efo_service.workers.supervisor import SUPERVISED, Supervisor, drain_when_orphaned
 
@@ -39,12 +40,12 @@ def run(
     """Relay a Kinesis stream into the sink of [relay], until SIGTERM or Ctrl-C."""
     settings = load(config)
     logs.configure(settings.service.log_level, sys.stderr if writes_to_stdout(settings.relay) else sys.stdout)
-    with _failure_logged():
+    with _failure_logged(), with_worker_id(settings) as settings:
         if workers > 1:
             return _supervise(settings, config, workers)
         if os.environ.get(SUPERVISED):
             threading.Thread(target=drain_when_orphaned, daemon=True).start()
-        with telemetry(settings.leases.worker_id) as sdk:
+        with telemetry(settings.leases.worker_id or "") as sdk:
             trio.run(partial(app.run, settings, sdk))
     return Exit.OK
 

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
@@ -20,6 +20,13 @@ from efo_service.config.section import PREFIX, Section, is_secret, section_of, v
 from efo_service.config.settings import Settings
 
 _CREDENTIAL = re.compile(r"access_?key|secret|session_?token|password|credential", re.IGNORECASE)
+_RENAMED: Final[dict[tuple[str, ...], str]] = {
+    ("consumer", "give_up_seconds"): "unsubscribe_idle_seconds",
+    ("consumer", "park_faults"): 'on_service_error = "isolate"',
+    ("leases", "look_seconds"): "scan_interval_seconds",
+    ("relay", "upkeep_seconds"): "maintenance_seconds",
+}
+"""Settings of earlier releases, and what they are called now."""
 
 
 def load(path: Path | None) -> Settings:
@@ -163,6 +170,8 @@ def _unknown(loc: Sequence[str]) -> str:
         return "credentials are not settings: remove them and use the AWS chain (environment, profile or role)"
     if len(loc) == 1:
         return f"unknown table{_suggest(loc[0], Settings.model_fields)}"
+    if renamed := _RENAMED.get(tuple(loc)):
+        return f"this setting was renamed: write {renamed}"
     known: Mapping[str, FieldInfo] = Settings.model_fields
     for name in _tables(loc)[0]:
         section = _section(known, name)

@@ -6,7 +6,6 @@ AWS chain (environment, profile, role), where they can be rotated without efo.
 
 from __future__ import annotations
 
-import socket
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -18,7 +17,7 @@ from efo.arn import parse_stream
 from efo.errors import ConfigurationError
 from efo.model import Position
 from efo.protocol.aggregation import AggregateMode
-from efo.settings import STREAM_WINDOW
+from efo.settings import LATEST, STREAM_WINDOW, TRIM_HORIZON, OnServiceError
 from efo_service.config.dynamodb import DynamoDbSettings
 from efo_service.config.kafka import KafkaSettings
 from efo_service.config.pipeline import PipelineSettings
@@ -114,10 +113,10 @@ class ConsumerSettings(Section):
         60.0,
         description="A subscription ends if the sink takes no records for this long. It resumes on demand (R9).",
     )
-    park_faults: bool = Field(
-        default=False,
-        description="Whether a permanent error of one shard (KMS, access denied) isolates it. If false, it stops the"
-        " service (R11).",
+    on_service_error: OnServiceError = Field(
+        "stop",
+        description="What a permanent error of one shard (KMS, access denied) does: stop the service, or isolate the"
+        " shard (R11).",
     )
     shard_cooldown_seconds: Seconds = Field(
         60.0, description="How long this worker does not take the lease of an isolated shard again."
@@ -138,9 +137,9 @@ class ConsumerSettings(Section):
         """`initial_position` as a Position."""
         match self.initial_position:
             case "trim_horizon":
-                return Position.trim_horizon()
+                return TRIM_HORIZON
             case "latest":
-                return Position.latest()
+                return LATEST
             case time:
                 return Position.at_timestamp(datetime.fromisoformat(time).astimezone(UTC).timestamp())
 
@@ -190,10 +189,11 @@ class LeaseSettings(Section):
     cleanup: bool = Field(
         True, description="Whether to delete the lease of a finished shard ten minutes after nothing depends on it."
     )
-    worker_id: str = Field(
-        default_factory=socket.gethostname,
+    worker_id: str | None = Field(
+        None,
         min_length=1,
-        description="Name of this worker, unique within the application. Default: the host name.",
+        description="Name of this worker, unique within the application. Default: one that is unique on this host, and"
+        " the same after a restart.",
         examples=["worker-1"],
     )
     dynamodb: DynamoDbSettings = DynamoDbSettings()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, Final, TextIO
 
 import structlog
 
 from efo.events import (
+    AcksOverdue,
     AggregateDamaged,
     BatchDelivered,
     CheckpointSaved,
@@ -105,8 +105,8 @@ def severity_of(event: Event) -> int:  # noqa: PLR0911 - a table
             return logging.DEBUG
         case (
             SubscribeAttempted(error_type=str())
-            | RecordsProcessed(error_type=str())
             | LeaseStoreCalled(error_type=str())
+            | AcksOverdue()
             | AggregateDamaged()
             | HandlerFailed()
             | RecordSkipped()
@@ -138,6 +138,7 @@ _NAMES: Final[dict[type, str]] = {
     DeliveryBlocked: "delivery_blocked",
     BatchDelivered: "batch_delivered",
     RecordsProcessed: "records_processed",
+    AcksOverdue: "acks_overdue",
     HandlerFailed: "handler_failed",
     RecordSkipped: "record_skipped",
     RecordDeadLettered: "record_dead_lettered",
@@ -177,13 +178,3 @@ def _plain(value: object) -> object:
             return round(value, 6)
         case _:
             return value
-
-
-def tee(*observers: Callable[[Event], None]) -> Observer:
-    """Return an observer that passes each event to all `observers`, in order."""
-
-    def observe(event: Event) -> None:
-        for observer in observers:
-            observer(event)
-
-    return observe

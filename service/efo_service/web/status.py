@@ -30,14 +30,35 @@ class Status:
         """Return the status as JSON values."""
         state = {"draining": self._health.draining, "problems": list(self._health.problems())}
         if self.consumer is None:
-            return {**self._identity, **state, "shard_counts": {}, "shards": []}
+            return {**self._identity, **state, "shard_counts": {}, "shards": [], "isolated": []}
         snapshot = self.consumer.status()
         shards = [
             {
                 "shard_id": shard.shard_id,
                 "checkpoint": str(shard.checkpoint),
                 "millis_behind_latest": shard.millis_behind_latest,
+                "subscription": shard.state,
+                "paused": shard.is_paused,
+                "last_event_age_seconds": _rounded(shard.last_event_age),
             }
             for shard in snapshot.shards
         ]
-        return {**self._identity, **state, "shard_counts": snapshot.counts, "shards": shards}
+        isolated = [
+            {
+                "shard_id": shard.shard_id,
+                "error_type": shard.error_type,
+                "seconds_left": _rounded(shard.seconds_left),
+            }
+            for shard in snapshot.isolated
+        ]
+        return {
+            **self._identity,
+            **state,
+            "shard_counts": snapshot.counts,
+            "shards": shards,
+            "isolated": isolated,
+        }
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

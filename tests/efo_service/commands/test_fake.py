@@ -54,15 +54,14 @@ import sys, trio, efo
 async def main():
     count = int(sys.argv[1])
     async with efo.open_kinesis("orders") as kinesis:
-        settings = efo.ConsumerSettings(application="reader", worker_id="w")
-        async with efo.open_consumer(kinesis, efo.MemoryLeaseStore(), settings) as consumer:
+        async with efo.open_consumer(kinesis, application="reader", leases="memory:") as consumer:
             got = []
             async def read(shard):
                 async for batch in shard:
                     got.extend(record.data.decode() for record in batch.records)
                     shard.ack(batch)
                     if len(got) == count:
-                        consumer.stop()
+                        consumer.drain()
             await consumer.run(read)
             print(*sorted(got))
 

@@ -31,7 +31,7 @@ def test_a_stream_name_is_the_only_required_setting(load_text):
     assert settings.kinesis.stream_name == settings.topic == "orders"
     assert settings.consumer.consumer_name == "efo"
     assert settings.consumer.position == Position.trim_horizon()
-    assert settings.leases.worker_id
+    assert settings.leases.worker_id is None
 
 
 def test_the_topic_is_the_stream_name_of_an_arn(load_text):
@@ -94,8 +94,12 @@ WRONG = {
     "missing table": ("[service]", "[kinesis]: missing: write [kinesis] stream"),
     "missing key": ("[kinesis]", "[kinesis] stream: missing: write [kinesis] stream"),
     "short ARN": (f'[kinesis]\nstream = "{ARN[:-7]}"', "2: [kinesis] stream: 'arn:aws:kinesis:eu-west-1:"),
-    "consumer ARN": (f'[kinesis]\nstream = "{ARN}/consumer/c:1"', "is a consumer's ARN: write its stream's"),
-    "stream name": ('[kinesis]\nstream = "a b"', "2: [kinesis] stream: 'a b' is not a stream's name"),
+    "renamed setting": (
+        '[kinesis]\nstream = "s"\n[consumer]\npark_faults = true',
+        "4: [consumer] park_faults: this setting was renamed: write on_service_error",
+    ),
+    "consumer ARN": (f'[kinesis]\nstream = "{ARN}/consumer/c:1"', "is the ARN of a consumer: use the ARN or the name"),
+    "stream name": ('[kinesis]\nstream = "a b"', "2: [kinesis] stream: 'a b' is not the name of a stream"),
     "two regions": (f'[kinesis]\nstream = "{ARN}"\nregion = "x"', "1: [kinesis]: region 'x' is not that of the"),
     "endpoint without a scheme": (f'{STREAM}endpoint_url = "h:1"', "3: [kinesis] endpoint_url: not an endpoint"),
     "endpoint port too large": (

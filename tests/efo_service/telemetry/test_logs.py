@@ -11,7 +11,7 @@ import structlog
 
 from efo import events
 from efo.model import TRIM_HORIZON, Checkpoint, Position
-from efo_service.telemetry.logs import _NAMES, configure, log_events, severity_of, tee
+from efo_service.telemetry.logs import _NAMES, configure, log_events, severity_of
 
 
 class Output(io.StringIO):
@@ -128,10 +128,3 @@ def test_a_traceback_does_not_show_local_variables(lines):
     (line,) = lines()
     assert "ValueError: surprise" in line["exception"]
     assert secret not in line["exception"]
-
-
-def test_tee_passes_each_event_to_all_observers_in_order():
-    seen = []
-    observe = tee(lambda _: seen.append("a"), lambda _: seen.append("b"))
-    observe(events.ShardStopped("s"))
-    assert seen == ["a", "b"]
