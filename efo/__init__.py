@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     )
     from efo.events import Event, Observer, combine_observers, ignore_events
     from efo.kinesis.aws.client import open_kinesis
-    from efo.kinesis.client import Connect, Kinesis, Sign
+    from efo.kinesis.client import Connect, KinesisClient, Sign
     from efo.kinesis.control_plane import ControlPlane
     from efo.leases.opening import open_lease_store
     from efo.leases.store import LeaseStore
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     )
     from efo.protocol.aggregation import AggregateMode
     from efo.protocol.failure import DeadLetter, DeadLetterSink, FailurePolicy, OnError
-    from efo.protocol.subscription import Timing
+    from efo.protocol.subscription import SubscriptionTiming
     from efo.settings import (
         LATEST,
         TRIM_HORIZON,
@@ -115,7 +115,7 @@ _NAMES = {
     ),
     "efo.events": "Event Observer combine_observers ignore_events",
     "efo.kinesis.aws.client": "open_kinesis",
-    "efo.kinesis.client": "Connect Kinesis Sign",
+    "efo.kinesis.client": "Connect KinesisClient Sign",
     "efo.kinesis.control_plane": "ControlPlane",
     "efo.leases.opening": "open_lease_store",
     "efo.leases.store": "LeaseStore",
@@ -131,7 +131,7 @@ _NAMES = {
     ),
     "efo.protocol.aggregation": "AggregateMode",
     "efo.protocol.failure": "DeadLetter DeadLetterSink FailurePolicy OnError",
-    "efo.protocol.subscription": "Timing",
+    "efo.protocol.subscription": "SubscriptionTiming",
     "efo.settings": "LATEST TRIM_HORIZON ConsumerSettings OnServiceError PositionLike ShardSelection StartAt",
     "efo.telemetry.log": "LoggingObserver",
     "efo.telemetry.observer": "OtelObserver",
@@ -177,7 +177,7 @@ __all__ = (
     "InternalFailureError",
     "IsolateShardError",
     "IsolatedShard",
-    "Kinesis",
+    "KinesisClient",
     "KmsError",
     "Lease",
     "LeaseError",
@@ -221,8 +221,8 @@ __all__ = (
     "StartAt",
     "StreamDescription",
     "StreamResetError",
+    "SubscriptionTiming",
     "ThrottledError",
-    "Timing",
     "TlsError",
     "TransportError",
     "combine_observers",

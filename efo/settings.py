@@ -11,7 +11,7 @@ from typing import Final, Literal
 from efo.errors import ConfigurationError
 from efo.model import Checkpoint, Lease, Position, PositionType
 from efo.protocol.aggregation import AggregateMode
-from efo.protocol.subscription import Timing
+from efo.protocol.subscription import SubscriptionTiming
 
 STREAM_WINDOW: Final = 1024 * 1024
 """Bytes that the service may send on one stream before its reader takes them (the AWS SDKs' default)."""
@@ -88,7 +88,7 @@ class ConsumerSettings:
     subscribes_per_second: float = 20.0
     stream_window: int = STREAM_WINDOW
     unsubscribe_idle_after: float = 60.0
-    timing: Timing = field(default_factory=Timing)
+    timing: SubscriptionTiming = field(default_factory=SubscriptionTiming)
     aggregates: AggregateMode = AggregateMode.FILTER
     checkpoint_interval: float = 5.0
     failover_time: float = 10.0

@@ -7,13 +7,13 @@ from typing import Any
 
 from efo.consumer.consumer import Consumer, open_consumer
 from efo.events import Observer, ignore_events
-from efo.kinesis.client import Kinesis
+from efo.kinesis.client import KinesisClient
 from efo.leases.store import LeaseStore
 from efo.settings import ConsumerSettings
 
 
 def open_worker(
-    kinesis: Kinesis,
+    kinesis: KinesisClient,
     store: LeaseStore,
     settings: ConsumerSettings | None = None,
     observer: Observer = ignore_events,

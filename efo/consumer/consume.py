@@ -10,7 +10,7 @@ import trio
 from efo.consumer.consumer import Consumer, open_consumer
 from efo.consumer.handler import BatchHandler, Flush, Handler, RecordHandler
 from efo.events import Observer
-from efo.kinesis.client import Kinesis
+from efo.kinesis.client import KinesisClient
 from efo.leases.store import LeaseStore
 from efo.protocol.failure import OnError
 from efo.settings import ConsumerSettings, OnServiceError, PositionLike
@@ -18,7 +18,7 @@ from efo.telemetry.log import LoggingObserver
 
 
 async def consume(
-    stream: str | Kinesis,
+    stream: str | KinesisClient,
     handler: BatchHandler | None = None,
     *,
     application: str,

@@ -40,7 +40,7 @@ from efo.errors import (
 from efo.events import Observer, ShardFinished, ShardIsolated, ShardsCounted, ShardStarted, ShardStopped
 from efo.exception_groups import collapse_groups
 from efo.kinesis.aws.client import open_kinesis
-from efo.kinesis.client import Kinesis
+from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.registration import Registration
 from efo.kinesis.shard_subscription import ShardSubscription
@@ -50,14 +50,14 @@ from efo.leases.keeper import HeldLease, LeaseKeeper
 from efo.leases.opening import open_lease_store
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease, Position
-from efo.protocol.lineage import startable
+from efo.protocol.lineage import is_startable
 from efo.settings import ConsumerSettings, OnServiceError, PositionLike, parse_position
 from efo.telemetry.log import LoggingObserver
 
 
 @asynccontextmanager
 async def open_consumer(
-    stream: str | Kinesis,
+    stream: str | KinesisClient,
     *,
     application: str,
     leases: str | Path | LeaseStore = "efo-leases.sqlite",
@@ -129,7 +129,7 @@ class Consumer:
 
     def __init__(
         self,
-        kinesis: Kinesis,
+        kinesis: KinesisClient,
         store: LeaseStore,
         settings: ConsumerSettings,
         *,
@@ -194,7 +194,7 @@ class Consumer:
                         self._changed = trio.Event()
                         for held in self._to_start():
                             self._started.add(held.lease.key)
-                            is_ours = self._settings.selects(held.lease) and not held.wanted.is_set()
+                            is_ours = self._settings.selects(held.lease) and not held.handoff_requested.is_set()
                             shards.start_soon(self._read_shard if is_ours else self._give_back, held, reader)
                         self._report_counts()
                         await self._changed.wait()
@@ -250,7 +250,7 @@ class Consumer:
     # --- which shards ------------------------------------------------------------------------------------
 
     def _may_start(self, lease: Lease) -> bool:
-        return startable(lease, self.keeper.leases)
+        return is_startable(lease, self.keeper.leases)
 
     def _may_take(self, lease: Lease) -> bool:
         return self._settings.selects(lease) and not self._is_isolated(lease.key) and self._may_start(lease)
@@ -264,7 +264,7 @@ class Consumer:
             held
             for key, held in self.keeper.held.items()
             if key not in self._started and not held.lease.is_finished
-            if held.wanted.is_set() or self._may_start(held.lease)
+            if held.handoff_requested.is_set() or self._may_start(held.lease)
         ]
 
     def _counts(self) -> dict[str, int]:
@@ -336,7 +336,7 @@ class Consumer:
         """Release a lease. If the store cannot be reached, stop renewing the lease, so that it expires."""
         with trio.move_on_after(LAST_SAVE_TIMEOUT, shield=True), suppress(LeaseError):
             await held.release()
-        held.give_up("released")
+        held.mark_lost("released")
         self._started.discard(held.lease.key)
 
     def _initial_of(self, lease: Lease) -> Position:
@@ -358,7 +358,7 @@ class Consumer:
             clock=self._kinesis.clock,
             observer=self._observer,
         )
-        held.received = lambda: shard.bytes_received
+        held.bytes_received = lambda: shard.bytes_received
         self._observer(ShardStarted(lease.key, lease.checkpoint))
         if (start := self._start_of(lease)) is not None:
             shard.seek(start)

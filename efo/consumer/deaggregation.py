@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from efo.events import AggregateDamaged, Observer, RecordsFiltered
 from efo.model import Checkpoint, HashKeyRange, Record, checkpoint_of
-from efo.protocol.aggregation import AggregateMode, expand, is_aggregate
+from efo.protocol.aggregation import AggregateMode, deaggregate, is_aggregate
 
 
 class Deaggregator:
@@ -21,15 +21,15 @@ class Deaggregator:
     def deaggregate(self, records: tuple[Record, ...], after: Checkpoint) -> tuple[Record, ...]:
         """Return the user records after this checkpoint (rule R5); all of them if it is a sentinel."""
         if any(map(is_aggregate, records)):
-            records = tuple(user for record in records for user in self._expand(record))
+            records = tuple(user for record in records for user in self._deaggregate(record))
         if records and not after.is_sentinel and checkpoint_of(records[0]) <= after:
             records = tuple(record for record in records if checkpoint_of(record) > after)
         return records
 
-    def _expand(self, record: Record) -> tuple[Record, ...]:
-        expansion = expand(record, self._hash_key_range, self._aggregates)
-        if expansion.problem is not None:
-            self._observer(AggregateDamaged(self._shard_id, record.sequence_number, expansion.problem))
-        if expansion.left_out:
-            self._observer(RecordsFiltered(self._shard_id, record.sequence_number, expansion.left_out))
-        return expansion.records
+    def _deaggregate(self, record: Record) -> tuple[Record, ...]:
+        deaggregation = deaggregate(record, self._hash_key_range, self._aggregates)
+        if deaggregation.problem is not None:
+            self._observer(AggregateDamaged(self._shard_id, record.sequence_number, deaggregation.problem))
+        if deaggregation.filtered:
+            self._observer(RecordsFiltered(self._shard_id, record.sequence_number, deaggregation.filtered))
+        return deaggregation.records

@@ -15,13 +15,13 @@ import trio
 
 from efo.errors import LeaseStoreUnavailableError, ServiceError, TransportError
 from efo.events import HashRangeHoleFound, Observer, ShardSyncFailed
-from efo.kinesis.client import Kinesis
-from efo.leases.held_lease import reported
+from efo.kinesis.client import KinesisClient
+from efo.leases.held_lease import report_store_call
 from efo.leases.keeper import LeaseKeeper
 from efo.leases.store import LeaseStore
 from efo.model import AT_TIMESTAMP, LATEST, HashKeyRange, Lease, Position, PositionType, Shard
-from efo.protocol.audit import Audit
-from efo.protocol.cleanup import deletable
+from efo.protocol.audit import HashRangeAudit
+from efo.protocol.cleanup import deletable_leases
 from efo.protocol.lineage import leases_to_create, without_ancestors
 from efo.settings import ConsumerSettings
 
@@ -37,7 +37,7 @@ class ShardSync:
 
     def __init__(
         self,
-        kinesis: Kinesis,
+        kinesis: KinesisClient,
         store: LeaseStore,
         settings: ConsumerSettings,
         keeper: LeaseKeeper,
@@ -50,7 +50,7 @@ class ShardSync:
         self._keeper = keeper
         self._observer = observer
         self._cleanup_after = inf if settings.lease_cleanup_after is None else settings.lease_cleanup_after
-        self._audit = Audit()
+        self._audit = HashRangeAudit()
         self._ranges: dict[str, HashKeyRange] = {}
         self._deletable_since: dict[str, float] = {}
 
@@ -128,8 +128,8 @@ class ShardSync:
     async def _clean_up(self, leases: Mapping[str, Lease], shards: Sequence[Shard]) -> None:
         """Delete leases that were deletable for long enough: by then, a suspended worker has read the table again."""
         now, known = trio.current_time(), self._deletable_since
-        self._deletable_since = {key: known.get(key, now) for key in deletable(leases, shards)}
+        self._deletable_since = {key: known.get(key, now) for key in deletable_leases(leases, shards)}
         for key, since in self._deletable_since.items():
             if since + self._cleanup_after <= now:
-                with reported(self._observer, "delete", key):
+                with report_store_call(self._observer, "delete", key):
                     await self._store.delete(key)

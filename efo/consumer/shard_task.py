@@ -86,7 +86,7 @@ class ShardTask:
 
     async def _stop_when_wanted(self, shard: ShardStream) -> None:
         """Drain the shard when another worker asks for its lease. That one continues without repeating anything."""
-        await self._held.wanted.wait()
+        await self._held.handoff_requested.wait()
         shard.drain()
 
     async def _save_progress(self, shard: ShardStream) -> None:

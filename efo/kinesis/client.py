@@ -20,7 +20,7 @@ Sign = Callable[[str, bytes], Awaitable[Sequence[tuple[str, str]]]]
 
 
 @dataclass(frozen=True)
-class Kinesis:
+class KinesisClient:
     """A client of one stream, made by `open_kinesis` or by a fake.
 
     `stream`: the stream's name. `control`: the control plane. `connect`: opens connections of the data plane. `sign`:

@@ -42,19 +42,19 @@ from efo.model import ChildShard, Position
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.subscription import (
     Action,
-    Arriving,
     Cancel,
     Closed,
+    DataArrived,
     Deliver,
     Fail,
     Finish,
+    GoAwayReceived,
     Input,
-    Leaving,
     Received,
     State,
     Subscribe,
     Subscription,
-    Timing,
+    SubscriptionTiming,
 )
 
 MIN_BLOCKED: Final = 0.01
@@ -108,12 +108,12 @@ class ShardSubscription:
         limiter: SubscribeLimiter,
         diagnose: Diagnose,
         rng: random.Random,
-        timing: Timing | None = None,
+        timing: SubscriptionTiming | None = None,
         observer: Observer = ignore_events,
     ) -> None:
         self.shard_id = shard_id
         self._nursery = nursery
-        self._machine = Subscription(position, rng.random, timing=timing or Timing())
+        self._machine = Subscription(position, rng.random, timing=timing or SubscriptionTiming())
         self._caller = caller
         self._limiter = limiter
         self._diagnose = diagnose
@@ -136,7 +136,7 @@ class ShardSubscription:
 
     async def receive(self) -> SubscribeToShardEvent | ShardEnd:
         """Wait for the next event. Raises the EfoError that retries cannot cure."""
-        self._machine.waiting(trio.current_time())
+        self._machine.wait_started(trio.current_time())
         while not self._ready:
             with trio.move_on_at(self._machine.deadline) as self._receive_scope:
                 signal = await self._inputs.receive()
@@ -173,12 +173,12 @@ class ShardSubscription:
 
     def _on_goaway(self, attempt: int) -> None:
         """Handle the GOAWAY of an attempt's connection. The connection's task calls this while `receive` may wait."""
-        self._act(self._machine.handle(Leaving(attempt), trio.current_time()))
+        self._act(self._machine.handle(GoAwayReceived(attempt), trio.current_time()))
         self._receive_scope.deadline = min(self._receive_scope.deadline, self._machine.deadline)
 
     def _on_data(self, attempt: int) -> None:
         """Handle the arrival of a part of an event. The attempt's task calls this while `receive` may wait."""
-        self._act(self._machine.handle(Arriving(attempt), trio.current_time()))
+        self._act(self._machine.handle(DataArrived(attempt), trio.current_time()))
 
     async def _run(self, subscribe: Subscribe, attempt: _Attempt) -> None:
         with attempt.scope:
@@ -211,7 +211,7 @@ class ShardSubscription:
             outcome, reason = error, end_reason(error)
             if attempt.scope.cancel_called:
                 reason = attempt.reason  # it was cancelled before the error arrived
-            elif isinstance(error, ResourceInUseError) and self._machine.is_being_replaced(subscribe.attempt):
+            elif isinstance(error, ResourceInUseError) and self._machine.is_being_renewed(subscribe.attempt):
                 reason = "renewed"  # our own candidate took over: the service says so before its first event
         finally:
             # Without a reason, the attempt was cancelled, and knows why.
@@ -224,16 +224,18 @@ class ShardSubscription:
         # first event an attempt is not live, so its deadline is checked here.
         timing = self._machine.timing
         received = None
-        with trio.move_on_after(timing.silence) as deadline:
+        with trio.move_on_after(timing.silence_timeout) as deadline:
 
             def on_data() -> None:
-                deadline.deadline = min(trio.current_time() + timing.silence, opened_at + timing.patience)
+                deadline.deadline = min(trio.current_time() + timing.silence_timeout, opened_at + timing.event_timeout)
 
             events.notify_data(on_data)
             received = await events.receive()
         if deadline.cancelled_caught:
             waited = trio.current_time() - opened_at
-            raise SilenceError(f"accepted, but no event within {waited:g} s, and no data for {timing.silence:g} s")
+            raise SilenceError(
+                f"accepted, but no event within {waited:g} s, and no data for {timing.silence_timeout:g} s"
+            )
         events.notify_data(partial(self._on_data, attempt))
         while received is not None:
             event, wire_bytes = received

@@ -15,7 +15,7 @@ from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.response_stream import ResponseStream
 from efo.model import Position
 from efo.protocol.eventstream import Decoder
-from efo.protocol.messages import SubscribeToShardEvent, parse, parse_refusal
+from efo.protocol.messages import SubscribeToShardEvent, parse_error_response, parse_message
 
 TARGET: Final = "Kinesis_20131202.SubscribeToShard"
 RESPONSE_TIMEOUT: Final = 20.0
@@ -112,7 +112,7 @@ class EventStream:
         """
         while True:
             for message in self._messages:
-                parsed = parse(message)
+                parsed = parse_message(message)
                 if isinstance(parsed, SubscribeToShardEvent):
                     return parsed, message.wire_length
                 if parsed is not None:
@@ -146,4 +146,4 @@ async def _check(response: ResponseStream) -> None:
     body = b""
     while len(body) < _ERROR_SIZE and (data := await response.receive()):
         body += data
-    raise parse_refusal(response.status, body)
+    raise parse_error_response(response.status, body)

@@ -10,7 +10,7 @@ import trio
 
 from efo.errors import LeaseLostError
 from efo.events import Observer
-from efo.leases.held_lease import reported
+from efo.leases.held_lease import report_store_call
 from efo.leases.store import LeaseStore
 from efo.model import Lease
 
@@ -20,9 +20,8 @@ class DueHandoffs:
     """The hand-offs that need an action now.
 
     `handed_over`: leases released for this worker: take them.
-    `overdue`: leases that their holder did not release in time: take them by force.
-    `wanted`: leases released for this worker that another worker requested before this worker took them: release
-    them.
+    `overdue`: leases that their holder did not release in time: take them by force. `handoff_requested`: leases
+    released for this worker that another worker requested before this worker took them: release them.
     """
 
     handed_over: tuple[Lease, ...] = ()
@@ -42,7 +41,7 @@ class Handoffs:
 
     async def request(self, lease: Lease) -> None:
         """Request a lease. Does nothing if it was released, or requested by another worker, in the meantime."""
-        with suppress(LeaseLostError), reported(self._observer, "request_handoff", lease.key):
+        with suppress(LeaseLostError), report_store_call(self._observer, "request_handoff", lease.key):
             await self._store.request_handoff(lease, self._worker_id)
             self._deadlines[lease.key] = trio.current_time() + self._timeout
 
@@ -72,7 +71,7 @@ class Handoffs:
     async def pass_on(self, lease: Lease) -> None:
         """Release a lease that was released for this worker, because another worker has requested it since."""
         self.forget(lease.key)
-        with suppress(LeaseLostError), reported(self._observer, "release", lease.key):
+        with suppress(LeaseLostError), report_store_call(self._observer, "release", lease.key):
             await self._store.release(lease)
 
     def forget(self, key: str) -> None:
@@ -85,7 +84,7 @@ class Handoffs:
         Otherwise these leases would wait for this worker until they expire. Raises LeaseStoreUnavailableError.
         """
         for key in [key for key in self._deadlines if key not in held]:
-            with suppress(LeaseLostError), reported(self._observer, "withdraw", key):
+            with suppress(LeaseLostError), report_store_call(self._observer, "withdraw", key):
                 try:
                     await self._withdraw(key)
                 except LeaseLostError:  # the holder released the lease after the read: this worker holds it now

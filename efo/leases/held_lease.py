@@ -26,8 +26,9 @@ class HeldLease:
     """A lease that this worker holds; created by LeaseKeeper.
 
     `lost`: set when this worker does not hold the lease any more: stop reading. The end of the shard does not set it.
-    `wanted`: set when another worker has requested the lease: finish the current work, checkpoint and release.
-    `received`: set by the reader of the shard: returns the bytes received so far. Renewals save the throughput;
+    `handoff_requested`: set when another worker has requested the lease: finish the current work, checkpoint and
+    release.
+    `bytes_received`: set by the reader of the shard: returns the bytes received so far. Renewals save the throughput;
     frequent checkpoints replace renewals, and do not save it.
 
     Writes run one at a time, so that none of them meets a counter that another write of this worker has changed.
@@ -45,8 +46,8 @@ class HeldLease:
         on_wanted: Callable[[], None],
     ) -> None:
         self.lost = trio.Event()
-        self.wanted = trio.Event()
-        self.received: Callable[[], int] | None = None
+        self.handoff_requested = trio.Event()
+        self.bytes_received: Callable[[], int] | None = None
         self._throughput = Throughput()
         self._lease = lease
         self._store = store
@@ -97,10 +98,10 @@ class HeldLease:
             await self._write("release", self._store.release)
         except LeaseLostError:
             return
-        self.give_up("released" if self._lease.owner is None else "handed_over")
+        self.mark_lost("released" if self._lease.owner is None else "handed_over")
 
     def observe_row(self, row: Lease) -> None:
-        """Set `wanted` if the row, as just read, shows that another worker has requested the lease."""
+        """Set `handoff_requested` if the row, as just read, shows that another worker has requested the lease."""
         if not self._has_ended and row.checkpoint_owner == self._lease.holder and row.counter >= self._lease.counter:
             self._set_wanted()
 
@@ -112,9 +113,9 @@ class HeldLease:
                 # Not in the task of the renewals: one of them may hang.
                 while trio.current_time() < self._trusted_until:  # noqa: ASYNC110 - writes extend it
                     await trio.sleep_until(self._trusted_until)
-                self.give_up("store" if self._is_store_down else "expired")
+                self.mark_lost("store" if self._is_store_down else "expired")
 
-    def give_up(self, reason: str) -> None:
+    def mark_lost(self, reason: str) -> None:
         """Treat the lease as lost, without a write. `reason`: as in the event LeaseLost."""
         if not self._has_ended:
             self.lost.set()
@@ -135,7 +136,11 @@ class HeldLease:
                 self._renew_at = trio.current_time() + self._failover_time / (6 * RENEWALS)
 
     async def _renew(self, lease: Lease) -> Lease:
-        kbps = None if self.received is None else self._throughput.measure(self.received(), trio.current_time())
+        kbps = (
+            None
+            if self.bytes_received is None
+            else self._throughput.measure(self.bytes_received(), trio.current_time())
+        )
         return await self._store.renew(lease, kbps)
 
     async def _write(self, operation: LeaseOperation, write: Callable[[Lease], Awaitable[Lease]]) -> None:
@@ -144,10 +149,10 @@ class HeldLease:
                 raise LeaseLostError(f"lease {self._lease.key} is not held by this worker any more")
             started = trio.current_time()
             try:
-                with reported(self._observer, operation, self._lease.key):
+                with report_store_call(self._observer, operation, self._lease.key):
                     self._lease = await self._try_write(write)
             except LeaseLostError:
-                self.give_up("taken")
+                self.mark_lost("taken")
                 raise
             if self._lease.checkpoint_owner is not None:
                 self._set_wanted()
@@ -186,8 +191,8 @@ class HeldLease:
         return row
 
     def _set_wanted(self) -> None:
-        if not self.wanted.is_set():
-            self.wanted.set()
+        if not self.handoff_requested.is_set():
+            self.handoff_requested.set()
             self._on_wanted()
 
     def _end(self) -> None:
@@ -198,7 +203,7 @@ class HeldLease:
 
 
 @contextmanager
-def reported(observer: Observer, operation: LeaseOperation, shard_id: str) -> Iterator[None]:
+def report_store_call(observer: Observer, operation: LeaseOperation, shard_id: str) -> Iterator[None]:
     """Report an operation on the lease store, its duration and its error."""
     started = trio.current_time()
     error_type: str | None = None

@@ -15,7 +15,7 @@ from efo.errors import ConfigurationError, LeaseError, LeaseLostError, LeaseStor
 from efo.events import LeaseOperation, LeasesCounted, Observer, ignore_events
 from efo.exception_groups import collapse_groups
 from efo.leases.handoffs import Handoffs
-from efo.leases.held_lease import HeldLease, reported
+from efo.leases.held_lease import HeldLease, report_store_call
 from efo.leases.store import LeaseStore
 from efo.model import Lease
 from efo.protocol.assignment import Plan, assign, default_scan_interval
@@ -154,9 +154,9 @@ class LeaseKeeper:
     async def _scan(self, nursery: trio.Nursery) -> None:
         """Scan the lease table, then take and request leases."""
         started = trio.current_time()
-        with reported(self._observer, "list", ""):
+        with report_store_call(self._observer, "list", ""):
             rows = await self._store.list()
-        self._expiry.observe(rows, asked=started, answered=trio.current_time())
+        self._expiry.observe(rows, sent_at=started, received_at=trio.current_time())
         previous, self._leases = self._leases, {row.key: row for row in rows}
         if _ownership(previous) != _ownership(self._leases):
             self._on_change()
@@ -207,12 +207,12 @@ class LeaseKeeper:
     def _plan(self, rows: Sequence[Lease]) -> Plan:
         # In the first scan only. Later, a lease with this worker's id that is not held belongs to a second worker with
         # the same id: the two would take it from each other for ever.
-        former = {row.key for row in rows if row.holder == self._worker_id and not self._has_scanned}
+        previously_held = {row.key for row in rows if row.holder == self._worker_id and not self._has_scanned}
         return assign(
             rows,
             self._worker_id,
             expired=self._expired(),
-            former=former,
+            previously_held=previously_held,
             neglected=self._expiry.neglected(),
             eligible=self._eligible,
             max_leases=self._max_leases,
@@ -224,7 +224,7 @@ class LeaseKeeper:
             return
         started = trio.current_time()
         try:
-            with reported(self._observer, operation, lease.key):
+            with report_store_call(self._observer, operation, lease.key):
                 lease = await self._store.take(lease, self._worker_id)
         except LeaseLostError:  # another worker took it first, or the overdue holder renewed it
             if operation == "take":
@@ -278,7 +278,7 @@ class LeaseKeeper:
                 for held in list(self._held.values()):
                     nursery.start_soon(self._retry_until_written, held.release)
         for held in list(self._held.values()):
-            held.give_up("store")
+            held.mark_lost("store")
 
     async def _retry_until_written(self, write: Callable[[], Awaitable[None]]) -> None:
         while True:

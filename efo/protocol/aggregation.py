@@ -43,15 +43,15 @@ class AggregateMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Expansion:
+class Deaggregation:
     """The user records of one Kinesis record.
 
-    `left_out`: the number of user records that the mode filtered out.
+    `filtered`: the number of user records that the mode filtered out.
     `problem`: why a damaged aggregate could not be deaggregated, None otherwise.
     """
 
     records: tuple[Record, ...]
-    left_out: int = 0
+    filtered: int = 0
     problem: str | None = None
 
 
@@ -81,24 +81,26 @@ def hash_key(partition_key: str, explicit_hash_key: str | None = None) -> int:
     return int.from_bytes(md5(partition_key.encode(), usedforsecurity=False).digest())
 
 
-def expand(record: Record, shard: HashKeyRange | None = None, mode: AggregateMode = AggregateMode.FILTER) -> Expansion:
+def deaggregate(
+    record: Record, shard: HashKeyRange | None = None, mode: AggregateMode = AggregateMode.FILTER
+) -> Deaggregation:
     """Return the user records of a Kinesis record: the record itself if it is not an aggregate.
 
     `shard`: the hash key range of the shard that the record came from; None keeps all user records.
     An aggregate without user records returns none.
     """
     if not is_aggregate(record):
-        return Expansion((record,))
+        return Deaggregation((record,))
     try:
         users = tuple(_decode(record))
     except AggregateError as error:
-        return Expansion((record,), problem=str(error))
+        return Deaggregation((record,), problem=str(error))
     if shard is None or mode is AggregateMode.KEEP:
-        return Expansion(users)
+        return Deaggregation(users)
     kept = tuple(user for user in users if hash_key(user.partition_key, user.explicit_hash_key) in shard)
     if mode is AggregateMode.DROP and len(kept) < len(users):
         kept = ()
-    return Expansion(kept, left_out=len(users) - len(kept))
+    return Deaggregation(kept, filtered=len(users) - len(kept))
 
 
 def aggregate(entries: Iterable[Entry]) -> bytes:

@@ -45,7 +45,7 @@ def assign(
     worker: str,
     *,
     expired: Collection[str] = (),
-    former: Collection[str] = (),
+    previously_held: Collection[str] = (),
     neglected: Collection[str] = (),
     eligible: Callable[[Lease], bool] = lambda _lease: True,
     max_leases: int | None = None,
@@ -71,12 +71,12 @@ def assign(
     - If no lease is free, the worker steals from the busiest workers, see `_steal`.
     """
     work = [lease for lease in leases if not lease.is_finished]
-    former_leases = [lease for lease in work if lease.key in former]
+    former_leases = [lease for lease in work if lease.key in previously_held]
     free: list[Lease] = []
     held: dict[str, list[Lease]] = {worker: []}
     for lease in work:
-        if lease.owner is not None and (lease.key not in expired or lease.key in former):
-            held.setdefault(worker if lease.key in former else lease.owner, []).append(lease)
+        if lease.owner is not None and (lease.key not in expired or lease.key in previously_held):
+            held.setdefault(worker if lease.key in previously_held else lease.owner, []).append(lease)
         elif eligible(lease):
             free.append(lease)
     weights = _weights(work, by_throughput=by_throughput)

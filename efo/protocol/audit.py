@@ -35,7 +35,7 @@ def first_hole(ranges: Iterable[HashKeyRange]) -> Hole | None:
     return Hole(covered + 1, MAX_HASH_KEY) if covered < MAX_HASH_KEY else None
 
 
-class Audit:
+class HashRangeAudit:
     """Observes the ranges of the unfinished leases and reports a hole that persists."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from efo.model import Lease, Shard
 
 
-def deletable(leases: Mapping[str, Lease], shards: Sequence[Shard]) -> list[str]:
+def deletable_leases(leases: Mapping[str, Lease], shards: Sequence[Shard]) -> list[str]:
     """Return the keys of leases that nothing depends on any more, oldest generation first.
 
     `leases`: all leases by key. `shards`: all of ListShards.
@@ -23,7 +23,7 @@ def deletable(leases: Mapping[str, Lease], shards: Sequence[Shard]) -> list[str]
     - The listing does not show the shard as open.
 
     A later listing may be older than this one, and `leases_to_create` would create the lease again. So the caller
-    deletes a lease only after it has been deletable for longer than a listing can be late.
+    deletes a lease only after it has been deletable_leases for longer than a listing can be late.
 
     A child without a lease does not count if neither the child nor the shard is listed: both passed their retention.
     """

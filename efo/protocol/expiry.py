@@ -29,22 +29,22 @@ class Expiry:
     def __init__(self, failover_time: float) -> None:
         self._failover_time = failover_time
         self._observed: dict[str, _Observation] = {}
-        self._asked = 0.0
+        self._sent_at = 0.0
 
-    def observe(self, leases: Iterable[Lease], *, asked: float, answered: float) -> None:
-        """Record a lease scan that was sent at `asked` and returned at `answered` (monotonic seconds).
+    def observe(self, leases: Iterable[Lease], *, sent_at: float, received_at: float) -> None:
+        """Record a lease scan that was sent at `sent_at` and returned at `received_at` (monotonic seconds).
 
-        A change counts from `answered`, the latest time at which it can have happened. The age of a lease counts until
-        `asked`, the earliest time at which its row can have been read. The holder counts from before its last renewal.
-        So a lease expires here only after it has expired for its holder.
+        A change counts from `received_at`, the latest time at which it can have happened. The age of a lease counts
+        until `sent_at`, the earliest time at which its row can have been read. The holder counts from before its last
+        renewal. So a lease expires here only after it has expired for its holder.
         """
         observed: dict[str, _Observation] = {}
         for lease in leases:
             known = self._observed.get(lease.key)
             same = known is not None and (known.counter, known.holder) == (lease.counter, lease.holder)
-            observed[lease.key] = known if known and same else _Observation(lease.counter, lease.holder, answered)
+            observed[lease.key] = known if known and same else _Observation(lease.counter, lease.holder, received_at)
         self._observed = observed
-        self._asked = asked
+        self._sent_at = sent_at
 
     def expired(self) -> set[str]:
         """Return the keys of leases whose holder has not renewed them for the fail-over time."""
@@ -57,7 +57,7 @@ class Expiry:
     def next_expiry(self, keys: Iterable[str]) -> float | None:
         """Return the time at which the first of these leases expires without a renewal. Expired leases do not count."""
         expiries = (self._observed[key].since + self._failover_time for key in keys if key in self._observed)
-        return min((expiry for expiry in expiries if expiry > self._asked), default=None)
+        return min((expiry for expiry in expiries if expiry > self._sent_at), default=None)
 
     def _unchanged(self, duration: float) -> set[str]:
-        return {key for key, observation in self._observed.items() if observation.since + duration <= self._asked}
+        return {key for key, observation in self._observed.items() if observation.since + duration <= self._sent_at}

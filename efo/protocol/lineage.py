@@ -3,7 +3,7 @@
 A split or a merge closes shards and opens their children. To keep the order, a parent is read to its end before its
 children start. So only the oldest shards to be read need a lease. The end of each shard creates the leases of its
 children, down to the open shards. `leases_to_create` finds the oldest shards, `child_leases` returns the next
-generation, and `startable` delays a child until its parents are finished.
+generation, and `is_startable` delays a child until its parents are finished.
 
 All three are idempotent: after a crash at any point, another run leads to the same leases. None of them requires that
 a shard listing is up to date.
@@ -34,7 +34,7 @@ def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initi
     - All parents of a shard are finished, and the shard has no lease. Its lease was deleted, or a parent disappeared
       before its last event named its children. A finished lease creates no more children, so the lease is created here,
       at TRIM_HORIZON: it continues what was read.
-    - A lease waits for a parent without a lease, see `startable`. The parent gets a lease too.
+    - A lease waits for a parent without a lease, see `is_startable`. The parent gets a lease too.
     - The same, but the parent no longer exists. It gets a finished lease.
     - An open shard has an open parent, because the pages of a listing were read at different times. Only the parent is
       read; its end creates the leases of its children.
@@ -100,7 +100,7 @@ def child_leases(children: Sequence[ChildShard], leases: Mapping[str, Lease]) ->
     """Return the leases to create at the end of a shard: one for each child without a lease.
 
     They start at TRIM_HORIZON, whatever the initial position is (rules R1, R2). The first parent of a merge that ends
-    creates the lease of the child; `startable` makes the child wait for the other parent.
+    creates the lease of the child; `is_startable` makes the child wait for the other parent.
     """
     return [
         Lease(child.shard_id, TRIM_HORIZON, parents=child.parent_shards, hash_key_range=child.hash_key_range)
@@ -109,7 +109,7 @@ def child_leases(children: Sequence[ChildShard], leases: Mapping[str, Lease]) ->
     ]
 
 
-def startable(lease: Lease, leases: Mapping[str, Lease]) -> bool:
+def is_startable(lease: Lease, leases: Mapping[str, Lease]) -> bool:
     """Return whether the shard of this lease may be read now (rule R1). `leases`: all leases by key.
 
     Every parent with a lease must be finished. A parent without a lease is normally not read by this application and is

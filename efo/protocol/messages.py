@@ -78,7 +78,7 @@ _UNTIMED_EVENT: Final = msgspec.json.Decoder(_UntimedEvent)
 _ERROR_BODY: Final = msgspec.json.Decoder(_ErrorBody)
 
 
-def parse(message: Message) -> Parsed:
+def parse_message(message: Message) -> Parsed:
     """Return the event of a message, the error that ends the subscription, or None.
 
     None stands for the initial response and for events of unknown types. Raises EventError if the message is invalid.
@@ -100,7 +100,7 @@ def parse(message: Message) -> Parsed:
             raise EventError(f"message type {other!r} is unknown: expected event, exception or error")
 
 
-def parse_refusal(status: int, body: bytes) -> ServiceError:
+def parse_error_response(status: int, body: bytes) -> ServiceError:
     """Return the error of an HTTP response whose status is not 200. The body may have any content."""
     error_body = _parse_error_body(body)
     return service_error(error_body.type or f"HTTP{status}", error_body.message or "", status=status)

@@ -119,20 +119,20 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class GoAwayReceived:
     """The connection of an attempt received GOAWAY: the attempt continues for now and must be replaced soon."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
-class Arriving:
+class DataArrived:
     """A part of an event has arrived: the attempt is not silent."""
 
     attempt: int
 
 
-Input = Received | Closed | Leaving | Arriving
+Input = Received | Closed | GoAwayReceived | DataArrived
 
 
 CancelReason = Literal["renewed", "silence", "shard_end", "service", "protocol"]
@@ -184,18 +184,18 @@ Action = Subscribe | Cancel | Deliver | Finish | Fail
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class SubscriptionTiming:
     """The times of a subscription, in seconds.
 
     `renew_from`, `renew_to`: the limits of the jittered age at which a live attempt is renewed (R7).
-    `silence`: the silence timeout: an attempt fails after this time without a byte (R8).
-    `patience`: the most time that one event may take to arrive.
+    `silence_timeout`: the silence timeout: an attempt fails after this time without a byte (R8).
+    `event_timeout`: the most time that one event may take to arrive.
     """
 
     renew_from: float = 240.0
     renew_to: float = 285.0
-    silence: float = 35.0
-    patience: float = 300.0
+    silence_timeout: float = 35.0
+    event_timeout: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ class Subscription:
         position: Position,
         random: Callable[[], float],
         *,
-        timing: Timing = Timing(),
+        timing: SubscriptionTiming = SubscriptionTiming(),
     ) -> None:
         self.state = State.WAITING
         self.position = position
@@ -256,14 +256,14 @@ class Subscription:
             case _:
                 return float("inf")
 
-    def is_being_replaced(self, attempt: int) -> bool:
+    def is_being_renewed(self, attempt: int) -> bool:
         """Return whether this attempt is live and there is a candidate."""
         return self.state is State.RENEWING and attempt == self._live
 
-    def waiting(self, now: float) -> None:
+    def wait_started(self, now: float) -> None:
         """Record that the owner starts to wait for input: the silence timeout counts from now (R8)."""
-        self._silence_deadline = now + self.timing.silence
-        self._event_deadline = now + self.timing.patience
+        self._silence_deadline = now + self.timing.silence_timeout
+        self._event_deadline = now + self.timing.event_timeout
 
     def tick(self, now: float) -> list[Action]:
         """Return the actions that are due now."""
@@ -272,9 +272,9 @@ class Subscription:
         if self.state in (State.LIVE, State.RENEWING) and now >= self._silence_deadline:
             live = self._live
             assert live is not None  # noqa: S101 - LIVE and RENEWING have a live attempt
-            error = SilenceError(f"no data of an event arrived for {self.timing.silence:g} s")
+            error = SilenceError(f"no data of an event arrived for {self.timing.silence_timeout:g} s")
             if now >= self._event_deadline:
-                error = SilenceError(f"no complete event arrived for {self.timing.patience:g} s")
+                error = SilenceError(f"no complete event arrived for {self.timing.event_timeout:g} s")
             return [Cancel(live, "silence"), *self.handle(Closed(live, error), now)]
         self._move(Signal.DUE)
         return [self._subscribe()]
@@ -289,20 +289,20 @@ class Subscription:
                 return self._received(input_, now, is_live=is_live)
             case Closed(error=error):
                 return self._closed(error, now, is_live=is_live)
-            case Leaving(attempt=attempt):
+            case GoAwayReceived(attempt=attempt):
                 if not is_live:
                     self._leaving = attempt
                 elif self.state is State.LIVE:
                     self._due = min(self._due, now)
                 return []
-            case Arriving():
+            case DataArrived():
                 if is_live:
-                    self._silence_deadline = min(now + self.timing.silence, self._event_deadline)
+                    self._silence_deadline = min(now + self.timing.silence_timeout, self._event_deadline)
                 return []
 
     def _received(self, received: Received, now: float, *, is_live: bool) -> list[Action]:
         event = received.event
-        self.waiting(now)
+        self.wait_started(now)
         if event.continuation_sequence_number is not None:
             sent, first = int(event.continuation_sequence_number), event.records[0] if event.records else None
             if is_live and self._last is not None and sent < self._last.continuation:

@@ -12,7 +12,7 @@ from typing import Self
 import trio
 
 from efo.errors import TransportError
-from efo.kinesis.client import Kinesis
+from efo.kinesis.client import KinesisClient
 from efo.model import FanOutConsumer, Record
 from efo.testing.control_plane import FakeControlPlane
 from efo.testing.faults.injection import FaultInjector
@@ -214,9 +214,9 @@ class FakeKinesis:
 
     # --- connections ---------------------------------------------------------------------------------------
 
-    def kinesis(self, stream: str) -> Kinesis:
+    def kinesis(self, stream: str) -> KinesisClient:
         """Return what efo needs to read a stream: in-memory connections and an in-memory control plane."""
-        return Kinesis(
+        return KinesisClient(
             stream=stream,
             control=FakeControlPlane(self._core, stream, self._faults),
             connect=self._connect,

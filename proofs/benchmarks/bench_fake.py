@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from efo.model import HashKeyRange
-from efo.protocol.aggregation import expand, is_aggregate
+from efo.protocol.aggregation import deaggregate, is_aggregate
 from efo.protocol.eventstream import Decoder
-from efo.protocol.messages import SubscribeToShardEvent, parse
+from efo.protocol.messages import SubscribeToShardEvent, parse_message
 from proofs.benchmarks.load_client import LoadClient
 
 GB = 1e9
@@ -118,7 +118,7 @@ class Verifier:
         decoder = self.decoders.setdefault(stream_id, Decoder())
         decoder.receive_data(data)
         for message in decoder.messages():
-            event = parse(message)
+            event = parse_message(message)
             if event is not None:
                 assert isinstance(event, SubscribeToShardEvent), event
                 self._check(stream_id, event)
@@ -131,7 +131,7 @@ class Verifier:
             if (last := self.last.get(stream_id)) is not None:
                 steps.add(number - last)
             self.last[stream_id] = number
-            users = expand(record, ANY_HASH_KEY)
+            users = deaggregate(record, ANY_HASH_KEY)
             assert users.problem is None, users.problem
             assert len(users.records) == (50 if is_aggregate(record) else 1)
             self.records += len(users.records)

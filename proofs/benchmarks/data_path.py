@@ -22,7 +22,7 @@ from efo.kinesis.subscribe_call import EventStream
 from efo.model import TRIM_HORIZON
 from efo.protocol.aggregation import AggregateMode, Entry, aggregate
 from efo.protocol.eventstream import Decoder, encode
-from efo.protocol.messages import parse
+from efo.protocol.messages import parse_message
 
 EVENT_HEADERS = {
     ":event-type": "SubscribeToShardEvent",
@@ -95,7 +95,7 @@ def decode(frames, *, parsed=False, deaggregated=False):
         decoder.receive_data(wire[at : at + READ_BYTES])
         for message in decoder.messages():
             if parsed:
-                records = parse(message).records
+                records = parse_message(message).records
                 count += len(deaggregator.deaggregate(records, TRIM_HORIZON) if deaggregated else records)
     return count
 

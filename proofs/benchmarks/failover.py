@@ -78,7 +78,7 @@ async def work(store: LeaseStore, worker_id: str, failover_time: float) -> None:
             nursery.start_soon(keeper.run)
             while True:
                 for held in list(keeper.held.values()):
-                    if held.wanted.is_set():
+                    if held.handoff_requested.is_set():
                         nursery.start_soon(held.release)
                 if len(keeper.held) != reported:
                     reported = len(keeper.held)

@@ -103,7 +103,7 @@ async def _load_and_kill(
         seconds=options.records / options.rate,
         split_at=SPLIT_AT,
         merge_at=MERGE_AT,
-        may_go_on=pace_load(targets, options.records),
+        before_next_chunk=pace_load(targets, options.records),
     )
     async with ended(*output.servers, *relays, spark):
         for server in output.servers:

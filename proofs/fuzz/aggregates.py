@@ -14,7 +14,7 @@ import aws_kinesis_agg.aggregator  # noqa: F401 - adds the directory to sys.path
 from aws_kinesis_agg import messages_pb2
 
 from efo.model import MAX_HASH_KEY, HashKeyRange, Record
-from efo.protocol.aggregation import MAGIC, AggregateMode, Entry, Expansion, aggregate, expand, hash_key
+from efo.protocol.aggregation import MAGIC, AggregateMode, Deaggregation, Entry, aggregate, deaggregate, hash_key
 from proofs.fuzz.cursor import Cursor
 from proofs.fuzz.target import Target, require
 
@@ -31,33 +31,36 @@ def check(data: bytes) -> None:
     kind, choice = cursor.byte() % 3, cursor.byte()
     shard, mode = _RANGES[choice % 3], _MODES[choice // 3 % 3]
     if kind == _BARE:
-        expansion = expand(record := _outer(MAGIC + cursor.rest()), shard, mode)
-        _check(record, expansion, shard, mode)
+        deaggregation = deaggregate(record := _outer(MAGIC + cursor.rest()), shard, mode)
+        _check(record, deaggregation, shard, mode)
     elif kind == _SEALED:
-        expansion = expand(record := _outer(_seal(cursor.rest())), shard, mode)
-        _check(record, expansion, shard, mode)
+        deaggregation = deaggregate(record := _outer(_seal(cursor.rest())), shard, mode)
+        _check(record, deaggregation, shard, mode)
     else:
         entries = list(_entries(cursor))
         record = _outer(aggregate(entries))
         if entries:
-            expanded = [Entry(user.partition_key, user.data, user.explicit_hash_key) for user in expand(record).records]
+            expanded = [
+                Entry(user.partition_key, user.data, user.explicit_hash_key) for user in deaggregate(record).records
+            ]
             require(expanded == entries, "the expanded records differ from the aggregated ones")
-        _check(record, expand(record, shard, mode), shard, mode)
+        _check(record, deaggregate(record, shard, mode), shard, mode)
 
 
-def _check(record: Record, expansion: Expansion, shard: HashKeyRange | None, mode: AggregateMode) -> None:
-    if expansion.problem is not None:
+def _check(record: Record, deaggregation: Deaggregation, shard: HashKeyRange | None, mode: AggregateMode) -> None:
+    if deaggregation.problem is not None:
         require(
-            expansion.records == (record,) and not expansion.left_out, "a damaged aggregate is not passed on unchanged"
+            deaggregation.records == (record,) and not deaggregation.filtered,
+            "a damaged aggregate is not passed on unchanged",
         )
         return
     message: Any = messages_pb2.AggregatedRecord.FromString(record.data[len(MAGIC) : -_DIGEST])
     expected = [_user_record(record, message, number) for number in range(len(message.records))]
     if shard is not None and mode is not AggregateMode.KEEP:
         own = [user for user in expected if hash_key(user.partition_key, user.explicit_hash_key) in shard]
-        require(expansion.left_out == len(expected) - len(own) or mode is AggregateMode.DROP, "left_out is wrong")
+        require(deaggregation.filtered == len(expected) - len(own) or mode is AggregateMode.DROP, "filtered is wrong")
         expected = own if mode is AggregateMode.FILTER or len(own) == len(expected) else []
-    require(list(expansion.records) == expected, f"read {expansion.records!r}, expected {expected!r}")
+    require(list(deaggregation.records) == expected, f"read {deaggregation.records!r}, expected {expected!r}")
 
 
 def _user_record(outer: Record, message: Any, number: int) -> Record:

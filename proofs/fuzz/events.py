@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from efo.errors import EventError, ServiceError
 from efo.protocol.eventstream import Message
-from efo.protocol.messages import SubscribeToShardEvent, parse, parse_refusal
+from efo.protocol.messages import SubscribeToShardEvent, parse_error_response, parse_message
 from proofs.fuzz.cursor import Cursor
 from proofs.fuzz.frames import EVENT_HEADERS, model_headers
 from proofs.fuzz.target import Target, require
@@ -33,16 +33,16 @@ def check(data: bytes) -> None:
             name = cursor.take(cursor.byte()).decode(errors="replace")
             headers = {":message-type": "exception", ":exception-type": name}
             require(
-                isinstance(parse(Message(headers, cursor.rest())), ServiceError),
+                isinstance(parse_message(Message(headers, cursor.rest())), ServiceError),
                 "an exception message is not parsed as an error",
             )
         case 2:
-            error = parse_refusal(_STATUS + cursor.byte(), cursor.rest())
+            error = parse_error_response(_STATUS + cursor.byte(), cursor.rest())
             require(bool(error.code), "an error response has no error code")
         case _:
             headers_read = model_headers(cursor.take(cursor.byte()))
             try:
-                parsed = parse(Message(headers_read or {}, cursor.rest()))
+                parsed = parse_message(Message(headers_read or {}, cursor.rest()))
             except EventError:
                 return
             require(
@@ -53,7 +53,7 @@ def check(data: bytes) -> None:
 
 def _check_event(payload: bytes) -> None:
     try:
-        event = parse(Message(EVENT_HEADERS, payload))
+        event = parse_message(Message(EVENT_HEADERS, payload))
     except EventError:
         return
     require(isinstance(event, SubscribeToShardEvent), "an event is parsed as another message")

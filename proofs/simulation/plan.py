@@ -9,7 +9,7 @@ from random import Random
 from typing import Final, Literal
 
 from efo.protocol.failure import DeadLetter, FailurePolicy
-from efo.protocol.subscription import Timing
+from efo.protocol.subscription import SubscriptionTiming
 from efo.testing import FakeSettings
 from efo.testing.faults.kinds import PASSING, Fault
 from proofs.simulation.sink import Guard
@@ -44,7 +44,7 @@ class Plan:
     workers: int
     padding: int
     fake: FakeSettings
-    timing: Timing
+    timing: SubscriptionTiming
     failover_time: float
     checkpoint_interval: float
     shard_sync_interval: float
@@ -84,16 +84,21 @@ class _Tempo:
     calm_from: float
     idle_interval: float
     subscription_life: float
-    timing: Timing
+    timing: SubscriptionTiming
     failover_time: float
 
 
 _TEMPOS: Final[tuple[tuple[int, Callable[[Random], _Tempo]], ...]] = (
-    (96, lambda r: _Tempo(r.uniform(15, 40), 5.0, 300.0, Timing(), r.choice((6.0, 10.0, 15.0)))),
-    (96, lambda r: _Tempo(r.uniform(20, 55), 5.0, r.uniform(12, 25), Timing(), r.choice((10.0, 20.0)))),
-    (64, lambda r: _Tempo(r.uniform(20, 55), 5.0, 25.0, Timing(renew_from=8.0, renew_to=20.0), r.choice((10.0, 20.0)))),
-    (12, lambda r: _Tempo(r.uniform(350, 700), 30.0, 300.0, Timing(), 60.0)),
-    (1, lambda r: _Tempo(r.uniform(900, 1500), 30.0, 300.0, Timing(), 120.0)),
+    (96, lambda r: _Tempo(r.uniform(15, 40), 5.0, 300.0, SubscriptionTiming(), r.choice((6.0, 10.0, 15.0)))),
+    (96, lambda r: _Tempo(r.uniform(20, 55), 5.0, r.uniform(12, 25), SubscriptionTiming(), r.choice((10.0, 20.0)))),
+    (
+        64,
+        lambda r: _Tempo(
+            r.uniform(20, 55), 5.0, 25.0, SubscriptionTiming(renew_from=8.0, renew_to=20.0), r.choice((10.0, 20.0))
+        ),
+    ),
+    (12, lambda r: _Tempo(r.uniform(350, 700), 30.0, 300.0, SubscriptionTiming(), 60.0)),
+    (1, lambda r: _Tempo(r.uniform(900, 1500), 30.0, 300.0, SubscriptionTiming(), 120.0)),
 )
 
 

@@ -11,7 +11,7 @@ from efo import events
 from efo.consumer.consumer import Consumer, open_consumer
 from efo.consumer.shard_task import ShardReader
 from efo.errors import EfoError
-from efo.kinesis.client import Kinesis
+from efo.kinesis.client import KinesisClient
 from efo.model import Checkpoint, Position
 from efo.settings import ConsumerSettings
 from proofs.simulation.leak_checks import find_leaks
@@ -74,7 +74,13 @@ class Worker:
     """Runs one process at a time and restarts it until `finish`. `crash` and `stop` end the current process."""
 
     def __init__(
-        self, number: int, plan: Plan, kinesis: Kinesis, rows: LeaseRows, add_line: AddLine, make_reader: MakeReader
+        self,
+        number: int,
+        plan: Plan,
+        kinesis: KinesisClient,
+        rows: LeaseRows,
+        add_line: AddLine,
+        make_reader: MakeReader,
     ) -> None:
         self.process: WorkerProcess | None = None
         self.crashes = 0

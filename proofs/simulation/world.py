@@ -16,7 +16,7 @@ from efo.consumer.shard_task import ShardReader
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.testing import FakeKinesis
 from efo.testing.errors import FakeError
-from efo.testing.faults.kinds import NoAnswer, Refuse, StaleListing
+from efo.testing.faults.kinds import NoResponse, Refuse, StaleListing
 from efo.testing.faults.script import FaultScript, When
 from proofs.simulation.checks import Checks, Guarantees
 from proofs.simulation.leak_checks import stream_usage
@@ -242,6 +242,6 @@ class World:
             lag = self._random.uniform(2.0, min(60.0, self.plan.lease_cleanup_after / 2))
             self._script.add(StaleListing(lag), When(start=now, stop=until, times=inf))
             return
-        fault = self._random.choice((Refuse("LimitExceededException"), Refuse(status=500), NoAnswer(10.0)))
+        fault = self._random.choice((Refuse("LimitExceededException"), Refuse(status=500), NoResponse(10.0)))
         operation = self._random.choice(("*", "ListShards", "DescribeStreamConsumer", "RegisterStreamConsumer"))
         self._script.add(fault, When(operation=operation, probability=0.5, start=now, stop=until))

@@ -24,7 +24,7 @@ from efo.consumer.shard_task import ShardReader
 from efo.consumer.status import ConsumerStatus
 from efo.events import Observer, combine_observers
 from efo.exception_groups import collapse_groups
-from efo.kinesis.client import Kinesis
+from efo.kinesis.client import KinesisClient
 from efo.leases.store import LeaseStore
 from efo.settings import LEASE_CLEANUP_AFTER, ConsumerSettings, OnServiceError
 from efo.telemetry.observer import OtelObserver
@@ -69,7 +69,7 @@ class OpenConsumer(Protocol):
 
     def __call__(
         self,
-        stream: Kinesis,
+        stream: KinesisClient,
         *,
         application: str,
         leases: LeaseStore,
@@ -86,7 +86,7 @@ class OpenConsumer(Protocol):
 class Parts:
     """How the service opens its components. Tests replace them."""
 
-    open_kinesis: Callable[[KinesisSettings], AbstractAsyncContextManager[Kinesis]]
+    open_kinesis: Callable[[KinesisSettings], AbstractAsyncContextManager[KinesisClient]]
     open_leases: Callable[[Settings], AbstractAsyncContextManager[LeaseStore]]
     open_sink: Callable[[Settings], AbstractAsyncContextManager[Sink]]
     open_consumer: OpenConsumer
@@ -172,7 +172,7 @@ def _reader(settings: Settings, sink: Sink, telemetry: Telemetry) -> ShardReader
     )
 
 
-def _metrics(settings: Settings, telemetry: Telemetry, kinesis: Kinesis) -> OtelObserver:
+def _metrics(settings: Settings, telemetry: Telemetry, kinesis: KinesisClient) -> OtelObserver:
     return OtelObserver(
         stream=settings.kinesis.stream_name,
         application=settings.consumer.application,

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from efo.consumer.status import ConsumerStatus, IsolatedShard, ShardStatus
 from efo.errors import AccessDeniedError
 from efo.events import ConsumerReady, EventReceived, LeasesCounted, ShardStarted
-from efo.kinesis.client import Kinesis
+from efo.kinesis.client import KinesisClient
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import TRIM_HORIZON, Batch, Checkpoint, Record
 from efo.protocol.aggregation import AggregateMode
@@ -93,7 +93,7 @@ class FakeParts:
     def open_kinesis(self, settings):
         async def nothing(*_: object) -> None: ...
 
-        kinesis = Kinesis(settings.stream, None, nothing, nothing, "kinesis.test", "https", lambda: 0.0)
+        kinesis = KinesisClient(settings.stream, None, nothing, nothing, "kinesis.test", "https", lambda: 0.0)
         return self.part("kinesis", kinesis)
 
     def open_leases(self, _settings):

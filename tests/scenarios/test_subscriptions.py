@@ -24,7 +24,7 @@ def test_two_errors_of_one_attempt_make_one_new_attempt(is_silence_first):
     machine = Subscription(Position.trim_horizon(), lambda: 0.5)
     assert machine.tick(0.0) == [Subscribe(1, Position.trim_horizon(), renewal=False)]
     machine.handle(Received(1, event(10)), 0.0)
-    machine.waiting(0.0)
+    machine.wait_started(0.0)
     broken = Closed(1, TransportError("broke"))
     if is_silence_first:
         assert machine.tick(35.0) == [Cancel(1, "silence")]

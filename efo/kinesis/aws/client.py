@@ -21,7 +21,7 @@ from efo.kinesis.aws.connector import Connector
 from efo.kinesis.aws.control_plane import AwsControlPlane
 from efo.kinesis.aws.errors import translated
 from efo.kinesis.aws.signer import Signer
-from efo.kinesis.client import Kinesis
+from efo.kinesis.client import KinesisClient
 from efo.tls import client_tls_context
 
 
@@ -33,7 +33,7 @@ async def open_kinesis(
     endpoint_url: str | None = None,
     ca_file: str | None = None,
     profile: str | None = None,
-) -> AsyncIterator[Kinesis]:
+) -> AsyncIterator[KinesisClient]:
     """Open a client of one stream, by its name or its ARN.
 
     Credentials come from botocore's chain (environment, profile, container, instance). `region`: by default the ARN's,
@@ -69,7 +69,7 @@ async def open_kinesis(
         connector = Connector(host, port, ca_file=trusted if address.scheme == "https" else None)
         authority = _authority(address)
         signer = Signer(session, f"{address.scheme}://{authority}/", client.meta.region_name)
-        yield Kinesis(
+        yield KinesisClient(
             stream=name,
             control=control_plane,
             connect=connector.connect,

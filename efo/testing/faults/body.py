@@ -8,7 +8,7 @@ from collections.abc import Callable
 import trio
 
 from efo.protocol.eventstream import Decoder
-from efo.protocol.messages import SubscribeToShardEvent, parse
+from efo.protocol.messages import SubscribeToShardEvent, parse_message
 from efo.testing.faults.effects import effects
 from efo.testing.faults.kinds import Fault, Reorder, Site
 from efo.testing.faults.script import FaultScript, Target
@@ -85,7 +85,7 @@ class FaultyBody:
 def _parsed(message: bytes) -> object:
     decoder = Decoder()
     decoder.receive_data(message)
-    return parse(next(decoder.messages()))
+    return parse_message(next(decoder.messages()))
 
 
 def _is_event(message: bytes) -> bool:

@@ -13,7 +13,7 @@ from efo.testing.faults.kinds import (
     BitFlip,
     ChangeSettings,
     Drip,
-    EmptyAnswer,
+    EmptyResponse,
     EndStream,
     ErrorMessage,
     Fault,
@@ -61,7 +61,7 @@ def effects(fault: Fault, event: bytes | None) -> list[Chunk | None]:  # noqa: P
         case OversizedMessage(length=length):
             lengths = struct.pack(">II", length, 0)
             return [lengths + struct.pack(">I", crc32(lengths)), *rest]
-        case EmptyAnswer(seconds=seconds):
+        case EmptyResponse(seconds=seconds):
             return [Pause(seconds), *rest]
         case NoInitialResponse():
             return []

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from efo.testing.errors import FakeError
 from efo.testing.faults.body import FaultyBody
-from efo.testing.faults.kinds import NoAnswer, Refuse, Site, StaleListing
+from efo.testing.faults.kinds import NoResponse, Refuse, Site, StaleListing
 from efo.testing.faults.script import FaultScript, Target
 from efo.testing.server.chunks import Body
 from efo.testing.state.shards import ShardState
@@ -30,7 +30,7 @@ class FaultInjector:
         match self._script.take(Site.CALL, Target(operation, stream, shard), self._clock()):
             case Refuse(code=code, message=message, status=status):
                 raise FakeError(code, message, status)
-            case NoAnswer(seconds=seconds):
+            case NoResponse(seconds=seconds):
                 return math.inf if seconds is None else seconds
             case _:
                 return 0.0

@@ -185,7 +185,7 @@ class NoInitialResponse(_Fault, frozen=True):
     site = Site.START
 
 
-class EmptyAnswer(_Fault, frozen=True):
+class EmptyResponse(_Fault, frozen=True):
     """SubscribeToShard is accepted (200), and then nothing is sent for `seconds`, None: forever."""
 
     site = Site.START
@@ -208,7 +208,7 @@ class Refuse(_Fault, frozen=True):
     status: int = 400
 
 
-class NoAnswer(_Fault, frozen=True):
+class NoResponse(_Fault, frozen=True):
     """The call is executed, and the response, including its headers, is delayed by `seconds`.
 
     None: there is no response, and the call is not executed.
@@ -249,9 +249,9 @@ Fault: TypeAlias = (
     | Repeat
     | Reorder
     | NoInitialResponse
-    | EmptyAnswer
+    | EmptyResponse
     | Refuse
-    | NoAnswer
+    | NoResponse
     | StaleListing
 )
 
@@ -283,11 +283,11 @@ PASSING: Final[tuple[Fault, ...]] = (
     Drip(),
     Repeat(),
     NoInitialResponse(),
-    EmptyAnswer(),
+    EmptyResponse(),
     Refuse("LimitExceededException"),
     Refuse("ResourceInUseException"),
     Refuse(status=500),
     Refuse("ServiceUnavailable", status=503),
-    NoAnswer(),
+    NoResponse(),
 )
 """Transient faults of all kinds: a correct consumer loses, repeats and reorders nothing."""

@@ -143,10 +143,10 @@ def _environment(client: Client, address: Address) -> dict[str, str]:
     """Return the environment of a client: the fake's address, its CA, and made-up credentials."""
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("AWS_")}
     return kept | {
-        "WITNESS_ENDPOINT": address.url,
-        "WITNESS_STREAM": client.name,
-        "WITNESS_CONSUMER": "witness",
-        "WITNESS_CA": str(address.ca_file),
+        "INTEROP_ENDPOINT": address.url,
+        "INTEROP_STREAM": client.name,
+        "INTEROP_CONSUMER": "witness",
+        "INTEROP_CA": str(address.ca_file),
         "AWS_CA_BUNDLE": str(address.ca_file),
         "NODE_EXTRA_CA_CERTS": str(address.ca_file),
         "AWS_REGION": "us-east-1",

@@ -16,22 +16,22 @@ from proofs.interop.kcl.comparison import ReportedRecord, line_of
 async def main() -> None:
     """Read the shards whose leases this worker holds."""
     environment = os.environ
-    application = environment["WITNESS_CONSUMER"]
+    application = environment["INTEROP_CONSUMER"]
     settings = efo.ConsumerSettings(
-        failover_time=int(environment["WITNESS_FAILOVER_MILLIS"]) / 1000,
+        failover_time=int(environment["INTEROP_FAILOVER_MILLIS"]) / 1000,
         checkpoint_interval=1.0,
     )
     async with (
         efo.open_kinesis(
-            environment["WITNESS_STREAM"],
-            endpoint_url=environment["WITNESS_ENDPOINT"],
-            ca_file=environment["WITNESS_CA"],
+            environment["INTEROP_STREAM"],
+            endpoint_url=environment["INTEROP_ENDPOINT"],
+            ca_file=environment["INTEROP_CA"],
         ) as kinesis,
         efo.open_consumer(
             kinesis,
             application=application,
-            leases=efo.DynamoDbLeaseStore(application, endpoint_url=environment["WITNESS_DYNAMODB"]),
-            worker_id=environment["WITNESS_WORKER"],
+            leases=efo.DynamoDbLeaseStore(application, endpoint_url=environment["INTEROP_DYNAMODB"]),
+            worker_id=environment["INTEROP_WORKER"],
             settings=settings,
         ) as consumer,
         trio.open_nursery() as nursery,

@@ -55,7 +55,7 @@ class Worker:
             process = await trio.lowlevel.open_process(
                 command,
                 cwd=directory,
-                env={**environment, "WITNESS_WORKER": name},
+                env={**environment, "INTEROP_WORKER": name},
                 stdout=subprocess.PIPE,
                 stderr=file,
             )
@@ -100,12 +100,12 @@ def environment(stream: str, kinesis: Address, dynamodb: str) -> dict[str, str]:
     """Return the environment of a worker: the servers' addresses, the CA, and made-up credentials."""
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("AWS_")}
     return kept | {
-        "WITNESS_ENDPOINT": kinesis.url,
-        "WITNESS_DYNAMODB": dynamodb,
-        "WITNESS_STREAM": stream,
-        "WITNESS_CONSUMER": APPLICATION,
-        "WITNESS_CA": str(kinesis.ca_file),
-        "WITNESS_FAILOVER_MILLIS": str(int(FAILOVER * 1000)),
+        "INTEROP_ENDPOINT": kinesis.url,
+        "INTEROP_DYNAMODB": dynamodb,
+        "INTEROP_STREAM": stream,
+        "INTEROP_CONSUMER": APPLICATION,
+        "INTEROP_CA": str(kinesis.ca_file),
+        "INTEROP_FAILOVER_MILLIS": str(int(FAILOVER * 1000)),
         "AWS_REGION": "us-east-1",
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",

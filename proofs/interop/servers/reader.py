@@ -12,13 +12,13 @@ import trio
 import efo
 from efo.events import Event, EventReceived, ShardFinished, SubscriptionEnded
 from efo.exception_groups import collapse_groups
-from efo.protocol.subscription import Timing
+from efo.protocol.subscription import SubscriptionTiming
 from efo.testing.server.background import background
 from proofs.interop.servers.comparison import Item
 from proofs.interop.servers.launcher import Endpoint
 from proofs.interop.servers.stream import STREAM
 
-EARLY: Final = Timing(renew_from=6.0, renew_to=8.0)
+EARLY: Final = SubscriptionTiming(renew_from=6.0, renew_to=8.0)
 """Renews subscriptions early, to keep the checks short. (AWS rejects a second call within 5 s.)"""
 TIMEOUT: Final = 90.0
 """Seconds to wait for an expected event. Long, because servers and machines may be slow."""
@@ -112,14 +112,14 @@ async def reading(
     reader: Reader,
     *,
     stream: str = STREAM,
-    timing: Timing | None = None,
+    timing: SubscriptionTiming | None = None,
     **settings: Any,
 ) -> AsyncIterator[None]:
     """Let an application read the stream into `reader` until the context is left. Raises EfoError."""
     chosen = efo.ConsumerSettings(
         stream_window=STREAM_WINDOW,
         shard_sync_interval=2.0,
-        timing=timing or Timing(),
+        timing=timing or SubscriptionTiming(),
         **settings,
     )
     with collapse_groups():

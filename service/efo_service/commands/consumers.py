@@ -10,7 +10,7 @@ import trio
 from cyclopts import Parameter
 
 from efo.errors import ResourceNotFoundError
-from efo.kinesis.client import Kinesis
+from efo.kinesis.client import KinesisClient
 from efo.kinesis.registration import Registration
 from efo.model import FanOutConsumer
 from efo_service.commands.common import (
@@ -37,7 +37,7 @@ T = TypeVar("T")
 def list_(*, config: ConfigFile = None, as_json: Json = False) -> None:
     """List the stream's fan-out consumers."""
 
-    async def work(settings: Settings, kinesis: Kinesis) -> tuple[str, list[FanOutConsumer]]:
+    async def work(settings: Settings, kinesis: KinesisClient) -> tuple[str, list[FanOutConsumer]]:
         return settings.consumer.consumer_name, await _all(kinesis)
 
     own, consumers = _with_kinesis(config, work)
@@ -68,7 +68,7 @@ def register(
 ) -> None:
     """Register a fan-out consumer if it does not exist, and wait until it is ACTIVE."""
 
-    async def work(settings: Settings, kinesis: Kinesis) -> FanOutConsumer:
+    async def work(settings: Settings, kinesis: KinesisClient) -> FanOutConsumer:
         return await Registration(kinesis.control, name or settings.consumer.consumer_name).ensure()
 
     consumer = _with_kinesis(config, work)
@@ -88,7 +88,7 @@ def deregister(
 ) -> None:
     """Deregister a fan-out consumer. Its subscriptions end."""
 
-    async def work(settings: Settings, kinesis: Kinesis) -> list[FanOutConsumer]:
+    async def work(settings: Settings, kinesis: KinesisClient) -> list[FanOutConsumer]:
         stream = await kinesis.control.describe_stream()
         try:
             consumer = await kinesis.control.describe_consumer(stream.arn, name)
@@ -112,7 +112,7 @@ def janitor(
 ) -> None:
     """Deregister stale fan-out consumers, but never efo's own."""
 
-    async def work(settings: Settings, kinesis: Kinesis) -> list[FanOutConsumer]:
+    async def work(settings: Settings, kinesis: KinesisClient) -> list[FanOutConsumer]:
         consumers = stale(
             await _all(kinesis),
             match=match,
@@ -125,12 +125,12 @@ def janitor(
     _write_result(_with_kinesis(config, work), as_json=as_json)
 
 
-async def _all(kinesis: Kinesis) -> list[FanOutConsumer]:
+async def _all(kinesis: KinesisClient) -> list[FanOutConsumer]:
     stream = await kinesis.control.describe_stream()
     return sorted(await kinesis.control.list_consumers(stream.arn), key=lambda consumer: consumer.name)
 
 
-async def _deregister(kinesis: Kinesis, consumers: list[FanOutConsumer], *, yes: bool) -> list[FanOutConsumer]:
+async def _deregister(kinesis: KinesisClient, consumers: list[FanOutConsumer], *, yes: bool) -> list[FanOutConsumer]:
     if not consumers:
         return []
     await confirm(f"deregister {', '.join(consumer.name for consumer in consumers)}", yes=yes)
@@ -139,7 +139,7 @@ async def _deregister(kinesis: Kinesis, consumers: list[FanOutConsumer], *, yes:
     return consumers
 
 
-def _with_kinesis(config: ConfigFile, work: Callable[[Settings, Kinesis], Awaitable[T]]) -> T:
+def _with_kinesis(config: ConfigFile, work: Callable[[Settings, KinesisClient], Awaitable[T]]) -> T:
     settings = load(config)
 
     async def run() -> T:

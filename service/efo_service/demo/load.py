@@ -58,7 +58,7 @@ class Load:
     """Puts records at a steady rate, and splits and merges shards of the stream meanwhile.
 
     `seconds`: duration of the load. `split_at`, `merge_at`: the share of the records after which to reshard.
-    `may_go_on`: awaited before each next chunk with the number of records put so far; it can delay the load.
+    `before_next_chunk`: awaited before each next chunk with the number of records put so far; it can delay the load.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class Load:
         seconds: float,
         split_at: float,
         merge_at: float,
-        may_go_on: Callable[[int], Awaitable[None]] | None = None,
+        before_next_chunk: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
-        self._may_go_on = may_go_on
+        self._may_go_on = before_next_chunk
         self.records = records
         self.produced = 0
         self.splits = 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 
 from efo.kinesis.aws.client import open_kinesis
-from efo.kinesis.client import Kinesis
+from efo.kinesis.client import KinesisClient
 from efo_service.config.settings import KinesisSettings
 
 
-def open_stream(settings: KinesisSettings) -> AbstractAsyncContextManager[Kinesis]:
+def open_stream(settings: KinesisSettings) -> AbstractAsyncContextManager[KinesisClient]:
     """Open the stream of [kinesis]. Entering raises ConfigurationError."""
     return open_kinesis(
         settings.stream,

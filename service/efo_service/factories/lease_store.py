@@ -41,9 +41,9 @@ async def open_leases(settings: Settings) -> AsyncIterator[LeaseStore]:
             case "sqlite":
                 yield await stack.enter_async_context(_sqlite(settings))
             case "dynamodb":
-                yield await _patiently(stack, lambda: _dynamodb(settings), leases.start_seconds)
+                yield await _retry_until_open(stack, lambda: _dynamodb(settings), leases.start_seconds)
             case "postgres" | "redis":
-                yield await _patiently(stack, lambda: _server(settings), leases.start_seconds)
+                yield await _retry_until_open(stack, lambda: _server(settings), leases.start_seconds)
 
 
 def _sqlite(settings: Settings) -> _Opening:
@@ -95,7 +95,7 @@ def _server(settings: Settings) -> _Opening:
         raise UnavailableError(f'[leases] store = "{leases.store}": {error}') from error
 
 
-async def _patiently(stack: AsyncExitStack, make: Callable[[], _Opening], seconds: float) -> LeaseStore:
+async def _retry_until_open(stack: AsyncExitStack, make: Callable[[], _Opening], seconds: float) -> LeaseStore:
     """Open a store, and retry while its server is starting. Raises LeaseStoreUnavailableError after `seconds`."""
     deadline = trio.current_time() + seconds
     while True:

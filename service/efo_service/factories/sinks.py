@@ -18,12 +18,12 @@ from efo.model import Checkpoint
 from efo_service.config.settings import RelaySettings, Settings
 from efo_service.errors import UnavailableError
 from efo_service.factories.kafka import kafka_options
-from efo_service.relay.dead_letter import DeadLetterSink
+from efo_service.relay.dead_letter import DeadLetteringSink
 from efo_service.relay.errors import SinkError
 from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.log.maintenance import Maintenance
 from efo_service.relay.log.retention import RetentionRules
-from efo_service.relay.log.sink import LOCK_PATIENCE, LogSink
+from efo_service.relay.log.sink import LOCK_TIMEOUT, LogSink
 from efo_service.relay.mapping import Extractor, load_extractor
 from efo_service.relay.retrying import RetryingSink
 from efo_service.relay.sink import Sink
@@ -47,7 +47,7 @@ async def open_sink(settings: Settings) -> AsyncIterator[Sink]:
         else:
             dead_letters = _log(settings, relay.dead_letters, extract)
             async with maintained(relay, relay.dead_letters):
-                yield DeadLetterSink(sink, dead_letters, _log_refused_record)
+                yield DeadLetteringSink(sink, dead_letters, _log_refused_record)
 
 
 @asynccontextmanager
@@ -65,8 +65,8 @@ async def _open(settings: Settings, extract: Extractor | None) -> AsyncIterator[
 
 def _log(settings: Settings, topic: str, extract: Extractor | None) -> LogSink:
     # A worker that lost its lease holds the lock on the shard's partition until it notices, within the fail-over time.
-    lock_timeout = max(LOCK_PATIENCE, settings.leases.failover_seconds)
-    return LogSink(settings.relay.directory, topic, lock_patience=lock_timeout, extract=extract, tell=_log_retry)
+    lock_timeout = max(LOCK_TIMEOUT, settings.leases.failover_seconds)
+    return LogSink(settings.relay.directory, topic, lock_timeout=lock_timeout, extract=extract, tell=_log_retry)
 
 
 @asynccontextmanager
@@ -90,10 +90,12 @@ async def _open_kafka(settings: Settings, extract: Extractor | None) -> AsyncIte
     async with AsyncExitStack() as stack:
         sink: Sink = await stack.enter_async_context(opening(topic=settings.topic))
         if settings.relay.dead_letters is not None:
-            dead_letters = await stack.enter_async_context(opening(topic=settings.relay.dead_letters, letters=True))
-            sink = DeadLetterSink(sink, dead_letters, _log_refused_record)
-        releases = (kafka_errors.KafkaFencedError, kafka_errors.KafkaFatalError)
-        yield RetryingSink(sink, seconds=options.retry_seconds, releases=releases, tell=_log_retry)
+            dead_letters = await stack.enter_async_context(
+                opening(topic=settings.relay.dead_letters, for_dead_letters=True)
+            )
+            sink = DeadLetteringSink(sink, dead_letters, _log_refused_record)
+        isolating_errors = (kafka_errors.KafkaFencedError, kafka_errors.KafkaFatalError)
+        yield RetryingSink(sink, seconds=options.retry_seconds, isolating_errors=isolating_errors, tell=_log_retry)
 
 
 @asynccontextmanager

@@ -155,7 +155,7 @@ def _new_lease(shard: Shard, target: Target) -> Lease:
 def finished_parents(lease: Lease, leases: Iterable[Lease]) -> list[Lease]:
     """Return the finished leases to create for parents of `lease` when it is reset.
 
-    If only one parent of an unread shard has a lease, the shard waits for the lease of the other (see `startable`).
+    If only one parent of an unread shard has a lease, the shard waits for the lease of the other (see `is_startable`).
     Here the other parent was finished and its lease cleaned up, so it must not be read again.
     """
     known = {lease.key for lease in leases}

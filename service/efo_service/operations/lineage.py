@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from efo.model import LATEST, TRIM_HORIZON, Checkpoint, Lease, Position, Shard
-from efo.protocol.lineage import startable
+from efo.protocol.lineage import is_startable
 
 State = Literal["finished", "consuming", "handing_over", "ready", "waiting_parent", "no_lease"]
 """consuming: a worker holds the lease. ready: no worker holds it, and the shard may start. waiting_parent: the shard
@@ -89,6 +89,6 @@ def _state(lease: Lease, leases: Mapping[str, Lease]) -> State:
         return "finished"
     if lease.checkpoint_owner is not None:
         return "handing_over"
-    if not startable(lease, leases):
+    if not is_startable(lease, leases):
         return "waiting_parent"
     return "ready" if lease.owner is None else "consuming"

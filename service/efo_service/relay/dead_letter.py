@@ -24,7 +24,7 @@ OnDeadLetter = Callable[[str, Checkpoint, str], None]
 """Called for each dead letter with the shard id, the record's checkpoint and the reason."""
 
 
-class DeadLetterSink:
+class DeadLetteringSink:
     """Writes records to `sink`, and those that it refuses to `dead_letters`.
 
     `on_dead_letter`: called when a dead letter is written.

@@ -33,8 +33,8 @@ OnRetry = Callable[[str, SinkError, float], None]
 class RetryingSink:
     """Opens `sink` and commits to it; retries both for `seconds` at most.
 
-    `releases`: the errors that end the shard on this worker, but not on another one. After such an error, or when the
-    time is over, IsolateShardError is raised, which releases the shard's lease. All other errors that are not
+    `isolating_errors`: the errors that end the shard on this worker, but not on another one. After such an error, or
+    when the time is over, IsolateShardError is raised, which releases the shard's lease. All other errors that are not
     retryable are raised unchanged. `tell`: called before each retry. `rng`: source of the jitter.
     """
 
@@ -43,12 +43,12 @@ class RetryingSink:
         sink: Sink,
         *,
         seconds: float,
-        releases: tuple[type[SinkError], ...],
+        isolating_errors: tuple[type[SinkError], ...],
         tell: OnRetry,
         rng: random.Random | None = None,
     ) -> None:
         self._sink = sink
-        self._releases = releases
+        self._isolating_errors = isolating_errors
         self._on_retry = tell
         self._rng = rng or random.Random()  # noqa: S311 - not used for security
         self._policy = FailurePolicy(
@@ -73,7 +73,7 @@ class RetryingSink:
 
     def _on_failure(self, shard_id: str, error: SinkError, failures: int, elapsed: float) -> float:
         """Return the delay before the next try, in seconds. Raises the error, or IsolateShardError."""
-        if isinstance(error, self._releases):
+        if isinstance(error, self._isolating_errors):
             raise IsolateShardError(f"{shard_id}: {error}") from error
         if not error.retryable:
             raise error

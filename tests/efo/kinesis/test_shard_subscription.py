@@ -28,7 +28,7 @@ from efo.kinesis.shard_subscription import ShardEnd, ShardSubscription, end_reas
 from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.model import ChildShard, HashKeyRange, Position, PositionType, Record
 from efo.protocol.messages import SubscribeToShardEvent
-from efo.protocol.subscription import Timing
+from efo.protocol.subscription import SubscriptionTiming
 
 START = Position.trim_horizon()
 PART = "part"
@@ -163,7 +163,7 @@ async def subscribe(nursery, told):
             limiter=gate,
             diagnose=diagnose,
             rng=random.Random(7),
-            timing=Timing(**timing),
+            timing=SubscriptionTiming(**timing),
             observer=told.append,
         )
 
@@ -315,7 +315,7 @@ class TestFailures:
 
     async def test_a_take_over_that_the_live_stream_tells_first_is_one(self, subscribe, told, autojump_clock):
         service = Service([event(1), 250, IN_USE], [20, event(2)])
-        subscription = subscribe(service, renew_from=240, renew_to=240, silence=1000)
+        subscription = subscribe(service, renew_from=240, renew_to=240, silence_timeout=1000)
         assert await take(subscription, 2) == [[1], [2]]
         assert reasons(told) == ["renewed"]
 

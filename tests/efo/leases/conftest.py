@@ -93,7 +93,7 @@ class Worker:
         started = set()
         while True:
             for held in list(self.keeper.held.values()):
-                if held.wanted.is_set() and held not in started and self.release_delay is not None:
+                if held.handoff_requested.is_set() and held not in started and self.release_delay is not None:
                     started.add(held)
                     nursery.start_soon(self._release, held)
             await self.changed.wait()

@@ -37,7 +37,7 @@ async def test_the_new_owner_starts_at_the_last_checkpoint_of_the_holder(autojum
     lease = await lease_in_handoff(fleet)
     assert (lease.owner, lease.checkpoint_owner) == ("bob", "ann")
     held = ann.keeper.held[lease.key]
-    assert held.wanted.is_set()
+    assert held.handoff_requested.is_set()
     assert bob.keys == set()
     await held.checkpoint(Checkpoint("7"))  # the holder may still checkpoint
     await trio.sleep(5)
@@ -52,15 +52,15 @@ async def test_a_holder_sees_the_request_at_its_next_renewal_without_a_lease_sca
     ann = fleet.start("ann", release_delay=None, scan_interval=1000)
     await trio.sleep(5)
     await fleet.store.request_handoff((await fleet.rows())["s0"], "bob")
-    assert not ann.keeper.held["s0"].wanted.is_set()
+    assert not ann.keeper.held["s0"].handoff_requested.is_set()
     await trio.sleep(10 / 3)
-    assert ann.keeper.held["s0"].wanted.is_set()
+    assert ann.keeper.held["s0"].handoff_requested.is_set()
 
 
 async def test_the_holder_keeps_its_other_leases_after_one_hand_off(autojump_clock, fleet, ann):
     fleet.start("bob")
     await trio.sleep(100)
-    assert [held.wanted.is_set() for held in ann.keeper.held.values()] == [False]
+    assert [held.handoff_requested.is_set() for held in ann.keeper.held.values()] == [False]
 
 
 @pytest.mark.scenario("G32")

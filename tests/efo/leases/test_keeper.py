@@ -17,7 +17,7 @@ from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.leases.transitions import taken
 from efo.model import LATEST, SHARD_END, Checkpoint, Lease
 from efo.protocol.assignment import default_scan_interval
-from efo.protocol.lineage import startable
+from efo.protocol.lineage import is_startable
 
 
 def operations(worker, *names):
@@ -120,7 +120,7 @@ async def test_balancing_by_throughput_waits_for_new_measurements_after_each_mov
 
     def receive(worker, bytes_per_second):
         for held in worker.keeper.held.values():
-            held.received = lambda: int(bytes_per_second * trio.current_time())
+            held.bytes_received = lambda: int(bytes_per_second * trio.current_time())
 
     for _ in range(120):
         receive(ann, 1_000_000)
@@ -251,7 +251,7 @@ async def test_finished_leases_are_not_taken(autojump_clock, fleet):
 async def test_children_are_taken_only_after_their_parent_is_finished(autojump_clock, fleet):
     await fleet.store.create(Lease("p", LATEST))
     await fleet.store.create(Lease("c", LATEST, parents=("p",)))
-    ann = fleet.start("ann", eligible=lambda lease: startable(lease, ann.keeper.leases))
+    ann = fleet.start("ann", eligible=lambda lease: is_startable(lease, ann.keeper.leases))
     await settle()
     assert ann.keys == {"p"}
     await ann.keeper.held["p"].checkpoint(SHARD_END)

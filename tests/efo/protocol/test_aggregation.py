@@ -9,7 +9,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from efo.model import MAX_HASH_KEY, HashKeyRange, Record
-from efo.protocol.aggregation import MAGIC, AggregateMode, Entry, Expansion, aggregate, expand, hash_key, is_aggregate
+from efo.protocol.aggregation import (
+    MAGIC,
+    AggregateMode,
+    Deaggregation,
+    Entry,
+    aggregate,
+    deaggregate,
+    hash_key,
+    is_aggregate,
+)
 
 ALL_KEYS = HashKeyRange("0", str(MAX_HASH_KEY))
 ENTRIES = [
@@ -38,19 +47,19 @@ def proto(keys=("k",), hashes=(), records=()):
     return message.SerializePartialToString()
 
 
-def entries_of(expansion):
+def entries_of(deaggregation):
     """Return the entries that the producer aggregated."""
-    return [(user.partition_key, user.data, user.explicit_hash_key) for user in expansion.records]
+    return [(user.partition_key, user.data, user.explicit_hash_key) for user in deaggregation.records]
 
 
 class TestRoundTrip:
     def test_aggregated_entries_are_expanded_in_order(self):
-        expansion = expand(outer(aggregate(ENTRIES)))
-        assert entries_of(expansion) == ENTRIES
-        assert (expansion.left_out, expansion.problem) == (0, None)
+        deaggregation = deaggregate(outer(aggregate(ENTRIES)))
+        assert entries_of(deaggregation) == ENTRIES
+        assert (deaggregation.filtered, deaggregation.problem) == (0, None)
 
     def test_user_records_inherit_the_fields_of_the_kinesis_record(self):
-        users = expand(outer(aggregate(ENTRIES))).records
+        users = deaggregate(outer(aggregate(ENTRIES))).records
         assert [user.sub_sequence_number for user in users] == [0, 1, 2, 3]
         assert {(u.sequence_number, u.approximate_arrival_timestamp, u.encryption_type) for u in users} == {
             ("42", 1700000000.5, "KMS")
@@ -59,7 +68,7 @@ class TestRoundTrip:
     def test_a_plain_record_expands_to_itself(self):
         for data in (b"", b"plain", MAGIC[:3], b" " + MAGIC):
             record = outer(data)
-            assert expand(record, ALL_KEYS) == Expansion((record,))
+            assert deaggregate(record, ALL_KEYS) == Deaggregation((record,))
             assert not is_aggregate(record)
 
     @given(
@@ -76,7 +85,7 @@ class TestRoundTrip:
     @example([Entry(f"key {n}", b"x", str(n)) for n in range(300)])
     def test_arbitrary_entries_survive_a_round_trip(self, entries):
         record = outer(aggregate(entries))
-        assert entries_of(expand(record, ALL_KEYS)) == entries
+        assert entries_of(deaggregate(record, ALL_KEYS)) == entries
         message = messages_pb2.AggregatedRecord.FromString(record.data[4:-16])
         assert [r.data for r in message.records] == [entry.data for entry in entries]
 
@@ -91,7 +100,7 @@ class TestInteroperability:
             assert record_aggregator.add_user_record(entry.partition_key, entry.data, entry.explicit_hash_key) is None
         key, explicit, data = record_aggregator.clear_and_get().get_contents()
         assert (key, explicit) == ("key 0", "0")
-        assert entries_of(expand(outer(bytes(data)), ALL_KEYS)) == entries
+        assert entries_of(deaggregate(outer(bytes(data)), ALL_KEYS)) == entries
 
     def test_aws_kinesis_agg_deaggregates_an_aggregate_of_efo(self):
         entries = [Entry(f"key {n % 7}", b"%d" % n, str(n % 5)) for n in range(200)]
@@ -118,7 +127,7 @@ class TestModes:
     ENTRIES = (Entry("a", b"low", "99"), Entry("b", b"high", "100"), Entry("c", b"low too", "0"))
 
     @pytest.mark.parametrize(
-        ("mode", "kept", "left_out"),
+        ("mode", "kept", "filtered"),
         [
             (AggregateMode.FILTER, [b"low", b"low too"], 1),
             (AggregateMode.DROP, [], 3),
@@ -126,37 +135,37 @@ class TestModes:
         ],
     )
     @pytest.mark.scenario("G68")
-    def test_the_mode_decides_about_records_of_another_shard(self, mode, kept, left_out):
-        expansion = expand(outer(aggregate(self.ENTRIES)), self.LOW, mode)
-        assert [user.data for user in expansion.records] == kept
-        assert (expansion.left_out, expansion.problem) == (left_out, None)
+    def test_the_mode_decides_about_records_of_another_shard(self, mode, kept, filtered):
+        deaggregation = deaggregate(outer(aggregate(self.ENTRIES)), self.LOW, mode)
+        assert [user.data for user in deaggregation.records] == kept
+        assert (deaggregation.filtered, deaggregation.problem) == (filtered, None)
 
     @pytest.mark.parametrize("mode", AggregateMode)
     @pytest.mark.scenario("G67")
     def test_no_record_within_the_range_is_filtered_out(self, mode):
         entries = (self.ENTRIES[0], self.ENTRIES[2])
-        expansion = expand(outer(aggregate(entries)), self.LOW, mode)
-        assert (entries_of(expansion), expansion.left_out) == (list(entries), 0)
+        deaggregation = deaggregate(outer(aggregate(entries)), self.LOW, mode)
+        assert (entries_of(deaggregation), deaggregation.filtered) == (list(entries), 0)
 
     @pytest.mark.parametrize("mode", AggregateMode)
     def test_no_record_is_filtered_out_without_a_range(self, mode):
-        assert len(expand(outer(aggregate(self.ENTRIES)), None, mode).records) == 3
+        assert len(deaggregate(outer(aggregate(self.ENTRIES)), None, mode).records) == 3
 
     @pytest.mark.parametrize("mode", AggregateMode)
     def test_a_plain_record_is_never_filtered_out(self, mode):
         record = outer(b"plain")
-        assert expand(record, self.LOW, mode) == Expansion((record,))
+        assert deaggregate(record, self.LOW, mode) == Deaggregation((record,))
 
     def test_kept_records_keep_their_sub_sequence_number(self):
-        users = expand(outer(aggregate(self.ENTRIES)), self.LOW).records
+        users = deaggregate(outer(aggregate(self.ENTRIES)), self.LOW).records
         assert [user.sub_sequence_number for user in users] == [0, 2]
 
     def test_the_md5_of_the_partition_key_is_the_default_hash_key(self):
         own = int(md5(b"k", usedforsecurity=False).hexdigest(), 16)
         assert hash_key("k") == own
         record = outer(aggregate([Entry("k", b"x")]))
-        assert len(expand(record, HashKeyRange(str(own), str(own))).records) == 1
-        assert expand(record, HashKeyRange("0", str(own - 1))).left_out == 1
+        assert len(deaggregate(record, HashKeyRange(str(own), str(own))).records) == 1
+        assert deaggregate(record, HashKeyRange("0", str(own - 1))).filtered == 1
 
 
 class TestFormat:
@@ -165,27 +174,27 @@ class TestFormat:
             {"partition_key_index": 0, "data": b"none"},
             {"partition_key_index": 0, "data": b"the first", "explicit_hash_key_index": 0},
         ]
-        expansion = expand(aggregate_record(proto(hashes=["7"], records=records)), HashKeyRange("7", "7"))
-        assert entries_of(expansion) == [("k", b"the first", "7")]
-        assert expansion.left_out == 1
+        deaggregation = deaggregate(aggregate_record(proto(hashes=["7"], records=records)), HashKeyRange("7", "7"))
+        assert entries_of(deaggregation) == [("k", b"the first", "7")]
+        assert deaggregation.filtered == 1
 
     def test_tags_are_read_with_and_without_a_value(self):
         tags = [{"key": "a", "value": "1"}, {"key": "b"}, {"key": "a", "value": ""}]
         records = [{"partition_key_index": 0, "data": b"x", "tags": tags}]
-        [user] = expand(aggregate_record(proto(records=records))).records
+        [user] = deaggregate(aggregate_record(proto(records=records))).records
         assert user.tags == (("a", "1"), ("b", None), ("a", ""))
 
     def test_the_key_table_may_follow_the_records(self):
         records = proto(keys=(), records=[{"partition_key_index": 0, "data": b"x"}])
-        assert entries_of(expand(aggregate_record(records + proto(keys=["late"])))) == [("late", b"x", None)]
+        assert entries_of(deaggregate(aggregate_record(records + proto(keys=["late"])))) == [("late", b"x", None)]
 
     def test_unknown_fields_are_skipped(self):
         unknown = b"\x31" + bytes(8) + b"\x35" + bytes(4) + b"\x38\x96\x01" + b"\x42\x02hi"
         records = proto(records=[{"partition_key_index": 0, "data": b"x"}])
-        assert entries_of(expand(aggregate_record(unknown + records + unknown))) == [("k", b"x", None)]
+        assert entries_of(deaggregate(aggregate_record(unknown + records + unknown))) == [("k", b"x", None)]
 
     def test_an_aggregate_without_records_expands_to_none(self):
-        assert expand(aggregate_record(proto())) == Expansion(())
+        assert deaggregate(aggregate_record(proto())) == Deaggregation(())
 
 
 X = {"partition_key_index": 0, "data": b"x"}
@@ -235,23 +244,23 @@ X = {"partition_key_index": 0, "data": b"x"}
 @pytest.mark.parametrize("shard", [None, HashKeyRange("0", "0")])
 @pytest.mark.scenario("G70")
 def test_a_damaged_aggregate_is_one_plain_record_with_a_problem(data, problem, shard):
-    expansion = expand(outer(data), shard)
-    assert expansion.records == (outer(data),)
-    assert expansion.left_out == 0
-    assert problem in expansion.problem
+    deaggregation = deaggregate(outer(data), shard)
+    assert deaggregation.records == (outer(data),)
+    assert deaggregation.filtered == 0
+    assert problem in deaggregation.problem
 
 
 @given(st.binary(max_size=200), st.booleans(), st.sampled_from(AggregateMode))
 def test_arbitrary_bytes_after_the_magic_are_expanded_or_passed_on(body, has_valid_md5, mode):
     record = aggregate_record(body) if has_valid_md5 else outer(MAGIC + body)
-    expansion = expand(record, ALL_KEYS, mode)
-    assert expansion.left_out == 0
-    if expansion.problem is not None:
-        assert expansion.records == (record,)
+    deaggregation = deaggregate(record, ALL_KEYS, mode)
+    assert deaggregation.filtered == 0
+    if deaggregation.problem is not None:
+        assert deaggregation.records == (record,)
         return
     # Google's protobuf library reads the same data.
     message = messages_pb2.AggregatedRecord.FromString(record.data[4:-16])
-    assert [user.data for user in expansion.records] == [r.data for r in message.records]
+    assert [user.data for user in deaggregation.records] == [r.data for r in message.records]
 
 
 @given(st.integers(min_value=0), st.integers(0, 255))
@@ -259,5 +268,5 @@ def test_a_changed_byte_with_a_valid_md5_never_raises(at, byte):
     body = bytearray(aggregate(ENTRIES)[4:-16])
     body[at % len(body)] = byte
     record = aggregate_record(bytes(body))
-    expansion = expand(record, ALL_KEYS, AggregateMode.KEEP)
-    assert expansion.problem is None or expansion.records == (record,)
+    deaggregation = deaggregate(record, ALL_KEYS, AggregateMode.KEEP)
+    assert deaggregation.problem is None or deaggregation.records == (record,)

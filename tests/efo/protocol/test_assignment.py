@@ -97,12 +97,12 @@ def test_a_worker_takes_its_own_expired_lease():
 
 def test_former_leases_are_taken_back_at_once_and_count_as_owned():
     leases = table(ann=2, free=2, bob=2)
-    plan = assign(leases, "ann", former={"ann-0", "ann-1"})
+    plan = assign(leases, "ann", previously_held={"ann-0", "ann-1"})
     assert keys(plan.take[:2]) == {"ann-0", "ann-1"}
     assert len(plan.take) == 3  # the share of two workers: the other free lease is for bob
-    plan = assign(table(ann=5, bob=1), "ann", former={f"ann-{number}" for number in range(5)})
+    plan = assign(table(ann=5, bob=1), "ann", previously_held={f"ann-{number}" for number in range(5)})
     assert len(plan.take) == 5  # beyond the fair share: others steal the excess
-    assert len(assign(table(ann=1), "ann", former={"ann-0"}, expired={"ann-0"}).take) == 1
+    assert len(assign(table(ann=1), "ann", previously_held={"ann-0"}, expired={"ann-0"}).take) == 1
 
 
 def test_ineligible_leases_are_neither_taken_nor_counted_as_free():
@@ -177,7 +177,7 @@ def test_a_worker_takes_and_steals_at_most_max_leases():
 
 def test_former_leases_are_taken_back_even_beyond_max_leases():
     leases = table(ann=5)
-    assert len(assign(leases, "ann", former=keys(leases), max_leases=4).take) == 5
+    assert len(assign(leases, "ann", previously_held=keys(leases), max_leases=4).take) == 5
 
 
 # --- by throughput ---

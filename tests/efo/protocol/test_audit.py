@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efo.model import MAX_HASH_KEY, HashKeyRange
-from efo.protocol.audit import CONSECUTIVE_HOLES, Audit, Hole, first_hole
+from efo.protocol.audit import CONSECUTIVE_HOLES, HashRangeAudit, Hole, first_hole
 
 HALF = MAX_HASH_KEY // 2
 
@@ -52,7 +52,7 @@ def test_one_missing_shard_is_a_hole(cuts, data):
 
 @pytest.mark.scenario("G71")
 def test_a_hole_that_persists_is_reported_once():
-    audit = Audit()
+    audit = HashRangeAudit()
     assert [audit.observe([LOW]) for _ in range(6)] == [None] * (CONSECUTIVE_HOLES - 1) + [
         Hole(HALF + 1, MAX_HASH_KEY), None, None, None,
     ]  # fmt: skip
@@ -60,7 +60,7 @@ def test_a_hole_that_persists_is_reported_once():
 
 @pytest.mark.scenario("G71")
 def test_a_hole_that_closes_or_moves_restarts_the_count():
-    audit = Audit()
+    audit = HashRangeAudit()
     assert [audit.observe(ranges) for ranges in ([LOW], [LOW], [ALL], [LOW], [LOW], [HIGH], [LOW])] == [None] * 7
     assert audit.observe([LOW]) is None
     assert audit.observe([LOW]) == Hole(HALF + 1, MAX_HASH_KEY)

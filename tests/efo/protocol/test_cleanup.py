@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from efo.model import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease, Shard
-from efo.protocol.cleanup import deletable
+from efo.protocol.cleanup import deletable_leases
 
 BEGUN = Checkpoint("7")
 RANGE = HashKeyRange("0", "9")
@@ -32,35 +32,35 @@ LISTED = [shard("p"), shard("a", "p"), shard("b", "p")]
 )
 @pytest.mark.scenario("G41")
 def test_a_parent_is_deletable_when_all_its_children_have_begun(listed):
-    assert deletable(table(PARENT, A, B), listed) == ["p"]
+    assert deletable_leases(table(PARENT, A, B), listed) == ["p"]
 
 
 @pytest.mark.parametrize("checkpoint", [TRIM_HORIZON, AT_TIMESTAMP, LATEST], ids=str)
 @pytest.mark.scenario("G41")
 def test_a_parent_with_a_child_that_has_not_begun_is_kept(checkpoint):
-    assert deletable(table(PARENT, replace(A, checkpoint=checkpoint), B), LISTED) == []
+    assert deletable_leases(table(PARENT, replace(A, checkpoint=checkpoint), B), LISTED) == []
 
 
 @pytest.mark.scenario("G41")
 def test_a_parent_with_a_child_without_a_lease_is_kept():
-    assert deletable(table(PARENT, A), LISTED) == []
-    assert deletable(table(PARENT, A), LISTED[:1]) == []  # the listing may be older than the child
-    assert deletable(table(PARENT, A), LISTED[1:]) == []
+    assert deletable_leases(table(PARENT, A), LISTED) == []
+    assert deletable_leases(table(PARENT, A), LISTED[:1]) == []  # the listing may be older than the child
+    assert deletable_leases(table(PARENT, A), LISTED[1:]) == []
 
 
 def test_a_child_that_only_its_own_lease_or_the_listing_relates_counts_too():
     without_children = replace(PARENT, children=())
-    assert deletable(table(without_children, A), LISTED) == []
-    assert deletable(table(without_children), LISTED[1:]) == []
-    assert deletable(table(without_children, replace(A, checkpoint=TRIM_HORIZON)), []) == []
-    assert deletable(table(without_children, A, B), LISTED) == ["p"]
+    assert deletable_leases(table(without_children, A), LISTED) == []
+    assert deletable_leases(table(without_children), LISTED[1:]) == []
+    assert deletable_leases(table(without_children, replace(A, checkpoint=TRIM_HORIZON)), []) == []
+    assert deletable_leases(table(without_children, A, B), LISTED) == ["p"]
 
 
 @pytest.mark.scenario("G41")
 def test_a_lease_without_known_children_is_kept_while_its_shard_is_listed():
     without_children = replace(PARENT, children=())
-    assert deletable(table(without_children), LISTED[:1]) == []
-    assert deletable(table(without_children), []) == ["p"]
+    assert deletable_leases(table(without_children), LISTED[:1]) == []
+    assert deletable_leases(table(without_children), []) == ["p"]
 
 
 @pytest.mark.scenario("G41")
@@ -68,24 +68,24 @@ def test_the_oldest_generation_is_deletable_first():
     grandparent = Lease("g", SHARD_END, children=("p",))
     leases = table(grandparent, replace(PARENT, parents=("g",)), A, B)
     listed = [shard("g"), shard("p", "g"), *LISTED[1:]]
-    assert deletable(leases, listed) == ["g"]
+    assert deletable_leases(leases, listed) == ["g"]
     del leases["g"]
-    assert deletable(leases, listed) == ["p"]
+    assert deletable_leases(leases, listed) == ["p"]
 
 
 def test_both_parents_of_a_merge_are_deletable_when_the_child_has_begun():
     parents = [Lease(name, SHARD_END, children=("m",)) for name in "pq"]
     child = Lease("m", BEGUN, parents=("p", "q"))
     listed = [shard("p"), shard("q"), shard("m", "p", "q")]
-    assert deletable(table(*parents, child), listed) == ["p", "q"]
-    assert deletable(table(*parents, replace(child, checkpoint=TRIM_HORIZON)), listed) == []
+    assert deletable_leases(table(*parents, child), listed) == ["p", "q"]
+    assert deletable_leases(table(*parents, replace(child, checkpoint=TRIM_HORIZON)), listed) == []
 
 
 @pytest.mark.scenario("G41")
 def test_a_finished_lease_whose_shard_is_listed_as_open_is_kept():
-    assert deletable(table(PARENT, A, B), [replace(LISTED[0], ending_sequence_number=None), *LISTED[1:]]) == []
+    assert deletable_leases(table(PARENT, A, B), [replace(LISTED[0], ending_sequence_number=None), *LISTED[1:]]) == []
 
 
 @pytest.mark.scenario("G41")
 def test_an_unfinished_lease_is_never_deletable():
-    assert deletable(table(A, Lease("old", BEGUN), Lease("new", TRIM_HORIZON)), []) == []
+    assert deletable_leases(table(A, Lease("old", BEGUN), Lease("new", TRIM_HORIZON)), []) == []

@@ -9,7 +9,7 @@ from efo.protocol.expiry import NEGLECTED_AFTER, Expiry
 
 
 def observe_at(expiry, at, *leases, took=0.0):
-    expiry.observe(leases, asked=at, answered=at + took)
+    expiry.observe(leases, sent_at=at, received_at=at + took)
     return expiry.expired()
 
 

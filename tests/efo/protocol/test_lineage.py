@@ -16,7 +16,7 @@ from efo.model import (
     Lease,
     Shard,
 )
-from efo.protocol.lineage import child_leases, leases_to_create, startable, without_ancestors
+from efo.protocol.lineage import child_leases, is_startable, leases_to_create, without_ancestors
 
 BEGUN = Checkpoint("7")
 
@@ -251,17 +251,17 @@ def test_the_end_of_either_parent_creates_the_child_of_a_merge_once():
 def test_a_shard_starts_when_its_parents_are_finished_or_not_read(parents, leases, expected):
     leases = {key: Lease(key, checkpoint) for key, checkpoint in leases.items()}
     lease = Lease("c", TRIM_HORIZON, parents=tuple(parents))
-    assert startable(lease, leases | {"c": lease}) is expected
+    assert is_startable(lease, leases | {"c": lease}) is expected
 
 
 def test_a_shard_that_has_begun_starts_without_the_deleted_lease_of_a_parent():
     lease = Lease("c", BEGUN, parents=("a", "b"))
-    assert startable(lease, {"a": Lease("a", SHARD_END), "c": lease})
+    assert is_startable(lease, {"a": Lease("a", SHARD_END), "c": lease})
 
 
 def test_a_finished_shard_does_not_start():
     lease = Lease("c", SHARD_END)
-    assert not startable(lease, {"c": lease})
+    assert not is_startable(lease, {"c": lease})
 
 
 @pytest.mark.parametrize("initial", [LATEST, TRIM_HORIZON, AT_TIMESTAMP], ids=str)
@@ -279,11 +279,11 @@ def test_a_parent_that_no_longer_exists_gets_a_finished_lease(listed, present, i
     leases = {
         key: Lease(key, checkpoint, parents=("a", "b") if key == "m" else ()) for key, checkpoint in present.items()
     }
-    assert not startable(Lease("m", TRIM_HORIZON, parents=("a", "b")), leases)
+    assert not is_startable(Lease("m", TRIM_HORIZON, parents=("a", "b")), leases)
     missing = leases_to_create([shard for shard in FAMILY if shard.shard_id in listed], leases, initial)
     assert missing[0] == Lease("b", SHARD_END, children=("m",))
     leases |= {lease.key: lease for lease in missing}
-    assert startable(leases["m"], leases)
+    assert is_startable(leases["m"], leases)
 
 
 def test_a_parent_newer_than_the_listing_gets_no_finished_lease():
@@ -298,7 +298,7 @@ def test_a_parent_newer_than_the_listing_gets_no_finished_lease():
     }
     before_the_merges = [replace(shard, ending_sequence_number=None) for shard in GRAPH_A[:6]]
     assert [lease.key for lease in leases_to_create(before_the_merges, leases, TRIM_HORIZON)] == ["4", "5"]
-    assert not startable(leases["8"], leases)
+    assert not is_startable(leases["8"], leases)
 
 
 @pytest.mark.parametrize(

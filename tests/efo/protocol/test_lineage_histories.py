@@ -21,8 +21,8 @@ from efo.model import (
     HashKeyRange,
     Shard,
 )
-from efo.protocol.cleanup import deletable
-from efo.protocol.lineage import child_leases, leases_to_create, startable
+from efo.protocol.cleanup import deletable_leases
+from efo.protocol.lineage import child_leases, is_startable, leases_to_create
 
 BEGUN = Checkpoint("1")
 PICK = st.integers(min_value=0, max_value=99)
@@ -122,11 +122,11 @@ class Histories(RuleBasedStateMachine):
     def clean_up(self):
         """Delete leases by a listing that may be stale. No later step may need a deleted lease."""
         before = dict(self.leases)
-        for key in deletable(self.leases, self.listing):
+        for key in deletable_leases(self.leases, self.listing):
             assert self.leases[key].is_finished
             del self.leases[key]
-        assert [key for key in self.leases if startable(self.leases[key], self.leases)] == [
-            key for key in self.leases if startable(before[key], before)
+        assert [key for key in self.leases if is_startable(self.leases[key], self.leases)] == [
+            key for key in self.leases if is_startable(before[key], before)
         ]
 
     def teardown(self):
@@ -157,7 +157,9 @@ class Histories(RuleBasedStateMachine):
 
     def ready(self):
         return [
-            lease for lease in self.leases.values() if lease.key not in self.started and startable(lease, self.leases)
+            lease
+            for lease in self.leases.values()
+            if lease.key not in self.started and is_startable(lease, self.leases)
         ]
 
     def at_end(self):

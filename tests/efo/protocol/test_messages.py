@@ -18,7 +18,7 @@ from efo.errors import (
 )
 from efo.model import ChildShard, HashKeyRange, Record
 from efo.protocol.eventstream import Decoder, Message, encode
-from efo.protocol.messages import SubscribeToShardEvent, parse, parse_refusal
+from efo.protocol.messages import SubscribeToShardEvent, parse_error_response, parse_message
 
 EVENT_HEADERS = {
     ":event-type": "SubscribeToShardEvent",
@@ -54,7 +54,7 @@ def record(**fields):
 
 class TestEvents:
     def test_a_record_is_parsed_with_all_fields(self):
-        assert parse(event(Records=[RECORD], MillisBehindLatest=250, **CONTINUATION)) == SubscribeToShardEvent(
+        assert parse_message(event(Records=[RECORD], MillisBehindLatest=250, **CONTINUATION)) == SubscribeToShardEvent(
             records=(
                 Record(
                     sequence_number=RECORD["SequenceNumber"],
@@ -70,13 +70,13 @@ class TestEvents:
 
     @pytest.mark.parametrize("children", [{}, {"ChildShards": []}, {"ChildShards": None}])
     def test_an_event_with_a_continuation_is_not_the_end_of_the_shard(self, children):
-        parsed = parse(event(**CONTINUATION, **children))
+        parsed = parse_message(event(**CONTINUATION, **children))
         assert parsed.continuation_sequence_number == "7"
         assert not parsed.is_shard_end
 
     @pytest.mark.parametrize("continuation", [{}, {"ContinuationSequenceNumber": None}])
     def test_an_event_with_child_shards_is_the_end_of_the_shard(self, continuation):
-        parsed = parse(event(Records=[RECORD], **CHILDREN, **continuation))
+        parsed = parse_message(event(Records=[RECORD], **CHILDREN, **continuation))
         assert parsed.is_shard_end
         assert len(parsed.records) == 1
         assert parsed.child_shards == (
@@ -85,23 +85,26 @@ class TestEvents:
 
     def test_optional_fields_may_be_missing_and_unknown_fields_are_ignored(self):
         bare = {name: value for name, value in RECORD.items() if name != "EncryptionType"} | {"New": [{}]}
-        [parsed] = parse(event(Records=[bare], New={"a": 1}, **CONTINUATION)).records
+        [parsed] = parse_message(event(Records=[bare], New={"a": 1}, **CONTINUATION)).records
         assert parsed.encryption_type is None
 
     @pytest.mark.scenario("G69")
     @pytest.mark.parametrize("arrival", [{}, {"ApproximateArrivalTimestamp": None}], ids=["missing", "null"])
     def test_a_record_without_an_arrival_time_gets_zero(self, arrival):
         """The arrival time is optional in AWS's model, like the encryption type."""
-        read = parse(event(Records=[RECORD, UNTIMED_RECORD | arrival], MillisBehindLatest=7, **CONTINUATION))
+        read = parse_message(event(Records=[RECORD, UNTIMED_RECORD | arrival], MillisBehindLatest=7, **CONTINUATION))
         assert [record.approximate_arrival_timestamp for record in read.records] == [1700000000.123, 0.0]
         timed, untimed = read.records
         assert untimed == msgspec.structs.replace(timed, approximate_arrival_timestamp=0.0)
         assert (read.millis_behind_latest, read.continuation_sequence_number) == (7, "7")
-        assert parse(event(Records=[UNTIMED_RECORD], **CHILDREN)).child_shards == parse(event(**CHILDREN)).child_shards
+        assert (
+            parse_message(event(Records=[UNTIMED_RECORD], **CHILDREN)).child_shards
+            == parse_message(event(**CHILDREN)).child_shards
+        )
 
     def test_the_order_of_headers_does_not_matter(self):
         message = event(**CONTINUATION)
-        assert parse(Message(dict(reversed(EVENT_HEADERS.items())), message.payload)) == parse(message)
+        assert parse_message(Message(dict(reversed(EVENT_HEADERS.items())), message.payload)) == parse_message(message)
 
     def test_a_record_of_ten_mebibytes_is_parsed(self):
         data = bytes(range(256)) * (10 * 1024 * 1024 // 256)
@@ -109,7 +112,7 @@ class TestEvents:
         decoder = Decoder()
         decoder.receive_data(encode(EVENT_HEADERS, event(Records=[sent], **CONTINUATION).payload))
         [message] = decoder.messages()
-        assert parse(message).records[0].data == data
+        assert parse_message(message).records[0].data == data
 
 
 @pytest.mark.parametrize(
@@ -143,7 +146,7 @@ class TestEvents:
 @pytest.mark.scenario("G48")
 def test_an_invalid_event_is_rejected(fields, text):
     with pytest.raises(EventError, match=text):
-        parse(event(**fields))
+        parse_message(event(**fields))
 
 
 DEEP = b'{"a":' * 100_000
@@ -152,19 +155,19 @@ DEEP = b'{"a":' * 100_000
 @pytest.mark.parametrize("payload", [b"", b"null", b"[]", b"{", b"\xff\xfe", b'{"Records":[]}', DEEP])
 def test_a_payload_that_is_not_an_event_is_rejected(payload):
     with pytest.raises(EventError, match="cannot be parsed"):
-        parse(Message(EVENT_HEADERS, payload))
+        parse_message(Message(EVENT_HEADERS, payload))
 
 
 @pytest.mark.parametrize("kind", ["initial-response", "SomethingNew", None, 3])
 def test_events_of_other_types_are_ignored(kind):
     headers = {":message-type": "event"} | ({":event-type": kind} if kind else {})
-    assert parse(Message(headers, b"{}")) is None
+    assert parse_message(Message(headers, b"{}")) is None
 
 
 @pytest.mark.parametrize("headers", [{}, {":message-type": "news"}, {":message-type": 1}, {":message-type": b"event"}])
 def test_a_message_of_an_unknown_type_is_rejected(headers):
     with pytest.raises(EventError, match="expected event, exception or error"):
-        parse(Message(headers, b"{}"))
+        parse_message(Message(headers, b"{}"))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +187,7 @@ def test_a_message_of_an_unknown_type_is_rejected(headers):
     ],
 )
 def test_an_exception_frame_is_a_service_error_of_its_type(name, kind, retryable):
-    error = parse(Message({":message-type": "exception", ":exception-type": name}, b'{"message":"because"}'))
+    error = parse_message(Message({":message-type": "exception", ":exception-type": name}, b'{"message":"because"}'))
     assert type(error) is kind
     assert (error.code, error.message, error.status, error.retryable) == (name, "because", None, retryable)
 
@@ -204,19 +207,19 @@ def test_an_exception_frame_is_a_service_error_of_its_type(name, kind, retryable
     ],
 )
 def test_the_message_of_an_exception_frame_is_read_from_any_payload(payload, text):
-    error = parse(Message({":message-type": "exception", ":exception-type": "ResourceInUseException"}, payload))
+    error = parse_message(Message({":message-type": "exception", ":exception-type": "ResourceInUseException"}, payload))
     assert (type(error), error.message) == (ResourceInUseError, text)
 
 
 def test_an_exception_frame_without_a_type_is_an_unknown_exception():
-    assert parse(Message({":message-type": "exception"}, b"{}")).code == "UnknownException"
+    assert parse_message(Message({":message-type": "exception"}, b"{}")).code == "UnknownException"
 
 
 def test_an_error_frame_is_a_service_error():
     headers = {":message-type": "error", ":error-code": "InternalFailure", ":error-message": "sorry"}
-    error = parse(Message(headers, b""))
+    error = parse_message(Message(headers, b""))
     assert (type(error), str(error)) == (InternalFailureError, "InternalFailure: sorry")
-    assert parse(Message({":message-type": "error"}, b"")).code == "UnknownError"
+    assert parse_message(Message({":message-type": "error"}, b"")).code == "UnknownError"
 
 
 @pytest.mark.parametrize(
@@ -236,5 +239,5 @@ def test_an_error_frame_is_a_service_error():
     ],
 )
 def test_an_http_error_response_is_a_service_error(status, body, kind, code, message):
-    error = parse_refusal(status, body)
+    error = parse_error_response(status, body)
     assert (type(error), error.code, error.message, error.status) == (kind, code, message, status)

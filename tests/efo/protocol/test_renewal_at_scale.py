@@ -14,7 +14,7 @@ from efo.errors import ResourceInUseError
 from efo.model import Position, Record
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.pacing import TAKE_OVER_AFTER, Pacer
-from efo.protocol.subscription import Cancel, Closed, Deliver, Leaving, Received, Subscribe, Subscription
+from efo.protocol.subscription import Cancel, Closed, Deliver, GoAwayReceived, Received, Subscribe, Subscription
 
 ROUND_TRIP = 0.05
 LIFE = 300.0
@@ -66,7 +66,7 @@ class World:
     def watch(self, shard_id):
         """Schedule a tick at the machine's deadline, as its owner does."""
         shard = self.shards[shard_id]
-        shard.machine.waiting(self.now)
+        shard.machine.wait_started(self.now)
         deadline = max(shard.machine.deadline, self.now)
         if deadline < (shard.ticking_at or float("inf")):
             shard.ticking_at = deadline
@@ -204,7 +204,7 @@ def test_a_goaway_for_a_hundred_subscriptions_renews_them_without_a_gap():
     before = {shard_id: world.shards[shard_id].active for shard_id in leaving}
     for shard_id in leaving:
         machine = world.shards[shard_id].machine
-        world.perform(shard_id, machine.handle(Leaving(before[shard_id]), world.now))
+        world.perform(shard_id, machine.handle(GoAwayReceived(before[shard_id]), world.now))
     world.run(620.0)
     assert world.longest_gap == 0.0
     assert all(world.shards[shard_id].active != attempt for shard_id, attempt in before.items())

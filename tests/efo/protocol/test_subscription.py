@@ -15,19 +15,19 @@ from efo.model import ChildShard, HashKeyRange, Position, Record
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.subscription import (
     TRANSITIONS,
-    Arriving,
     Cancel,
     Closed,
+    DataArrived,
     Deliver,
     Fail,
     Finish,
-    Leaving,
+    GoAwayReceived,
     Received,
     Signal,
     State,
     Subscribe,
     Subscription,
-    Timing,
+    SubscriptionTiming,
 )
 
 START = Position.trim_horizon()
@@ -52,12 +52,12 @@ def numbers(delivered):
 
 
 def subscription(position=START, random=0.5, **timing):
-    return Subscription(position, lambda: random, timing=Timing(**timing))
+    return Subscription(position, lambda: random, timing=SubscriptionTiming(**timing))
 
 
 def renew(machine):
     """Tick when the next attempt is due, while the owner waits for events."""
-    machine.waiting(machine._due)
+    machine.wait_started(machine._due)
     return machine.tick(machine._due)
 
 
@@ -200,8 +200,8 @@ class TestRenewal:
 
     def test_a_live_attempt_is_renewed_at_once_after_goaway(self):
         machine = in_state(State.LIVE)
-        machine.waiting(9.0)
-        assert machine.handle(Leaving(1), 10.0) == []
+        machine.wait_started(9.0)
+        assert machine.handle(GoAwayReceived(1), 10.0) == []
         assert machine.deadline == 10.0
         assert machine.tick(10.0) == [Subscribe(2, Position.after("10"), renewal=True)]
         sent = event(11)
@@ -212,16 +212,16 @@ class TestRenewal:
     def test_a_candidate_is_renewed_after_goaway_as_soon_as_it_is_live(self):
         machine = in_state(State.RENEWING)
         for leaving in (2, 1):
-            assert machine.handle(Leaving(leaving), 262.5) == []
+            assert machine.handle(GoAwayReceived(leaving), 262.5) == []
         machine.handle(Received(2, event(11)), 263.0)
-        machine.waiting(263.0)
+        machine.wait_started(263.0)
         assert machine.tick(263.0) == [Subscribe(3, Position.after("11"), renewal=True)]
         machine.handle(Received(3, event(12)), 264.0)
         assert machine._due == 264.0 + 262.5
 
     def test_a_failed_renewal_backs_off_despite_goaway(self):
         machine = in_state(State.RENEWING)
-        machine.handle(Leaving(1), 262.5)
+        machine.handle(GoAwayReceived(1), 262.5)
         machine.handle(Closed(2, IN_USE), 263.0)
         assert machine._due == 268.0
 
@@ -258,7 +258,7 @@ class TestRenewal:
     def test_a_candidate_that_fails_does_not_affect_the_live_attempt(self):
         machine = in_state(State.RENEWING)
         assert machine.handle(Closed(2, BROKEN), 263.0) == []
-        machine.waiting(263.0)
+        machine.wait_started(263.0)
         assert machine.deadline == 263.25
         [delivered] = machine.handle(Received(1, event(11)), 263.1)
         assert numbers(delivered.event) == [11]
@@ -363,7 +363,7 @@ class TestEnd:
 class TestSilence:
     def test_the_silence_timeout_counts_from_the_beginning_of_the_wait(self):
         machine = in_state(State.LIVE)
-        machine.waiting(200.0)  # the owner was busy until now
+        machine.wait_started(200.0)  # the owner was busy until now
         assert machine.deadline == 235.0
         assert machine.tick(234.9) == []
         assert machine.tick(235.0) == [Cancel(1, "silence")]
@@ -373,24 +373,24 @@ class TestSilence:
     @pytest.mark.scenario("G57")
     def test_every_event_restarts_the_silence_timeout(self):
         machine = in_state(State.LIVE)
-        machine.waiting(0.0)
+        machine.wait_started(0.0)
         machine.handle(Received(1, event(continuation=11)), 30.0)
         assert machine.deadline == 65.0
 
     def test_every_part_of_an_event_restarts_it_up_to_the_event_timeout(self):
         machine = in_state(State.LIVE)
-        machine.waiting(0.0)
+        machine.wait_started(0.0)
         for now in range(0, 290, 10):
-            assert machine.handle(Arriving(1), float(now)) == []
+            assert machine.handle(DataArrived(1), float(now)) == []
             assert machine._silence_deadline == min(now + 35.0, 300.0)
-        machine.handle(Arriving(2), 290.0)  # a stale attempt
+        machine.handle(DataArrived(2), 290.0)  # a stale attempt
         assert machine._silence_deadline == 300.0
         (cancel,) = [action for action in machine.tick(300.0) if isinstance(action, Cancel)]
         assert cancel == Cancel(1, "silence")
 
     def test_the_candidate_stays_when_the_live_attempt_is_silent(self):
         machine = in_state(State.RENEWING)
-        machine.waiting(300.0)
+        machine.wait_started(300.0)
         assert machine.deadline == 335.0
         assert machine.tick(335.0) == [Cancel(1, "silence")]
         assert machine.state is State.CONNECTING
@@ -399,7 +399,7 @@ class TestSilence:
 
     def test_a_candidate_has_no_silence_timeout(self):
         machine = in_state(State.CONNECTING)
-        machine.waiting(0.0)
+        machine.wait_started(0.0)
         assert machine.deadline == float("inf")
 
     def test_a_silence_error_is_retryable(self):

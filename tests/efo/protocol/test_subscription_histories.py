@@ -154,7 +154,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def wait_until_the_deadline(self):
-        self.machine.waiting(self.now)
+        self.machine.wait_started(self.now)
         if self.machine.deadline < float("inf"):
             self.now = max(self.now, self.machine.deadline)
             self.perform(self.machine.tick(self.now))
@@ -163,7 +163,7 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def wait_until_a_renewal_is_due(self):
         self.now = max(self.now, self.machine._due)
-        self.machine.waiting(self.now)  # events arrived until now
+        self.machine.wait_started(self.now)  # events arrived until now
         self.perform(self.machine.tick(self.now))
         assert self.machine.state is State.RENEWING
 

@@ -118,7 +118,7 @@ class Server:
 async def opened(server, seconds):
     started = trio.current_time()
     async with AsyncExitStack() as stack:
-        assert isinstance(await module._patiently(stack, server.open, seconds), MemoryLeaseStore)
+        assert isinstance(await module._retry_until_open(stack, server.open, seconds), MemoryLeaseStore)
         waited = trio.current_time() - started
         await trio.sleep(1)
     assert server.left_at == started + waited + 1

@@ -118,4 +118,4 @@ async def test_the_lock_timeout_of_the_log_is_at_least_the_failover_time(tmp_pat
     )
     async with open_sink(chosen) as sink:
         assert isinstance(sink, LogSink)
-        assert sink.lock_patience == expected
+        assert sink.lock_timeout == expected

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from efo_service.relay.dead_letter import DeadLetterSink
+from efo_service.relay.dead_letter import DeadLetteringSink
 from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.sink import open_kafka
@@ -43,7 +43,7 @@ class Kind:
 
 @asynccontextmanager
 async def log(path: Path):
-    yield LogSink(path / "log", "topic", lock_patience=0)
+    yield LogSink(path / "log", "topic", lock_timeout=0)
 
 
 def read_log(path: Path, shard_id: str, topic: str = "topic") -> list[Message]:
@@ -77,14 +77,14 @@ def read_lines(path: Path, shard_id: str) -> list[Message]:
 
 @asynccontextmanager
 async def with_dead_letters(path: Path):
-    dead_letters = LogSink(path / "log", "refused", lock_patience=0)
-    yield DeadLetterSink(LogSink(path / "log", "topic", lock_patience=0), dead_letters, lambda *_: None)
+    dead_letters = LogSink(path / "log", "refused", lock_timeout=0)
+    yield DeadLetteringSink(LogSink(path / "log", "topic", lock_timeout=0), dead_letters, lambda *_: None)
 
 
 @asynccontextmanager
 async def retrying(path: Path):
-    inner = LogSink(path / "log", "topic", lock_patience=0)
-    yield RetryingSink(inner, seconds=0, releases=(), tell=lambda *_: None)
+    inner = LogSink(path / "log", "topic", lock_timeout=0)
+    yield RetryingSink(inner, seconds=0, isolating_errors=(), tell=lambda *_: None)
 
 
 def kafka(path: Path, servers: str, **settings):

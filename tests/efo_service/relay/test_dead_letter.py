@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from efo.model import Batch, checkpoint_of
-from efo_service.relay.dead_letter import DeadLetterSink
+from efo_service.relay.dead_letter import DeadLetteringSink
 from efo_service.relay.errors import RecordRefusedError, SinkError
 from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.log.sink import LogSink
@@ -43,7 +43,11 @@ def sinks(tmp_path):
     reported = []
     main = RefusingSink(LogSink(tmp_path / "log", "topic"))
     dead_letters = LogSink(tmp_path / "log", "refused")
-    return main, DeadLetterSink(main, dead_letters, lambda *dead_letter: reported.append(dead_letter)), reported
+    return (
+        main,
+        DeadLetteringSink(main, dead_letters, lambda *dead_letter: reported.append(dead_letter)),
+        reported,
+    )
 
 
 def values(tmp_path, topic: str) -> list[bytes]:
@@ -98,7 +102,7 @@ async def test_a_record_that_both_sinks_refuse_fails_the_commit(tmp_path, make_r
         open_json_lines(tmp_path / "a", encoding="utf-8") as main,
         open_json_lines(tmp_path / "b", encoding="utf-8") as dead_letters,
     ):
-        sink = DeadLetterSink(main, dead_letters, lambda *_: None)
+        sink = DeadLetteringSink(main, dead_letters, lambda *_: None)
         async with sink.open(STREAM, SHARD) as shard:
             assert "not UTF-8" in shard.refusal(bad)
             shard.write(Batch("s", SHARD, (bad,), None, 0, 0))

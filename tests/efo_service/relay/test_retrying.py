@@ -89,7 +89,7 @@ def retrying(sink: FlakySink, **options) -> RetryingSink:
     retrying_sink = RetryingSink(
         sink,
         seconds=options.pop("seconds", 60),
-        releases=(FencedError,),
+        isolating_errors=(FencedError,),
         tell=lambda _shard, _error, seconds: delays.append(seconds),
         rng=random.Random(1),
     )

@@ -17,7 +17,7 @@ from efo_service.config.loading import load
 from efo_service.exit_codes import Exit
 from efo_service.web.probe import http_get
 from efo_service.workers.supervisor import Supervisor
-from tests.waiting import PATIENCE, until
+from tests.waiting import TIMEOUT, until
 
 pytestmark = pytest.mark.e2e
 
@@ -101,7 +101,7 @@ async def start(settings, nursery):
         await running.start(nursery)
         return running
 
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(TIMEOUT):
         yield start
 
 
@@ -189,7 +189,7 @@ trio.run(main)
 
 
 async def test_workers_end_when_their_supervisor_is_killed(settings):
-    with trio.fail_after(PATIENCE):
+    with trio.fail_after(TIMEOUT):
         process = await trio.lowlevel.open_process(
             [sys.executable, "-c", SUPERVISE, json.dumps(worker())], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )

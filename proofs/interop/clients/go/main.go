@@ -62,7 +62,7 @@ func connect(ctx context.Context) *client {
 	cfg, err := config.LoadDefaultConfig(ctx)
 	must(err)
 	service := kinesis.NewFromConfig(cfg, func(options *kinesis.Options) {
-		options.BaseEndpoint = aws.String(os.Getenv("WITNESS_ENDPOINT"))
+		options.BaseEndpoint = aws.String(os.Getenv("INTEROP_ENDPOINT"))
 	})
 	return &client{kinesis: service, lines: make(chan any), ended: make(chan shardEnd)}
 }
@@ -70,12 +70,12 @@ func connect(ctx context.Context) *client {
 // register registers the consumer and waits until it is ACTIVE.
 func (c *client) register(ctx context.Context) {
 	stream, err := c.kinesis.DescribeStreamSummary(ctx, &kinesis.DescribeStreamSummaryInput{
-		StreamName: aws.String(os.Getenv("WITNESS_STREAM")),
+		StreamName: aws.String(os.Getenv("INTEROP_STREAM")),
 	})
 	must(err)
 	registered, err := c.kinesis.RegisterStreamConsumer(ctx, &kinesis.RegisterStreamConsumerInput{
 		StreamARN:    stream.StreamDescriptionSummary.StreamARN,
-		ConsumerName: aws.String(os.Getenv("WITNESS_CONSUMER")),
+		ConsumerName: aws.String(os.Getenv("INTEROP_CONSUMER")),
 	})
 	must(err)
 	c.consumerARN = registered.Consumer.ConsumerARN
@@ -93,7 +93,7 @@ func (c *client) register(ctx context.Context) {
 
 func (c *client) listShards(ctx context.Context) []string {
 	listed, err := c.kinesis.ListShards(ctx, &kinesis.ListShardsInput{
-		StreamName: aws.String(os.Getenv("WITNESS_STREAM")),
+		StreamName: aws.String(os.Getenv("INTEROP_STREAM")),
 	})
 	must(err)
 	var ids []string

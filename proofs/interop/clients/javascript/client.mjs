@@ -10,14 +10,14 @@ import {
 } from "@aws-sdk/client-kinesis";
 import { setTimeout as sleep } from "node:timers/promises";
 
-const { WITNESS_ENDPOINT, WITNESS_STREAM, WITNESS_CONSUMER } = process.env;
+const { INTEROP_ENDPOINT, INTEROP_STREAM, INTEROP_CONSUMER } = process.env;
 const NO_SHARD = "shardId-000000009999";
 const TRIM_HORIZON = { Type: "TRIM_HORIZON" };
 const NO_NUMBER = { Type: "AT_SEQUENCE_NUMBER" };
 const PAUSE = 1500; // ms between two calls for one shard: at most one call per second is allowed
 const RETRYABLE = new Set(["ResourceInUseException", "LimitExceededException"]);
 
-const kinesis = new KinesisClient({ endpoint: WITNESS_ENDPOINT });
+const kinesis = new KinesisClient({ endpoint: INTEROP_ENDPOINT });
 const ended = new Set();
 let consumerARN;
 
@@ -27,10 +27,10 @@ function report(line) {
 
 /** Register the consumer and wait until it is ACTIVE. */
 async function register() {
-  const stream = await kinesis.send(new DescribeStreamSummaryCommand({ StreamName: WITNESS_STREAM }));
+  const stream = await kinesis.send(new DescribeStreamSummaryCommand({ StreamName: INTEROP_STREAM }));
   const { StreamARN } = stream.StreamDescriptionSummary;
   const registered = await kinesis.send(
-    new RegisterStreamConsumerCommand({ StreamARN, ConsumerName: WITNESS_CONSUMER }),
+    new RegisterStreamConsumerCommand({ StreamARN, ConsumerName: INTEROP_CONSUMER }),
   );
   consumerARN = registered.Consumer.ConsumerARN;
   for (;;) {
@@ -88,7 +88,7 @@ async function follow(shard, children) {
 }
 
 await register();
-const { Shards } = await kinesis.send(new ListShardsCommand({ StreamName: WITNESS_STREAM }));
+const { Shards } = await kinesis.send(new ListShardsCommand({ StreamName: INTEROP_STREAM }));
 const shards = Shards.map((shard) => shard.ShardId);
 await expectRefusal("unknown shard", NO_SHARD, TRIM_HORIZON);
 await expectRefusal("position without its number", shards[0], NO_NUMBER);

@@ -9,9 +9,9 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-ENDPOINT = os.environ["WITNESS_ENDPOINT"]
-STREAM = os.environ["WITNESS_STREAM"]
-CONSUMER = os.environ["WITNESS_CONSUMER"]
+ENDPOINT = os.environ["INTEROP_ENDPOINT"]
+STREAM = os.environ["INTEROP_STREAM"]
+CONSUMER = os.environ["INTEROP_CONSUMER"]
 NO_SHARD = "shardId-000000009999"
 TRIM_HORIZON = {"Type": "TRIM_HORIZON"}
 NO_NUMBER = {"Type": "AT_SEQUENCE_NUMBER"}

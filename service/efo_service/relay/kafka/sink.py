@@ -54,15 +54,18 @@ async def open_kafka(
     topic: str,
     region: str | None = None,
     profile: str | None = None,
-    letters: bool = False,
+    for_dead_letters: bool = False,
     extract: Extractor | None = None,
 ) -> AsyncIterator[KafkaSink]:
     """Connect to the cluster, look up or create the topics, and yield the sink; leaving closes the connections.
 
-    `topic`: a template with {stream} and {shard}. `region`, `profile`: of AWS, for AWS_MSK_IAM. `letters`: whether this
-    is the sink of dead letters, which have separate positions. Raises KafkaUnavailableError and KafkaRefusedError.
+    `topic`: a template with {stream} and {shard}. `region`, `profile`: of AWS, for AWS_MSK_IAM. `for_dead_letters`:
+    whether this is the sink of dead letters, which have separate positions. Raises KafkaUnavailableError and
+    KafkaRefusedError.
     """
-    sink = KafkaSink(options, application, stream, topic, region, profile, letters=letters, extract=extract)
+    sink = KafkaSink(
+        options, application, stream, topic, region, profile, for_dead_letters=for_dead_letters, extract=extract
+    )
     await trio.to_thread.run_sync(sink.connect, abandon_on_cancel=True)
     try:
         yield sink
@@ -83,14 +86,14 @@ class KafkaSink:
         region: str | None,
         profile: str | None,
         *,
-        letters: bool,
+        for_dead_letters: bool,
         extract: Extractor | None,
     ) -> None:
         self._options = options
         self._application = application
         self._stream = stream
         self._template = topic
-        self._is_dead_letters = letters
+        self._is_for_dead_letters = for_dead_letters
         self._extract = extract
         self._connection_errors = ConnectionErrors()
         self._config = client_config(options, region, profile)
@@ -168,7 +171,7 @@ class KafkaSink:
             shared = self._shared_producer(config)
             shared.look_up(topic.name, options.connect_seconds)
             return IdempotentWriter(shared, target), topic
-        kind = "/dead-letters" if self._is_dead_letters else ""
+        kind = "/dead-letters" if self._is_for_dead_letters else ""
         identity = f"{self._application}/{mapping.stream}/{mapping.shard_id}{kind}"
         return TransactionalWriter(config, target, self._checkpoints, identity, options.transaction_seconds), topic
 

@@ -27,7 +27,7 @@ PARALLEL_COMMITS: Final = 8
 """How many shards may commit at once: enough to keep a disk busy, few enough to leave it responsive."""
 
 
-LOCK_PATIENCE: Final = 30.0
+LOCK_TIMEOUT: Final = 30.0
 """Minimum seconds to wait for another writer to release a partition. It needs at most the fail-over time."""
 _LOCK_INTERVAL: Final = 0.1
 DISK_FULL_TIMEOUT: Final = 300.0
@@ -41,7 +41,7 @@ class LogSink:
     """Writes records to one topic of the embedded log, with a partition for each shard.
 
     `root`: the log's directory; it is created if missing. `clock`: wall clock, seconds since the epoch.
-    `lock_patience`: how long to wait for another writer of a partition, in seconds. `extract`: returns trace contexts
+    `lock_timeout`: how long to wait for another writer of a partition, in seconds. `extract`: returns trace contexts
     (RecordMapping). `tell`: called each time the disk is full. Writes to a full disk are retried for DISK_FULL_TIMEOUT.
     """
 
@@ -51,13 +51,13 @@ class LogSink:
         topic: str,
         *,
         clock: Callable[[], float] = time.time,
-        lock_patience: float = LOCK_PATIENCE,
+        lock_timeout: float = LOCK_TIMEOUT,
         extract: Extractor | None = None,
         tell: OnRetry = lambda _shard_id, _error, _seconds: None,
     ) -> None:
         self._extract = extract
         self._on_retry = tell
-        self.lock_patience = lock_patience
+        self.lock_timeout = lock_timeout
         self._root = root
         self._topic = topic
         self._clock = clock
@@ -85,9 +85,9 @@ class LogSink:
         """Open the partition; wait for a writer that has lost the shard and has not noticed yet.
 
         It notices at its next renewal of the lease, and releases the partition. If the partition is still locked after
-        `lock_patience`, SinkLockedError is raised.
+        `lock_timeout`, SinkLockedError is raised.
         """
-        deadline = trio.current_time() + self.lock_patience
+        deadline = trio.current_time() + self.lock_timeout
         while True:
             try:
                 return await trio.to_thread.run_sync(

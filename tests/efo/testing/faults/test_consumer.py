@@ -18,7 +18,7 @@ from efo.testing.faults.kinds import (
     PASSING,
     ErrorCode,
     GoAway,
-    NoAnswer,
+    NoResponse,
     Refuse,
     Reorder,
     Reset,
@@ -181,7 +181,7 @@ async def test_a_control_plane_error_at_the_start_is_raised_or_retried(operation
     assert script.fired
 
 
-@pytest.mark.parametrize("fault", [Refuse(status=500), Refuse("LimitExceededException"), NoAnswer(15.0)], ids=repr)
+@pytest.mark.parametrize("fault", [Refuse(status=500), Refuse("LimitExceededException"), NoResponse(15.0)], ids=repr)
 async def test_a_later_control_plane_error_does_not_stop_the_consumer(fault, autojump_clock):
     script = FaultScript([(fault, When(operation="ListShards", start=10, times=5))])
     _, reader, _ = await consume(script, reshard=True)

@@ -24,13 +24,13 @@ from efo.testing.faults.kinds import (
     BitFlip,
     ChangeSettings,
     Drip,
-    EmptyAnswer,
+    EmptyResponse,
     EndStream,
     ErrorCode,
     ErrorMessage,
     GoAway,
-    NoAnswer,
     NoInitialResponse,
+    NoResponse,
     OversizedData,
     OversizedMessage,
     Refuse,
@@ -353,11 +353,11 @@ async def test_repeat_and_reorder_change_the_sequence_of_events(observe, autojum
 
 async def test_start_faults_omit_or_delay_the_first_messages(observe, autojump_clock):
     assert (await observe(NoInitialResponse())).kinds[0] == "SubscribeToShardEvent"
-    empty = await observe(EmptyAnswer(), seconds=100)
+    empty = await observe(EmptyResponse(), seconds=100)
     assert (empty.call.fields[":status"], empty.body, empty.call.ended) == ("200", b"", False)
-    nothing = await observe(NoAnswer(), seconds=100)
+    nothing = await observe(NoResponse(), seconds=100)
     assert (nothing.call.headers, nothing.call.ended) == ([], False)
-    late = await observe(NoAnswer(8.0), seconds=100)
+    late = await observe(NoResponse(8.0), seconds=100)
     assert late.data == [0, 1, 2]
 
 
@@ -371,7 +371,7 @@ async def test_refuse_sends_an_error_response(observe, code, status, autojump_cl
     assert b"because" in observed.body
 
 
-@pytest.mark.parametrize(("fault", "status"), [(Refuse(status=503), 503), (NoAnswer(5.0), 200), (NoAnswer(), None)])
+@pytest.mark.parametrize(("fault", "status"), [(Refuse(status=503), 503), (NoResponse(5.0), 200), (NoResponse(), None)])
 async def test_refuse_and_no_answer_apply_to_other_operations(fault, status, client, fake, autojump_clock):
     fake.faults.add(fault, When(operation="ListShards"))
     call = await client.call("ListShards", {"StreamName": "s"})

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from efo.protocol.aggregation import is_aggregate
-from efo.protocol.messages import parse
+from efo.protocol.messages import parse_message
 from efo.testing.load.__main__ import main
 from tests.paths import ROOT
 
@@ -43,7 +43,7 @@ async def test_the_command_serves_until_sigterm(options, tls, http2_client):
         async with await connect(served) as connection:
             client = http2_client(connection)
             call = await client.subscribed(stream["consumers"]["c"], stream["shards"][1])
-            event = parse(await call.next_message())
+            event = parse_message(await call.next_message())
             assert [is_aggregate(record) for record in event.records] == [tls] * 7
             process.send_signal(signal.SIGTERM)
             assert await process.wait() == 0

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from efo.protocol.eventstream import Decoder
-from efo.protocol.messages import parse
+from efo.protocol.messages import parse_message
 from efo.testing.load.event import EventTemplate, RecordTemplate
 
 LOW = "0123456789012345678901234567"
@@ -21,7 +21,7 @@ def read(message):
     decoder.receive_data(message)
     (decoded,) = decoder.messages()
     assert decoder.pending == 0
-    return parse(decoded)
+    return parse_message(decoded)
 
 
 @settings(max_examples=50)

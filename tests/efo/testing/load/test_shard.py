@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 
 from efo.model import MAX_HASH_KEY, HashKeyRange, Position
-from efo.protocol.aggregation import expand
+from efo.protocol.aggregation import deaggregate
 from efo.protocol.eventstream import Decoder
-from efo.protocol.messages import parse
+from efo.protocol.messages import parse_message
 from efo.testing.errors import FakeError
 from efo.testing.load.settings import Load
 from efo.testing.load.shard import LoadShard
@@ -49,7 +49,7 @@ def read(message):
     decoder = Decoder()
     decoder.receive_data(message)
     (decoded,) = decoder.messages()
-    return parse(decoded)
+    return parse_message(decoded)
 
 
 @pytest.mark.parametrize("records", [1, 3, 1000])
@@ -143,10 +143,10 @@ def test_aggregates_contain_user_records_of_the_shard(log_of):
     seen = []
     for n in range(3):
         for record in read(log.render(n)).records:
-            expansion = expand(record, HashKeyRange("0", str(MAX_HASH_KEY)))
-            assert expansion.problem is None
-            assert {len(user.data) for user in expansion.records} == {10}
-            seen += [(int(user.sequence_number), user.sub_sequence_number) for user in expansion.records]
+            deaggregation = deaggregate(record, HashKeyRange("0", str(MAX_HASH_KEY)))
+            assert deaggregation.problem is None
+            assert {len(user.data) for user in deaggregation.records} == {10}
+            seen += [(int(user.sequence_number), user.sub_sequence_number) for user in deaggregation.records]
     assert len(set(seen)) == 3 * 4 * 5
     assert seen == sorted(seen)
 

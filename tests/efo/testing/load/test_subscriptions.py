@@ -127,10 +127,12 @@ async def test_the_consumer_of_efo_reads_a_load_in_order(autojump_clock, aggrega
             seen[shard.shard_id] += [(int(r.sequence_number), r.sub_sequence_number) for r in batch.records]
             shard.ack(batch)
 
-    async with fake_of(aggregated=aggregated, rate=100.0) as fake:
-        async with open_worker(fake.kinesis("load"), MemoryLeaseStore()) as consumer:
-            with trio.move_on_after(400):  # longer than a subscription, so that it is renewed
-                await consumer.run(read)
+    async with (
+        fake_of(aggregated=aggregated, rate=100.0) as fake,
+        open_worker(fake.kinesis("load"), MemoryLeaseStore()) as consumer,
+    ):
+        with trio.move_on_after(400):  # longer than a subscription, so that it is renewed
+            await consumer.run(read)
     for numbers in seen.values():
         assert len(numbers) > 35_000
         assert numbers == sorted(set(numbers))

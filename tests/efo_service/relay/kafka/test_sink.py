@@ -67,7 +67,7 @@ def kafka(broker, name):
         names = {"application": name, "stream": "orders", "topic": settings.pop("topic", name)}
         names["extract"] = settings.pop("extract", None)
         return open_kafka(
-            KafkaOptions(bootstrap_servers=broker, **{"partitions": 1, **settings}), **names, letters=letters
+            KafkaOptions(bootstrap_servers=broker, **{"partitions": 1, **settings}), **names, for_dead_letters=letters
         )
 
     return kafka

@@ -84,7 +84,7 @@ async def test_a_batch_that_repeats_records_is_rejected(sink, make_batch, start)
 async def test_one_shard_has_one_writer(sink, tmp_path) -> None:
     async with sink.open(STREAM, SHARD):
         with pytest.raises(SinkLockedError):
-            async with LogSink(tmp_path / "log", "topic", lock_patience=0).open(STREAM, SHARD):
+            async with LogSink(tmp_path / "log", "topic", lock_timeout=0).open(STREAM, SHARD):
                 pass
     async with sink.open(STREAM, SHARD):
         pass

@@ -20,11 +20,11 @@ public final class KclClient {
     private KclClient() {}
 
     public static void main(String[] arguments) throws Exception {
-        TrustStore.install(Path.of(System.getenv("WITNESS_CA")));
-        String stream = System.getenv("WITNESS_STREAM");
-        String consumer = System.getenv("WITNESS_CONSUMER");
+        TrustStore.install(Path.of(System.getenv("INTEROP_CA")));
+        String stream = System.getenv("INTEROP_STREAM");
+        String consumer = System.getenv("INTEROP_CONSUMER");
         KinesisAsyncClient kinesis = KinesisClientUtil.createKinesisAsyncClient(
-                KinesisAsyncClient.builder().endpointOverride(URI.create(System.getenv("WITNESS_ENDPOINT"))));
+                KinesisAsyncClient.builder().endpointOverride(URI.create(System.getenv("INTEROP_ENDPOINT"))));
         TranscriptWriter transcript = new TranscriptWriter(System.out);
         new RefusedCalls(kinesis, transcript).run(stream, consumer + "-refused");
         DynamoDbAsyncClient leases = DynamoDBEmbedded.create().dynamoDbAsyncClient();

@@ -22,11 +22,11 @@ public final class KclWorker {
     private KclWorker() {}
 
     public static void main(String[] arguments) throws Exception {
-        TrustStore.install(Path.of(System.getenv("WITNESS_CA")));
+        TrustStore.install(Path.of(System.getenv("INTEROP_CA")));
         KinesisAsyncClient kinesis = KinesisClientUtil.createKinesisAsyncClient(
-                KinesisAsyncClient.builder().endpointOverride(URI.create(System.getenv("WITNESS_ENDPOINT"))));
+                KinesisAsyncClient.builder().endpointOverride(URI.create(System.getenv("INTEROP_ENDPOINT"))));
         DynamoDbAsyncClient leases = DynamoDbAsyncClient.builder()
-                .endpointOverride(URI.create(System.getenv("WITNESS_DYNAMODB")))
+                .endpointOverride(URI.create(System.getenv("INTEROP_DYNAMODB")))
                 .build();
         Scheduler scheduler = scheduler(kinesis, leases);
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
@@ -40,8 +40,8 @@ public final class KclWorker {
     }
 
     private static Scheduler scheduler(KinesisAsyncClient kinesis, DynamoDbAsyncClient leases) {
-        String stream = System.getenv("WITNESS_STREAM");
-        String application = System.getenv("WITNESS_CONSUMER");
+        String stream = System.getenv("INTEROP_STREAM");
+        String application = System.getenv("INTEROP_CONSUMER");
         ConfigsBuilder configs = new ConfigsBuilder(
                 new SingleStreamTracker(
                         stream,
@@ -50,14 +50,14 @@ public final class KclWorker {
                 kinesis,
                 leases,
                 CloudWatchAsyncClient.create(), // unused: metrics are off
-                System.getenv("WITNESS_WORKER"),
+                System.getenv("INTEROP_WORKER"),
                 CheckpointingReader::new);
         FanOutConfig fanOut = new FanOutConfig(kinesis).streamName(stream).consumerName(application);
         return new Scheduler(
                 configs.checkpointConfig(),
                 configs.coordinatorConfig().parentShardPollIntervalMillis(500L),
                 configs.leaseManagementConfig()
-                        .failoverTimeMillis(Long.parseLong(System.getenv("WITNESS_FAILOVER_MILLIS"))),
+                        .failoverTimeMillis(Long.parseLong(System.getenv("INTEROP_FAILOVER_MILLIS"))),
                 configs.lifecycleConfig(),
                 configs.metricsConfig().metricsFactory(new NullMetricsFactory()),
                 configs.processorConfig(),
