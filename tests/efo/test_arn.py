@@ -1,4 +1,4 @@
-"""Streams by name and by ARN."""
+"""Parsing a stream's name or ARN."""
 
 import pytest
 
@@ -19,12 +19,12 @@ ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders"
         (ARN.replace("aws", "aws-us-gov"), ("orders", "eu-central-1")),
     ],
 )
-def test_names_and_arns(stream, expected):
+def test_a_name_or_an_arn_gives_the_name_and_the_region(stream, expected):
     assert parse_stream(stream) == expected
 
 
 @pytest.mark.parametrize(
-    ("stream", "said"),
+    ("stream", "message"),
     [
         ("", "not the name of a stream"),
         ("two words", "not the name of a stream"),
@@ -38,6 +38,6 @@ def test_names_and_arns(stream, expected):
         (ARN + "/consumer/app:1700000000", "the ARN of a consumer"),
     ],
 )
-def test_anything_else_is_refused(stream, said):
-    with pytest.raises(ConfigurationError, match=said):
+def test_any_other_string_is_rejected(stream, message):
+    with pytest.raises(ConfigurationError, match=message):
         parse_stream(stream)

@@ -1,4 +1,4 @@
-"""Of many failures at once, one error; cancellations pass."""
+"""`collapse_groups`: one exception instead of an exception group, and cancellations pass through."""
 
 import pytest
 import trio
@@ -11,21 +11,21 @@ def grouped(*errors):
     return ExceptionGroup("some", errors)
 
 
-def test_without_a_failure_nothing_happens():
+def test_without_a_failure_nothing_is_raised():
     with collapse_groups():
         pass
 
 
-def test_an_error_alone_passes():
+def test_a_single_exception_passes_unchanged():
     with pytest.raises(KeyError), collapse_groups():
         raise KeyError("alone")
 
 
-def test_the_first_error_of_ours_is_the_one():
-    ours = TransportError("ours")
+def test_the_first_efo_error_is_raised_with_notes_about_the_others():
+    first = TransportError("first")
     with pytest.raises(TransportError) as raised, collapse_groups():
-        raise grouped(KeyError("a"), grouped(grouped(ours), TransportError("another")), ValueError("b"))
-    assert raised.value is ours
+        raise grouped(KeyError("a"), grouped(grouped(first), TransportError("another")), ValueError("b"))
+    assert raised.value is first
     assert raised.value.__notes__ == [
         "at the same time: KeyError: 'a'",
         "at the same time: TransportError: another",
@@ -33,33 +33,33 @@ def test_the_first_error_of_ours_is_the_one():
     ]
 
 
-def test_without_one_of_ours_the_first():
+def test_without_an_efo_error_the_first_exception_is_raised():
     with pytest.raises(KeyError), collapse_groups():
         raise grouped(KeyError("a"), ValueError("b"))
 
 
-def test_an_error_that_several_tasks_raised_is_not_noted_on_itself():
+def test_an_error_that_several_tasks_raised_has_no_note_about_itself():
     shared = TransportError("shared")
     with pytest.raises(TransportError) as raised, collapse_groups():
         raise grouped(shared, grouped(shared))
     assert not hasattr(raised.value, "__notes__")
 
 
-def test_its_cause_stays():
-    error = TransportError("ours")
-    error.__cause__ = cause = OSError("theirs")
+def test_the_cause_of_the_raised_error_is_kept():
+    error = TransportError("broke")
+    error.__cause__ = cause = OSError("reset")
     with pytest.raises(TransportError) as raised, collapse_groups():
         raise grouped(error)
     assert raised.value.__cause__ is cause
 
 
-def test_what_is_no_failure_is_not_swallowed():
+def test_a_group_with_a_keyboard_interrupt_passes_unchanged():
     with pytest.raises(BaseExceptionGroup) as raised, collapse_groups():
         raise BaseExceptionGroup("some", [KeyboardInterrupt(), KeyError("a")])
     assert raised.group_contains(KeyboardInterrupt)
 
 
-async def test_a_nursery_that_was_cancelled(autojump_clock):
+async def test_the_cancellation_of_a_nursery_passes(autojump_clock):
     with trio.move_on_after(1) as scope, collapse_groups():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
@@ -67,7 +67,7 @@ async def test_a_nursery_that_was_cancelled(autojump_clock):
     assert scope.cancelled_caught
 
 
-async def test_a_nursery_in_which_a_task_failed():
+async def test_the_failure_of_one_task_of_a_nursery_is_raised_alone():
     async def fail():
         raise TransportError("broke")
 
@@ -77,9 +77,7 @@ async def test_a_nursery_in_which_a_task_failed():
             nursery.start_soon(fail)
 
 
-async def test_a_failure_beside_a_cancellation_from_outside():
-    """What fails just as it is cancelled is one error all the same: it takes the place of the cancellations."""
-
+async def test_a_failure_during_a_cancellation_replaces_the_cancellation():
     async def fail_when_cancelled():
         try:
             await trio.sleep_forever()

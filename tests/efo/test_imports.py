@@ -1,4 +1,4 @@
-"""What an import brings along: the library stays small, and the command line quick."""
+"""Which modules an import loads: the library must stay small and the command line quick."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ HEAVY = {"aiobotocore", "botocore", "hypercorn", "opentelemetry", "pyarrow", "py
 
 
 def modules_after(code: str) -> set[str]:
-    """Return the modules that a fresh interpreter has loaded after running this."""
+    """Return the modules that a new interpreter has loaded after it ran this code."""
     script = f"{code}\nimport json, sys; json.dump(sorted(sys.modules), sys.stderr)"
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
     return set(json.loads(done.stderr))
 
 
-def test_the_library_brings_the_opentelemetry_api_and_not_the_sdk():
+def test_the_library_loads_the_opentelemetry_api_but_not_the_sdk():
     loaded = modules_after("import efo.consumer.consumer, efo.telemetry.observer")
     assert "opentelemetry.metrics" in loaded
     assert [name for name in loaded if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))] == []
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["version"]])
-def test_help_and_version_bring_nothing_heavy(arguments):
+def test_help_and_version_load_no_heavy_module(arguments):
     loaded = modules_after(f"from efo_service.cli import call; assert call({arguments}) == 0")
     assert loaded & HEAVY == set()
 
 
-def test_sparks_executors_bring_neither_trio_nor_aws():
+def test_the_package_for_spark_executors_loads_neither_trio_nor_aws():
     loaded = modules_after("import pyspark_efo")
     assert loaded & {"trio", "aiobotocore", "botocore", "h2", "pydantic"} == set()

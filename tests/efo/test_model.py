@@ -1,4 +1,4 @@
-"""The frozen values: how checkpoints are ordered, and what they refuse."""
+"""The value types: order and validity of checkpoints, hash-key ranges, shards, positions and leases."""
 
 import itertools
 
@@ -38,7 +38,7 @@ IN_ORDER = [
 
 class TestCheckpoint:
     @pytest.mark.parametrize(("less", "more"), list(itertools.combinations(IN_ORDER, 2)), ids=str)
-    def test_the_order_is_the_kcls(self, less, more):
+    def test_checkpoints_have_the_order_of_kcl(self, less, more):
         assert less < more
         assert less <= more
         assert more > less
@@ -46,24 +46,24 @@ class TestCheckpoint:
         assert less != more
 
     @given(st.integers(0, 10**60), st.integers(0, 9), st.integers(0, 10**60), st.integers(0, 9))
-    def test_numbers_are_compared_as_numbers(self, a, sub_a, b, sub_b):
+    def test_sequence_numbers_are_compared_as_numbers(self, a, sub_a, b, sub_b):
         assert (Checkpoint(str(a), sub_a) < Checkpoint(str(b), sub_b)) == ((a, sub_a) < (b, sub_b))
 
     @pytest.mark.parametrize(
         "text", ["", "x", "-1", "1.5", " 1", "1_0", "\u0663", "trim_horizon", "9" * 130, "9" * 5000]
     )
     @pytest.mark.scenario("G66")
-    def test_anything_else_is_refused(self, text):
+    def test_an_invalid_checkpoint_is_rejected(self, text):
         with pytest.raises(ConfigurationError, match="is not a checkpoint: expected decimal digits or one of"):
             Checkpoint(text)
 
-    def test_as_text(self):
+    def test_a_checkpoint_has_a_short_text_form(self):
         assert [str(c) for c in (TRIM_HORIZON, Checkpoint("7"), Checkpoint("7", 2))] == ["TRIM_HORIZON", "7", "7/2"]
 
-    def test_sentinels(self):
+    def test_the_named_checkpoints_are_sentinels(self):
         assert [c.is_sentinel for c in IN_ORDER] == [True] * 3 + [False] * 5 + [True]
 
-    def test_of_a_record(self):
+    def test_the_checkpoint_of_a_record_has_its_sequence_and_sub_sequence_number(self):
         record = Record("7", 0.0, b"", "k", sub_sequence_number=3)
         assert checkpoint_of(record) == Checkpoint("7", 3)
 
@@ -78,17 +78,17 @@ def test_a_hash_key_range_includes_both_ends():
     ("parent", "adjacent", "parents"),
     [(None, None, ()), ("a", None, ("a",)), ("a", "b", ("a", "b")), (None, "b", ("b",))],
 )
-def test_a_shards_parents(parent, adjacent, parents):
+def test_parents_are_the_parent_and_the_adjacent_parent(parent, adjacent, parents):
     shard = Shard("s", HashKeyRange("0", "1"), "0", None, parent, adjacent)
     assert shard.parents == parents
     assert shard.is_open
 
 
-def test_a_shard_with_a_last_number_is_closed():
+def test_a_shard_with_an_ending_sequence_number_is_closed():
     assert not Shard("s", HashKeyRange("0", "1"), "0", "9").is_open
 
 
-def test_positions():
+def test_each_position_has_its_type_and_its_value():
     assert Position.trim_horizon() == Position(PositionType.TRIM_HORIZON)
     assert Position.latest() == Position(PositionType.LATEST)
     assert Position.at("7") == Position(PositionType.AT_SEQUENCE_NUMBER, sequence_number="7")
@@ -97,5 +97,5 @@ def test_positions():
 
 
 @pytest.mark.parametrize("checkpoint", IN_ORDER, ids=str)
-def test_a_lease_is_finished_at_the_shards_end_only(checkpoint):
+def test_only_a_lease_at_shard_end_is_finished(checkpoint):
     assert Lease("s", checkpoint).is_finished == (checkpoint is SHARD_END)

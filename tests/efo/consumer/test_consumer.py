@@ -1,3 +1,5 @@
+"""Whole consumers over FakeKinesis in virtual time: order, checkpoints, resharding, renewals and failures."""
+
 from __future__ import annotations
 
 import random
@@ -26,8 +28,8 @@ def settings(**changes: object) -> ConsumerSettings:
     return ConsumerSettings(**changes)
 
 
-class Handled:
-    """A reader that keeps what it got, by key and in order, and says when there is enough."""
+class Reader:
+    """A reader that keeps its records by key and by shard, in order. `reached` waits for a number of records."""
 
     def __init__(self, handle: Callable[[Batch], Awaitable[None]] | None = None) -> None:
         self.by_key: dict[str, list[bytes]] = defaultdict(list)
@@ -53,23 +55,25 @@ class Handled:
             await self._changed.wait()
 
 
-async def drain(consumer: Consumer, read: Handled, count: int) -> None:
-    """Run until `read` has got so many records, then stop gracefully."""
+async def read_and_drain(consumer: Consumer, reader: Reader, count: int) -> None:
+    """Run until the reader has `count` records, then drain."""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(consumer.run, read)
-        await read.reached(count)
+        nursery.start_soon(consumer.run, reader)
+        await reader.reached(count)
         consumer.drain()
 
 
-async def test_reads_every_record_in_order_and_checkpoints_at_the_stop(autojump_clock: trio.testing.MockClock) -> None:
-    store, read = MemoryLeaseStore(), Handled()
+async def test_every_record_is_read_in_order_and_checkpointed_at_a_drain(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    store, reader = MemoryLeaseStore(), Reader()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, shards=3)
         fake.put_many(STREAM, [(f"key-{n % 10}", b"%d" % n) for n in range(1000)])
         async with open_worker(fake.kinesis(STREAM), store, settings()) as consumer:
-            await drain(consumer, read, 1000)
+            await read_and_drain(consumer, reader, 1000)
         last = {shard: records[-1].sequence_number for shard, records in fake.records(STREAM).items() if records}
-    assert {key: [int(d) for d in data] for key, data in read.by_key.items()} == {
+    assert {key: [int(d) for d in data] for key, data in reader.by_key.items()} == {
         f"key-{k}": list(range(k, 1000, 10)) for k in range(10)
     }
     leases = {lease.key: lease for lease in await store.list()}
@@ -79,42 +83,44 @@ async def test_reads_every_record_in_order_and_checkpoints_at_the_stop(autojump_
 
 
 @pytest.mark.scenario("G54")
-async def test_goes_on_after_the_checkpoint_and_repeats_nothing(autojump_clock: trio.testing.MockClock) -> None:
-    store, first, second = MemoryLeaseStore(), Handled(), Handled()
+async def test_a_restart_continues_after_the_checkpoint_and_repeats_nothing(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    store, first, second = MemoryLeaseStore(), Reader(), Reader()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, shards=2)
         fake.put_many(STREAM, [(f"key-{n % 10}", b"a%d" % n) for n in range(100)])
         async with open_worker(fake.kinesis(STREAM), store, settings()) as consumer:
-            await drain(consumer, first, 100)
+            await read_and_drain(consumer, first, 100)
         fake.put_many(STREAM, [(f"key-{n % 10}", b"b%d" % n) for n in range(100)])
         async with open_worker(fake.kinesis(STREAM), store, settings()) as consumer:
-            await drain(consumer, second, 100)
+            await read_and_drain(consumer, second, 100)
     assert (first.count, second.count) == (100, 100)
     assert all(data.startswith(b"b") for values in second.by_key.values() for data in values)
 
 
 @pytest.mark.scenario("G54", "G70")
-async def test_resumes_in_the_middle_of_an_aggregate(autojump_clock: trio.testing.MockClock) -> None:
-    store, read = MemoryLeaseStore(), Handled()
+async def test_a_restart_resumes_in_the_middle_of_an_aggregate(autojump_clock: trio.testing.MockClock) -> None:
+    store, reader = MemoryLeaseStore(), Reader()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
         shard_id, number = fake.put(STREAM, "outer", aggregate([Entry("k", b"%d" % n) for n in range(5)]))
         await store.create(Lease(shard_id, Checkpoint(number, 2)))
         async with open_worker(fake.kinesis(STREAM), store, settings()) as consumer:
-            await drain(consumer, read, 2)
-    assert read.by_key["k"] == [b"3", b"4"]
+            await read_and_drain(consumer, reader, 2)
+    assert reader.by_key["k"] == [b"3", b"4"]
 
 
 @pytest.mark.scenario("G72")
 async def test_a_split_and_a_merge_keep_the_order_of_every_key(autojump_clock: trio.testing.MockClock) -> None:
-    store, read, seen = MemoryLeaseStore(), Handled(), list[events.Event]()
+    store, reader, seen = MemoryLeaseStore(), Reader(), list[events.Event]()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, shards=2)
         async with (
             open_worker(fake.kinesis(STREAM), store, settings(), seen.append) as consumer,
             trio.open_nursery() as nursery,
         ):
-            nursery.start_soon(consumer.run, read)
+            nursery.start_soon(consumer.run, reader)
             for step in range(12):
                 fake.put_many(STREAM, [(f"key-{n}", b"%d" % step) for n in range(50)])
                 if step in {2, 6}:
@@ -123,10 +129,10 @@ async def test_a_split_and_a_merge_keep_the_order_of_every_key(autojump_clock: t
                     shards = fake.open_shards(STREAM)
                     fake.merge(STREAM, shards[-2], shards[-1])
                 await trio.sleep(2)
-            await read.reached(600)
+            await reader.reached(600)
             consumer.drain()
         shards = await fake.kinesis(STREAM).control.list_shards()
-    assert read.by_key == {f"key-{n}": [b"%d" % step for step in range(12)] for n in range(50)}
+    assert reader.by_key == {f"key-{n}": [b"%d" % step for step in range(12)] for n in range(50)}
     leases = {lease.key: lease for lease in await store.list()}
     closed = {shard.shard_id for shard in shards if not shard.is_open}
     assert {key for key, lease in leases.items() if lease.checkpoint == SHARD_END} == closed
@@ -138,21 +144,21 @@ async def test_a_split_and_a_merge_keep_the_order_of_every_key(autojump_clock: t
     assert sorted(finished) == sorted(closed)
 
 
-async def test_subscriptions_are_renewed_for_hours_and_repeat_nothing(autojump_clock: trio.testing.MockClock) -> None:
-    store, read, seen = MemoryLeaseStore(), Handled(), list[events.Event]()
+async def test_renewals_over_hours_lose_and_repeat_nothing(autojump_clock: trio.testing.MockClock) -> None:
+    store, reader, seen = MemoryLeaseStore(), Reader(), list[events.Event]()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, shards=2)
         async with (
             open_worker(fake.kinesis(STREAM), store, settings(), seen.append, rng=random.Random(1)) as consumer,
             trio.open_nursery() as nursery,
         ):
-            nursery.start_soon(consumer.run, read)
+            nursery.start_soon(consumer.run, reader)
             for n in range(360):
                 fake.put(STREAM, f"key-{n % 7}", b"%d" % n)
                 await trio.sleep(20)
-            await read.reached(360)
+            await reader.reached(360)
             consumer.drain()
-    assert {key: [int(d) for d in data] for key, data in read.by_key.items()} == {
+    assert {key: [int(d) for d in data] for key, data in reader.by_key.items()} == {
         f"key-{k}": list(range(k, 360, 7)) for k in range(7)
     }
     ended = [event.reason for event in seen if isinstance(event, events.SubscriptionEnded)]
@@ -161,29 +167,29 @@ async def test_subscriptions_are_renewed_for_hours_and_repeat_nothing(autojump_c
 
 
 @pytest.mark.scenario("G45")
-async def test_subscriptions_that_expire_go_on_after_the_last_continuation(
+async def test_expired_subscriptions_continue_after_the_last_continuation(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    store, read, seen = MemoryLeaseStore(), Handled(), list[events.Event]()
+    store, reader, seen = MemoryLeaseStore(), Reader(), list[events.Event]()
     async with FakeKinesis(settings=FakeSettings(subscription_life=20)) as fake:
         fake.create_stream(STREAM, shards=2)
         async with (
             open_worker(fake.kinesis(STREAM), store, settings(), seen.append) as consumer,
             trio.open_nursery() as nursery,
         ):
-            nursery.start_soon(consumer.run, read)
+            nursery.start_soon(consumer.run, reader)
             for n in range(200):
                 fake.put(STREAM, f"key-{n % 7}", b"%d" % n)
                 await trio.sleep(1)
-            await read.reached(200)
+            await reader.reached(200)
             consumer.drain()
-    assert sorted(int(d) for data in read.by_key.values() for d in data) == list(range(200))
+    assert sorted(int(d) for data in reader.by_key.values() for d in data) == list(range(200))
     assert "expired" in {event.reason for event in seen if isinstance(event, events.SubscriptionEnded)}
 
 
 @pytest.mark.scenario("G55")
-async def test_latest_misses_nothing_after_the_start(autojump_clock: trio.testing.MockClock) -> None:
-    store, read = MemoryLeaseStore(), Handled()
+async def test_latest_misses_no_record_after_the_start(autojump_clock: trio.testing.MockClock) -> None:
+    store, reader = MemoryLeaseStore(), Reader()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
         fake.put(STREAM, "k", b"old")
@@ -193,34 +199,34 @@ async def test_latest_misses_nothing_after_the_start(autojump_clock: trio.testin
             open_worker(fake.kinesis(STREAM), store, at_latest) as consumer,
             trio.open_nursery() as nursery,
         ):
-            nursery.start_soon(consumer.run, read)
+            nursery.start_soon(consumer.run, reader)
             await trio.testing.wait_all_tasks_blocked()
             fake.put(STREAM, "k", b"new")
-            await read.reached(1)
+            await reader.reached(1)
             consumer.drain()
-    assert read.by_key == {"k": [b"new"]}
+    assert reader.by_key == {"k": [b"new"]}
 
 
-async def test_a_handler_that_raises_ends_the_run_and_loses_nothing(autojump_clock: trio.testing.MockClock) -> None:
-    async def refuse(batch: Batch) -> None:
+async def test_an_exception_of_a_reader_ends_the_run_and_loses_nothing(autojump_clock: trio.testing.MockClock) -> None:
+    async def fail(batch: Batch) -> None:
         await trio.lowlevel.checkpoint()
         if any(record.data == b"7" for record in batch.records):
             raise ValueError("seven")
 
-    store, read, rest = MemoryLeaseStore(), Handled(refuse), Handled()
+    store, reader, rest = MemoryLeaseStore(), Reader(fail), Reader()
     async with FakeKinesis(settings=FakeSettings(event_records=1)) as fake:
         fake.create_stream(STREAM)
         fake.put_many(STREAM, [("k", b"%d" % n) for n in range(10)])
         with pytest.raises(ValueError, match="seven"):
             async with open_worker(fake.kinesis(STREAM), store, settings()) as consumer:
-                await consumer.run(read)
+                await consumer.run(reader)
         async with open_worker(fake.kinesis(STREAM), store, settings()) as consumer:
-            await drain(consumer, rest, 3)
-    assert read.by_key["k"] + rest.by_key["k"] == [b"%d" % n for n in range(10)]
+            await read_and_drain(consumer, rest, 3)
+    assert reader.by_key["k"] + rest.by_key["k"] == [b"%d" % n for n in range(10)]
 
 
-async def test_a_handler_that_raises_is_the_end_of_its_reading(autojump_clock: trio.testing.MockClock) -> None:
-    async def refuse(_batch: Batch) -> None:
+async def test_a_shard_is_not_started_again_after_its_reader_raised(autojump_clock: trio.testing.MockClock) -> None:
+    async def fail(_batch: Batch) -> None:
         await trio.lowlevel.checkpoint()
         raise ValueError("no")
 
@@ -230,12 +236,12 @@ async def test_a_handler_that_raises_is_the_end_of_its_reading(autojump_clock: t
         fake.put(STREAM, "k", b"1")
         with pytest.raises(ValueError, match="no"):
             async with open_worker(fake.kinesis(STREAM), store, settings(), seen.append) as consumer:
-                await consumer.run(Handled(refuse))
+                await consumer.run(Reader(fail))
     assert len([event for event in seen if isinstance(event, events.ShardStarted)]) == 1
 
 
 @pytest.mark.scenario("G36", "G64")
-async def test_a_neighbours_failure_does_not_cut_off_the_last_save_of_a_shard(
+async def test_the_failure_of_one_shard_does_not_prevent_the_last_save_of_another(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     class Store(MemoryLeaseStore):
@@ -247,10 +253,10 @@ async def test_a_neighbours_failure_does_not_cut_off_the_last_save_of_a_shard(
                 await trio.sleep(10)
             return await super().checkpoint(lease, checkpoint)
 
-    async def read(shard: ShardStream) -> None:
+    async def reader(shard: ShardStream) -> None:
         async for batch in shard:
             if batch.records[0].data == b"fail":
-                await trio.sleep(5)  # the other shard is read to its end by now, and being saved
+                await trio.sleep(5)  # by now the other shard is read to its end, and its checkpoint is being saved
                 raise ValueError("no")
             shard.ack(batch)
 
@@ -262,12 +268,14 @@ async def test_a_neighbours_failure_does_not_cut_off_the_last_save_of_a_shard(
         fake.split(STREAM, ended)
         with pytest.raises(ValueError, match="no"):
             async with open_worker(fake.kinesis(STREAM), store, settings(checkpoint_interval=60.0)) as consumer:
-                await consumer.run(read)
+                await consumer.run(reader)
     leases = {lease.key: lease for lease in await store.list()}
     assert leases[ended].checkpoint == Checkpoint(number)
 
 
-async def test_a_reader_that_does_not_ack_the_end_is_told(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_reader_that_does_not_ack_the_last_batch_of_a_shard_is_an_error(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async def forget(shard: ShardStream) -> None:
         async for _batch in shard:
             pass
@@ -287,30 +295,32 @@ async def test_a_reader_that_does_not_ack_the_end_is_told(autojump_clock: trio.t
 
 
 @pytest.mark.scenario("G62")
-async def test_a_consumer_that_disappears_is_registered_again(autojump_clock: trio.testing.MockClock) -> None:
-    store, read, seen = MemoryLeaseStore(), Handled(), list[events.Event]()
+async def test_a_deregistered_fan_out_consumer_is_registered_again(autojump_clock: trio.testing.MockClock) -> None:
+    store, reader, seen = MemoryLeaseStore(), Reader(), list[events.Event]()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
         async with (
             open_worker(fake.kinesis(STREAM), store, settings(), seen.append) as consumer,
             trio.open_nursery() as nursery,
         ):
-            nursery.start_soon(consumer.run, read)
+            nursery.start_soon(consumer.run, reader)
             fake.put(STREAM, "k", b"before")
-            await read.reached(1)
+            await reader.reached(1)
             (ready,) = [event for event in seen if isinstance(event, events.ConsumerReady)]
             fake.deregister(ready.arn)
             await trio.sleep(30)
             fake.put(STREAM, "k", b"after")
-            await read.reached(2)
+            await reader.reached(2)
             consumer.drain()
-    assert read.by_key == {"k": [b"before", b"after"]}
+    assert reader.by_key == {"k": [b"before", b"after"]}
     arns = [event.arn for event in seen if isinstance(event, events.ConsumerReady)]
     assert len(set(arns)) == 2
 
 
-async def test_two_workers_share_the_shards_and_one_takes_over(autojump_clock: trio.testing.MockClock) -> None:
-    store, both = MemoryLeaseStore(), Handled()
+async def test_two_workers_share_the_shards_and_one_takes_over_all_of_them(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    store, both = MemoryLeaseStore(), Reader()
     async with FakeKinesis() as fake, trio.open_nursery() as nursery:
         fake.create_stream(STREAM, shards=4)
         async with open_worker(fake.kinesis(STREAM), store, settings(), worker_id="a") as a:
@@ -330,7 +340,7 @@ async def test_two_workers_share_the_shards_and_one_takes_over(autojump_clock: t
     assert both.by_key == {f"key-{n}": [b"1", b"2"] for n in range(40)}
 
 
-async def test_an_endpoint_without_http2_ends_the_run_with_its_own_error(
+async def test_an_endpoint_without_http2_ends_the_run_with_its_error(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async def connect() -> trio.abc.Stream:
@@ -343,5 +353,5 @@ async def test_an_endpoint_without_http2_ends_the_run_with_its_own_error(
         kinesis = replace(fake.kinesis(STREAM), connect=connect)
         with pytest.raises(NotHttp2Error, match="does not offer HTTP/2"):
             async with open_worker(kinesis, store, settings()) as consumer:
-                await consumer.run(Handled())
+                await consumer.run(Reader())
     assert [lease.owner for lease in await store.list()] == [None]

@@ -1,4 +1,4 @@
-"""Shards that are stopped alone: parked, released, and taken again when their time has come (rule R11)."""
+"""Isolated shards: one shard stops, its lease is released, and it is read again after the cooldown (rule R11)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def settings(**changes: object) -> ConsumerSettings:
 
 
 class Reader:
-    """A reader that keeps what it got, and says when there is enough."""
+    """A reader that keeps and acks its records. `reached` waits for a number of records."""
 
     def __init__(self) -> None:
         self.by_shard: dict[str, list] = {}
@@ -45,10 +45,10 @@ class Reader:
 
 
 @pytest.mark.scenario("G63")
-async def test_a_shard_that_the_service_rejects_is_isolated_and_the_others_go_on(
+async def test_a_shard_that_the_service_rejects_is_isolated_and_the_others_are_read(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    store, read, seen = MemoryLeaseStore(), Reader(), list[events.Event]()
+    store, reader, seen = MemoryLeaseStore(), Reader(), list[events.Event]()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, shards=2)
         denied, other = fake.open_shards(STREAM)
@@ -62,22 +62,22 @@ async def test_a_shard_that_the_service_rejects_is_isolated_and_the_others_go_on
 
         kinesis = replace(kinesis, sign=sign)
         fake.put_many(STREAM, [(f"key-{n}", b"%d" % n) for n in range(20)])
-        parked = settings(shard_cooldown=40)
+        short_cooldown = settings(shard_cooldown=40)
         async with (
-            open_worker(kinesis, store, parked, seen.append, on_service_error="isolate") as consumer,
+            open_worker(kinesis, store, short_cooldown, seen.append, on_service_error="isolate") as consumer,
             trio.open_nursery() as nursery,
         ):
-            nursery.start_soon(consumer.run, read)
+            nursery.start_soon(consumer.run, reader)
             await trio.sleep(20)
             assert {lease.key: lease.owner for lease in await store.list()} == {denied: None, other: "worker"}
             assert [shard.shard_id for shard in consumer.status().isolated] == [denied]
-            assert read.by_shard[other] == fake.records(STREAM)[other]
-            assert denied not in read.by_shard
+            assert reader.by_shard[other] == fake.records(STREAM)[other]
+            assert denied not in reader.by_shard
             is_denied = False
-            await read.reached(20)
+            await reader.reached(20)
             consumer.drain()
-    (told,) = [event for event in seen if isinstance(event, events.ShardIsolated)]
-    assert told == events.ShardIsolated(denied, 40, "kms", "KMSDisabledException: the key is disabled")
+    (isolated,) = [event for event in seen if isinstance(event, events.ShardIsolated)]
+    assert isolated == events.ShardIsolated(denied, 40, "kms", "KMSDisabledException: the key is disabled")
     assert next(event.error_type for event in seen if isinstance(event, events.ShardStopped)) == "kms"
 
 
@@ -97,31 +97,31 @@ async def test_by_default_a_shard_that_the_service_rejects_stops_everything(
                 await consumer.run(Reader())
 
 
-async def test_a_shard_whose_lease_cannot_be_released_is_not_kept_alive(
+async def test_the_lease_of_an_isolated_shard_expires_if_the_store_cannot_release_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    class Stubborn(MemoryLeaseStore):
-        refusals = 1
+    class FailingRelease(MemoryLeaseStore):
+        failures = 1
 
         async def release(self, lease: Lease) -> Lease:
-            if self.refusals:
-                self.refusals -= 1
+            if self.failures:
+                self.failures -= 1
                 raise LeaseStoreUnavailableError("down")
             return await super().release(lease)
 
-    async def refuse(shard: ShardStream) -> None:
+    async def isolate(shard: ShardStream) -> None:
         raise IsolateShardError("no", cooldown=1000)
 
-    store, read = Stubborn(), Reader()
+    store, reader = FailingRelease(), Reader()
     async with FakeKinesis() as fake, trio.open_nursery() as nursery:
         fake.create_stream(STREAM)
         fake.put(STREAM, "k", b"1")
         async with open_worker(fake.kinesis(STREAM), store, settings(), worker_id="a") as a:
-            nursery.start_soon(a.run, refuse)
+            nursery.start_soon(a.run, isolate)
             await trio.sleep(5)
             async with open_worker(fake.kinesis(STREAM), store, settings(), worker_id="b") as b:
-                nursery.start_soon(b.run, read)
-                await read.reached(1)  # it expired, though its owner is alive and well
+                nursery.start_soon(b.run, reader)
+                await reader.reached(1)  # the lease expired although worker a is still running
                 assert [lease.owner for lease in await store.list()] == ["b"]
                 b.drain()
                 a.drain()

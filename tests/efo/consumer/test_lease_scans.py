@@ -1,4 +1,4 @@
-"""How often a consumer looks at the table of leases."""
+"""How often a consumer scans the lease table."""
 
 import pytest
 import trio
@@ -16,7 +16,7 @@ async def read(shard):
         shard.ack(batch)
 
 
-async def looks_in_a_minute(**settings):
+async def scans_in_a_minute(**settings):
     seen = []
     async with FakeKinesis() as fake:
         fake.create_stream("orders")
@@ -33,12 +33,12 @@ async def looks_in_a_minute(**settings):
             return sum(isinstance(event, events.LeaseStoreCalled) and event.operation == "list" for event in seen)
 
 
-async def test_looks_are_as_far_apart_as_they_are_wanted(autojump_clock):
-    often, seldom = await looks_in_a_minute(), await looks_in_a_minute(lease_scan_interval=20)
-    assert often > 100  # every half second
-    assert seldom <= 4  # and one more where the shards are listed again, each minute
+async def test_the_lease_table_is_scanned_at_the_lease_scan_interval(autojump_clock):
+    default, long = await scans_in_a_minute(), await scans_in_a_minute(lease_scan_interval=20)
+    assert default > 100  # every half second
+    assert long <= 4  # three scans, and one by the shard sync of each minute
 
 
-def test_looks_cannot_be_on_top_of_each_other():
+def test_a_lease_scan_interval_of_zero_is_rejected():
     with pytest.raises(ConfigurationError, match="scan_interval"):
         ConsumerSettings(lease_scan_interval=0)

@@ -1,4 +1,4 @@
-"""The leases that there are: created, found missing, measured, and deleted when they have served."""
+"""Shard sync: which leases are created, found missing and deleted, and the throughput of leases."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ STREAM = "orders"
 
 
 @asynccontextmanager
-async def reading(
+async def open_reader(
     fake: FakeKinesis,
     store: MemoryLeaseStore,
     seen: list[events.Event],
-    read: list[bytes],
+    data: list[bytes],
     worker_id: str = "worker",
     **changes: object,
 ) -> AsyncIterator[Consumer]:
-    """A worker that reads everything while the context lasts."""
+    """Run a worker that reads all shards while the context is open, and keeps their data in `data`."""
 
-    async def keep(shard: ShardStream) -> None:
+    async def read_shard(shard: ShardStream) -> None:
         async for batch in shard:
-            read.extend(record.data for record in batch.records)
+            data.extend(record.data for record in batch.records)
             shard.ack(batch)
 
     settings = ConsumerSettings(**changes)
@@ -42,7 +42,7 @@ async def reading(
         open_worker(fake.kinesis(STREAM), store, settings, seen.append, worker_id=worker_id) as consumer,
         trio.open_nursery() as nursery,
     ):
-        nursery.start_soon(consumer.run, keep)
+        nursery.start_soon(consumer.run, read_shard)
         yield consumer
         consumer.drain()
 
@@ -51,19 +51,19 @@ async def keys(store: MemoryLeaseStore) -> set[str]:
     return {lease.key for lease in await store.list()}
 
 
-@pytest.mark.parametrize("rows", ["with", "without"])
+@pytest.mark.parametrize("hash_keys", ["in all rows", "missing in one row"])
 @pytest.mark.scenario("G71")
-async def test_a_hole_in_the_hash_keys_is_filled_long_before_the_next_listing(
-    autojump_clock: trio.testing.MockClock, rows: str
+async def test_a_hole_in_the_hash_keys_is_filled_before_the_next_regular_shard_sync(
+    autojump_clock: trio.testing.MockClock, hash_keys: str
 ) -> None:
-    """G71; rows that others wrote may have no hash keys, so the listing tells them."""
-    store, seen, read = MemoryLeaseStore(), list[events.Event](), list[bytes]()
+    """Lease rows of other programs may lack the hash keys, which are then read from the listing."""
+    store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, shards=3)
         first, second, _ = fake.open_shards(STREAM)
-        if rows == "without":
+        if hash_keys == "missing in one row":
             await store.create(Lease(first, TRIM_HORIZON))
-        async with reading(fake, store, seen, read):
+        async with open_reader(fake, store, seen, data):
             await trio.sleep(20)
             assert not [event for event in seen if isinstance(event, events.HashRangeHoleFound)]
             await store.delete(second)
@@ -77,14 +77,14 @@ async def test_a_hole_in_the_hash_keys_is_filled_long_before_the_next_listing(
 
 
 @pytest.mark.scenario("G41")
-async def test_leases_of_finished_shards_are_deleted_when_they_have_served(
+async def test_leases_of_finished_shards_are_deleted_when_nothing_depends_on_them(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    store, seen, read = MemoryLeaseStore(), list[events.Event](), list[bytes]()
+    store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
         (parent,) = fake.open_shards(STREAM)
-        async with reading(fake, store, seen, read):
+        async with open_reader(fake, store, seen, data):
             fake.put(STREAM, "k", b"1")
             await trio.sleep(5)
             fake.split(STREAM, parent)
@@ -100,35 +100,37 @@ async def test_leases_of_finished_shards_are_deleted_when_they_have_served(
             assert await keys(store) == set(fake.open_shards(STREAM))
             await trio.sleep(200)
             assert await keys(store) == set(fake.open_shards(STREAM))
-    assert read == [b"1", b"2"]
+    assert data == [b"1", b"2"]
     deleted = [e.shard_id for e in seen if isinstance(e, events.LeaseStoreCalled) and e.operation == "delete"]
     assert deleted == [parent, low, high]
 
 
-async def test_they_are_kept_if_that_is_wanted(autojump_clock: trio.testing.MockClock) -> None:
-    store, seen, read = MemoryLeaseStore(), list[events.Event](), list[bytes]()
+async def test_leases_of_finished_shards_are_kept_without_lease_cleanup_after(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
         (parent,) = fake.open_shards(STREAM)
-        async with reading(fake, store, seen, read, lease_cleanup_after=None):
+        async with open_reader(fake, store, seen, data, lease_cleanup_after=None):
             fake.split(STREAM, parent)
             await trio.sleep(800)
             assert parent in await keys(store)
 
 
 @pytest.mark.scenario("G41")
-async def test_one_who_slept_through_the_lives_of_the_children_does_not_create_them_again(
+async def test_a_worker_that_was_suspended_does_not_create_deleted_child_leases_again(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    """Its parent's lease was finished by another and is gone, as are those of the children."""
-    store, seen, read = MemoryLeaseStore(), list[events.Event](), list[bytes]()
+    """Another worker has finished the parent and its children meanwhile, and their leases are deleted."""
+    store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
         (parent,) = fake.open_shards(STREAM)
-        async with reading(fake, store, seen, read) as consumer:
+        async with open_reader(fake, store, seen, data) as consumer:
             await trio.sleep(1)
             consumer.keeper.stop_acquiring()
-            consumer._shard_sync._store = MemoryLeaseStore()  # whose own listing shall not create them either
+            consumer._shard_sync._store = MemoryLeaseStore()  # so that its shard sync does not create them
             fake.split(STREAM, parent)
             await store.delete(parent)
             await trio.sleep(60)
@@ -136,12 +138,12 @@ async def test_one_who_slept_through_the_lives_of_the_children_does_not_create_t
     assert [event.reason for event in seen if isinstance(event, events.LeaseLost)] == ["taken"]
 
 
-@pytest.mark.parametrize("before", [[], ["parent"]], ids=["new", "half made"])
-async def test_a_reading_that_begins_at_a_time_leaves_out_what_had_ended_by_then(
-    autojump_clock: trio.testing.MockClock, before: list[str]
+@pytest.mark.parametrize("existing", [[], ["parent"]], ids=["no leases", "some leases"])
+async def test_at_timestamp_ignores_shards_that_had_ended_by_then(
+    autojump_clock: trio.testing.MockClock, existing: list[str]
 ) -> None:
-    """Or the children of a shard that was split days ago would be read from their beginnings."""
-    store, seen, read = MemoryLeaseStore(), list[events.Event](), list[bytes]()
+    """Otherwise the children of a shard that was split days ago would be read from their beginning."""
+    store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, shards=2)
         grandparent, _ = fake.open_shards(STREAM)
@@ -155,16 +157,16 @@ async def test_a_reading_that_begins_at_a_time_leaves_out_what_had_ended_by_then
         fake.split(STREAM, parent)
         fake.put_many(STREAM, [(f"{key}", b"wanted") for key in range(20)])
         await trio.sleep(60)
-        for _ in before:  # by one who then crashed
+        for _ in existing:  # a worker created it and crashed
             await store.create(Lease(parent, AT_TIMESTAMP))
-        async with reading(fake, store, seen, read, initial_position=Position.at_timestamp(start)):
+        async with open_reader(fake, store, seen, data, initial_position=Position.at_timestamp(start)):
             await trio.sleep(60)
-    assert read == [b"wanted"] * 40
+    assert data == [b"wanted"] * 40
     assert grandparent not in await keys(store)
 
 
 class Hanging(MemoryLeaseStore):
-    """Lists its leases so many times, and then no more."""
+    """Lists its leases `lists` times. Then `list` hangs. -1: it never hangs."""
 
     def __init__(self, lists: int) -> None:
         super().__init__()
@@ -177,20 +179,20 @@ class Hanging(MemoryLeaseStore):
         return await super().list()
 
 
-async def test_a_look_that_never_ends_fails_the_start(autojump_clock: trio.testing.MockClock) -> None:
-    seen, read = list[events.Event](), list[bytes]()
+async def test_a_lease_store_that_hangs_fails_the_start(autojump_clock: trio.testing.MockClock) -> None:
+    seen, data = list[events.Event](), list[bytes]()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
         with pytest.raises(TransportError, match="within 10 s"):
-            async with reading(fake, Hanging(0), seen, read, lease_cleanup_after=20.0):
+            async with open_reader(fake, Hanging(0), seen, data, lease_cleanup_after=20.0):
                 await trio.sleep_forever()
 
 
-async def test_later_it_is_told_and_tried_again(autojump_clock: trio.testing.MockClock) -> None:
-    store, seen, read = Hanging(-1), list[events.Event](), list[bytes]()
+async def test_a_lease_store_that_hangs_later_is_reported_and_retried(autojump_clock: trio.testing.MockClock) -> None:
+    store, seen, data = Hanging(-1), list[events.Event](), list[bytes]()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
-        async with reading(fake, store, seen, read, lease_cleanup_after=20.0, lease_scan_interval=1000.0):
+        async with open_reader(fake, store, seen, data, lease_cleanup_after=20.0, lease_scan_interval=1000.0):
             await trio.sleep(50)
             store.lists = 0
             await trio.sleep(60)
@@ -202,11 +204,11 @@ async def test_later_it_is_told_and_tried_again(autojump_clock: trio.testing.Moc
     ]
 
 
-async def test_what_a_shard_brings_is_in_its_lease(autojump_clock: trio.testing.MockClock) -> None:
-    store, seen, read = MemoryLeaseStore(), list[events.Event](), list[bytes]()
+async def test_the_throughput_of_a_shard_is_saved_in_its_lease(autojump_clock: trio.testing.MockClock) -> None:
+    store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
-        async with reading(fake, store, seen, read):
+        async with open_reader(fake, store, seen, data):
             for _ in range(120):
                 fake.put(STREAM, "k", b"x" * 2000)
                 await trio.sleep(0.5)
@@ -214,19 +216,19 @@ async def test_what_a_shard_brings_is_in_its_lease(autojump_clock: trio.testing.
             assert lease.throughput_kbps == pytest.approx(4.0, rel=0.15)
 
 
-async def test_leases_are_weighed_by_what_their_shards_bring(autojump_clock: trio.testing.MockClock) -> None:
-    """One shard brings all there is, and weighs more than the others together."""
-    store, seen, read = MemoryLeaseStore(), list[events.Event](), list[bytes]()
-    weighed = {"balance_by_throughput": True}
+async def test_leases_are_balanced_by_throughput(autojump_clock: trio.testing.MockClock) -> None:
+    """One of six shards has all the throughput."""
+    store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
+    options = {"balance_by_throughput": True}
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, shards=6)
-        async with reading(fake, store, seen, read, **weighed) as first:
+        async with open_reader(fake, store, seen, data, **options) as first:
             for _ in range(60):
                 fake.put(STREAM, "k", b"x" * 2000)
                 await trio.sleep(0.5)
             (busy,) = [lease.key for lease in await store.list() if lease.throughput_kbps]
-            async with reading(fake, store, seen, read, worker_id="other", **weighed) as other:
-                for _ in range(80):  # one lease to be seen, and after half a minute, measured anew, the rest
+            async with open_reader(fake, store, seen, data, worker_id="other", **options) as other:
+                for _ in range(80):  # it takes one lease first, and the others after new measurements 30 s later
                     fake.put(STREAM, "k", b"x" * 2000)
                     await trio.sleep(0.5)
                 assert set(first.keeper.held) == {busy}

@@ -1,4 +1,4 @@
-"""What a reading does at its ends, to the moment: at the loss of its lease, at a drain, at the end of its shard."""
+"""When a shard task ends: at once when its lease is lost, at a drain, and at the end of its shard."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ SETTINGS = ConsumerSettings()
 Clock = trio.testing.MockClock
 
 
-class Timed:
-    """An observer that notes when it was told what."""
+class TimedEvents:
+    """An observer that keeps the events with their times."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[float, events.Event]] = []
-        self._more = trio.Event()
+        self._changed = trio.Event()
 
     def __call__(self, event: events.Event) -> None:
         self.seen.append((trio.current_time(), event))
-        self._more.set()
-        self._more = trio.Event()
+        self._changed.set()
+        self._changed = trio.Event()
 
     def at(self, kind: type[events.Event], shard_id: str) -> float:
-        """Return when the first event of this kind came for this shard."""
+        """Return the time of the first event of this kind for this shard."""
         return next(at for at, event in self.seen if isinstance(event, kind) and event.shard_id == shard_id)
 
     async def wait_for(self, kind: type[events.Event]) -> None:
         while not any(isinstance(event, kind) for _, event in self.seen):
-            await self._more.wait()
+            await self._changed.wait()
 
 
 class Reader:
-    """Takes records, and says so; `hangs`: for ever at the first batch."""
+    """Keeps and acks records. `reached` waits for a number of records. `hangs`: never finishes the first batch."""
 
     def __init__(self, *, hangs: bool = False) -> None:
-        self.got: list[bytes] = []
+        self.received: list[bytes] = []
         self.cancelled_at: float | None = None
         self._hangs = hangs
-        self._more = trio.Event()
+        self._changed = trio.Event()
 
     async def __call__(self, shard: ShardStream) -> None:
         async for batch in shard:
@@ -56,9 +56,9 @@ class Reader:
             shard.ack(batch)
 
     async def _take(self, batch: Batch) -> None:
-        self.got += [record.data for record in batch.records]
-        self._more.set()
-        self._more = trio.Event()
+        self.received += [record.data for record in batch.records]
+        self._changed.set()
+        self._changed = trio.Event()
         if self._hangs:
             try:
                 await trio.sleep_forever()
@@ -66,40 +66,40 @@ class Reader:
                 self.cancelled_at = trio.current_time()
 
     async def reached(self, count: int) -> None:
-        while len(self.got) < count:
-            await self._more.wait()
+        while len(self.received) < count:
+            await self._changed.wait()
 
 
 @pytest.mark.parametrize("hangs", [False, True], ids=["waiting for a batch", "in a handler"])
 @pytest.mark.scenario("G39")
-async def test_a_lease_that_is_lost_ends_the_reading_at_that_moment(autojump_clock: Clock, *, hangs: bool) -> None:
-    """R10. The checkpointer, which would find out too, is far from its next turn."""
-    store, reader, told = MemoryLeaseStore(), Reader(hangs=hangs), Timed()
+async def test_the_loss_of_a_lease_ends_the_shard_task_at_once(autojump_clock: Clock, *, hangs: bool) -> None:
+    """Rule R10. The next checkpoint, which would find the loss too, is due much later."""
+    store, reader, observed = MemoryLeaseStore(), Reader(hangs=hangs), TimedEvents()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
         (shard,) = fake.open_shards(STREAM)
         fake.put(STREAM, "k", b"before")
-        rarely = replace(SETTINGS, checkpoint_interval=1000)
+        long_interval = replace(SETTINGS, checkpoint_interval=1000)
         async with (
-            open_worker(fake.kinesis(STREAM), store, rarely, told) as consumer,
+            open_worker(fake.kinesis(STREAM), store, long_interval, observed) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, reader)
             await reader.reached(1)
             (lease,) = await store.list()
             await store.take(lease, "other")
-            await told.wait_for(events.LeaseLost)
+            await observed.wait_for(events.LeaseLost)
             await trio.testing.wait_all_tasks_blocked()
-            lost_at = told.at(events.LeaseLost, shard)
-            assert told.at(events.ShardStopped, shard) == lost_at
+            lost_at = observed.at(events.LeaseLost, shard)
+            assert observed.at(events.ShardStopped, shard) == lost_at
             assert reader.cancelled_at == (lost_at if hangs else None)
             fake.put(STREAM, "k", b"after")
-            await trio.sleep(5)  # its new owner, which never renews, keeps it for another five
-            assert reader.got == [b"before"]
+            await trio.sleep(5)  # the new owner never renews, so its lease expires after ten
+            assert reader.received == [b"before"]
             nursery.cancel_scope.cancel()
 
 
-async def test_a_drain_releases_the_lease_before_the_keeper_goes(autojump_clock: Clock) -> None:
+async def test_a_drain_releases_the_leases_before_the_keeper_stops(autojump_clock: Clock) -> None:
     store, reader = MemoryLeaseStore(), Reader()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, shards=2)
@@ -109,20 +109,20 @@ async def test_a_drain_releases_the_lease_before_the_keeper_goes(autojump_clock:
                 nursery.start_soon(consumer.run, reader)
                 await reader.reached(20)
                 consumer.drain()
-            # `run` has returned, and the keeper, which would release what is left, still keeps.
+            # `run` has returned. The keeper, which releases the remaining leases when it stops, still runs.
             assert [lease.owner for lease in await store.list()] == [None, None]
 
 
 @pytest.mark.scenario("G37")
-async def test_children_begin_at_the_moment_in_which_their_parent_ends(autojump_clock: Clock) -> None:
-    """R2: unlocked at once in this process, and not at the keeper's next look, ten seconds later."""
-    store, reader, told = MemoryLeaseStore(), Reader(), Timed()
+async def test_children_start_at_once_when_their_parent_is_finished(autojump_clock: Clock) -> None:
+    """Rule R2. In the same process, the children do not wait for the keeper's next lease scan."""
+    store, reader, observed = MemoryLeaseStore(), Reader(), TimedEvents()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
         (parent,) = fake.open_shards(STREAM)
-        slowly = replace(SETTINGS, failover_time=100.0)
+        slow_scans = replace(SETTINGS, failover_time=100.0)
         async with (
-            open_worker(fake.kinesis(STREAM), store, slowly, told) as consumer,
+            open_worker(fake.kinesis(STREAM), store, slow_scans, observed) as consumer,
             trio.open_nursery() as nursery,
         ):
             nursery.start_soon(consumer.run, reader)
@@ -130,13 +130,13 @@ async def test_children_begin_at_the_moment_in_which_their_parent_ends(autojump_
             await reader.reached(1)
             await trio.sleep(3.3)
             children = fake.split(STREAM, parent)
-            await told.wait_for(events.ShardFinished)
+            await observed.wait_for(events.ShardFinished)
             for _ in children:
                 await trio.testing.wait_all_tasks_blocked()
             ended_at = next(
                 at
-                for at, event in told.seen
+                for at, event in observed.seen
                 if isinstance(event, events.CheckpointSaved) and event.checkpoint == SHARD_END
             )
-            assert [told.at(events.ShardStarted, child) for child in children] == [ended_at, ended_at]
+            assert [observed.at(events.ShardStarted, child) for child in children] == [ended_at, ended_at]
             consumer.drain()

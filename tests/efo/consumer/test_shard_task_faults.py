@@ -1,4 +1,4 @@
-"""A lease store that refuses, or tells its calls: what a reading makes of it, and in which order it writes."""
+"""A shard task whose lease store fails, is slow or loses responses, and the order in which the task writes."""
 
 from __future__ import annotations
 
@@ -25,60 +25,60 @@ SETTINGS = ConsumerSettings()
 Clock = trio.testing.MockClock
 
 
-class ToldStore(MemoryLeaseStore):
-    """Notes every write, and refuses the first one of each operation in `refuse`."""
+class FaultyStore(MemoryLeaseStore):
+    """Records every write, and rejects the first one of each operation in `failing`."""
 
-    def __init__(self, *refuse: str) -> None:
+    def __init__(self, *failing: str) -> None:
         super().__init__()
         self.writes: list[tuple[str, str, object]] = []
-        self.refused: Counter[str] = Counter()
-        self._refuse = set(refuse)
+        self.rejected: Counter[str] = Counter()
+        self._failing = set(failing)
 
-    def _note(self, operation: str, key: str, what: object = None) -> None:
-        if operation in self._refuse:
-            self._refuse.discard(operation)
-            self.refused[operation] += 1
+    def _record(self, operation: str, key: str, value: object = None) -> None:
+        if operation in self._failing:
+            self._failing.discard(operation)
+            self.rejected[operation] += 1
             raise LeaseStoreUnavailableError("the store is busy")
-        self.writes.append((operation, key, what))
+        self.writes.append((operation, key, value))
 
     async def create(self, lease: Lease) -> bool:
-        self._note("create", lease.key)
+        self._record("create", lease.key)
         return await super().create(lease)
 
     async def release(self, lease: Lease) -> Lease:
-        self._note("release", lease.key)
+        self._record("release", lease.key)
         return await super().release(lease)
 
     async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
-        self._note("end" if checkpoint == SHARD_END else "checkpoint", lease.key, checkpoint)
+        self._record("end" if checkpoint == SHARD_END else "checkpoint", lease.key, checkpoint)
         return await super().checkpoint(lease, checkpoint)
 
     async def save_children(self, lease: Lease, children: tuple[str, ...]) -> Lease:
-        self._note("save_children", lease.key, children)
+        self._record("save_children", lease.key, children)
         return await super().save_children(lease, children)
 
 
 class Reader:
-    """Keeps every record's data, by its shard."""
+    """Acks all batches and keeps the data of their records. `reached` waits for a number of records."""
 
     def __init__(self) -> None:
-        self.got: list[bytes] = []
-        self._more = trio.Event()
+        self.received: list[bytes] = []
+        self._changed = trio.Event()
 
     async def __call__(self, shard: ShardStream) -> None:
         async for batch in shard:
-            self.got += [record.data for record in batch.records]
+            self.received += [record.data for record in batch.records]
             shard.ack(batch)
-            self._more.set()
-            self._more = trio.Event()
+            self._changed.set()
+            self._changed = trio.Event()
 
     async def reached(self, count: int) -> None:
-        while len(self.got) < count:
-            await self._more.wait()
+        while len(self.received) < count:
+            await self._changed.wait()
 
 
 async def read_through_a_split(store: MemoryLeaseStore, seen: list[events.Event]) -> tuple[Reader, str, list[str]]:
-    """ShardReader a shard, its split, and a record of each child; then drain."""
+    """Read a shard, split it, read its children, and drain. Return the reader, the parent and the children."""
     reader = Reader()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
@@ -100,7 +100,7 @@ async def read_through_a_split(store: MemoryLeaseStore, seen: list[events.Event]
 
 @pytest.mark.scenario("G37", "G64")
 async def test_the_end_of_a_shard_is_written_in_the_order_of_rule_r2(autojump_clock: Clock) -> None:
-    store = ToldStore()
+    store = FaultyStore()
     _, parent, children = await read_through_a_split(store, [])
     relevant = [(op, key) for op, key, _ in store.writes if op in {"create", "save_children", "end"}]
     assert relevant == [
@@ -114,40 +114,40 @@ async def test_the_end_of_a_shard_is_written_in_the_order_of_rule_r2(autojump_cl
 
 @pytest.mark.parametrize("operation", ["create", "save_children", "end", "release", "checkpoint"])
 @pytest.mark.scenario("G65")
-async def test_a_store_that_refuses_once_ends_nothing(autojump_clock: Clock, operation: str) -> None:
-    store = ToldStore()
+async def test_a_single_failed_write_is_retried(autojump_clock: Clock, operation: str) -> None:
+    store = FaultyStore()
     if operation == "create":
-        # The first lease is created at the start, where a failure is the operator's to see: refuse a child's.
+        # A failure to create the first lease ends the start. So reject the lease of a child.
         real = store.create
 
         async def create(lease: Lease) -> bool:
-            if lease.parents and not store.refused["create"]:
-                store.refused["create"] += 1
+            if lease.parents and not store.rejected["create"]:
+                store.rejected["create"] += 1
                 raise LeaseStoreUnavailableError("the store is busy")
             return await real(lease)
 
         store.create = create  # type: ignore[method-assign]
     else:
-        store._refuse.add(operation)
+        store._failing.add(operation)
     reader, _, _ = await read_through_a_split(store, [])
-    assert sorted(reader.got) == [b"after"] * 8 + [b"before"]
-    assert store.refused[operation] == 1
+    assert sorted(reader.received) == [b"after"] * 8 + [b"before"]
+    assert store.rejected[operation] == 1
     assert {lease.owner for lease in await store.list() if not lease.is_finished} == {None}
 
 
-class MuteStore(ToldStore):
-    """Takes the end of a shard, and does not say so for half a minute; renewals find it out."""
+class LostResponseStore(FaultyStore):
+    """Saves SHARD_END, but loses the responses during the first 30 seconds. Renewals read the saved lease row."""
 
     async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
         row = await super().checkpoint(lease, checkpoint)
         if checkpoint == SHARD_END and trio.current_time() < 30.0:
-            raise LeaseStoreUnavailableError("no answer")
+            raise LeaseStoreUnavailableError("no response")
         return row
 
 
-async def test_a_shard_that_is_finished_without_our_knowledge_is_not_taken_back(autojump_clock: Clock) -> None:
-    """A save of its progress, while its end is still being tried, would undo the end that children began on."""
-    store = MuteStore()
+async def test_a_saved_shard_end_whose_response_was_lost_is_never_overwritten(autojump_clock: Clock) -> None:
+    """The children may have started. A periodic save of the progress must not undo the end of their parent."""
+    store = LostResponseStore()
     _, parent, _ = await read_through_a_split(store, [])
     saved = [op for op, key, _ in store.writes if key == parent and op in {"checkpoint", "end"}]
     assert saved.count("end") > 10
@@ -155,7 +155,7 @@ async def test_a_shard_that_is_finished_without_our_knowledge_is_not_taken_back(
 
 
 class SlowStore(MemoryLeaseStore):
-    """Takes seven seconds for its first save."""
+    """Its first checkpoint takes seven seconds."""
 
     seconds = 7.0
 
@@ -165,8 +165,8 @@ class SlowStore(MemoryLeaseStore):
         return await super().checkpoint(lease, checkpoint)
 
 
-async def test_what_is_acked_while_a_save_takes_long_is_saved_right_after_it(autojump_clock: Clock) -> None:
-    """A crash repeats what was acked in the last interval: a store that was slow must not make it two."""
+async def test_acks_during_a_slow_save_are_saved_directly_after_it(autojump_clock: Clock) -> None:
+    """A crash repeats the acks of one checkpoint interval, also when the store is slow."""
     store, reader, saved = SlowStore(), Reader(), []
 
     def observe(event: events.Event) -> None:
@@ -181,22 +181,22 @@ async def test_what_is_acked_while_a_save_takes_long_is_saved_right_after_it(aut
         ):
             nursery.start_soon(consumer.run, reader)
             start = trio.current_time()
-            for number in range(3):  # within the first interval, during the slow save, and long after it
+            for number in range(3):  # put in the first interval, during the slow save, and long after it
                 fake.put(STREAM, "k", b"%d" % number)
                 await reader.reached(number + 1)
                 await trio.sleep(8)
             consumer.drain()
     first, second, third = saved[:3]
-    assert second == first  # the next, in the very moment in which the slow one is through
+    assert second == first  # the second save starts when the slow one ends
     assert third > first
 
 
 @pytest.mark.scenario("G55")
-async def test_a_lease_of_latest_means_the_same_to_who_comes_later(autojump_clock: Clock) -> None:
+async def test_latest_keeps_its_time_for_the_next_worker(autojump_clock: Clock) -> None:
     store, reader = MemoryLeaseStore(), Reader()
     latest = replace(SETTINGS, initial_position=Position.latest())
 
-    async def never_begin(_shard: ShardStream) -> None:
+    async def never_iterate(_shard: ShardStream) -> None:
         await trio.sleep_forever()
 
     async with FakeKinesis() as fake:
@@ -205,8 +205,8 @@ async def test_a_lease_of_latest_means_the_same_to_who_comes_later(autojump_cloc
         await trio.sleep(10)
         async with open_worker(fake.kinesis(STREAM), store, latest) as consumer:
             with trio.move_on_after(5):
-                await consumer.run(never_begin)
-        fake.put(STREAM, "k", b"while nobody read")
+                await consumer.run(never_iterate)
+        fake.put(STREAM, "k", b"between the workers")
         await trio.sleep(60)
         async with (
             open_worker(fake.kinesis(STREAM), store, latest, worker_id="other") as consumer,
@@ -215,11 +215,11 @@ async def test_a_lease_of_latest_means_the_same_to_who_comes_later(autojump_cloc
             nursery.start_soon(consumer.run, reader)
             await reader.reached(1)
             consumer.drain()
-    assert reader.got == [b"while nobody read"]
+    assert reader.received == [b"between the workers"]
 
 
 @pytest.mark.scenario("G70")
-async def test_a_checkpoint_within_an_aggregate_never_goes_back(autojump_clock: Clock) -> None:
+async def test_a_checkpoint_within_an_aggregate_never_moves_back(autojump_clock: Clock) -> None:
     store = MemoryLeaseStore()
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
@@ -230,16 +230,16 @@ async def test_a_checkpoint_within_an_aggregate_never_goes_back(autojump_clock: 
             async with open_worker(fake.kinesis(STREAM), store, SETTINGS) as consumer:
                 with trio.move_on_after(3):
                     await consumer.run(reader)
-            assert reader.got == []
+            assert reader.received == []
             (lease,) = await store.list()
             assert lease.checkpoint >= Checkpoint(number, 4)
 
 
-async def test_a_listing_that_fails_later_is_told_and_tried_again(autojump_clock: Clock) -> None:
+async def test_a_failed_shard_sync_after_the_start_is_reported_and_retried(autojump_clock: Clock) -> None:
     seen: list[events.Event] = []
 
     class Failing:
-        """The control plane, whose second listing is refused for good."""
+        """A control plane that rejects the second ListShards with an error that is not retryable."""
 
         def __init__(self, control: Any) -> None:
             self._control = control
@@ -258,9 +258,11 @@ async def test_a_listing_that_fails_later_is_told_and_tried_again(autojump_clock
         fake.create_stream(STREAM)
         kinesis = fake.kinesis(STREAM)
         control = Failing(kinesis.control)
-        async with open_worker(replace(kinesis, control=control), MemoryLeaseStore(), SETTINGS, seen.append) as it:
+        async with open_worker(
+            replace(kinesis, control=control), MemoryLeaseStore(), SETTINGS, seen.append
+        ) as consumer:
             with trio.move_on_after(200):
-                await it.run(Reader())
+                await consumer.run(Reader())
     assert control.listings >= 3
-    told = [event for event in seen if isinstance(event, events.ShardSyncFailed)]
-    assert told == [events.ShardSyncFailed("service", "ValidationException: not today")]
+    failures = [event for event in seen if isinstance(event, events.ShardSyncFailed)]
+    assert failures == [events.ShardSyncFailed("service", "ValidationException: not today")]

@@ -1,4 +1,4 @@
-"""A peer of our HTTP/2 connections: the server's side of one, driven by the test, frame by frame."""
+"""The server's side of efo's HTTP/2 connections, controlled by the tests frame by frame."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from efo.kinesis.connection import Connection
 
 
 class Peer:
-    """The server's end. `settle` lets our side run until it waits, and reads all that it sent."""
+    """The server's end of one connection. `settings`: the values of its HTTP/2 SETTINGS."""
 
     def __init__(self, settings: Mapping[int, int]) -> None:
         self.h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=False, header_encoding="utf-8"))
@@ -26,34 +26,37 @@ class Peer:
         self.h2.initiate_connection()
         self.events: list[h2.events.Event] = []
         self.bodies: defaultdict[int, bytes] = defaultdict(bytes)
-        self.has_hung_up = False
-        self.sent_by_us = trio.testing.MemorySendStream()
-        self.received_by_us = trio.testing.MemoryReceiveStream()
+        self.is_closed = False
+        self.sent_by_client = trio.testing.MemorySendStream()
+        self.received_by_client = trio.testing.MemoryReceiveStream()
 
     @property
-    def our_end(self) -> trio.abc.Stream:
-        """What our side connects to."""
-        return trio.StapledStream(self.sent_by_us, self.received_by_us)
+    def client_end(self) -> trio.abc.Stream:
+        """The stream that the client uses."""
+        return trio.StapledStream(self.sent_by_client, self.received_by_client)
 
     async def settle(self) -> None:
-        """Send what is to be sent, and read, until both sides wait."""
+        """Send what is due, and read what the client sends, until both sides wait."""
         while True:
             self.flush()
             await trio.testing.wait_all_tasks_blocked()
             try:
-                data = self.sent_by_us.get_data_nowait()
+                data = self.sent_by_client.get_data_nowait()
             except trio.WouldBlock:
                 return
             if not data:
                 return
-            self.take(data)
+            self.receive(data)
 
     async def serve(self, on_request: Callable[[Peer, int], None] | None = None) -> None:
-        """Read and answer until the stream ends, for tests in which time passes; each whole request as told."""
+        """Read and reply until the stream ends, for tests in which time passes.
+
+        `on_request`: called with this peer and the stream id of each complete request.
+        """
         self.flush()
         known = 0
-        while data := await self.sent_by_us.get_data():
-            self.take(data)
+        while data := await self.sent_by_client.get_data():
+            self.receive(data)
             for event in self.events[known:]:
                 if on_request is not None and isinstance(event, h2.events.StreamEnded):
                     on_request(self, event.stream_id)
@@ -65,37 +68,37 @@ class Peer:
             self.send_raw(data)
 
     def send_raw(self, data: bytes) -> None:
-        if not self.has_hung_up:
-            self.received_by_us.put_data(data)
+        if not self.is_closed:
+            self.received_by_client.put_data(data)
 
     def send_frame(self, frame: hyperframe.frame.Frame) -> None:
-        """Send a frame of which our h2 knows nothing."""
+        """Send a frame without the knowledge of this peer's h2."""
         self.flush()
         self.send_raw(frame.serialize())
 
     def goaway(self, last_stream_id: int, code: int = 0) -> None:
         self.send_frame(hyperframe.frame.GoAwayFrame(0, last_stream_id=last_stream_id, error_code=code))
 
-    def hang_up(self) -> None:
+    def close(self) -> None:
         self.flush()
-        self.has_hung_up = True
-        self.received_by_us.put_eof()
+        self.is_closed = True
+        self.received_by_client.put_eof()
 
-    def take(self, data: bytes) -> None:
+    def receive(self, data: bytes) -> None:
         for event in self.h2.receive_data(data):
             self.events.append(event)
             if isinstance(event, h2.events.DataReceived):
                 self.bodies[event.stream_id] += event.data
 
-    def saw(self, kind: type[h2.events.Event], stream_id: int | None = None) -> list[h2.events.Event]:
-        """Return the events of this kind (of this stream)."""
+    def received(self, kind: type[h2.events.Event], stream_id: int | None = None) -> list[h2.events.Event]:
+        """Return the received events of this kind, of one stream or of all."""
         return [e for e in self.events if isinstance(e, kind) and stream_id in (None, getattr(e, "stream_id", None))]
 
-    def respond(self, stream_id: int, status: int = 200, **more: str) -> None:
-        self.h2.send_headers(stream_id, [(":status", str(status)), *more.items()])
+    def respond(self, stream_id: int, status: int = 200, **headers: str) -> None:
+        self.h2.send_headers(stream_id, [(":status", str(status)), *headers.items()])
 
     def send(self, stream_id: int, data: bytes, *, end: bool = False) -> int:
-        """Send as much of this as the windows allow; return how much that was."""
+        """Send as many of these bytes as the windows allow; return the number. `end`: end the stream after them."""
         sent = 0
         while sent < len(data):
             size = min(len(data) - sent, self.h2.local_flow_control_window(stream_id), self.h2.max_outbound_frame_size)
@@ -109,7 +112,7 @@ class Peer:
 
 
 class Server:
-    """What a pool connects to: a Peer for each connection, which serves by itself."""
+    """The server of a connection pool: it runs a Peer for each connection, with the same settings and `on_request`."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self.peers: list[Peer] = []
@@ -122,22 +125,25 @@ class Server:
         peer = Peer(self.settings)
         self.peers.append(peer)
         self._nursery.start_soon(peer.serve, self.on_request)
-        return peer.our_end
+        return peer.client_end
 
 
 @pytest.fixture
 def server(nursery):
-    """Return a server that nobody has connected to."""
+    """Return a server without connections."""
     return Server(nursery)
 
 
 @pytest.fixture
 def make_connection(nursery):
-    """Return a function that gives a running Connection, greeted unless told otherwise, and its Peer."""
+    """Return a function that makes a running Connection and its Peer.
+
+    `greet`: whether the peer has sent its SETTINGS when the function returns.
+    """
 
     async def make(settings=None, *, greet=True, **options):
         peer = Peer(settings or {})
-        connection = Connection(peer.our_end, address="peer:443", **options)
+        connection = Connection(peer.client_end, address="peer:443", **options)
         nursery.start_soon(connection.run)
         if greet:
             await peer.settle()

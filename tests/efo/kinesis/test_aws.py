@@ -1,4 +1,4 @@
-"""AWS: connecting, signing, the control plane's answers, and botocore's exceptions in our terms."""
+"""The client of AWS: TLS and ALPN, SigV4, the control plane, and the translation of botocore's exceptions."""
 
 import hashlib
 import hmac
@@ -37,7 +37,7 @@ ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders"
 
 @asynccontextmanager
 async def listening(handler):
-    """Serve connections on a loopback port with this handler; give the port."""
+    """Serve connections on a loopback port with this handler; yield the port."""
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(trio.serve_listeners, handler, [listener])
@@ -58,7 +58,7 @@ def ca_file(authority, tmp_path_factory):
 
 
 def tls_handler(authority, alpn=(), name="127.0.0.1"):
-    """A handler that shakes hands as a server of this name, and then echoes."""
+    """Return a handler that does the TLS handshake with a certificate of this name, and then echoes."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert(name).configure_cert(context)
     if alpn:
@@ -76,7 +76,7 @@ def tls_handler(authority, alpn=(), name="127.0.0.1"):
 
 
 class TestConnector:
-    async def test_tls_and_http2(self, authority, ca_file):
+    async def test_tls_and_http2_are_negotiated(self, authority, ca_file):
         async with listening(tls_handler(authority, ["h2"])) as port:
             stream = await Connector("127.0.0.1", port, ca_file=ca_file).connect()
             await stream.send_all(b"hello")
@@ -84,22 +84,22 @@ class TestConnector:
             await trio.aclose_forcefully(stream)
 
     @pytest.mark.parametrize("alpn", [(), ("http/1.1",)])
-    async def test_a_server_without_http2(self, authority, ca_file, alpn):
+    async def test_a_server_without_http2_is_an_error(self, authority, ca_file, alpn):
         async with listening(tls_handler(authority, alpn)) as port:
             with pytest.raises(NotHttp2Error, match=rf"127\.0\.0\.1:{port} .* HTTP/2"):
                 await Connector("127.0.0.1", port, ca_file=ca_file).connect()
 
-    async def test_a_certificate_of_an_unknown_authority(self, ca_file):
+    async def test_a_certificate_of_an_unknown_authority_is_not_trusted(self, ca_file):
         async with listening(tls_handler(trustme.CA(), ["h2"])) as port:
             with pytest.raises(TlsError, match=r"certificate of 127\.0\.0\.1:\d+ is not trusted.*set ca_file"):
                 await Connector("127.0.0.1", port, ca_file=ca_file).connect()
 
-    async def test_a_certificate_of_another_host(self, authority, ca_file):
+    async def test_a_certificate_of_another_host_is_not_trusted(self, authority, ca_file):
         async with listening(tls_handler(authority, ["h2"], "elsewhere.test")) as port:
             with pytest.raises(TlsError, match="not trusted"):
                 await Connector("127.0.0.1", port, ca_file=ca_file).connect()
 
-    async def test_a_server_that_speaks_plain_http(self, ca_file):
+    async def test_a_server_that_speaks_plain_http_is_an_error(self, ca_file):
         async def handle(stream):
             async with stream:
                 await stream.receive_some()
@@ -109,7 +109,7 @@ class TestConnector:
             with pytest.raises(NotHttp2Error, match="does not speak TLS"):
                 await Connector("127.0.0.1", port, ca_file=ca_file).connect()
 
-    async def test_a_server_that_hangs_up(self, ca_file):
+    async def test_a_connection_that_closes_in_the_handshake_is_a_retryable_error(self, ca_file):
         async def handle(stream):
             await stream.receive_some()
             await stream.aclose()
@@ -119,15 +119,15 @@ class TestConnector:
                 await Connector("127.0.0.1", port, ca_file=ca_file).connect()
             assert raised.value.retryable
 
-    @pytest.mark.parametrize("encrypted", [True, False])
-    async def test_a_closed_port(self, ca_file, encrypted):
+    @pytest.mark.parametrize("encrypted", [True, False], ids=["TLS", "plain"])
+    async def test_a_closed_port_is_a_retryable_error(self, ca_file, encrypted):
         async with listening(None) as port:
             pass
         with pytest.raises(TransportError, match=rf"cannot connect to 127\.0\.0\.1:{port}") as raised:
             await Connector("127.0.0.1", port, ca_file=ca_file if encrypted else None).connect()
         assert raised.value.retryable
 
-    async def test_without_tls_the_stream_is_given_as_it_is(self):
+    async def test_without_tls_the_tcp_stream_is_returned(self):
         async def handle(stream):
             await stream.send_all(b"plain")
 
@@ -136,13 +136,13 @@ class TestConnector:
             assert await stream.receive_some(5) == b"plain"
             await stream.aclose()
 
-    async def test_being_cancelled_in_the_handshake_closes_the_socket(self, ca_file):
+    async def test_a_cancellation_in_the_handshake_closes_the_socket(self, ca_file):
         reached, closed = trio.Event(), trio.Event()
 
         async def handle(stream):
             await stream.receive_some()
             reached.set()
-            with suppress(trio.BrokenResourceError):  # the end comes as a reset or as EOF
+            with suppress(trio.BrokenResourceError):  # the connection ends with a reset or with EOF
                 while await stream.receive_some():
                     pass
             closed.set()
@@ -155,8 +155,8 @@ class TestConnector:
             with trio.fail_after(30):
                 await closed.wait()
 
-    @pytest.mark.parametrize("content", [None, "this is no certificate"])
-    def test_a_ca_file_that_cannot_be_used(self, tmp_path, content):
+    @pytest.mark.parametrize("content", [None, "this is not a certificate"])
+    def test_an_unusable_ca_file_is_rejected(self, tmp_path, content):
         path = tmp_path / "ca.pem"
         if content is not None:
             path.write_text(content)
@@ -164,30 +164,33 @@ class TestConnector:
             Connector("127.0.0.1", 1, ca_file=str(path))
 
 
-class Credentials:
-    """A session whose credentials are these, or cannot be had; the last one stays."""
+class CredentialSession:
+    """A session that returns or raises these results, one after the other, and then always the last one."""
 
-    def __init__(self, *answers):
-        self._answers = list(answers)
+    def __init__(self, *results):
+        self._results = list(results)
 
     async def get_credentials(self):
         await trio.lowlevel.checkpoint()
-        return None if self._answers[0] is None else self
+        return None if self._results[0] is None else self
 
     async def get_frozen_credentials(self):
-        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        result = self._results.pop(0) if len(self._results) > 1 else self._results[0]
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
 STATIC = ReadOnlyCredentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG", None)
 TEMPORARY = ReadOnlyCredentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG", "a/session+token==")
-UNAVAILABLE = botocore.exceptions.CredentialRetrievalError(provider="iam-role", error_msg="no answer")
+UNAVAILABLE = botocore.exceptions.CredentialRetrievalError(provider="iam-role", error_msg="no response")
 
 
 def signature(secret, date, region, headers, body):
-    """Signature Version 4 of a POST to /, from AWS's description of it and the standard library alone."""
+    """Return the scope, the signed headers and the signature (SigV4) of a POST to /.
+
+    Independent of botocore: it follows the description by AWS and uses only the standard library.
+    """
     names = ";".join(sorted(headers))
     canonical = "\n".join(
         ("POST", "/", "", *(f"{name}:{headers[name]}" for name in sorted(headers)), "", names,
@@ -214,57 +217,57 @@ class TestSigner:
             ("http://localhost:80/", "localhost"),
         ],
     )
-    async def test_signatures(self, credentials, url, host):
-        headers = dict(await Signer(Credentials(credentials), url, "eu-central-1").sign(self.TARGET, self.BODY))
-        # What goes over the wire beside them: see SubscribeCaller.
-        on_the_wire = {
+    async def test_the_signature_is_that_of_the_aws_description(self, credentials, url, host):
+        headers = dict(await Signer(CredentialSession(credentials), url, "eu-central-1").sign(self.TARGET, self.BODY))
+        # The headers of the request. SubscribeCaller adds those that the signer does not return.
+        signed_headers = {
             "content-type": "application/x-amz-json-1.1",
             "host": host,
             "x-amz-date": headers["X-Amz-Date"],
             "x-amz-target": self.TARGET,
         }
         if credentials.token:
-            on_the_wire["x-amz-security-token"] = headers["X-Amz-Security-Token"]
+            signed_headers["x-amz-security-token"] = headers["X-Amz-Security-Token"]
             assert headers["X-Amz-Security-Token"] == credentials.token
         scope, names, expected = signature(
-            credentials.secret_key, headers["X-Amz-Date"], "eu-central-1", on_the_wire, self.BODY
+            credentials.secret_key, headers["X-Amz-Date"], "eu-central-1", signed_headers, self.BODY
         )
         assert headers["Authorization"] == (
             f"AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/{scope}, SignedHeaders={names}, Signature={expected}"
         )
         assert headers.keys() <= {"Authorization", "X-Amz-Date", "X-Amz-Security-Token"}
 
-    @pytest.mark.parametrize("answer", [None, UNAVAILABLE, RuntimeError("they are still expired")])
-    async def test_without_credentials_at_the_start(self, answer):
+    @pytest.mark.parametrize("result", [None, UNAVAILABLE, RuntimeError("they are still expired")])
+    async def test_missing_credentials_at_the_start_are_a_configuration_error(self, result):
         with pytest.raises(ConfigurationError, match="no usable AWS credentials"):
-            await Signer(Credentials(answer), "https://localhost", "eu-central-1").sign(self.TARGET, b"")
+            await Signer(CredentialSession(result), "https://localhost", "eu-central-1").sign(self.TARGET, b"")
 
-    @pytest.mark.parametrize("answer", [UNAVAILABLE, RuntimeError("they are still expired")])
-    async def test_credentials_that_cannot_be_refreshed_for_a_while(self, answer):
-        signer = Signer(Credentials(STATIC, answer, STATIC), "https://localhost", "eu-central-1")
+    @pytest.mark.parametrize("result", [UNAVAILABLE, RuntimeError("they are still expired")])
+    async def test_a_failed_refresh_of_the_credentials_is_retryable(self, result):
+        signer = Signer(CredentialSession(STATIC, result, STATIC), "https://localhost", "eu-central-1")
         await signer.sign(self.TARGET, b"")
         with pytest.raises(TransportError, match="credentials") as raised:
             await signer.sign(self.TARGET, b"")
         assert raised.value.retryable
         await signer.sign(self.TARGET, b"")
 
-    async def test_nor_does_what_the_token_service_refuses_end_anything(self):
-        """A routine renewal meets it, while the old credentials are good for minutes."""
+    async def test_a_refresh_that_the_token_service_rejects_is_retryable(self):
+        """A refresh starts minutes before the old credentials expire. At the start, the same error is not retryable."""
         refused = botocore.exceptions.ClientError(
             {"Error": {"Code": "InvalidIdentityToken", "Message": "no key"}}, "AssumeRoleWithWebIdentity"
         )
-        signer = Signer(Credentials(STATIC, refused, STATIC), "https://localhost", "eu-central-1")
+        signer = Signer(CredentialSession(STATIC, refused, STATIC), "https://localhost", "eu-central-1")
         await signer.sign(self.TARGET, b"")
         with pytest.raises(TransportError, match=r"cannot be refreshed now.*no key"):
             await signer.sign(self.TARGET, b"")
         await signer.sign(self.TARGET, b"")
         with pytest.raises(ServiceError, match="no key"):
-            await Signer(Credentials(refused), "https://localhost", "eu-central-1").sign(self.TARGET, b"")
+            await Signer(CredentialSession(refused), "https://localhost", "eu-central-1").sign(self.TARGET, b"")
 
 
 class TestTranslation:
     @pytest.mark.parametrize(
-        ("error", "kind", "said"),
+        ("error", "kind", "message"),
         [
             (botocore.exceptions.NoRegionError(), ConfigurationError, "AWS_REGION"),
             (botocore.exceptions.NoCredentialsError(), ConfigurationError, "no usable AWS credentials"),
@@ -273,7 +276,7 @@ class TestTranslation:
                 ConfigurationError,
                 "no usable AWS credentials",
             ),
-            (UNAVAILABLE, ConfigurationError, "no answer"),
+            (UNAVAILABLE, ConfigurationError, "no response"),
             (botocore.exceptions.ProfileNotFound(profile="nobody"), ConfigurationError, "nobody"),
             (botocore.exceptions.ParamValidationError(report="bad"), ConfigurationError, "bad"),
             (ValueError("Invalid endpoint: x"), ConfigurationError, "Invalid endpoint"),
@@ -300,8 +303,8 @@ class TestTranslation:
             ),
         ],
     )
-    def test_what_botocore_raises_by_itself(self, error, kind, said):
-        with pytest.raises(kind, match=said) as raised, translated():
+    def test_botocores_own_exceptions_are_translated(self, error, kind, message):
+        with pytest.raises(kind, match=message) as raised, translated():
             raise error
         assert type(raised.value) is kind
         assert raised.value.__cause__ is error
@@ -317,7 +320,7 @@ class TestTranslation:
             ("ValidationException", 400, ServiceError),
         ],
     )
-    def test_what_the_service_says(self, code, status, kind):
+    def test_error_responses_are_translated_to_service_errors(self, code, status, kind):
         response = {
             "Error": {"Code": code, "Message": "because"},
             "ResponseMetadata": {"HTTPStatusCode": status},
@@ -327,44 +330,44 @@ class TestTranslation:
         error = raised.value
         assert (type(error), error.code, error.message, error.status) == (kind, code, "because", status)
 
-    def test_a_response_that_says_nothing(self):
+    def test_an_error_response_without_a_code_is_an_unknown_service_error(self):
         with pytest.raises(ServiceError, match="UnknownError"), translated():
             raise botocore.exceptions.ClientError({}, "ListShards")
 
-    def test_a_page_of_something_else(self):
+    def test_an_html_page_is_reported_as_another_endpoint(self):
         response = {
-            "Error": {"Code": "404", "Message": "<html>\n nobody here"},
+            "Error": {"Code": "404", "Message": "<html>\n not found"},
             "ResponseMetadata": {"HTTPStatusCode": 404},
         }
         with pytest.raises(TransportError, match=r"HTTP 404.*check endpoint_url"), translated():
             raise botocore.exceptions.ClientError(response, "ListShards")
 
 
-class Client:
-    """An aiobotocore client that answers from a script and notes what it was asked."""
+class ScriptedClient:
+    """An aiobotocore client that returns these responses, and records its calls."""
 
-    def __init__(self, *answers, date=None):
-        self._answers = list(answers)
+    def __init__(self, *responses, date=None):
+        self._responses = list(responses)
         self._date = date
-        self.asked = []
+        self.calls = []
 
     def __getattr__(self, operation):
         async def call(**arguments):
             await trio.lowlevel.checkpoint()
-            self.asked.append((operation, arguments))
+            self.calls.append((operation, arguments))
             headers = {} if self._date is None else {"date": self._date}
-            return self._answers.pop(0) | {"ResponseMetadata": {"HTTPHeaders": headers}}
+            return self._responses.pop(0) | {"ResponseMetadata": {"HTTPHeaders": headers}}
 
         return call
 
 
-def listed(number, **more):
+def listed(number, **members):
     item = {
         "ShardId": f"shardId-{number}",
         "HashKeyRange": {"StartingHashKey": "0", "EndingHashKey": "9"},
         "SequenceNumberRange": {"StartingSequenceNumber": "1"},
     }
-    return item | more
+    return item | members
 
 
 CONSUMER = {"ConsumerName": "app", "ConsumerARN": ARN + "/consumer/app:1", "ConsumerStatus": "ACTIVE"}
@@ -374,21 +377,21 @@ class TestControlPlane:
     @pytest.mark.parametrize(
         ("arn", "stream"), [(None, {"StreamName": "orders"}), (ARN, {"StreamARN": ARN})], ids=["name", "ARN"]
     )
-    async def test_a_stream_is_named_as_it_was_given(self, arn, stream):
+    async def test_calls_use_the_arn_of_the_stream_if_it_is_known(self, arn, stream):
         summary = {"StreamName": "orders", "StreamARN": ARN, "StreamStatus": "ACTIVE", "RetentionPeriodHours": 48}
-        client = Client({"StreamDescriptionSummary": summary})
+        client = ScriptedClient({"StreamDescriptionSummary": summary})
         described = await AwsControlPlane(client, "orders", arn).describe_stream()
         assert described == StreamDescription("orders", ARN, "ACTIVE", 48)
-        assert client.asked == [("describe_stream_summary", stream)]
+        assert client.calls == [("describe_stream_summary", stream)]
 
-    async def test_all_pages_of_shards_and_the_token_goes_alone(self):
+    async def test_all_pages_of_shards_are_read_and_the_token_is_sent_alone(self):
         closed = listed(
             1,
             SequenceNumberRange={"StartingSequenceNumber": "1", "EndingSequenceNumber": "7"},
             ParentShardId="p",
             AdjacentParentShardId="q",
         )
-        client = Client(
+        client = ScriptedClient(
             {"Shards": [listed(0)], "NextToken": "t1"}, {"Shards": [], "NextToken": "t2"}, {"Shards": [closed]}
         )
         keys = HashKeyRange("0", "9")
@@ -396,40 +399,42 @@ class TestControlPlane:
             Shard("shardId-0", keys, "1"),
             Shard("shardId-1", keys, "1", "7", "p", "q"),
         ]
-        assert client.asked == [
+        assert client.calls == [
             ("list_shards", {"StreamName": "orders"}),
             ("list_shards", {"NextToken": "t1"}),
             ("list_shards", {"NextToken": "t2"}),
         ]
 
-    async def test_consumers(self):
-        client = Client({"ConsumerDescription": CONSUMER}, {"Consumer": CONSUMER | {"ConsumerStatus": "CREATING"}}, {})
+    async def test_consumers_are_described_registered_and_deregistered(self):
+        client = ScriptedClient(
+            {"ConsumerDescription": CONSUMER}, {"Consumer": CONSUMER | {"ConsumerStatus": "CREATING"}}, {}
+        )
         control = AwsControlPlane(client, "orders", None)
         arn = CONSUMER["ConsumerARN"]
         assert await control.describe_consumer(ARN, "app") == FanOutConsumer("app", arn, "ACTIVE")
         assert await control.register_consumer(ARN, "app") == FanOutConsumer("app", arn, "CREATING")
         await control.deregister_consumer(arn)
-        assert client.asked == [
+        assert client.calls == [
             ("describe_stream_consumer", {"StreamARN": ARN, "ConsumerName": "app"}),
             ("register_stream_consumer", {"StreamARN": ARN, "ConsumerName": "app"}),
             ("deregister_stream_consumer", {"ConsumerARN": arn}),
         ]
 
-    async def test_the_services_time_is_its_date_headers(self):
-        control = AwsControlPlane(Client({}, date="Thu, 01 Jan 2026 00:00:00 GMT"), "orders", None)
+    async def test_the_service_time_follows_the_date_header(self):
+        control = AwsControlPlane(ScriptedClient({}, date="Thu, 01 Jan 2026 00:00:00 GMT"), "orders", None)
         await control.deregister_consumer("x")
         assert control.service_time() == pytest.approx(1767225600, abs=60)
 
     @pytest.mark.parametrize("date", ["", "yesterday", "Thu, 99 Jan 2026 00:00:00 GMT", None])
-    async def test_a_date_that_is_none_is_ignored(self, date):
-        control = AwsControlPlane(Client({}, date=date), "orders", None)
+    async def test_an_invalid_date_header_is_ignored(self, date):
+        control = AwsControlPlane(ScriptedClient({}, date=date), "orders", None)
         await control.deregister_consumer("x")
         assert control.service_time() == pytest.approx(time.time(), abs=60)
 
 
 @pytest.fixture
 def environment(monkeypatch, tmp_path):
-    """An environment without anybody's AWS settings."""
+    """Return a monkeypatch of an environment without AWS settings."""
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
                  "AWS_SESSION_TOKEN", "AWS_CA_BUNDLE", "NO_PROXY", "no_proxy"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
@@ -449,24 +454,24 @@ class TestOpenKinesis:
             ("http://[::1]:4567", "http", "[::1]:4567"),
         ],
     )
-    async def test_the_authority_is_the_host_that_is_signed(self, environment, url, scheme, authority):
+    async def test_the_authority_is_the_signed_host(self, environment, url, scheme, authority):
         environment.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
         environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
         async with open_kinesis(ARN, endpoint_url=url) as kinesis:
             assert (kinesis.stream, kinesis.scheme, kinesis.authority) == ("orders", scheme, authority)
             headers = dict(await kinesis.sign("T", b""))
-        on_the_wire = {
+        signed_headers = {
             "content-type": "application/x-amz-json-1.1",
             "host": authority,
             "x-amz-date": headers["X-Amz-Date"],
             "x-amz-target": "T",
         }
-        *_, expected = signature("secret", headers["X-Amz-Date"], "eu-central-1", on_the_wire, b"")
+        *_, expected = signature("secret", headers["X-Amz-Date"], "eu-central-1", signed_headers, b"")
         assert headers["Authorization"].endswith(f"Signature={expected}")
 
     @pytest.mark.parametrize("tls", [True, False], ids=["https", "http"])
-    async def test_the_environments_proxies_are_not_for_kinesis(self, environment, tls):
-        """Neither the control plane, which botocore would send through one, nor the connections of subscriptions."""
+    async def test_the_proxies_of_the_environment_are_not_used(self, environment, tls):
+        """Neither the control plane, for which botocore would use a proxy, nor the data plane connects to it."""
         called = []
 
         async def proxy(stream):
@@ -486,9 +491,9 @@ class TestOpenKinesis:
                 await trio.aclose_forcefully(await kinesis.connect())
         assert called == []
 
-    async def test_credentials_that_a_container_is_given(self, environment):
-        """They are fetched over HTTP by botocore: on trio, and not on asyncio's loop, which there is none of."""
-        answer = json.dumps(
+    async def test_the_credentials_of_a_container_are_used(self, environment):
+        """botocore fetches them over HTTP. It must do so on trio, since no asyncio loop runs."""
+        document = json.dumps(
             {"AccessKeyId": "AKCONTAINER", "SecretAccessKey": "s", "Token": "t", "Expiration": "2999-01-01T00:00:00Z"}
         ).encode()
 
@@ -496,7 +501,7 @@ class TestOpenKinesis:
             async with stream:
                 await stream.receive_some()
                 await stream.send_all(
-                    b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(answer) + answer
+                    b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(document) + document
                 )
 
         async with listening(handle) as port:
@@ -507,7 +512,7 @@ class TestOpenKinesis:
         assert headers["X-Amz-Security-Token"] == "t"
 
     @pytest.mark.parametrize(
-        ("options", "said"),
+        ("options", "message"),
         [
             ({"stream": "orders"}, "no AWS region"),
             ({"stream": "two words"}, "not the name of a stream"),
@@ -519,12 +524,12 @@ class TestOpenKinesis:
             ({"stream": ARN, "ca_file": __file__}, "cannot use the CA file .*test_aws.py"),
         ],
     )
-    async def test_settings_that_are_wrong(self, environment, options, said):
-        with pytest.raises(ConfigurationError, match=said):
+    async def test_wrong_arguments_are_rejected(self, environment, options, message):
+        with pytest.raises(ConfigurationError, match=message):
             async with open_kinesis(**options):
                 pass
 
-    async def test_authorities_of_the_environment_that_are_none(self, environment):
+    async def test_an_invalid_ca_bundle_of_the_environment_is_rejected(self, environment):
         environment.setenv("AWS_CA_BUNDLE", __file__)
         with pytest.raises(ConfigurationError, match=r"cannot use the CA file .*test_aws\.py"):
             async with open_kinesis(ARN):

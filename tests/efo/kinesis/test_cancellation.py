@@ -1,6 +1,7 @@
-"""Cancelled at any await (R14): a call, a reader, the gate, the pool, at their first await, and so on to the last.
+"""Cancellation at each await (R14): of a call, a shard subscription, the subscribe limiter, the pool, a TLS handshake.
 
-After each time all is as good as new: no stream is left, no credit of a window is lost, no task remains, no turn taken.
+Each test cancels an operation at its first await, then at its second, and so on. Afterwards no stream is open, no
+window has shrunk, no task remains, and no call of the subscribe budget is used up.
 """
 
 import ssl
@@ -23,7 +24,7 @@ SHARD = "shardId-000000000000"
 
 
 class CancelAtAwait(trio.abc.Instrument):
-    """Cancels a scope as soon as its task has yielded for the n-th time."""
+    """Cancels a scope after the n-th step of its task."""
 
     def __init__(self, task, scope, n):
         self._task = task
@@ -38,7 +39,7 @@ class CancelAtAwait(trio.abc.Instrument):
 
 
 async def cancelled_at(n, operation):
-    """Run the operation, cancelled at its n-th await; tell whether it came to that."""
+    """Run the operation and cancel it at its n-th await. Return whether it was cancelled before it ended."""
     with trio.CancelScope() as scope:
         instrument = CancelAtAwait(trio.lowlevel.current_task(), scope, n)
         trio.lowlevel.add_instrument(instrument)
@@ -49,26 +50,26 @@ async def cancelled_at(n, operation):
     return scope.cancelled_caught
 
 
-def check_unharmed(pool, tasks):
+def check_unchanged(pool, tasks):
     [connection] = pool._connections
     assert connection.open_streams == 0
     assert connection.is_usable
-    # Nothing is forgotten: what is not credited yet is counted, by h2 where it came late for a stream that was reset.
+    # Bytes without a WINDOW_UPDATE are counted: by the connection, and by h2 if they arrived late for a reset stream.
     late = connection._h2._inbound_flow_control_window_manager._bytes_processed
     assert connection._h2.inbound_flow_control_window + connection._received + late == CONNECTION_WINDOW
-    # Those of the pool's nursery: the connection's, no more.
+    # Only the tasks of the pool's nursery run: those of the connection.
     assert trio.lowlevel.current_statistics().tasks_living <= tasks
 
 
-async def test_a_call_at_each_of_its_awaits(autojump_clock):
-    async with open_subscribed(1, 20.0) as one:
+async def test_a_call_can_be_cancelled_at_each_await(autojump_clock):
+    async with open_subscribed(1, 20.0) as subscribed:
         for _ in range(100):
-            one.put(0, b"x" * 2000)
+            subscribed.put(0, b"x" * 2000)
         read = []
 
         async def call():
             read.clear()
-            async with await one.caller.call(SHARD, Position.trim_horizon()) as events:
+            async with await subscribed.caller.call(SHARD, Position.trim_horizon()) as events:
                 while len(read) < 100:
                     event, _ = await events.receive()
                     read.extend(event.records)
@@ -78,40 +79,40 @@ async def test_a_call_at_each_of_its_awaits(autojump_clock):
         tasks = trio.lowlevel.current_statistics().tasks_living
         n = 1
         while await cancelled_at(n, call):
-            await trio.sleep(6)  # the service's interval between two calls
-            check_unharmed(one.pool, tasks)
+            await trio.sleep(6)  # the service rejects a second call within five seconds
+            check_unchanged(subscribed.pool, tasks)
             n += 1
         assert n > 3
         assert len(read) == 100
 
 
-async def test_a_call_that_makes_the_connection_at_each_of_its_awaits(autojump_clock):
+async def test_a_call_that_opens_a_connection_can_be_cancelled_at_each_await(autojump_clock):
     n, was_cancelled = 0, True
     while was_cancelled:
         n += 1
-        async with open_subscribed(1, 20.0) as one:
+        async with open_subscribed(1, 20.0) as subscribed:
 
-            async def call(one=one):
-                async with await one.caller.call(SHARD, Position.trim_horizon()) as events:
+            async def call(subscribed=subscribed):
+                async with await subscribed.caller.call(SHARD, Position.trim_horizon()) as events:
                     await events.receive()
 
             was_cancelled = await cancelled_at(n, call)
             await trio.sleep(6)
             await call()
             await trio.sleep(6)
-            assert len(one.pool._connections) == 1
-            check_unharmed(one.pool, trio.lowlevel.current_statistics().tasks_living)
+            assert len(subscribed.pool._connections) == 1
+            check_unchanged(subscribed.pool, trio.lowlevel.current_statistics().tasks_living)
     assert n > 3
 
 
-async def test_a_reader_at_each_of_its_awaits_loses_nothing(autojump_clock):
+async def test_a_shard_subscription_loses_no_record_when_cancelled_at_each_await(autojump_clock):
     n, was_cancelled = 0, True
     while was_cancelled:
         n += 1
-        async with open_subscribed(1, 20.0, event_records=3) as one:
+        async with open_subscribed(1, 20.0, event_records=3) as subscribed:
             for _ in range(20):
-                one.put(0)
-            subscription = one.make(0, SHARD)
+                subscribed.put(0)
+            subscription = subscribed.make(0, SHARD)
             read = []
 
             async def receive(subscription=subscription, read=read):
@@ -121,28 +122,28 @@ async def test_a_reader_at_each_of_its_awaits_loses_nothing(autojump_clock):
 
             was_cancelled = await cancelled_at(n, receive)
             await receive()
-            assert read == [record.sequence_number for record in one.fake.records(STREAM)[SHARD]]
+            assert read == [record.sequence_number for record in subscribed.fake.records(STREAM)[SHARD]]
     assert n > 3
 
 
-async def test_the_gate_at_each_of_its_awaits_gives_nobodys_turn_away(autojump_clock):
+async def test_the_subscribe_limiter_loses_no_call_when_cancelled_at_each_await(autojump_clock):
     n, was_cancelled = 0, True
     while was_cancelled:
         n += 1
         async with trio.open_nursery() as nursery:
-            gate = SubscribeLimiter(2.0)
-            await nursery.start(gate.run)
+            limiter = SubscribeLimiter(2.0)
+            await nursery.start(limiter.run)
 
-            async def acquire(limiter=gate):
+            async def acquire(limiter=limiter):
                 for _ in range(3):
                     await limiter.acquire("a", renewal=False)
 
             was_cancelled = await cancelled_at(n, acquire)
-            assert not gate._granted
-            assert not gate._pacer._waiting
-            # Of a budget of two in a second the shard's own calls took one at most, since each waits for a second.
-            assert await gate.acquire("b", renewal=False) == 0.0
-            assert await gate.acquire("a", renewal=True) <= 1.0
+            assert not limiter._granted
+            assert not limiter._pacer._waiting
+            # The shard used at most one of two calls per second, since each of its calls waits for a second.
+            assert await limiter.acquire("b", renewal=False) == 0.0
+            assert await limiter.acquire("a", renewal=True) <= 1.0
             nursery.cancel_scope.cancel()
     assert n > 3
 
@@ -150,8 +151,8 @@ async def test_the_gate_at_each_of_its_awaits_gives_nobodys_turn_away(autojump_c
 HEADERS = [(":method", "POST"), (":scheme", "https"), (":authority", "peer"), (":path", "/")]
 
 
-async def test_a_pool_that_makes_a_connection_at_each_of_its_awaits(server, nursery, autojump_clock):
-    """The second stream needs a second connection, over which there is more than one await."""
+async def test_a_pool_that_opens_a_connection_can_be_cancelled_at_each_await(server, nursery, autojump_clock):
+    """The second stream needs a second connection, which takes several awaits to open."""
 
     async def connect():
         for _ in range(3):
@@ -161,7 +162,7 @@ async def test_a_pool_that_makes_a_connection_at_each_of_its_awaits(server, nurs
     server.settings = {SettingCodes.MAX_CONCURRENT_STREAMS: 1}
     pool = ConnectionPool(connect, address="peer:443")
     await nursery.start(pool.run)
-    first = await pool.open(HEADERS, b"ask")
+    first = await pool.open(HEADERS, b"body")
     await trio.testing.wait_all_tasks_blocked()
     tasks = trio.lowlevel.current_statistics().tasks_living
     n, was_cancelled = 0, True
@@ -169,15 +170,15 @@ async def test_a_pool_that_makes_a_connection_at_each_of_its_awaits(server, nurs
         n += 1
         known = len(server.peers)
 
-        async def ask():
-            (await pool.open(HEADERS, b"ask")).close()
+        async def request():
+            (await pool.open(HEADERS, b"body")).close()
 
-        was_cancelled = await cancelled_at(n, ask)
+        was_cancelled = await cancelled_at(n, request)
         await trio.testing.wait_all_tasks_blocked()
         assert [connection.open_streams for connection in pool._connections][:1] == [1]
-        # What came up is there to be used; what did not is gone, at both ends.
+        # An opened connection stays usable. One that was not opened is closed on both sides.
         assert len(pool._connections) - 1 <= len(server.peers) - known
-        again = await pool.open(HEADERS, b"ask")
+        again = await pool.open(HEADERS, b"body")
         again.close()
         assert len(pool._connections) == 2
         (_, second) = pool._connections
@@ -188,18 +189,18 @@ async def test_a_pool_that_makes_a_connection_at_each_of_its_awaits(server, nurs
     assert not first.is_over
 
 
-async def test_a_tls_handshake_at_each_of_its_awaits_leaves_no_socket(tmp_path):
-    """Over a real socket: whenever it is given up, the server's end hears of it."""
-    authority, ca_file = trustme.CA(), tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(str(ca_file))
+async def test_a_tls_handshake_that_is_cancelled_at_each_await_leaves_no_socket_open(tmp_path):
+    """The sockets are real. The server's end of each cancelled handshake must be closed."""
+    ca, ca_file = trustme.CA(), tmp_path / "ca.pem"
+    ca.cert_pem.write_to_path(str(ca_file))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
+    ca.issue_cert("127.0.0.1").configure_cert(context)
     context.set_alpn_protocols(["h2"])
-    begun, ended = [], []
+    started, ended = [], []
     changed = trio.Event()
 
     async def handle(stream):
-        begun.append(stream)
+        started.append(stream)
         tls = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
         with suppress(trio.BrokenResourceError):
             await tls.receive_some()
@@ -220,9 +221,9 @@ async def test_a_tls_handshake_at_each_of_its_awaits_leaves_no_socket(tmp_path):
             n += 1
             was_cancelled = await cancelled_at(n, connect)
         assert n > 3
-        # The last one was served, so all before it were accepted.
+        # The server accepted the last connection, so it has accepted all earlier ones.
         with trio.fail_after(60):
-            while len(ended) < len(begun):
+            while len(ended) < len(started):
                 await changed.wait()
                 changed = trio.Event()
         assert 1 <= len(ended) <= n

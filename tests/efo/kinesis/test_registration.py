@@ -1,4 +1,4 @@
-"""The fan-out consumer: found, registered, waited for, and registered again when it disappears (rule R13)."""
+"""Registration: the fan-out consumer is found or registered, and registered again if it is deleted (rule R13)."""
 
 from dataclasses import replace
 
@@ -21,12 +21,16 @@ from efo.kinesis.registration import ACTIVE_TIMEOUT, POLL_INTERVAL, Registration
 from efo.model import FanOutConsumer, HashKeyRange, Shard, StreamDescription
 
 STREAM_ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/s"
-NOT_FOUND = ResourceNotFoundError("ResourceNotFoundException", "nobody knows it")
+NOT_FOUND = ResourceNotFoundError("ResourceNotFoundException", "not found")
 SHARD = Shard("shardId-0", HashKeyRange("0", "1"), "0")
 
 
-class Control:
-    """A control plane that knows one consumer; `delay` seconds from registration to ACTIVE, and to visible."""
+class FakeControlPlane:
+    """A control plane with one consumer.
+
+    `delay`, `visible_after`: seconds from registration until it is ACTIVE, and until it can be found. `gone_at`: the
+    time at which it is deleted. `failure`: raised by each call, if set.
+    """
 
     def __init__(self, status=None, *, delay=0.0, visible_after=0.0):
         self.consumer = FanOutConsumer("app", f"{STREAM_ARN}/consumer/app:0", status) if status else None
@@ -36,14 +40,14 @@ class Control:
         self.gone_at = float("inf")
         self.calls = []
         self.shards = [SHARD]
-        self.refusal = None
+        self.failure = None
 
     async def _called(self, name):
         await trio.lowlevel.checkpoint()
         self.calls.append(name)
-        assert len(self.calls) < 1000, "it hammers the service"
-        if self.refusal is not None:
-            raise self.refusal
+        assert len(self.calls) < 1000, "too many calls"
+        if self.failure is not None:
+            raise self.failure
         if trio.current_time() >= self.gone_at:
             self.consumer, self.gone_at = None, float("inf")
 
@@ -74,127 +78,129 @@ class Control:
         return self.consumer
 
     async def deregister_consumer(self, consumer_arn):
-        raise AssertionError("never by ourselves")
+        raise AssertionError("efo must never deregister a consumer")
 
 
 @pytest.fixture
-def told():
+def events():
     return []
 
 
-def registration(control, told):
-    return Registration(control, "app", told.append)
+def registration(control, events):
+    return Registration(control, "app", events.append)
 
 
 class TestEnsure:
-    async def test_one_that_is_active(self, told, autojump_clock):
-        control = Control("ACTIVE")
-        consumer = registration(control, told)
+    async def test_an_active_consumer_is_found(self, events, autojump_clock):
+        control = FakeControlPlane("ACTIVE")
+        consumer = registration(control, events)
         assert not consumer.is_active
         assert await consumer.ensure() == control.consumer
         assert consumer.arn == control.consumer.arn
         assert consumer.is_active
-        assert told == [ConsumerReady("app", control.consumer.arn, registered=False)]
+        assert events == [ConsumerReady("app", control.consumer.arn, registered=False)]
         assert "register_consumer" not in control.calls
 
     @pytest.mark.scenario("G62")
-    async def test_one_that_is_being_created_by_somebody_else(self, told, autojump_clock):
-        control = Control("CREATING")
+    async def test_a_consumer_that_another_worker_creates_is_waited_for(self, events, autojump_clock):
+        control = FakeControlPlane("CREATING")
         control.registered_at, control.delay = 0.0, 7.5
-        await registration(control, told).ensure()
+        await registration(control, events).ensure()
         assert trio.current_time() == pytest.approx(8 * POLL_INTERVAL)
-        assert not told[0].registered
+        assert not events[0].registered
 
-    async def test_none(self, told, autojump_clock):
-        control = Control(delay=3.0)
-        found = await registration(control, told).ensure()
+    async def test_a_missing_consumer_is_registered(self, events, autojump_clock):
+        control = FakeControlPlane(delay=3.0)
+        found = await registration(control, events).ensure()
         assert control.calls.count("register_consumer") == 1
-        assert told == [ConsumerReady("app", found.arn, registered=True)]
+        assert events == [ConsumerReady("app", found.arn, registered=True)]
 
     @pytest.mark.scenario("G62")
-    async def test_one_that_is_being_deleted_is_waited_for_and_registered_again(self, told, autojump_clock):
-        control = Control("DELETING", delay=2.0)
+    async def test_a_consumer_that_is_being_deleted_is_waited_for_and_registered_again(self, events, autojump_clock):
+        control = FakeControlPlane("DELETING", delay=2.0)
         control.gone_at = 10.0
         old = control.consumer
-        found = await registration(control, told).ensure()
+        found = await registration(control, events).ensure()
         assert found.arn != old.arn
         assert control.calls.count("register_consumer") == 1
-        assert told[0].registered
+        assert events[0].registered
 
-    async def test_another_worker_is_quicker(self, told, autojump_clock):
-        control = Control()
+    async def test_a_consumer_that_another_worker_registers_first_is_used(self, events, autojump_clock):
+        control = FakeControlPlane()
         register = control.register_consumer
 
-        async def too_late(stream_arn, name):
+        async def register_second(stream_arn, name):
             if control.consumer is None:
-                await register(stream_arn, name)  # the other worker's
+                await register(stream_arn, name)  # by the other worker
             return await register(stream_arn, name)
 
-        control.register_consumer = too_late
-        await registration(control, told).ensure()
-        assert [event.registered for event in told] == [False]
+        control.register_consumer = register_second
+        await registration(control, events).ensure()
+        assert [event.registered for event in events] == [False]
 
-    async def test_one_that_is_not_visible_at_once_is_still_ours(self, told, autojump_clock):
-        control = Control(visible_after=4.5, delay=6.0)
-        await registration(control, told).ensure()
-        assert [event.registered for event in told] == [True]
+    async def test_a_registered_consumer_that_is_not_visible_yet_is_waited_for(self, events, autojump_clock):
+        control = FakeControlPlane(visible_after=4.5, delay=6.0)
+        await registration(control, events).ensure()
+        assert [event.registered for event in events] == [True]
         assert len(control.calls) < 20
 
     @pytest.mark.parametrize("status", ["CREATING", "DELETING"])
     @pytest.mark.scenario("G62")
-    async def test_one_that_is_stuck_is_an_error_in_the_end(self, told, autojump_clock, status):
-        control = Control(status, delay=float("inf"))
+    async def test_a_consumer_that_does_not_become_active_is_an_error_after_the_timeout(
+        self, events, autojump_clock, status
+    ):
+        control = FakeControlPlane(status, delay=float("inf"))
         control.registered_at = 0.0
-        consumer = registration(control, told)
+        consumer = registration(control, events)
         with pytest.raises(ConsumerNotActiveError, match=r"'app'.*was not ACTIVE within 300 s"):
             await consumer.ensure()
         assert trio.current_time() == pytest.approx(ACTIVE_TIMEOUT)
         assert not consumer.is_active
-        assert told == []
+        assert events == []
 
-    async def test_one_that_is_never_found_is_not_registered_without_pause(self, told, autojump_clock):
-        control = Control()
+    async def test_a_consumer_that_is_never_visible_is_polled_with_pauses(self, events, autojump_clock):
+        control = FakeControlPlane()
 
-        async def forgetful(_stream_arn, _name):
+        async def register_nothing(_stream_arn, _name):
             await control._called("register_consumer")
 
-        control.register_consumer = forgetful
+        control.register_consumer = register_nothing
         with pytest.raises(ConsumerNotActiveError):
-            await registration(control, told).ensure()
+            await registration(control, events).ensure()
 
     @pytest.mark.parametrize("error", [AccessDeniedError("AccessDeniedException", "no"), ThrottledError("Limit", "")])
     @pytest.mark.scenario("G62")
-    async def test_refusals_are_handed_out(self, told, autojump_clock, error):
-        control = Control()
-        control.refusal = error
+    async def test_service_errors_are_raised(self, events, autojump_clock, error):
+        control = FakeControlPlane()
+        control.failure = error
         with pytest.raises(type(error)):
-            await registration(control, told).ensure()
+            await registration(control, events).ensure()
 
-    async def test_a_stream_that_does_not_exist(self, told, autojump_clock):
-        control = Control()
-        control.refusal = NOT_FOUND
+    async def test_a_missing_stream_is_an_error(self, events, autojump_clock):
+        control = FakeControlPlane()
+        control.failure = NOT_FOUND
         with pytest.raises(ResourceNotFoundError):
-            await registration(control, told).ensure()
+            await registration(control, events).ensure()
         assert control.calls == ["describe_stream"]
 
-    def test_its_arn_is_not_known_before(self, told):
+    def test_the_arn_cannot_be_read_before_ensure(self, events):
         with pytest.raises(RuntimeError, match="after ensure"):
-            _ = registration(Control(), told).arn
+            _ = registration(FakeControlPlane(), events).arn
 
 
 class TestDiagnose:
     @pytest.fixture
     async def control(self):
-        return Control("ACTIVE")
+        return FakeControlPlane("ACTIVE")
 
     @pytest.fixture
-    async def consumer(self, control, told):
-        made = registration(control, told)
-        await made.ensure()
-        return made
+    async def consumer(self, control, events):
+        consumer = registration(control, events)
+        await consumer.ensure()
+        return consumer
 
     @pytest.mark.scenario("G62")
-    async def test_the_consumer_is_gone(self, control, consumer, autojump_clock):
+    async def test_a_deleted_consumer_is_registered_again(self, control, consumer, autojump_clock):
         before = consumer.arn
         control.consumer = None
         error = await consumer.diagnose("shardId-0", NOT_FOUND)
@@ -202,19 +208,19 @@ class TestDiagnose:
         assert error.retryable
         assert consumer.arn == control.consumer.arn != before
 
-    async def test_somebody_else_has_replaced_it(self, control, consumer, autojump_clock):
+    async def test_a_consumer_that_another_worker_has_replaced_is_used(self, control, consumer, autojump_clock):
         control.consumer = FanOutConsumer("app", f"{STREAM_ARN}/consumer/app:99", "ACTIVE")
         assert isinstance(await consumer.diagnose("shardId-0", NOT_FOUND), ConsumerReplacedError)
         assert consumer.arn.endswith(":99")
 
-    async def test_the_shard_is_gone(self, control, consumer, autojump_clock):
+    async def test_a_shard_that_is_not_listed_is_gone(self, control, consumer, autojump_clock):
         control.shards = [replace(SHARD, shard_id="shardId-1")]
         error = await consumer.diagnose("shardId-0", NOT_FOUND)
         assert isinstance(error, ShardGoneError)
         assert "shardId-0" in str(error)
 
-    async def test_a_listing_that_may_be_older_than_the_shard_does_not_say_that_it_is_gone(self, control, consumer):
-        """To finish it by that would lose its records, if the consumer was replaced at the same time."""
+    async def test_a_shard_that_is_newer_than_the_listing_is_not_gone(self, control, consumer):
+        """To finish the shard would lose its records: the error may come from the replacement of the consumer."""
         for listed in ["shardId-1"], []:
             control.shards = [replace(SHARD, shard_id=name) for name in listed]
             error = await consumer.diagnose("shardId-2", NOT_FOUND)
@@ -222,7 +228,7 @@ class TestDiagnose:
             assert error.retryable
             assert "does not find shardId-2" in str(error)
 
-    async def test_all_shards_learn_that_the_consumer_was_replaced(self, control, consumer, autojump_clock):
+    async def test_all_shards_get_consumer_replaced_and_one_registers_it(self, control, consumer, autojump_clock):
         control.consumer, control.delay = None, 5.0
         errors = []
 
@@ -235,21 +241,21 @@ class TestDiagnose:
         assert [type(error) for error in errors] == [ConsumerReplacedError] * 5
         assert control.calls.count("register_consumer") == 1
 
-    async def test_one_that_comes_late_is_told_to_try_again(self, control, consumer, autojump_clock):
-        """Its stream was opened before the consumer was replaced, and its reader was busy meanwhile."""
+    async def test_a_late_diagnosis_of_an_earlier_replacement_is_retryable(self, control, consumer, autojump_clock):
+        """The subscription was opened before the consumer was replaced, and its reader took the error later."""
         control.consumer = None
         await consumer.diagnose("shardId-0", NOT_FOUND)
         error = await consumer.diagnose("shardId-0", NOT_FOUND)
         assert isinstance(error, EfoError)
         assert error.retryable
-        assert "nobody knows it" in str(error)
+        assert "not found" in str(error)
 
     @pytest.mark.parametrize("failure", [ThrottledError("Limit", ""), AccessDeniedError("AccessDenied", "no")])
-    async def test_a_diagnosis_that_fails_is_the_error(self, control, consumer, autojump_clock, failure):
-        control.refusal = failure
+    async def test_the_error_of_a_failed_diagnosis_is_returned(self, control, consumer, autojump_clock, failure):
+        control.failure = failure
         assert await consumer.diagnose("shardId-0", NOT_FOUND) is failure
 
-    async def test_being_cancelled_leaves_the_next_one_free(self, control, consumer, autojump_clock):
+    async def test_a_cancelled_diagnosis_does_not_block_the_next_one(self, control, consumer, autojump_clock):
         control.consumer, control.delay = None, 50.0
         with trio.move_on_after(2) as scope:
             await consumer.diagnose("shardId-0", NOT_FOUND)

@@ -1,4 +1,4 @@
-"""One call of SubscribeToShard over real HTTP/2 frames: the request, refusals, events, and every way to end."""
+"""A call of SubscribeToShard over HTTP/2 frames: the request, service errors, events, and how the call ends."""
 
 import json
 
@@ -41,13 +41,13 @@ TAKEN_OVER = encode(
 )
 
 
-def answer(*pieces, status=200, end=True):
-    """A server's answer: these pieces of body, each a DATA frame."""
+def respond_with(*chunks, status=200, end=True):
+    """Return an `on_request` that responds with this status and a body of these chunks, each in a DATA frame."""
 
     def respond(peer, stream_id):
         peer.respond(stream_id, status)
-        for piece in pieces:
-            peer.send(stream_id, piece)
+        for chunk in chunks:
+            peer.send(stream_id, chunk)
         if end:
             peer.h2.end_stream(stream_id)
 
@@ -72,12 +72,12 @@ async def call(caller):
 
 
 async def continuations(events):
-    """Read to the end."""
-    got = []
+    """Read to the end, and return the continuation sequence numbers."""
+    numbers = []
     async with events:
         while (received := await events.receive()) is not None:
-            got.append(int(received[0].continuation_sequence_number))
-    return got
+            numbers.append(int(received[0].continuation_sequence_number))
+    return numbers
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ async def continuations(events):
         (Position.at_timestamp(1700000000.124), {"Type": "AT_TIMESTAMP", "Timestamp": 1700000000.124}),
     ],
 )
-def test_the_body_of_a_request(position, expected):
+def test_the_body_has_the_consumer_the_shard_and_the_position(position, expected):
     assert json.loads(request_body(ARN, "shardId-0", position)) == {
         "ConsumerARN": ARN,
         "ShardId": "shardId-0",
@@ -101,10 +101,10 @@ def test_the_body_of_a_request(position, expected):
 
 
 class TestRequest:
-    async def test_what_the_service_gets(self, caller, server, autojump_clock):
-        server.on_request = answer(event(1))
+    async def test_the_request_has_the_signed_headers_and_the_body(self, caller, server, autojump_clock):
+        server.on_request = respond_with(event(1))
         await continuations(await call(caller))
-        [request] = server.peers[0].saw(h2.events.RequestReceived)
+        [request] = server.peers[0].received(h2.events.RequestReceived)
         body = request_body(f"{ARN}0", "shardId-0", Position.trim_horizon())
         assert dict(request.headers) == {
             ":method": "POST",
@@ -119,17 +119,17 @@ class TestRequest:
         }
         assert server.peers[0].bodies[1] == body
 
-    async def test_the_consumer_is_asked_for_at_each_call(self, caller, server, autojump_clock):
-        server.on_request = answer(event(1))
+    async def test_each_call_uses_the_current_consumer_arn(self, caller, server, autojump_clock):
+        server.on_request = respond_with(event(1))
         for _ in range(2):
             await continuations(await call(caller))
         bodies = server.peers[0].bodies.values()
         assert [json.loads(body)["ConsumerARN"] for body in bodies] == [f"{ARN}0", f"{ARN}1"]
 
 
-class TestRefusals:
+class TestServiceErrors:
     @pytest.mark.parametrize(
-        ("status", "pieces", "kind"),
+        ("status", "chunks", "kind"),
         [
             (400, [b'{"__type":"Resource', b'InUseException","message":"wait"}'], ResourceInUseError),
             (500, [b"{}"], InternalFailureError),
@@ -138,24 +138,26 @@ class TestRefusals:
             (301, [], ServiceError),
         ],
     )
-    async def test_any_status_but_200(self, caller, server, autojump_clock, status, pieces, kind):
-        server.on_request = answer(*pieces, status=status)
+    async def test_a_status_other_than_200_is_a_service_error(
+        self, caller, server, autojump_clock, status, chunks, kind
+    ):
+        server.on_request = respond_with(*chunks, status=status)
         with pytest.raises(ServiceError) as raised:
             await call(caller)
         assert (type(raised.value), raised.value.status) == (kind, status)
         assert caller._pool._least_loaded().open_streams == 0
 
-    async def test_one_that_never_ends_is_not_read_for_ever(self, caller, server, autojump_clock):
-        server.on_request = answer(b"x" * 200_000, status=400, end=False)
+    async def test_an_error_response_without_end_is_read_up_to_a_limit(self, caller, server, autojump_clock):
+        server.on_request = respond_with(b"x" * 200_000, status=400, end=False)
         with pytest.raises(ServiceError, match=r"HTTP400: x{200}$"):
             await call(caller)
         await trio.testing.wait_all_tasks_blocked()
-        assert server.peers[0].saw(h2.events.StreamReset)
+        assert server.peers[0].received(h2.events.StreamReset)
 
 
 class TestEvents:
     @pytest.mark.parametrize(
-        "pieces",
+        "chunks",
         [
             [INITIAL, event(1), event(2)],
             [INITIAL + event(1) + event(2)],
@@ -165,37 +167,37 @@ class TestEvents:
         ],
     )
     @pytest.mark.scenario("G60")
-    async def test_however_they_come(self, caller, server, autojump_clock, pieces):
-        server.on_request = answer(*pieces)
+    async def test_events_are_decoded_however_the_bytes_are_split(self, caller, server, autojump_clock, chunks):
+        server.on_request = respond_with(*chunks)
         assert await continuations(await call(caller)) == [1, 2]
 
-    async def test_the_length_on_the_wire_is_told(self, caller, server, autojump_clock):
-        server.on_request = answer(INITIAL + event(1) + event(22))
+    async def test_each_event_comes_with_its_length_on_the_wire(self, caller, server, autojump_clock):
+        server.on_request = respond_with(INITIAL + event(1) + event(22))
         async with await call(caller) as events:
             assert [(await events.receive())[1] for _ in range(2)] == [len(event(1)), len(event(22))]
 
     @pytest.mark.parametrize(
-        ("pieces", "error"),
+        ("chunks", "error"),
         [
             ([TAKEN_OVER], ResourceInUseError),
             ([encode({":message-type": "error", ":error-code": "InternalFailure"}, b"")], InternalFailureError),
             ([event(2)[:-3]], ProtocolError),
             ([event(2)[:-1] + b"!"], ChecksumError),
-            ([b"<html>this is no event stream</html>"], ChecksumError),
+            ([b"<html>this is not an event stream</html>"], ChecksumError),
             ([event("seven")], EventError),
         ],
     )
     @pytest.mark.scenario("G47", "G48")
-    async def test_what_came_before_an_error_is_given_first(self, caller, server, autojump_clock, pieces, error):
-        server.on_request = answer(event(1), *pieces)
+    async def test_events_before_an_error_are_returned_first(self, caller, server, autojump_clock, chunks, error):
+        server.on_request = respond_with(event(1), *chunks)
         async with await call(caller) as events:
             assert (await events.receive())[0].continuation_sequence_number == "1"
             with pytest.raises(error):
                 await events.receive()
 
-    async def test_a_reset(self, caller, server, autojump_clock):
+    async def test_a_reset_after_an_event_is_raised(self, caller, server, autojump_clock):
         def respond(peer, stream_id):
-            answer(event(1), end=False)(peer, stream_id)
+            respond_with(event(1), end=False)(peer, stream_id)
             peer.h2.reset_stream(stream_id, ErrorCodes.INTERNAL_ERROR)
 
         server.on_request = respond
@@ -204,10 +206,10 @@ class TestEvents:
             with pytest.raises(StreamResetError):
                 await events.receive()
 
-    async def test_a_connection_that_hangs_up(self, caller, server, autojump_clock):
+    async def test_a_closed_connection_after_an_event_is_raised(self, caller, server, autojump_clock):
         def respond(peer, stream_id):
-            answer(event(1), end=False)(peer, stream_id)
-            peer.hang_up()
+            respond_with(event(1), end=False)(peer, stream_id)
+            peer.close()
 
         server.on_request = respond
         async with await call(caller) as events:
@@ -215,42 +217,42 @@ class TestEvents:
             with pytest.raises(TransportError):
                 await events.receive()
 
-    async def test_goaway_before_the_response(self, caller, server, autojump_clock):
+    async def test_goaway_before_the_response_is_raised(self, caller, server, autojump_clock):
         server.on_request = lambda peer, _stream_id: peer.goaway(0)
         with pytest.raises(GoAwayError):
             await call(caller)
 
 
-class TestTheEndOfACall:
-    async def test_leaving_resets_the_stream(self, caller, server, autojump_clock):
-        server.on_request = answer(event(1), end=False)
+class TestEnd:
+    async def test_leaving_the_context_resets_the_stream(self, caller, server, autojump_clock):
+        server.on_request = respond_with(event(1), end=False)
         async with await call(caller) as events:
             await events.receive()
         await trio.testing.wait_all_tasks_blocked()
-        assert server.peers[0].saw(h2.events.StreamReset)
+        assert server.peers[0].received(h2.events.StreamReset)
 
     @pytest.mark.scenario("G50")
-    async def test_no_response(self, caller, server, autojump_clock):
+    async def test_a_call_without_a_response_ends_after_the_timeout(self, caller, server, autojump_clock):
         server.on_request = lambda _peer, _stream_id: None
         with pytest.raises(SilenceError, match="within 20 s"):
             await call(caller)
         assert trio.current_time() == pytest.approx(RESPONSE_TIMEOUT)
         await trio.testing.wait_all_tasks_blocked()
-        assert server.peers[0].saw(h2.events.StreamReset)
+        assert server.peers[0].received(h2.events.StreamReset)
 
     @pytest.mark.parametrize("after", [0.0, 1.0])
-    async def test_being_cancelled(self, caller, server, autojump_clock, after):
+    async def test_a_cancelled_call_resets_its_stream(self, caller, server, autojump_clock, after):
         server.on_request = lambda _peer, _stream_id: None
         with trio.move_on_after(after) as scope:
             await call(caller)
         assert scope.cancelled_caught
         await trio.testing.wait_all_tasks_blocked()
         if after:
-            assert server.peers[0].saw(h2.events.StreamReset)
+            assert server.peers[0].received(h2.events.StreamReset)
             assert caller._pool._least_loaded().open_streams == 0
 
-    async def test_being_cancelled_between_two_pieces_of_an_event_loses_nothing(self, caller, server, autojump_clock):
-        server.on_request = answer(event(1)[:50], end=False)
+    async def test_a_cancelled_receive_within_an_event_loses_nothing(self, caller, server, autojump_clock):
+        server.on_request = respond_with(event(1)[:50], end=False)
         async with await call(caller) as events:
             with trio.move_on_after(1) as scope:
                 await events.receive()

@@ -1,4 +1,4 @@
-"""The gate: tasks wait as pacing decides, and a task that is cancelled leaves nothing behind."""
+"""The subscribe limiter: tasks wait as pacing decides, and a cancelled task does not use up a call."""
 
 import pytest
 import trio
@@ -10,70 +10,70 @@ from efo.kinesis.subscribe_limiter import SubscribeLimiter
 @pytest.fixture
 async def start(nursery):
     async def start(budget=1000.0):
-        gate = SubscribeLimiter(budget)
-        await nursery.start(gate.run)
-        return gate
+        limiter = SubscribeLimiter(budget)
+        await nursery.start(limiter.run)
+        return limiter
 
     return start
 
 
-async def test_a_shard_that_was_never_read_is_admitted_at_once(start, autojump_clock):
-    gate = await start()
-    assert await gate.acquire("a", renewal=False) == 0.0
+async def test_the_first_call_of_a_shard_does_not_wait(start, autojump_clock):
+    limiter = await start()
+    assert await limiter.acquire("a", renewal=False) == 0.0
 
 
-async def test_a_second_call_waits_a_second(start, autojump_clock):
-    gate = await start()
+async def test_each_further_call_of_a_shard_waits_a_second(start, autojump_clock):
+    limiter = await start()
     for expected in (0.0, 1.0, 1.0):
-        assert await gate.acquire("a", renewal=False) == pytest.approx(expected)
+        assert await limiter.acquire("a", renewal=False) == pytest.approx(expected)
 
 
-async def test_after_a_success_five(start, autojump_clock):
-    gate = await start()
-    await gate.acquire("a", renewal=False)
+async def test_after_a_successful_call_the_next_one_waits_five_seconds(start, autojump_clock):
+    limiter = await start()
+    await limiter.acquire("a", renewal=False)
     await trio.sleep(0.5)
-    gate.succeeded("a")
-    assert await gate.acquire("a", renewal=True) == pytest.approx(5.0)
+    limiter.succeeded("a")
+    assert await limiter.acquire("a", renewal=True) == pytest.approx(5.0)
 
 
-async def test_a_success_that_is_told_while_somebody_waits(start, nursery, autojump_clock):
-    gate = await start()
-    await gate.acquire("a", renewal=False)
+async def test_a_success_that_is_recorded_during_a_wait_extends_the_wait(start, nursery, autojump_clock):
+    limiter = await start()
+    await limiter.acquire("a", renewal=False)
     waited = []
 
-    async def again():
-        waited.append(await gate.acquire("a", renewal=True))
+    async def acquire_again():
+        waited.append(await limiter.acquire("a", renewal=True))
 
-    nursery.start_soon(again)
+    nursery.start_soon(acquire_again)
     await trio.sleep(0.5)
-    gate.succeeded("a")
+    limiter.succeeded("a")
     await trio.sleep(10)
     assert waited == [pytest.approx(5.5)]
 
 
-async def test_the_budget_spreads_a_herd(start, nursery, autojump_clock):
-    gate = await start(4.0)
-    admitted = []
+async def test_many_shards_call_at_the_rate_of_the_budget(start, nursery, autojump_clock):
+    limiter = await start(4.0)
+    granted = []
 
     async def subscribe(n):
-        await gate.acquire(f"shard {n}", renewal=False)
-        admitted.append((n, trio.current_time()))
+        await limiter.acquire(f"shard {n}", renewal=False)
+        granted.append((n, trio.current_time()))
 
-    async with trio.open_nursery() as herd:
+    async with trio.open_nursery() as shards:
         for n in range(12):
-            herd.start_soon(subscribe, n)
+            shards.start_soon(subscribe, n)
             await trio.testing.wait_all_tasks_blocked()
-    # In the order in which they came; who of four admitted at once runs first is the scheduler's affair.
-    assert sorted(admitted) == [(n, pytest.approx(n // 4)) for n in range(12)]
+    # In the order of their requests. The order within four simultaneous calls depends on the scheduling.
+    assert sorted(granted) == [(n, pytest.approx(n // 4)) for n in range(12)]
 
 
-async def test_firsts_go_before_renewals(start, autojump_clock):
-    gate = await start(1.0)
-    await gate.acquire("budget is spent", renewal=False)
+async def test_first_subscriptions_go_before_renewals(start, autojump_clock):
+    limiter = await start(1.0)
+    await limiter.acquire("budget is spent", renewal=False)
     order = []
 
     async def subscribe(shard_id, *, renewal):
-        await gate.acquire(shard_id, renewal=renewal)
+        await limiter.acquire(shard_id, renewal=renewal)
         order.append(shard_id)
 
     async with trio.open_nursery() as both:
@@ -83,42 +83,44 @@ async def test_firsts_go_before_renewals(start, autojump_clock):
     assert order == ["first", "renewal"]
 
 
-async def test_who_is_cancelled_takes_nobodys_turn(start, nursery, autojump_clock):
-    gate = await start(1.0)
-    await gate.acquire("budget is spent", renewal=False)
+async def test_a_cancelled_wait_does_not_delay_other_shards(start, nursery, autojump_clock):
+    limiter = await start(1.0)
+    await limiter.acquire("budget is spent", renewal=False)
     with trio.move_on_after(0.5) as scope:
-        await gate.acquire("impatient", renewal=False)
+        await limiter.acquire("cancelled", renewal=False)
     assert scope.cancelled_caught
-    assert await gate.acquire("patient", renewal=False) == pytest.approx(0.5)
+    assert await limiter.acquire("other", renewal=False) == pytest.approx(0.5)
 
 
-async def test_a_shard_may_be_asked_for_again_before_its_cancelled_task_has_noticed(start, nursery, autojump_clock):
-    gate = await start(1.0)
-    await gate.acquire("budget is spent", renewal=False)
+async def test_a_shard_may_wait_again_before_its_cancelled_task_has_ended(start, nursery, autojump_clock):
+    limiter = await start(1.0)
+    await limiter.acquire("budget is spent", renewal=False)
     old = trio.CancelScope()
-    admitted = []
+    granted = []
 
     async def cancelled():
         with old:
-            await gate.acquire("a", renewal=False)
+            await limiter.acquire("a", renewal=False)
 
-    async def again():
-        await gate.acquire("a", renewal=False)
-        admitted.append(trio.current_time())
+    async def acquire_again():
+        await limiter.acquire("a", renewal=False)
+        granted.append(trio.current_time())
 
     nursery.start_soon(cancelled)
     await trio.testing.wait_all_tasks_blocked()
-    nursery.start_soon(again)
+    nursery.start_soon(acquire_again)
     old.cancel()
     await trio.sleep(5)
-    assert admitted == [pytest.approx(1.0)]
+    assert granted == [pytest.approx(1.0)]
 
 
-async def test_being_cancelled_and_admitted_at_once_is_no_trouble(start, nursery, autojump_clock):
-    gate = await start()
+async def test_a_cancellation_at_the_moment_of_the_grant_delays_the_shard_by_one_call_at_most(
+    start, nursery, autojump_clock
+):
+    limiter = await start()
     with trio.CancelScope() as scope:
         scope.cancel()
-        await gate.acquire("a", renewal=False)
+        await limiter.acquire("a", renewal=False)
     await trio.testing.wait_all_tasks_blocked()
-    # Whether the turn was taken before the cancellation came is the scheduler's affair; it is not lost for long.
-    assert await gate.acquire("a", renewal=False) in (0.0, 1.0)
+    # It depends on the scheduling whether the cancelled call counts.
+    assert await limiter.acquire("a", renewal=False) in (0.0, 1.0)

@@ -1,3 +1,5 @@
+"""The OpenTelemetry observer: which instruments each diagnostic event feeds, and with which attributes."""
+
 from __future__ import annotations
 
 from typing import get_args
@@ -59,8 +61,8 @@ EVERY_EVENT: tuple[events.Event, ...] = (
 )
 
 
-class Meters:
-    """An OtelObserver with a clock set by hand, and what it exports."""
+class Telemetry:
+    """An OtelObserver with a manual clock, and the metrics that it exports."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -81,7 +83,7 @@ class Meters:
         return {metric.name: metric for scope in scopes for metric in scope.metrics}
 
     def values(self, instrument):
-        """Return value (or sum and count) by the attributes that are not common to all."""
+        """Return the values, or sums and counts, of an instrument by the attributes that are not common to all."""
         metric = self.metrics().get(instrument.name)
         return {
             tuple(v for k, v in sorted(point.attributes.items()) if k not in COMMON): (
@@ -92,20 +94,20 @@ class Meters:
 
 
 @pytest.fixture
-def meters():
-    meters = Meters()
-    yield meters
-    meters.provider.shutdown()
+def telemetry():
+    telemetry = Telemetry()
+    yield telemetry
+    telemetry.provider.shutdown()
 
 
-def test_the_examples_cover_every_event():
+def test_the_sample_events_include_every_type_of_event():
     assert {type(event) for event in EVERY_EVENT} == set(get_args(events.Event))
 
 
-def test_every_instrument_is_fed_and_described_as_the_table_says(meters):
+def test_every_instrument_is_fed_with_its_unit_description_and_buckets(telemetry):
     for event in EVERY_EVENT:
-        meters.observe(event)
-    exported = meters.metrics()
+        telemetry.observe(event)
+    exported = telemetry.metrics()
     assert set(exported) == {instrument.name for instrument in instruments.ALL}
     for instrument in instruments.ALL:
         metric = exported[instrument.name]
@@ -114,158 +116,161 @@ def test_every_instrument_is_fed_and_described_as_the_table_says(meters):
             assert {point.explicit_bounds for point in metric.data.data_points} == {instrument.buckets}
 
 
-def test_histograms_never_carry_the_shard(meters):
+def test_only_observable_instruments_have_the_shard_as_an_attribute(telemetry):
     for event in EVERY_EVENT:
-        meters.observe(event)
-    carriers = {
+        telemetry.observe(event)
+    with_shard = {
         name
-        for name, metric in meters.metrics().items()
+        for name, metric in telemetry.metrics().items()
         if any(PARTITION in point.attributes for point in metric.data.data_points)
     }
-    assert carriers == {i.name for i in instruments.ALL if i.kind.startswith("observable")}
+    assert with_shard == {i.name for i in instruments.ALL if i.kind.startswith("observable")}
 
 
-def test_all_carry_the_common_attributes(meters):
+def test_all_instruments_but_those_of_connections_have_the_common_attributes(telemetry):
     for event in EVERY_EVENT:
-        meters.observe(event)
-    for name, metric in meters.metrics().items():
+        telemetry.observe(event)
+    for name, metric in telemetry.metrics().items():
         if name not in {instruments.CONNECTION_ACTIVE.name, instruments.HTTP2_RESETS.name}:
             assert all(COMMON.items() <= point.attributes.items() for point in metric.data.data_points), name
 
 
-def test_subscribing(meters):
-    meters.observe(events.SubscribeAttempted("s-0", 0.2, 0.03, None))
-    meters.observe(events.SubscribeAttempted("s-1", 0.4, 0.05, "throttled"))
-    assert meters.values(instruments.SUBSCRIPTION_ATTEMPTS) == {(): 1, ("throttled",): 1}
-    assert meters.values(instruments.SUBSCRIPTION_WAIT) == {(): (0.6, 2)}
-    assert meters.values(instruments.SUBSCRIPTION_ACTIVE) == {(): 1}
-    assert meters.values(instruments.OPERATION_DURATION) == {
+def test_subscriptions_feed_attempts_waits_durations_and_the_number_of_open_ones(telemetry):
+    telemetry.observe(events.SubscribeAttempted("s-0", 0.2, 0.03, None))
+    telemetry.observe(events.SubscribeAttempted("s-1", 0.4, 0.05, "throttled"))
+    assert telemetry.values(instruments.SUBSCRIPTION_ATTEMPTS) == {(): 1, ("throttled",): 1}
+    assert telemetry.values(instruments.SUBSCRIPTION_WAIT) == {(): (0.6, 2)}
+    assert telemetry.values(instruments.SUBSCRIPTION_ACTIVE) == {(): 1}
+    assert telemetry.values(instruments.OPERATION_DURATION) == {
         ("subscribe", "receive", "kinesis.test"): (0.03, 1),
         ("throttled", "subscribe", "receive", "kinesis.test"): (0.05, 1),
     }
-    meters.observe(events.SubscriptionEnded("s-0", 250.0, "renewed"))
-    assert meters.values(instruments.SUBSCRIPTION_ACTIVE) == {(): 0}
-    assert meters.values(instruments.SUBSCRIPTION_DURATION) == {("renewed",): (250.0, 1)}
+    telemetry.observe(events.SubscriptionEnded("s-0", 250.0, "renewed"))
+    assert telemetry.values(instruments.SUBSCRIPTION_ACTIVE) == {(): 0}
+    assert telemetry.values(instruments.SUBSCRIPTION_DURATION) == {("renewed",): (250.0, 1)}
 
 
-def test_events_of_a_shard(meters):
-    meters.observe(events.EventReceived("s-0", 2, 700, 1500, None))
-    meters.observe(events.EventReceived("s-0", 2, 300, 500, 4.9))
-    assert meters.values(instruments.CONSUMER_LAG) == {("s-0",): 0.5}
-    assert meters.values(instruments.SUBSCRIPTION_IO) == {("s-0",): 1000}
-    assert meters.values(instruments.EVENT_INTERVAL) == {(): (4.9, 1)}
+def test_received_events_feed_lag_bytes_and_interval(telemetry):
+    telemetry.observe(events.EventReceived("s-0", 2, 700, 1500, None))
+    telemetry.observe(events.EventReceived("s-0", 2, 300, 500, 4.9))
+    assert telemetry.values(instruments.CONSUMER_LAG) == {("s-0",): 0.5}
+    assert telemetry.values(instruments.SUBSCRIPTION_IO) == {("s-0",): 1000}
+    assert telemetry.values(instruments.EVENT_INTERVAL) == {(): (4.9, 1)}
 
 
-def test_a_batch_is_consumed_when_it_is_processed_and_not_when_its_handler_fails(meters):
-    meters.observe(events.HandlerFailed("s-0", "1", 4, 1, 0.5, "ValueError", "retry"))
-    meters.observe(events.RecordsProcessed("s-0", 4, 0.5, 2.0, 1.0))
-    assert meters.values(instruments.CONSUMED) == {("s-0", "receive"): 4}
-    assert meters.values(instruments.PROCESS_DURATION) == {("ValueError", "process"): (0.5, 1), ("process",): (0.5, 1)}
-    assert meters.values(instruments.RECORD_AGE) == {(): (2.0, 1)}
+def test_records_count_as_consumed_when_they_are_processed_and_not_when_the_handler_fails(telemetry):
+    telemetry.observe(events.HandlerFailed("s-0", "1", 4, 1, 0.5, "ValueError", "retry"))
+    telemetry.observe(events.RecordsProcessed("s-0", 4, 0.5, 2.0, 1.0))
+    assert telemetry.values(instruments.CONSUMED) == {("s-0", "receive"): 4}
+    assert telemetry.values(instruments.PROCESS_DURATION) == {
+        ("ValueError", "process"): (0.5, 1),
+        ("process",): (0.5, 1),
+    }
+    assert telemetry.values(instruments.RECORD_AGE) == {(): (2.0, 1)}
 
 
-def test_a_handlers_failure_is_a_duration_and_a_dead_letter_sinks_is_not(meters):
-    meters.observe(events.HandlerFailed("s-0", "1", 3, 1, 0.5, "ValueError", "dead_letter"))
-    meters.observe(events.HandlerFailed("s-0", "1", 1, 1, 0.5, "OSError", "isolate", call="dead_letter"))
-    assert meters.values(instruments.PROCESS_DURATION) == {("ValueError", "process"): (0.5, 1)}
+def test_failed_calls_of_the_handler_feed_the_duration_and_those_of_the_sink_do_not(telemetry):
+    telemetry.observe(events.HandlerFailed("s-0", "1", 3, 1, 0.5, "ValueError", "dead_letter"))
+    telemetry.observe(events.HandlerFailed("s-0", "1", 1, 1, 0.5, "OSError", "isolate", call="dead_letter"))
+    assert telemetry.values(instruments.PROCESS_DURATION) == {("ValueError", "process"): (0.5, 1)}
 
 
-def test_what_is_in_flight_is_given_and_not_acked(meters):
-    meters.observe(events.ShardStarted("s-0", TRIM_HORIZON))
-    assert meters.values(instruments.RECORD_INFLIGHT) == {("s-0",): 0}
-    meters.observe(events.BatchDelivered("s-0", 4))
-    meters.observe(events.BatchDelivered("s-0", 6))
-    assert meters.values(instruments.RECORD_INFLIGHT) == {("s-0",): 10}
-    meters.observe(events.RecordsProcessed("s-0", 4, 0.02, 1.0, 0.5))
-    assert meters.values(instruments.RECORD_INFLIGHT) == {("s-0",): 6}
+def test_delivered_records_are_in_flight_until_they_are_acked(telemetry):
+    telemetry.observe(events.ShardStarted("s-0", TRIM_HORIZON))
+    assert telemetry.values(instruments.RECORD_INFLIGHT) == {("s-0",): 0}
+    telemetry.observe(events.BatchDelivered("s-0", 4))
+    telemetry.observe(events.BatchDelivered("s-0", 6))
+    assert telemetry.values(instruments.RECORD_INFLIGHT) == {("s-0",): 10}
+    telemetry.observe(events.RecordsProcessed("s-0", 4, 0.02, 1.0, 0.5))
+    assert telemetry.values(instruments.RECORD_INFLIGHT) == {("s-0",): 6}
 
 
-def test_a_seek_and_a_new_start_leave_nothing_in_flight(meters):
-    meters.observe(events.ShardStarted("s-0", TRIM_HORIZON))
-    meters.observe(events.BatchDelivered("s-0", 4))
-    meters.observe(events.ShardRepositioned("s-0", Checkpoint("1")))
-    assert meters.values(instruments.RECORD_INFLIGHT) == {("s-0",): 0}
-    meters.observe(events.BatchDelivered("s-0", 4))
-    meters.observe(events.ShardStopped("s-0"))
-    assert meters.values(instruments.RECORD_INFLIGHT) == {}
-    meters.observe(events.ShardStarted("s-0", Checkpoint("1")))
-    assert meters.values(instruments.RECORD_INFLIGHT) == {("s-0",): 0}
+def test_a_seek_and_a_restart_of_a_shard_reset_the_records_in_flight(telemetry):
+    telemetry.observe(events.ShardStarted("s-0", TRIM_HORIZON))
+    telemetry.observe(events.BatchDelivered("s-0", 4))
+    telemetry.observe(events.ShardRepositioned("s-0", Checkpoint("1")))
+    assert telemetry.values(instruments.RECORD_INFLIGHT) == {("s-0",): 0}
+    telemetry.observe(events.BatchDelivered("s-0", 4))
+    telemetry.observe(events.ShardStopped("s-0"))
+    assert telemetry.values(instruments.RECORD_INFLIGHT) == {}
+    telemetry.observe(events.ShardStarted("s-0", Checkpoint("1")))
+    assert telemetry.values(instruments.RECORD_INFLIGHT) == {("s-0",): 0}
 
 
-def test_back_pressure_adds_up(meters):
-    meters.observe(events.DeliveryBlocked("s-0", 0.5))
-    meters.observe(events.DeliveryBlocked("s-0", 1.5))
-    assert meters.values(instruments.BACKPRESSURE_TIME) == {("s-0",): 2.0}
+def test_the_time_of_back_pressure_is_summed(telemetry):
+    telemetry.observe(events.DeliveryBlocked("s-0", 0.5))
+    telemetry.observe(events.DeliveryBlocked("s-0", 1.5))
+    assert telemetry.values(instruments.BACKPRESSURE_TIME) == {("s-0",): 2.0}
 
 
-def test_checkpoint_age_counts_from_the_start_and_from_each_checkpoint(meters):
-    meters.observe(events.ShardStarted("s-0", TRIM_HORIZON))
-    meters.now += 7
-    assert meters.values(instruments.CHECKPOINT_AGE) == {("s-0",): 7}
-    meters.observe(events.CheckpointSaved("s-0", Checkpoint("1")))
-    meters.now += 2
-    assert meters.values(instruments.CHECKPOINT_AGE) == {("s-0",): 2}
+def test_the_checkpoint_age_starts_at_the_start_and_at_each_checkpoint(telemetry):
+    telemetry.observe(events.ShardStarted("s-0", TRIM_HORIZON))
+    telemetry.now += 7
+    assert telemetry.values(instruments.CHECKPOINT_AGE) == {("s-0",): 7}
+    telemetry.observe(events.CheckpointSaved("s-0", Checkpoint("1")))
+    telemetry.now += 2
+    assert telemetry.values(instruments.CHECKPOINT_AGE) == {("s-0",): 2}
 
 
-@pytest.mark.parametrize("left", [events.ShardStopped("s-0"), events.ShardFinished("s-0", ("s-1", "s-2"))])
-def test_a_shard_that_is_left_takes_its_gauges_at_once_and_its_counters_later(meters, left):
-    meters.observe(events.ShardStarted("s-0", TRIM_HORIZON))
-    meters.observe(events.EventReceived("s-0", 2, 700, 1500, None))
-    meters.observe(left)
-    assert meters.values(instruments.CONSUMER_LAG) == meters.values(instruments.CHECKPOINT_AGE) == {}
-    assert meters.values(instruments.SUBSCRIPTION_IO) == {("s-0",): 700}
-    meters.now += KEEP_COUNTERS
-    assert meters.values(instruments.SUBSCRIPTION_IO) == {}
-    meters.observe(events.ShardStopped("s-1"))
-    assert not meters.observe._shards
+@pytest.mark.parametrize("end", [events.ShardStopped("s-0"), events.ShardFinished("s-0", ("s-1", "s-2"))])
+def test_the_gauges_of_a_stopped_shard_end_at_once_and_its_counters_later(telemetry, end):
+    telemetry.observe(events.ShardStarted("s-0", TRIM_HORIZON))
+    telemetry.observe(events.EventReceived("s-0", 2, 700, 1500, None))
+    telemetry.observe(end)
+    assert telemetry.values(instruments.CONSUMER_LAG) == telemetry.values(instruments.CHECKPOINT_AGE) == {}
+    assert telemetry.values(instruments.SUBSCRIPTION_IO) == {("s-0",): 700}
+    telemetry.now += KEEP_COUNTERS
+    assert telemetry.values(instruments.SUBSCRIPTION_IO) == {}
+    telemetry.observe(events.ShardStopped("s-1"))
+    assert not telemetry.observe._shards
 
 
-def test_a_shard_that_comes_back_counts_on(meters):
-    meters.observe(events.ShardStarted("s-0", TRIM_HORIZON))
-    meters.observe(events.EventReceived("s-0", 2, 700, 1500, None))
-    meters.observe(events.ShardStopped("s-0"))
-    meters.observe(events.ShardStarted("s-0", TRIM_HORIZON))
-    assert meters.values(instruments.CONSUMER_LAG) == {}
-    meters.observe(events.EventReceived("s-0", 2, 300, 100, None))
-    assert meters.values(instruments.SUBSCRIPTION_IO) == {("s-0",): 1000}
-    assert meters.values(instruments.CONSUMER_LAG) == {("s-0",): 0.1}
+def test_the_counters_of_a_restarted_shard_continue(telemetry):
+    telemetry.observe(events.ShardStarted("s-0", TRIM_HORIZON))
+    telemetry.observe(events.EventReceived("s-0", 2, 700, 1500, None))
+    telemetry.observe(events.ShardStopped("s-0"))
+    telemetry.observe(events.ShardStarted("s-0", TRIM_HORIZON))
+    assert telemetry.values(instruments.CONSUMER_LAG) == {}
+    telemetry.observe(events.EventReceived("s-0", 2, 300, 100, None))
+    assert telemetry.values(instruments.SUBSCRIPTION_IO) == {("s-0",): 1000}
+    assert telemetry.values(instruments.CONSUMER_LAG) == {("s-0",): 0.1}
 
 
-def test_counts_tell_zero_too(meters):
-    meters.observe(events.ShardsCounted({"consuming": 3, "ready": 1}))
-    meters.observe(events.ShardsCounted({"consuming": 4}))
-    assert meters.values(instruments.SHARD_COUNT) == {
+def test_states_without_shards_or_leases_are_reported_as_zero(telemetry):
+    telemetry.observe(events.ShardsCounted({"consuming": 3, "ready": 1}))
+    telemetry.observe(events.ShardsCounted({"consuming": 4}))
+    assert telemetry.values(instruments.SHARD_COUNT) == {
         ("waiting_parent",): 0,
         ("ready",): 0,
         ("consuming",): 4,
         ("finished",): 0,
     }
-    meters.observe(events.LeasesCounted({"held": 3, "expired": 1}, 2))
-    assert meters.values(instruments.LEASE_COUNT) == {("held",): 3, ("unowned",): 0, ("expired",): 1}
-    assert meters.values(instruments.WORKER_COUNT) == {(): 2}
+    telemetry.observe(events.LeasesCounted({"held": 3, "expired": 1}, 2))
+    assert telemetry.values(instruments.LEASE_COUNT) == {("held",): 3, ("unowned",): 0, ("expired",): 1}
+    assert telemetry.values(instruments.WORKER_COUNT) == {(): 2}
 
 
-def test_lease_operations(meters):
-    meters.observe(events.LeaseStoreCalled("checkpoint", "s-0", 0.25))
-    meters.observe(events.LeaseStoreCalled("renew", "s-0", 0.5, "lease_lost"))
-    assert meters.values(instruments.LEASE_OPERATIONS) == {("checkpoint",): 1, ("renew", "lease_lost"): 1}
-    assert meters.values(instruments.LEASE_OPERATION_DURATION)[("checkpoint",)] == (0.25, 1)
-    assert meters.values(instruments.OPERATION_DURATION) == {("checkpoint", "settle"): (0.25, 1)}
+def test_calls_of_the_lease_store_feed_operations_and_durations(telemetry):
+    telemetry.observe(events.LeaseStoreCalled("checkpoint", "s-0", 0.25))
+    telemetry.observe(events.LeaseStoreCalled("renew", "s-0", 0.5, "lease_lost"))
+    assert telemetry.values(instruments.LEASE_OPERATIONS) == {("checkpoint",): 1, ("renew", "lease_lost"): 1}
+    assert telemetry.values(instruments.LEASE_OPERATION_DURATION)[("checkpoint",)] == (0.25, 1)
+    assert telemetry.values(instruments.OPERATION_DURATION) == {("checkpoint", "settle"): (0.25, 1)}
 
 
-def test_what_cannot_be_decoded(meters):
-    meters.observe(events.AggregateDamaged("s-0", "1", "no checksum"))
-    meters.observe(events.SubscriptionEnded("s-0", 1.0, "protocol"))
-    assert meters.values(instruments.DECODE_ERRORS) == {("aggregation",): 1, ("protocol",): 1}
+def test_damaged_aggregates_and_protocol_errors_are_decode_errors(telemetry):
+    telemetry.observe(events.AggregateDamaged("s-0", "1", "no checksum"))
+    telemetry.observe(events.SubscriptionEnded("s-0", 1.0, "protocol"))
+    assert telemetry.values(instruments.DECODE_ERRORS) == {("aggregation",): 1, ("protocol",): 1}
 
 
-def test_connections(meters):
+def test_open_connections_are_counted_by_address(telemetry):
     for event in (events.ConnectionOpened("a:1"), events.ConnectionOpened("b:1"), events.ConnectionClosed("a:1")):
-        meters.observe(event)
-    assert meters.values(instruments.CONNECTION_ACTIVE) == {("a:1",): 0, ("b:1",): 1}
+        telemetry.observe(event)
+    assert telemetry.values(instruments.CONNECTION_ACTIVE) == {("a:1",): 0, ("b:1",): 1}
 
 
-def test_resets_by_address_and_code(meters):
+def test_resets_are_counted_by_address_and_error_code(telemetry):
     for code in ("CANCEL", "CANCEL", "INTERNAL_ERROR"):
-        meters.observe(events.StreamReset("a:1", code))
-    assert meters.values(instruments.HTTP2_RESETS) == {("CANCEL", "a:1"): 2, ("INTERNAL_ERROR", "a:1"): 1}
+        telemetry.observe(events.StreamReset("a:1", code))
+    assert telemetry.values(instruments.HTTP2_RESETS) == {("CANCEL", "a:1"): 2, ("INTERNAL_ERROR", "a:1"): 1}

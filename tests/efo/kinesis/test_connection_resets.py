@@ -1,4 +1,4 @@
-"""A storm of resets by both sides, beside a stream that gets every byte; no credit of any window is lost (R9)."""
+"""Many streams that both sides reset, beside one stream that gets every byte. No window shrinks (rule R9)."""
 
 import random
 
@@ -16,13 +16,13 @@ STREAM_WINDOW = 32 * 1024
 CONNECTION_WINDOW = 256 * 1024
 
 
-async def read_on(stream):
+async def read_to_the_end(stream):
     while await stream.receive():
         pass
 
 
-class Storm:
-    """Streams that come and go, each in its way; what ends them is told by `ends`."""
+class StreamChurn:
+    """Opens and ends streams in random ways. `ends`: the names of these ways, in order."""
 
     def __init__(self, connection, peer, seed):
         self.connection = connection
@@ -32,11 +32,11 @@ class Storm:
         self.ends = []
 
     async def step(self):
-        """Open a stream, let some data come on any of them, read some, and end one when there are many."""
-        answer = await self.connection.request(HEADERS, b"ask")
+        """Open a stream, send data on random streams, read from some, and end one if there are many."""
+        response = await self.connection.request(HEADERS, b"body")
         await self.peer.settle()
-        self.peer.respond(answer.stream_id)
-        self.open.append(answer)
+        self.peer.respond(response.stream_id)
+        self.open.append(response)
         for _ in range(3):
             stream = self.rng.choice(self.open)
             self.peer.send(stream.stream_id, bytes(self.rng.randrange(12_000)))
@@ -48,39 +48,39 @@ class Storm:
             await self.end(self.open.pop(self.rng.randrange(len(self.open))))
 
     async def end(self, stream):
-        how = self.rng.choice([self.given_up, self.given_up_with_data_on_its_way, self.reset, self.ended, self.both])
-        self.ends.append(how.__name__)
-        await how(stream)
+        way = self.rng.choice([self.closed, self.closed_before_late_data, self.reset, self.ended, self.reset_by_both])
+        self.ends.append(way.__name__)
+        await way(stream)
         stream.close()
         await self.peer.settle()
 
-    async def given_up(self, stream):
+    async def closed(self, stream):
         stream.close()
 
-    async def given_up_with_data_on_its_way(self, stream):
+    async def closed_before_late_data(self, stream):
         stream.close()
-        self.peer.send(stream.stream_id, bytes(5000))  # the reset has not arrived there
+        self.peer.send(stream.stream_id, bytes(5000))  # the peer has not received the reset yet
 
     async def reset(self, stream):
         self.peer.send(stream.stream_id, b"before")
         self.peer.h2.reset_stream(stream.stream_id, ErrorCodes.INTERNAL_ERROR)
         await self.peer.settle()
         with pytest.raises(StreamResetError):
-            await read_on(stream)
+            await read_to_the_end(stream)
 
     async def ended(self, stream):
         self.peer.h2.end_stream(stream.stream_id)
         await self.peer.settle()
-        await read_on(stream)
+        await read_to_the_end(stream)
 
-    async def both(self, stream):
-        """Both sides reset it, and neither knows of the other's yet."""
+    async def reset_by_both(self, stream):
+        """Both sides reset the stream, before either receives the reset of the other."""
         stream.close()
         self.peer.h2.reset_stream(stream.stream_id, ErrorCodes.CANCEL)
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_sibling_gets_every_byte(make_connection, seed, autojump_clock):
+async def test_a_stream_gets_every_byte_while_many_others_are_reset(make_connection, seed, autojump_clock):
     connection, peer = await make_connection(
         {SettingCodes.MAX_CONCURRENT_STREAMS: AT_ONCE + 10},
         stream_window=STREAM_WINDOW,
@@ -89,26 +89,26 @@ async def test_a_sibling_gets_every_byte(make_connection, seed, autojump_clock):
     sibling = await connection.request(HEADERS, b"sibling")
     await peer.settle()
     peer.respond(sibling.stream_id)
-    storm = Storm(connection, peer, seed)
+    churn = StreamChurn(connection, peer, seed)
     for n in range(STREAMS):
         sent = b"%d " % n * 200
-        assert peer.send(sibling.stream_id, sent) == len(sent), "the sibling's peer is held up by its neighbours"
-        await storm.step()
+        assert peer.send(sibling.stream_id, sent) == len(sent), "other streams have used up the connection window"
+        await churn.step()
         got = b""
         while len(got) < len(sent):
             got += await sibling.receive()
         assert got == sent
         check_window(connection, CONNECTION_WINDOW)
-    assert min(storm.ends.count(how) for how in set(storm.ends)) > 50
-    assert len(set(storm.ends)) == 5
-    while storm.open:
-        await storm.end(storm.open.pop())
+    assert min(churn.ends.count(way) for way in set(churn.ends)) > 50
+    assert len(set(churn.ends)) == 5
+    while churn.open:
+        await churn.end(churn.open.pop())
     assert connection.open_streams == 1
     assert connection.closed_by is None
     check_window(connection, CONNECTION_WINDOW)
-    # The peer's books agree: what it may send is the window but for what we have counted and not yet credited.
-    owed = connection._received + connection._h2._inbound_flow_control_window_manager._bytes_processed
-    assert peer.h2.outbound_flow_control_window == CONNECTION_WINDOW - owed
+    # The window that the peer knows: the connection window without the bytes that are received but not yet credited.
+    uncredited = connection._received + connection._h2._inbound_flow_control_window_manager._bytes_processed
+    assert peer.h2.outbound_flow_control_window == CONNECTION_WINDOW - uncredited
     assert peer.send(sibling.stream_id, b"the end", end=True) == 7
     await peer.settle()
     assert await sibling.receive() == b"the end"
