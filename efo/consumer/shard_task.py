@@ -53,10 +53,10 @@ class ShardTask:
         self._observer = observer
 
     async def run(self, reader: ShardReader) -> bool:
-        """ShardReader until the end of the iteration; return whether that is the shard's end.
+        """Read the shard until the reader returns; return whether the shard has ended.
 
         Without an exception the shard is then checkpointed, and finished or released. What was acked is saved in any
-        case. Returns False as well when the lease was lost. Raises what `read` raises.
+        case. Returns False as well when the lease was lost. Raises what `reader` raises.
         """
         finished = False
         with collapse_groups():
@@ -66,12 +66,12 @@ class ShardTask:
                 try:
                     async with trio.open_nursery() as attempts:
                         shard = self._open_shard(attempts)
-                        nursery.start_soon(self._stop_when_wanted, shard)
+                        nursery.start_soon(self._drain_on_handoff_request, shard)
                         nursery.start_soon(self._save_progress, shard)
                         nursery.start_soon(shard.unsubscribe_when_idle, self._settings.unsubscribe_idle_after)
                         await reader(shard)
                         attempts.cancel_scope.cancel()
-                    await _insist(partial(self._save, shard))
+                    await _retry_until_written(partial(self._save, shard))
                 except BaseException:
                     if shard is not None:
                         await self._save_at_last(shard)
@@ -84,7 +84,7 @@ class ShardTask:
         await self._held.lost.wait()
         scope.cancel()
 
-    async def _stop_when_wanted(self, shard: ShardStream) -> None:
+    async def _drain_on_handoff_request(self, shard: ShardStream) -> None:
         """Drain the shard when another worker asks for its lease. That one continues without repeating anything."""
         await self._held.handoff_requested.wait()
         shard.drain()
@@ -124,7 +124,7 @@ class ShardTask:
         cancels this task.
         """
         if not shard.is_finished or (shard.is_draining and not shard.progress.is_idle):
-            await _insist(self._held.release)
+            await _retry_until_written(self._held.release)
             return False
         if not shard.progress.is_idle:
             raise EfoError(
@@ -134,18 +134,18 @@ class ShardTask:
         # Rule R2, in this order: after a crash between any two steps, the next reader of the shard's end repeats them.
         # The lease is confirmed first: a worker that was suspended must not create the children's leases again after
         # these have been finished and deleted.
-        await _insist(self._held.confirm)
+        await _retry_until_written(self._held.confirm)
         children = shard.children or ()
         for lease in child_leases(children, self._keeper.leases):
-            await _insist(partial(self._store.create, lease))
-        await _insist(lambda: self._held.save_children(tuple(child.shard_id for child in children)))
-        await _insist(lambda: self._held.checkpoint(SHARD_END))
+            await _retry_until_written(partial(self._store.create, lease))
+        await _retry_until_written(lambda: self._held.save_children(tuple(child.shard_id for child in children)))
+        await _retry_until_written(lambda: self._held.checkpoint(SHARD_END))
         self._observer(CheckpointSaved(shard.shard_id, SHARD_END))
         self._keeper.wake()
         return True
 
 
-async def _insist(write: Callable[[], Awaitable[object]]) -> None:
+async def _retry_until_written(write: Callable[[], Awaitable[object]]) -> None:
     """Write to the lease store, and retry while it is unavailable: a short outage must not end all shards."""
     while True:
         try:

@@ -20,13 +20,14 @@ class DueHandoffs:
     """The hand-offs that need an action now.
 
     `handed_over`: leases released for this worker: take them.
-    `overdue`: leases that their holder did not release in time: take them by force. `handoff_requested`: leases
-    released for this worker that another worker requested before this worker took them: release them.
+    `overdue`: leases that their holder did not release in time: take them by force.
+    `requested`: leases released for this worker that another worker requested before this worker took them: release
+    them.
     """
 
     handed_over: tuple[Lease, ...] = ()
     overdue: tuple[Lease, ...] = ()
-    wanted: tuple[Lease, ...] = ()
+    requested: tuple[Lease, ...] = ()
 
 
 class Handoffs:
@@ -57,7 +58,7 @@ class Handoffs:
         owned = [row for row in not_held.values() if row.owner == self._worker_id]
         waiting = [row for row in owned if row.holder != self._worker_id]
         handed_over = [row for row in owned if row.holder == self._worker_id and row.key in self._deadlines]
-        wanted = [
+        requested = [
             row
             for row in not_held.values()
             if row.holder == self._worker_id and row.owner != self._worker_id and row.key in self._deadlines
@@ -66,7 +67,7 @@ class Handoffs:
         self._deadlines = {
             key: deadline for key, deadline in self._deadlines.items() if key in not_held and deadline > now
         } | due
-        return DueHandoffs(tuple(handed_over), tuple(row for row in waiting if due[row.key] <= now), tuple(wanted))
+        return DueHandoffs(tuple(handed_over), tuple(row for row in waiting if due[row.key] <= now), tuple(requested))
 
     async def pass_on(self, lease: Lease) -> None:
         """Release a lease that was released for this worker, because another worker has requested it since."""

@@ -43,7 +43,7 @@ class HeldLease:
         failover_time: float,
         observer: Observer,
         on_end: Callable[[HeldLease], None],
-        on_wanted: Callable[[], None],
+        on_handoff_requested: Callable[[], None],
     ) -> None:
         self.lost = trio.Event()
         self.handoff_requested = trio.Event()
@@ -56,7 +56,7 @@ class HeldLease:
         self._extend_trust(taken_at)
         self._observer = observer
         self._on_end = on_end
-        self._on_wanted = on_wanted
+        self._on_handoff_requested = on_handoff_requested
         self._write_lock = trio.Lock()
         self._scope = trio.CancelScope()
         self._has_ended = False
@@ -103,7 +103,7 @@ class HeldLease:
     def observe_row(self, row: Lease) -> None:
         """Set `handoff_requested` if the row, as just read, shows that another worker has requested the lease."""
         if not self._has_ended and row.checkpoint_owner == self._lease.holder and row.counter >= self._lease.counter:
-            self._set_wanted()
+            self._set_handoff_requested()
 
     async def keep_alive(self) -> None:
         """Renew the lease until it ends. Give it up if no renewal succeeds in time (rule R10)."""
@@ -155,7 +155,7 @@ class HeldLease:
                 self.mark_lost("taken")
                 raise
             if self._lease.checkpoint_owner is not None:
-                self._set_wanted()
+                self._set_handoff_requested()
             if operation != "save_children":  # which does not change the counter
                 self._extend_trust(started)
 
@@ -190,10 +190,10 @@ class HeldLease:
             raise transitions.lease_lost(self._lease)
         return row
 
-    def _set_wanted(self) -> None:
+    def _set_handoff_requested(self) -> None:
         if not self.handoff_requested.is_set():
             self.handoff_requested.set()
-            self._on_wanted()
+            self._on_handoff_requested()
 
     def _end(self) -> None:
         if not self._has_ended:

@@ -178,7 +178,7 @@ class LeaseKeeper:
             *(partial(self._take, lease, "take", nursery) for lease in (*due.handed_over, *plan.take)),
             *(partial(self._take, lease, "steal", nursery) for lease in (*due.overdue, *stolen)),
             *(partial(self._handoffs.request, lease) for lease in to_move if self._graceful_handoff),
-            *(partial(self._handoffs.pass_on, lease) for lease in due.wanted),
+            *(partial(self._handoffs.pass_on, lease) for lease in due.requested),
         ]
         for start in range(0, len(moves), MAX_CONCURRENT_MOVES):
             failures: list[LeaseStoreUnavailableError] = []
@@ -238,7 +238,7 @@ class LeaseKeeper:
             failover_time=self._failover_time,
             observer=self._observer,
             on_end=self._remove,
-            on_wanted=self._on_change,
+            on_handoff_requested=self._on_change,
         )
         self._held[lease.key] = held
         self._leases[lease.key] = lease

@@ -82,7 +82,7 @@ async def back_pressure(rate, seconds=200.0):
         peak = 0
         for _ in range(int(seconds * 10)):
             await trio.sleep(0.1)
-            peak = max(peak, subscribed.caller.answers[slow].held)
+            peak = max(peak, subscribed.caller.event_streams[slow].held)
         return {
             "reader_records_per_s": rate,
             "records_taken": len(subscribed.reading.numbers[slow]),

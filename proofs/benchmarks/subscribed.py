@@ -42,15 +42,15 @@ async def open_subscribed(shards, budget, faults=None, load=None, **settings):
 
 
 class WatchedCaller(SubscribeCaller):
-    """Keeps the last response of each shard in `answers`."""
+    """Keeps the last response of each shard in `event_streams`."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
-        self.answers = {}
+        self.event_streams = {}
 
     async def call(self, shard_id, position):
-        self.answers[shard_id] = await super().call(shard_id, position)
-        return self.answers[shard_id]
+        self.event_streams[shard_id] = await super().call(shard_id, position)
+        return self.event_streams[shard_id]
 
 
 class Watch:

@@ -50,7 +50,7 @@ def script_of(data: bytes) -> Script:
     cursor = Cursor(data)
     choices, cuts = cursor.byte(), cursor.byte()
     steps = tuple(_steps(cursor))
-    return Script(steps, greets=not choices & 1, reads=not choices & 2, hangs_up=not choices & 4, cuts=cuts)
+    return Script(steps, sends_settings=not choices & 1, reads=not choices & 2, closes=not choices & 4, cuts=cuts)
 
 
 def _steps(cursor: Cursor) -> Iterator[Step]:
@@ -62,9 +62,9 @@ def _steps(cursor: Cursor) -> Iterator[Step]:
             case 0:
                 yield Frame(DATA, 0, SIBLING, cursor.take(cursor.byte()))
             case 1:
-                yield Act("ask", cursor.byte())
+                yield Act("request", cursor.byte())
             case 2:
-                yield Act("give up", cursor.byte())
+                yield Act("close", cursor.byte())
             case 3:
                 count = _FLOODS[cursor.byte() % len(_FLOODS)]
                 frame = _frame(cursor.byte() % _KINDS, cursor)

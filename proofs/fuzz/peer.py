@@ -53,9 +53,9 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """An action of our side: "ask" makes a new request, "give up" closes the `number`-th of our streams."""
+    """An action of our side: "request" makes a new request, "close" closes the `number`-th of our streams."""
 
-    what: Literal["ask", "give up"]
+    what: Literal["request", "close"]
     number: int = 0
 
 
@@ -67,14 +67,14 @@ class Script:
     """What the peer does.
 
     `steps`: frames, actions of our side, and bytes that are no frames. With such bytes, it is unknown what the sibling
-    must get. `greets`: the peer starts with SETTINGS. `reads`: it reads what we send. `hangs_up`: it closes the
+    must get. `sends_settings`: the peer starts with SETTINGS. `reads`: it reads what we send. `closes`: it closes the
     connection at the end; otherwise it becomes silent. `cuts`: the seed for `cut`, which splits what it sends.
     """
 
     steps: tuple[Step, ...]
-    greets: bool = True
+    sends_settings: bool = True
     reads: bool = True
-    hangs_up: bool = True
+    closes: bool = True
     cuts: int = 0
 
     @property
@@ -83,7 +83,7 @@ class Script:
         return not any(isinstance(step, bytes) for step in self.steps)
 
     @property
-    def for_the_sibling(self) -> bytes:
+    def sibling_data(self) -> bytes:
         """The bytes that the sibling must get from a valid connection: all DATA on its stream, without padding."""
         return b"".join(
             step.payload
@@ -154,7 +154,7 @@ class _ScriptRun:
 
     async def play(self) -> None:
         script = self._script
-        if script.greets:
+        if script.sends_settings:
             await self._send(bytes(Frame(SETTINGS)))
             for reads in (True, True, False):  # the sibling, a stream that is read, and one that is not
                 self._nursery.start_soon(self._request, reads)
@@ -171,7 +171,7 @@ class _ScriptRun:
         await self._send(bytes(wire))
 
     async def _act(self, act: Act) -> None:
-        if act.what == "ask":
+        if act.what == "request":
             self._nursery.start_soon(self._request, act.number % 2 == 0)
         elif others := [scope for stream_id, scope in self._readers.items() if stream_id != SIBLING]:
             others[act.number % len(others)].cancel()
@@ -180,7 +180,7 @@ class _ScriptRun:
     async def _request(self, reads: bool) -> None:  # noqa: FBT001 - a nursery passes by position
         """Make a request. Read its response, or read nothing until a cancellation or the end of the connection."""
         try:
-            stream = await self.connection.request(HEADERS, b"ask")
+            stream = await self.connection.request(HEADERS, b"request")
         except TransportError as error:
             self.outcome.errors.append(error)
             return
@@ -224,8 +224,8 @@ class _ScriptRun:
 
     def check_sibling(self) -> None:
         """Check the bytes that the sibling got."""
-        sent, got = self._script.for_the_sibling, self.outcome.sibling
-        if not self._script.is_framed or not self._script.greets:
+        sent, got = self._script.sibling_data, self.outcome.sibling
+        if not self._script.is_framed or not self._script.sends_settings:
             return
         require(sent.startswith(got), "the sibling got bytes that were not sent to it")
         if self.connection.closed_by is None and SIBLING in self._streams:
@@ -238,7 +238,7 @@ class _ScriptRun:
     async def end(self) -> None:
         """Let the peer hang up or become silent, and check that the connection ends."""
         self.outcome.closed_by = self.connection.closed_by
-        if self._script.hangs_up:
+        if self._script.closes:
             self._incoming.put_eof()
         # A silent peer is detected by PING.
         with trio.fail_after(2 * PING_INTERVAL + PING_DEADLINE + 2):

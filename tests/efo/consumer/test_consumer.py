@@ -240,7 +240,7 @@ async def test_a_shard_is_not_started_again_after_its_reader_raised(autojump_clo
     assert len([event for event in seen if isinstance(event, events.ShardStarted)]) == 1
 
 
-@pytest.mark.scenario("G36", "G64")
+@pytest.mark.scenario("G64")
 async def test_the_failure_of_one_shard_does_not_prevent_the_last_save_of_another(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -273,6 +273,7 @@ async def test_the_failure_of_one_shard_does_not_prevent_the_last_save_of_anothe
     assert leases[ended].checkpoint == Checkpoint(number)
 
 
+@pytest.mark.scenario("G36")
 async def test_a_reader_that_does_not_ack_the_last_batch_of_a_shard_is_an_error(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

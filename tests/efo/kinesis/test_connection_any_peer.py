@@ -53,12 +53,12 @@ VALID_FRAMES = st.sampled_from(
         Frame(WINDOW_UPDATE, 0, 0, (1000).to_bytes(4)),
     ]
 )
-ACTS = st.builds(Act, st.sampled_from(["ask", "give up"]), st.integers(0, 5))
+ACTS = st.builds(Act, st.sampled_from(["request", "close"]), st.integers(0, 5))
 STEPS = st.lists(SIBLING_DATA | VALID_FRAMES | VALID_FRAMES | ACTS | FRAMES, max_size=20).map(tuple)
 CUTS = st.integers(0, 20)
 
 
-@given(st.builds(Script, STEPS, reads=st.booleans(), hangs_up=st.booleans(), cuts=CUTS))
+@given(st.builds(Script, STEPS, reads=st.booleans(), closes=st.booleans(), cuts=CUTS))
 def test_any_frames_in_any_order_keep_the_properties(script):
     run(script)
 
@@ -67,23 +67,23 @@ def test_any_frames_in_any_order_keep_the_properties(script):
 def test_valid_frames_in_any_order_never_cost_the_sibling_a_byte(steps, cuts):
     outcome = run(Script(steps, cuts=cuts))
     if outcome.closed_by is None:
-        assert outcome.sibling == Script(steps).for_the_sibling
+        assert outcome.sibling == Script(steps).sibling_data
 
 
 @given(STEPS, st.integers(min_value=0), st.booleans())
-def test_frames_that_end_at_any_byte_keep_the_properties(steps, at, hangs_up):
+def test_frames_that_end_at_any_byte_keep_the_properties(steps, at, closes):
     wire = b"".join(bytes(step) for step in steps if isinstance(step, Frame))
-    run(Script((wire[: at % (len(wire) + 1)],), hangs_up=hangs_up))
+    run(Script((wire[: at % (len(wire) + 1)],), closes=closes))
 
 
 @given(st.binary(max_size=200), st.booleans(), CUTS)
-def test_random_bytes_keep_the_properties(data, greets, cuts):
-    run(Script((data,), greets=greets, cuts=cuts))
+def test_random_bytes_keep_the_properties(data, sends_settings, cuts):
+    run(Script((data,), sends_settings=sends_settings, cuts=cuts))
 
 
 @given(STEPS, CUTS)
 def test_frames_before_the_peers_settings_keep_the_properties(steps, cuts):
-    run(Script(steps, greets=False, cuts=cuts))
+    run(Script(steps, sends_settings=False, cuts=cuts))
 
 
 def test_the_seeds_of_the_fuzzer_keep_the_properties():
@@ -150,7 +150,7 @@ def test_a_flood_of_frames_has_a_memory_limit_and_does_not_disturb_the_sibling(f
 )  # fmt: skip
 def test_a_violation_of_the_protocol_ends_the_connection_with_a_transport_error(steps, message):
     valid = Frame(DATA, 0, SIBLING, b"data before it")
-    outcome = run(Script((valid, Act("ask"), *steps), cuts=5))
+    outcome = run(Script((valid, Act("request"), *steps), cuts=5))
     assert type(outcome.closed_by) is TransportError
     assert message in str(outcome.closed_by)
     assert outcome.sibling == b"data before it"
@@ -163,8 +163,8 @@ def test_a_violation_of_the_protocol_ends_the_connection_with_a_transport_error(
         ([Frame(WINDOW_UPDATE, 0, 3, (2**31 - 1).to_bytes(4))], False),
         ([Frame(RST_STREAM, 0, 3, (2).to_bytes(4))], True),
         ([Frame(RST_STREAM, 0, 1001, bytes(4))], True),
-        ([Act("give up", 0), Frame(DATA, 0, 3, b"late"), Frame(RST_STREAM, 0, 3, bytes(4))], True),
-        ([ZERO_WINDOW, Act("ask", 0)], True),
+        ([Act("close", 0), Frame(DATA, 0, 3, b"late"), Frame(RST_STREAM, 0, 3, bytes(4))], True),
+        ([ZERO_WINDOW, Act("request", 0)], True),
         ([Frame(GOAWAY, 0, 0, (SIBLING).to_bytes(4) + bytes(4))], True),
     ],
     ids=[
@@ -185,7 +185,7 @@ def test_frames_for_another_stream_leave_the_sibling_complete_or_end_the_connect
 
 
 def test_goaway_with_a_lower_last_stream_id_ends_the_sibling():
-    outcome = run(Script((Frame(GOAWAY, 0, 0, bytes(8)), Act("ask"), Frame(DATA, 0, SIBLING, b"lost"))))
+    outcome = run(Script((Frame(GOAWAY, 0, 0, bytes(8)), Act("request"), Frame(DATA, 0, SIBLING, b"lost"))))
     assert outcome.sibling == b""
     assert all(isinstance(error, GoAwayError) for error in outcome.errors)
 

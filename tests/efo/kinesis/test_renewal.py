@@ -54,7 +54,7 @@ async def test_a_slow_reader_buffers_one_window_and_does_not_slow_down_other_sha
         peak = 0
         for _ in range(500):
             await trio.sleep(0.1)
-            peak = max(peak, subscribed.caller.answers[slow].held)
+            peak = max(peak, subscribed.caller.event_streams[slow].held)
         largest_event = 20 * 10_000 * 3 // 2  # base64 and JSON
         assert STREAM_WINDOW // 2 < peak <= STREAM_WINDOW + largest_event
         assert len(subscribed.reading.numbers[slow]) == 50

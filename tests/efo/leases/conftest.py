@@ -85,11 +85,11 @@ class Worker:
     async def run(self):
         with self._scope, collapse_groups():
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._release_wanted, nursery)
+                nursery.start_soon(self._release_requested, nursery)
                 await self.keeper.run()
         self._ended.set()
 
-    async def _release_wanted(self, nursery):
+    async def _release_requested(self, nursery):
         started = set()
         while True:
             for held in list(self.keeper.held.values()):

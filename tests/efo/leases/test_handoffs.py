@@ -167,8 +167,8 @@ async def test_a_lease_released_for_a_worker_and_requested_by_another_is_passed_
         await bob.withdraw(())
     else:
         due = bob.observe(await store.list(), ())
-        assert (due.handed_over, due.overdue, [row.key for row in due.wanted]) == ((), (), ["s0"])
-        await bob.pass_on(due.wanted[0])
+        assert (due.handed_over, due.overdue, [row.key for row in due.requested]) == ((), (), ["s0"])
+        await bob.pass_on(due.requested[0])
         assert bob.observe(await store.list(), ()) == DueHandoffs()
     rows = await store.list()
     assert [(row.owner, row.checkpoint_owner) for row in rows] == [("eve", None)]
