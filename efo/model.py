@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 import msgspec
 
@@ -147,6 +147,11 @@ class Checkpoint:
     ConfigurationError for any other text.
     """
 
+    TRIM_HORIZON: ClassVar[Checkpoint]
+    LATEST: ClassVar[Checkpoint]
+    AT_TIMESTAMP: ClassVar[Checkpoint]
+    SHARD_END: ClassVar[Checkpoint]
+
     sequence_number: str
     sub_sequence_number: int = 0
     _key: tuple[int, int, int] = field(init=False, repr=False, compare=False)
@@ -185,10 +190,10 @@ class Checkpoint:
         return f"{self.sequence_number}/{sub}" if sub else self.sequence_number
 
 
-TRIM_HORIZON: Final = Checkpoint("TRIM_HORIZON")
-LATEST: Final = Checkpoint("LATEST")
-AT_TIMESTAMP: Final = Checkpoint("AT_TIMESTAMP")
-SHARD_END: Final = Checkpoint("SHARD_END")
+Checkpoint.TRIM_HORIZON = Checkpoint("TRIM_HORIZON")
+Checkpoint.LATEST = Checkpoint("LATEST")
+Checkpoint.AT_TIMESTAMP = Checkpoint("AT_TIMESTAMP")
+Checkpoint.SHARD_END = Checkpoint("SHARD_END")
 
 
 def checkpoint_of(record: Record) -> Checkpoint:
@@ -264,7 +269,7 @@ class Lease:
     @property
     def is_finished(self) -> bool:
         """Whether the shard was read to its end."""
-        return self.checkpoint == SHARD_END
+        return self.checkpoint == Checkpoint.SHARD_END
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,9 @@ TRIM_HORIZON: Final = Position.trim_horizon()
 """At the oldest record that the stream retains."""
 
 _INITIAL: Final = {
-    PositionType.TRIM_HORIZON: Checkpoint("TRIM_HORIZON"),
-    PositionType.LATEST: Checkpoint("LATEST"),
-    PositionType.AT_TIMESTAMP: Checkpoint("AT_TIMESTAMP"),
+    PositionType.TRIM_HORIZON: Checkpoint.TRIM_HORIZON,
+    PositionType.LATEST: Checkpoint.LATEST,
+    PositionType.AT_TIMESTAMP: Checkpoint.AT_TIMESTAMP,
 }
 
 

@@ -95,7 +95,7 @@ async def open_consumer(
         if worker_id is None:
             worker_id = stack.enter_context(worker_slot(application, kinesis.stream))
         store = await stack.enter_async_context(open_lease_store(leases, application, kinesis.stream, region))
-        registration = Registration(kinesis.control, settings.consumer_name or application, observer)
+        registration = Registration(kinesis.control_plane, settings.consumer_name or application, observer)
         await registration.ensure()
         pool = ConnectionPool(
             kinesis.connect, address=kinesis.authority, stream_window=settings.stream_window, observer=observer

@@ -24,7 +24,7 @@ from efo.events import (
     ShardResumed,
 )
 from efo.kinesis.shard_subscription import ShardEnd, ShardSubscription, SubscriptionState
-from efo.model import TRIM_HORIZON, Batch, Checkpoint, ChildShard, Position, PositionType, Record
+from efo.model import Batch, Checkpoint, ChildShard, Position, PositionType, Record
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.progress import Progress
 from efo.settings import PositionLike, parse_position
@@ -137,7 +137,7 @@ class ShardStream:
         checkpoint that names no place.
         """
         if isinstance(to, Checkpoint):
-            if to.is_sentinel and to != TRIM_HORIZON:
+            if to.is_sentinel and to != Checkpoint.TRIM_HORIZON:
                 raise ConfigurationError(f"seek to the checkpoint {to}: it names no place; use a Position")
         else:
             to = parse_position(to, "seek position")
@@ -336,6 +336,6 @@ def _checkpoint_before(position: Position) -> Checkpoint:
         case PositionType.AFTER_SEQUENCE_NUMBER:
             return Checkpoint(position.sequence_number or "")
         case PositionType.AT_SEQUENCE_NUMBER:
-            return TRIM_HORIZON
+            return Checkpoint.TRIM_HORIZON
         case sentinel:
             return Checkpoint(sentinel.value)

@@ -19,7 +19,7 @@ from efo.kinesis.client import KinesisClient
 from efo.leases.held_lease import report_store_call
 from efo.leases.keeper import LeaseKeeper
 from efo.leases.store import LeaseStore
-from efo.model import AT_TIMESTAMP, LATEST, HashKeyRange, Lease, Position, PositionType, Shard
+from efo.model import Checkpoint, HashKeyRange, Lease, Position, PositionType, Shard
 from efo.protocol.audit import HashRangeAudit
 from efo.protocol.cleanup import deletable_leases
 from efo.protocol.lineage import leases_to_create, without_ancestors
@@ -100,14 +100,14 @@ class ShardSync:
             raise TransportError(f"Kinesis and the lease store did not list shards and leases within {limit:g} s")
 
     async def _sync(self) -> None:
-        shards = await self._kinesis.control.list_shards()
+        shards = await self._kinesis.control_plane.list_shards()
         if self.initial is None:
             self.initial = self.pinned(self._settings.start_position)
         self._ranges = {shard.shard_id: shard.hash_key_range for shard in shards}
         leases = {lease.key: lease for lease in await self._store.list()}
         wanted = await self._since_initial(shards, leases)
         for lease in leases_to_create(wanted, leases, self._settings.initial_checkpoint):
-            latest_at = self.pinned(Position.latest()).timestamp if lease.checkpoint == LATEST else None
+            latest_at = self.pinned(Position.latest()).timestamp if lease.checkpoint == Checkpoint.LATEST else None
             await self._store.create(replace(lease, latest_at=latest_at))
         await self._clean_up(leases, shards)
         self._keeper.wake()
@@ -118,12 +118,12 @@ class ShardSync:
         Only as long as no shard was read; then the leases decide. KCL uses this filter too, while its table is empty.
         """
         settings = self._settings
-        is_first = all(lease.checkpoint == AT_TIMESTAMP for lease in leases.values())
+        is_first = all(lease.checkpoint == Checkpoint.AT_TIMESTAMP for lease in leases.values())
         at = settings.start_position.timestamp
         if at is None or settings.start_at is not None or not is_first:
             return shards
         now = (self._kinesis.service_time or self._kinesis.clock)()  # ListShards rejects times in the future
-        return without_ancestors(shards, await self._kinesis.control.shards_open_at(min(at, now) - MARGIN))
+        return without_ancestors(shards, await self._kinesis.control_plane.shards_open_at(min(at, now) - MARGIN))
 
     async def _clean_up(self, leases: Mapping[str, Lease], shards: Sequence[Shard]) -> None:
         """Delete leases that were deletable for long enough: by then, a suspended worker has read the table again."""

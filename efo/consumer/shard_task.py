@@ -20,7 +20,7 @@ from efo.events import CheckpointSaved, Observer
 from efo.exception_groups import collapse_groups
 from efo.leases.keeper import HeldLease, LeaseKeeper
 from efo.leases.store import LeaseStore
-from efo.model import SHARD_END
+from efo.model import Checkpoint
 from efo.protocol.lineage import child_leases
 from efo.settings import ConsumerSettings
 
@@ -139,8 +139,8 @@ class ShardTask:
         for lease in child_leases(children, self._keeper.leases):
             await _retry_until_written(partial(self._store.create, lease))
         await _retry_until_written(lambda: self._held.save_children(tuple(child.shard_id for child in children)))
-        await _retry_until_written(lambda: self._held.checkpoint(SHARD_END))
-        self._observer(CheckpointSaved(shard.shard_id, SHARD_END))
+        await _retry_until_written(lambda: self._held.checkpoint(Checkpoint.SHARD_END))
+        self._observer(CheckpointSaved(shard.shard_id, Checkpoint.SHARD_END))
         self._keeper.wake()
         return True
 

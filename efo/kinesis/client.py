@@ -23,15 +23,15 @@ Sign = Callable[[str, bytes], Awaitable[Sequence[tuple[str, str]]]]
 class KinesisClient:
     """A client of one stream, made by `open_kinesis` or by a fake.
 
-    `stream`: the stream's name. `control`: the control plane. `connect`: opens connections of the data plane. `sign`:
-    signs requests. `authority`: host, and port unless it is the scheme's default; the `:authority` of requests.
+    `stream`: the stream's name. `control_plane`: its control calls. `connect`: opens connections of the data plane.
+    `sign`: signs requests. `authority`: host, and port unless it is the scheme's default; the `:authority` of requests.
     `scheme`: "https", or "http" without TLS. `clock`: the local wall clock, seconds since the epoch. `service_time`:
     the service's clock, by its last `Date` header, if known. Positions in time use it, since the service rejects times
     in its future (rule R4).
     """
 
     stream: str
-    control: ControlPlane
+    control_plane: ControlPlane
     connect: Connect
     sign: Sign
     authority: str

@@ -28,9 +28,9 @@ ACTIVE_TIMEOUT: Final = 300.0
 class Registration:
     """The registration of one application's fan-out consumer on one stream. It never deregisters."""
 
-    def __init__(self, control: ControlPlane, name: str, observer: Observer = ignore_events) -> None:
+    def __init__(self, control_plane: ControlPlane, name: str, observer: Observer = ignore_events) -> None:
         self.name = name
-        self._control = control
+        self._control_plane = control_plane
         self._observer = observer
         self._consumer: FanOutConsumer | None = None
         self._checking = trio.Lock()
@@ -53,12 +53,12 @@ class Registration:
         A consumer that is being deleted is registered again when it is gone. Raises ServiceError, TransportError, and
         ConsumerNotActiveError after 5 minutes.
         """
-        stream_arn = (await self._control.describe_stream()).arn
+        stream_arn = (await self._control_plane.describe_stream()).arn
         registered = False
         with trio.move_on_after(ACTIVE_TIMEOUT):
             while True:
                 try:
-                    consumer = await self._control.describe_consumer(stream_arn, self.name)
+                    consumer = await self._control_plane.describe_consumer(stream_arn, self.name)
                 except ResourceNotFoundError:
                     if not registered:
                         registered = await self._register(stream_arn)
@@ -89,7 +89,7 @@ class Registration:
                 after = await self.ensure()
                 if after.arn != before:
                     return ConsumerReplacedError(f"the consumer {self.name!r} was gone; it is now {after.arn}")
-                listed = {shard.shard_id for shard in await self._control.list_shards()}
+                listed = {shard.shard_id for shard in await self._control_plane.list_shards()}
                 # Kinesis numbers shards in the order of their creation. A list without a newer shard may be older than
                 # this shard; to trust it would lose all records of the shard.
                 if shard_id not in listed:
@@ -108,7 +108,7 @@ class Registration:
 
     async def _register(self, stream_arn: str) -> bool:
         try:
-            await self._control.register_consumer(stream_arn, self.name)
+            await self._control_plane.register_consumer(stream_arn, self.name)
         except ResourceInUseError:
             # Another worker has registered it, or the old one is still being deleted: check again.
             await trio.sleep(POLL_INTERVAL)

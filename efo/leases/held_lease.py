@@ -12,7 +12,7 @@ from efo.errors import EfoError, LeaseLostError, LeaseStoreUnavailableError
 from efo.events import LeaseLost, LeaseOperation, LeaseStoreCalled, Observer
 from efo.leases import transitions
 from efo.leases.store import LeaseStore
-from efo.model import SHARD_END, Checkpoint, Lease
+from efo.model import Checkpoint, Lease
 from efo.protocol.throughput import Throughput
 
 RENEWALS: Final = 3
@@ -73,7 +73,7 @@ class HeldLease:
         Raises LeaseLostError, and LeaseStoreUnavailableError: the checkpoint may or may not be saved, save it again.
         """
         await self._write("checkpoint", lambda lease: self._store.checkpoint(lease, checkpoint))
-        if checkpoint == SHARD_END:
+        if checkpoint == Checkpoint.SHARD_END:
             self._end()
 
     async def prepare_checkpoint(self, checkpoint: Checkpoint, state: bytes | None = None) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from efo.model import LATEST, SHARD_END, TRIM_HORIZON, Checkpoint, ChildShard, Lease, Shard
+from efo.model import Checkpoint, ChildShard, Lease, Shard
 
 
 def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initial: Checkpoint) -> list[Lease]:
@@ -65,12 +65,12 @@ def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initi
             continue
         parents = [parent for parent in shard.parents if parent in leases or parent in listed]
         if parents and all(parent in leases and leases[parent].is_finished for parent in parents):
-            missing.append(_lease_of(shard, TRIM_HORIZON))
+            missing.append(_lease_of(shard, Checkpoint.TRIM_HORIZON))
             finished.extend(
                 _finished_lease(parent, shard.shard_id) for parent in shard.parents if parent not in parents
             )
         elif parents and (
-            initial != LATEST
+            initial != Checkpoint.LATEST
             or shard.shard_id in descendants
             or any(parent in listed and listed[parent].is_open for parent in parents)
         ):
@@ -103,7 +103,7 @@ def child_leases(children: Sequence[ChildShard], leases: Mapping[str, Lease]) ->
     creates the lease of the child; `is_startable` makes the child wait for the other parent.
     """
     return [
-        Lease(child.shard_id, TRIM_HORIZON, parents=child.parent_shards, hash_key_range=child.hash_key_range)
+        Lease(child.shard_id, Checkpoint.TRIM_HORIZON, parents=child.parent_shards, hash_key_range=child.hash_key_range)
         for child in children
         if child.shard_id not in leases
     ]
@@ -158,4 +158,4 @@ def _lease_of(shard: Shard, checkpoint: Checkpoint) -> Lease:
 
 
 def _finished_lease(key: str, child: str) -> Lease:
-    return Lease(key, SHARD_END, children=(child,))
+    return Lease(key, Checkpoint.SHARD_END, children=(child,))

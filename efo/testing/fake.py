@@ -218,7 +218,7 @@ class FakeKinesis:
         """Return what efo needs to read a stream: in-memory connections and an in-memory control plane."""
         return KinesisClient(
             stream=stream,
-            control=FakeControlPlane(self._core, stream, self._faults),
+            control_plane=FakeControlPlane(self._core, stream, self._faults),
             connect=self._connect,
             sign=_sign_nothing,
             authority=f"kinesis.{self.settings.region}.fake",

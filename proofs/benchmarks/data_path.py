@@ -19,7 +19,7 @@ from efo.consumer.deaggregation import Deaggregator
 from efo.events import ignore
 from efo.kinesis.connection import Connection
 from efo.kinesis.subscribe_call import EventStream
-from efo.model import TRIM_HORIZON
+from efo.model import Checkpoint
 from efo.protocol.aggregation import AggregateMode, Entry, aggregate
 from efo.protocol.eventstream import Decoder, encode
 from efo.protocol.messages import parse_message
@@ -96,7 +96,7 @@ def decode(frames, *, parsed=False, deaggregated=False):
         for message in decoder.messages():
             if parsed:
                 records = parse_message(message).records
-                count += len(deaggregator.deaggregate(records, TRIM_HORIZON) if deaggregated else records)
+                count += len(deaggregator.deaggregate(records, Checkpoint.TRIM_HORIZON) if deaggregated else records)
     return count
 
 

@@ -30,7 +30,7 @@ from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
 from efo.leases.stores.postgres.store import PostgresLeaseStore
 from efo.leases.stores.redis import RedisLeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
-from efo.model import TRIM_HORIZON, Lease
+from efo.model import Checkpoint, Lease
 from proofs.local_servers.dynamodb import CREDENTIALS, serve_dynamodb_local, serve_ministack
 from proofs.local_servers.postgres import serve_postgres
 from proofs.local_servers.redis import serve_redis
@@ -151,7 +151,7 @@ async def measure(name: str, url: str, options: argparse.Namespace) -> dict[str,
     os.environ.update(CREDENTIALS)
     async with STORES[name][1](url) as store:
         for number in range(options.leases):
-            await store.create(Lease(f"shardId-{number:012}", TRIM_HORIZON))
+            await store.create(Lease(f"shardId-{number:012}", Checkpoint.TRIM_HORIZON))
     seconds: dict[str, list[float]] = {kind: [] for kind in SIGNALS}
     async with worker_process(name, url, "survivor", options.failover_seconds) as survivor:
         await survivor.wait_until_holds(options.leases)

@@ -17,7 +17,7 @@ import trio
 from efo.errors import LeaseError
 from efo.leases.keeper import LeaseKeeper
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
-from efo.model import MAX_HASH_KEY, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease
+from efo.model import MAX_HASH_KEY, Checkpoint, HashKeyRange, Lease
 from efo.settings import ConsumerSettings
 from proofs.local_servers.dynamodb import credentials, serve_dynamodb_local
 
@@ -87,7 +87,7 @@ async def _create(store: DynamoDbLeaseStore, leases: int) -> None:
     width = (MAX_HASH_KEY + 1) // leases
     for number in range(leases):
         keys = HashKeyRange(str(number * width), str((number + 1) * width - 1))
-        await store.create(Lease(f"shardId-{number:012}", TRIM_HORIZON, hash_key_range=keys))
+        await store.create(Lease(f"shardId-{number:012}", Checkpoint.TRIM_HORIZON, hash_key_range=keys))
 
 
 async def _checkpoint_forever(keeper: LeaseKeeper) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import singledispatchmethod
 
 from efo.consumer.shard_task import LAST_SAVE_TIMEOUT
-from efo.model import SHARD_END, TRIM_HORIZON
+from efo.model import Checkpoint
 from proofs.simulation.ledger import ShardLedger, TaskLedger
 from proofs.simulation.story import (
     Acked,
@@ -130,7 +130,7 @@ class Checks:
 
     def _must_be_deleted(self, shard: ShardLedger) -> bool:
         return (
-            shard.checkpoint == SHARD_END
+            shard.checkpoint == Checkpoint.SHARD_END
             and not shard.was_deleted
             and all(map(self._has_progress, shard.children))
             and not any(
@@ -140,7 +140,7 @@ class Checks:
 
     def _has_progress(self, shard_id: str) -> bool:
         shard = self.shards[shard_id]
-        return shard.has_lease and (shard.checkpoint == SHARD_END or not shard.checkpoint.is_sentinel)
+        return shard.has_lease and (shard.checkpoint == Checkpoint.SHARD_END or not shard.checkpoint.is_sentinel)
 
     def conclude(self) -> None:
         """Check the end state, after every worker has stopped gracefully."""
@@ -157,7 +157,7 @@ class Checks:
                 shard.holding_process in self._crashed
                 or is_unknown
                 or shard.is_abandoned
-                or shard.checkpoint == SHARD_END
+                or shard.checkpoint == Checkpoint.SHARD_END
             )
             if shard.holder is not None and not may_be_held:
                 self._report(f"{shard_id}: {shard.holder} still holds its lease after all workers have stopped")
@@ -272,7 +272,9 @@ class Checks:
         shard.has_lease, shard.checkpoint = True, line.checkpoint
         if line.since_millis is not None:
             self._skip_before(shard, line.since_millis)
-        if line.checkpoint != TRIM_HORIZON and any(self.shards[parent].has_lease for parent in shard.parents):
+        if line.checkpoint != Checkpoint.TRIM_HORIZON and any(
+            self.shards[parent].has_lease for parent in shard.parents
+        ):
             self._report(f"the child {line.shard} starts at {line.checkpoint}, not at TRIM_HORIZON")
         self._unprocessed += len(self._required(shard))
 
@@ -280,7 +282,7 @@ class Checks:
     def _(self, line: Deleted, _now: float) -> None:
         shard = self.shards[line.shard]
         shard.was_deleted = True
-        if shard.checkpoint != SHARD_END:
+        if shard.checkpoint != Checkpoint.SHARD_END:
             self._report(f"{line.worker} deletes the lease of {line.shard}, which is at {shard.checkpoint}")
         for child in shard.children:
             if not self._has_progress(child):
@@ -304,7 +306,7 @@ class Checks:
         shard, task = self.shards[line.shard], self._open.get((line.worker, line.shard))
         if task is None:
             self._report(f"{line.worker} saves {line.checkpoint} of {line.shard}, which it does not read")
-        elif line.checkpoint == SHARD_END:
+        elif line.checkpoint == Checkpoint.SHARD_END:
             self._check_end(line, shard, task)
         else:
             task.save_failed = False
@@ -343,7 +345,7 @@ class Checks:
         shard = self.shards[line.shard]
         # The last save of an interrupted task has little time (rule R14): a slow store may use it up.
         task.save_failed |= line.error is not None and now - task.store_failed_at <= LAST_SAVE_TIMEOUT
-        if line.is_finished and shard.checkpoint != SHARD_END:
+        if line.is_finished and shard.checkpoint != Checkpoint.SHARD_END:
             self._report(f"{line.worker} reports {line.shard} as finished, but its checkpoint is {shard.checkpoint}")
         if task.lost_reason is None and not task.save_failed and not self._covers(shard, task.acked_to):
             identity = shard.identities[task.acked_to - 1]
@@ -392,7 +394,7 @@ class Checks:
     def _check_parents(self, shard_id: str, shard: ShardLedger) -> None:
         for parent in shard.parents:
             is_read = self.shards[parent].has_lease or not self._guarantees.at_latest
-            if is_read and self.shards[parent].checkpoint != SHARD_END:
+            if is_read and self.shards[parent].checkpoint != Checkpoint.SHARD_END:
                 self._report(f"the child {shard_id} starts before its parent {parent} is finished")
 
     def _check_end(self, line: Saved, shard: ShardLedger, task: TaskLedger) -> None:
@@ -408,7 +410,7 @@ class Checks:
             self._report(f"{line.worker} finishes {line.shard} with the saved children {shard.saved_children}")
 
     def _covers(self, shard: ShardLedger, index: int) -> bool:
-        return shard.checkpoint == SHARD_END or shard.index_after(shard.checkpoint) >= index
+        return shard.checkpoint == Checkpoint.SHARD_END or shard.index_after(shard.checkpoint) >= index
 
     def _check_lease(self, worker: str, shard_id: str, now: float) -> None:
         """Check that a worker does not handle records too long after it lost the lease."""

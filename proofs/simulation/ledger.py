@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field
 from math import inf
 
-from efo.model import SHARD_END, TRIM_HORIZON, Checkpoint
+from efo.model import Checkpoint
 from proofs.simulation.story import Mark
 
 
@@ -38,7 +38,7 @@ class ShardLedger:
     # The lease row.
     has_lease: bool = False
     first_index: int = 0
-    checkpoint: Checkpoint = TRIM_HORIZON
+    checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
     saved_children: tuple[str, ...] = ()
     holder: str | None = None
     held_since: float = 0.0
@@ -51,7 +51,7 @@ class ShardLedger:
     @property
     def is_unfinished(self) -> bool:
         """Whether the shard is closed and has a lease, but its checkpoint is not SHARD_END."""
-        return self.is_closed and self.has_lease and self.checkpoint != SHARD_END
+        return self.is_closed and self.has_lease and self.checkpoint != Checkpoint.SHARD_END
 
     def add(self, mark: Mark, key: str, number: int, millis: int) -> None:
         """Add a user record that was put."""

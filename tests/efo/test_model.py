@@ -8,11 +8,7 @@ from hypothesis import strategies as st
 
 from efo.errors import ConfigurationError
 from efo.model import (
-    AT_TIMESTAMP,
-    LATEST,
     MAX_HASH_KEY,
-    SHARD_END,
-    TRIM_HORIZON,
     Checkpoint,
     HashKeyRange,
     Lease,
@@ -24,15 +20,15 @@ from efo.model import (
 )
 
 IN_ORDER = [
-    AT_TIMESTAMP,
-    TRIM_HORIZON,
-    LATEST,
+    Checkpoint.AT_TIMESTAMP,
+    Checkpoint.TRIM_HORIZON,
+    Checkpoint.LATEST,
     Checkpoint("0"),
     Checkpoint("9"),
     Checkpoint("9", 1),
     Checkpoint("10"),
     Checkpoint("9" * 129),
-    SHARD_END,
+    Checkpoint.SHARD_END,
 ]
 
 
@@ -58,7 +54,11 @@ class TestCheckpoint:
             Checkpoint(text)
 
     def test_a_checkpoint_has_a_short_text_form(self):
-        assert [str(c) for c in (TRIM_HORIZON, Checkpoint("7"), Checkpoint("7", 2))] == ["TRIM_HORIZON", "7", "7/2"]
+        assert [str(c) for c in (Checkpoint.TRIM_HORIZON, Checkpoint("7"), Checkpoint("7", 2))] == [
+            "TRIM_HORIZON",
+            "7",
+            "7/2",
+        ]
 
     def test_the_named_checkpoints_are_sentinels(self):
         assert [c.is_sentinel for c in IN_ORDER] == [True] * 3 + [False] * 5 + [True]
@@ -98,4 +98,4 @@ def test_each_position_has_its_type_and_its_value():
 
 @pytest.mark.parametrize("checkpoint", IN_ORDER, ids=str)
 def test_only_a_lease_at_shard_end_is_finished(checkpoint):
-    assert Lease("s", checkpoint).is_finished == (checkpoint is SHARD_END)
+    assert Lease("s", checkpoint).is_finished == (checkpoint is Checkpoint.SHARD_END)

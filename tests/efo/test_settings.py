@@ -7,8 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from efo.errors import ConfigurationError
-from efo.model import TRIM_HORIZON as TRIM_HORIZON_CHECKPOINT
-from efo.model import Lease, Position
+from efo.model import Checkpoint, Lease, Position
 from efo.protocol.aggregation import AggregateMode
 from efo.settings import LATEST, TRIM_HORIZON, ConsumerSettings, parse_position
 
@@ -42,7 +41,7 @@ def test_a_position_may_be_a_string_or_a_time(value, position):
         (NOON.replace(tzinfo=None), "the time has no zone"),
         (7.5, "initial_position=7.5"),
         (None, "initial_position=None"),
-        (TRIM_HORIZON_CHECKPOINT, "initial_position=Checkpoint"),
+        (Checkpoint.TRIM_HORIZON, "initial_position=Checkpoint"),
         (Position.after("7"), "AFTER_SEQUENCE_NUMBER 7: expected TRIM_HORIZON, LATEST or a time"),
     ],
 )
@@ -92,4 +91,4 @@ def test_an_aggregate_mode_may_be_given_by_its_name():
     [(None, True), (["s-0"], True), ({"s-1"}, False), (lambda lease: lease.key == "s-0", True), ([], False)],
 )
 def test_shards_are_selected_by_id_or_by_a_function(shards, selected):
-    assert ConsumerSettings(shards=shards).selects(Lease("s-0", TRIM_HORIZON_CHECKPOINT)) is selected
+    assert ConsumerSettings(shards=shards).selects(Lease("s-0", Checkpoint.TRIM_HORIZON)) is selected

@@ -18,7 +18,7 @@ from efo.errors import AccessDeniedError
 from efo.events import ConsumerReady, EventReceived, LeasesCounted, ShardStarted
 from efo.kinesis.client import KinesisClient
 from efo.leases.stores.memory import MemoryLeaseStore
-from efo.model import TRIM_HORIZON, Batch, Checkpoint, Record
+from efo.model import Batch, Checkpoint, Record
 from efo.protocol.aggregation import AggregateMode
 from efo.settings import ConsumerSettings
 from efo_service.app import Parts, run
@@ -111,7 +111,7 @@ class FakeParts:
     async def run(self, reader) -> None:
         self.observer(ConsumerReady("efo", "arn", registered=False))
         self.observer(LeasesCounted({"held": 1}, 1))
-        self.observer(ShardStarted(SHARD, TRIM_HORIZON))
+        self.observer(ShardStarted(SHARD, Checkpoint.TRIM_HORIZON))
         self.observer(EventReceived(SHARD, 2, 500, 1500, None))
         await reader(self.shard)
         await self.may_finish.wait()

@@ -13,7 +13,7 @@ from efo import events
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import LeaseStoreUnavailableError
 from efo.leases.stores.memory import MemoryLeaseStore
-from efo.model import SHARD_END, TRIM_HORIZON, Checkpoint, Lease
+from efo.model import Checkpoint, Lease
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
 from tests.workers import open_worker
@@ -97,7 +97,7 @@ async def test_lease_creation_that_fails_at_any_point_is_completed_by_the_next_r
             with trio.move_on_after(1):
                 await consumer.run(read_nothing)
         assert {key: lease.checkpoint for key, lease in (await leases(store)).items()} == dict.fromkeys(
-            fake.open_shards(STREAM), TRIM_HORIZON
+            fake.open_shards(STREAM), Checkpoint.TRIM_HORIZON
         )
 
 
@@ -118,7 +118,7 @@ async def test_a_shard_past_its_retention_is_finished_and_its_children_are_read(
     gone = [event for event in seen if isinstance(event, events.ShardGone)]
     assert [event.shard_id for event in gone] == [parent]
     rows = await leases(store)
-    assert (rows[parent].checkpoint, rows[parent].children) == (SHARD_END, ())
+    assert (rows[parent].checkpoint, rows[parent].children) == (Checkpoint.SHARD_END, ())
     assert set(rows) == {parent, *children}
 
 
@@ -133,11 +133,11 @@ async def test_a_shard_whose_end_was_read_but_not_saved_is_finished_by_the_next_
         children = fake.split(STREAM, parent)
         fake.put_many(STREAM, [(f"key-{n}", b"2") for n in range(10)])
         await store.create(Lease(parent, Checkpoint(last)))
-        await store.create(Lease(children[0], TRIM_HORIZON, parents=(parent,)))
+        await store.create(Lease(children[0], Checkpoint.TRIM_HORIZON, parents=(parent,)))
         reader = await run_worker(fake, store, 10, seen)
     assert reader.by_key == {f"key-{n}": [2] for n in range(10)}
     rows = await leases(store)
-    assert (rows[parent].checkpoint, rows[parent].children) == (SHARD_END, tuple(children))
+    assert (rows[parent].checkpoint, rows[parent].children) == (Checkpoint.SHARD_END, tuple(children))
     assert set(rows) == {parent, *children}
 
 
@@ -150,7 +150,7 @@ async def test_a_finished_shard_is_not_subscribed_to(autojump_clock: Clock) -> N
         fake.put(STREAM, "k", b"1")
         fake.split(STREAM, parent)
         fake.put(STREAM, "k", b"2")
-        await store.create(Lease(parent, SHARD_END))
+        await store.create(Lease(parent, Checkpoint.SHARD_END))
         reader = await run_worker(fake, store, 1, seen)
     assert reader.by_key == {"k": [2]}
     assert parent not in {event.shard_id for event in seen if isinstance(event, events.SubscribeAttempted)}

@@ -71,7 +71,7 @@ async def open_kinesis(
         signer = Signer(session, f"{address.scheme}://{authority}/", client.meta.region_name)
         yield KinesisClient(
             stream=name,
-            control=control_plane,
+            control_plane=control_plane,
             connect=connector.connect,
             sign=signer.sign,
             authority=authority,

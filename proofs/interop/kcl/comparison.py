@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from efo.model import SHARD_END, Checkpoint, Lease, Record
+from efo.model import Checkpoint, Lease, Record
 from proofs.interop.clients.load import number_of
 
 KCL: Final = "kcl"
@@ -64,7 +64,7 @@ class Moves:
     def add_scan(self, leases: Iterable[Lease], at: int) -> None:
         """Add a scan of the lease table. `at`: its time, in microseconds since the epoch."""
         for lease in leases:
-            if lease.holder is None or lease.checkpoint == SHARD_END:
+            if lease.holder is None or lease.checkpoint == Checkpoint.SHARD_END:
                 continue
             last = self._last.get(lease.key)
             if last is not None and last[0] != lease.holder:

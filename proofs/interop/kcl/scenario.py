@@ -11,7 +11,7 @@ import trio
 
 from efo.exception_groups import collapse_groups
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
-from efo.model import SHARD_END
+from efo.model import Checkpoint
 from efo.testing import FakeKinesis, FakeSettings
 from proofs.interop.clients.load import data_of, key_of
 from proofs.interop.clients.runner import InteropError, build
@@ -158,7 +158,7 @@ class Scenario:
                 leases = await store.list()
                 self._moves.add_scan(leases, at)
                 self._holders = {lease.key: lease.holder or "" for lease in leases if not lease.is_finished}
-                self._finished = {lease.key for lease in leases if lease.checkpoint == SHARD_END}
+                self._finished = {lease.key for lease in leases if lease.checkpoint == Checkpoint.SHARD_END}
                 await trio.sleep(_SCAN_INTERVAL)
 
     # --- conditions ------------------------------------------------------------------------------------------

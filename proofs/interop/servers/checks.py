@@ -14,7 +14,7 @@ import trio
 
 from efo.errors import ResourceInUseError, ResourceNotFoundError
 from efo.events import ConsumerReady, EventReceived, ShardGone, SubscribeAttempted, SubscriptionEnded
-from efo.model import TRIM_HORIZON, Lease, Position
+from efo.model import Checkpoint, Lease, Position
 from proofs.interop.servers.comparison import Item, compare
 from proofs.interop.servers.reader import EARLY, LONG_LIFE, TIMEOUT, Reader, reading
 from proofs.interop.servers.results import HTTP_500, OK, TIMED_OUT, CheckContext, Result, result_of, subscribe_fails
@@ -182,7 +182,7 @@ async def unknown_stream(context: CheckContext) -> Result:
 
 async def unknown_shard(context: CheckContext) -> Result:
     """Hold a lease of an unknown shard: efo reports it as gone, and does not fail."""
-    reader = Reader(Lease(_UNKNOWN_SHARD, TRIM_HORIZON))
+    reader = Reader(Lease(_UNKNOWN_SHARD, Checkpoint.TRIM_HORIZON))
     await reader.prepare()
     async with reading(context.endpoint, "unknown-shard", reader, shards=[_UNKNOWN_SHARD]):
         await reader.until(
@@ -205,7 +205,7 @@ async def consumer_gone(context: CheckContext) -> Result:
 
     async with reading(context.endpoint, "gone", reader, shards=[shard], timing=EARLY):
         await reader.until(lambda: len(reader.items) >= len(expected()))
-        await context.stream.control.deregister_consumer(reader.events_of(ConsumerReady)[0].arn)
+        await context.stream.control_plane.deregister_consumer(reader.events_of(ConsumerReady)[0].arn)
         await reader.until(lambda: len(reader.events_of(ConsumerReady, registered=True)) > 1 or subscribe_fails(reader))
         if len(reader.events_of(ConsumerReady, registered=True)) <= 1:
             return HTTP_500 if subscribe_fails(reader) else TIMED_OUT

@@ -53,13 +53,13 @@ def set_credentials() -> None:
 class Stream:
     """The producer of one stream. `items`: every user record that was put, in order, with its place.
 
-    `count`: how many were put. `control`: efo's control plane, which lists the shards.
+    `count`: how many were put. `control_plane`: efo's control plane, which lists the shards.
     """
 
-    def __init__(self, client: Any, control: ControlPlane, endpoint: Endpoint) -> None:
+    def __init__(self, client: Any, control_plane: ControlPlane, endpoint: Endpoint) -> None:
         self.items: list[Item] = []
         self.count = 0
-        self.control = control
+        self.control_plane = control_plane
         self._client = client
         self._endpoint = endpoint
 
@@ -98,14 +98,16 @@ class Stream:
 
     async def open_shards(self) -> list[Shard]:
         """Return the open shards in hash key order."""
-        shards = [shard for shard in await self.control.list_shards() if shard.is_open]
+        shards = [shard for shard in await self.control_plane.list_shards() if shard.is_open]
         return sorted(shards, key=lambda shard: int(shard.hash_key_range.starting_hash_key))
 
     async def _wait_for_shards(self, shards: int, before: Sequence[str] | set[str] = ()) -> list[str]:
         """Wait until the stream is ACTIVE with this many open shards; return those that are not in `before`."""
         with trio.move_on_after(_RESHARD_TIMEOUT):
             while True:
-                if (await self.control.describe_stream()).status == "ACTIVE":  # until then, shards cannot be listed
+                if (
+                    await self.control_plane.describe_stream()
+                ).status == "ACTIVE":  # until then, shards cannot be listed
                     current = [shard.shard_id for shard in await self.open_shards()]
                     if len(current) == shards:
                         return [shard_id for shard_id in current if shard_id not in before]
@@ -150,7 +152,7 @@ async def open_stream(endpoint: Endpoint) -> AsyncIterator[Stream]:
         session.create_client("kinesis", endpoint_url=endpoint.url, verify=ca_file, config=config) as client,
         efo.open_kinesis(STREAM, endpoint_url=endpoint.url, ca_file=ca_file) as kinesis,
     ):
-        stream = Stream(client, kinesis.control, endpoint)
+        stream = Stream(client, kinesis.control_plane, endpoint)
         await stream.create()
         endpoint.check()  # also checks processes that the server starts at the first call
         yield stream

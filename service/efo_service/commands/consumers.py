@@ -69,7 +69,7 @@ def register(
     """Register a fan-out consumer if it does not exist, and wait until it is ACTIVE."""
 
     async def work(settings: Settings, kinesis: KinesisClient) -> FanOutConsumer:
-        return await Registration(kinesis.control, name or settings.consumer.consumer_name).ensure()
+        return await Registration(kinesis.control_plane, name or settings.consumer.consumer_name).ensure()
 
     consumer = _with_kinesis(config, work)
     if as_json:
@@ -89,9 +89,9 @@ def deregister(
     """Deregister a fan-out consumer. Its subscriptions end."""
 
     async def work(settings: Settings, kinesis: KinesisClient) -> list[FanOutConsumer]:
-        stream = await kinesis.control.describe_stream()
+        stream = await kinesis.control_plane.describe_stream()
         try:
-            consumer = await kinesis.control.describe_consumer(stream.arn, name)
+            consumer = await kinesis.control_plane.describe_consumer(stream.arn, name)
         except ResourceNotFoundError as error:
             raise UsageError(f"{stream.name} has no fan-out consumer {name!r}: see `efo consumers list`") from error
         if name == settings.consumer.consumer_name and not force:
@@ -126,8 +126,8 @@ def janitor(
 
 
 async def _all(kinesis: KinesisClient) -> list[FanOutConsumer]:
-    stream = await kinesis.control.describe_stream()
-    return sorted(await kinesis.control.list_consumers(stream.arn), key=lambda consumer: consumer.name)
+    stream = await kinesis.control_plane.describe_stream()
+    return sorted(await kinesis.control_plane.list_consumers(stream.arn), key=lambda consumer: consumer.name)
 
 
 async def _deregister(kinesis: KinesisClient, consumers: list[FanOutConsumer], *, yes: bool) -> list[FanOutConsumer]:
@@ -135,7 +135,7 @@ async def _deregister(kinesis: KinesisClient, consumers: list[FanOutConsumer], *
         return []
     await confirm(f"deregister {', '.join(consumer.name for consumer in consumers)}", yes=yes)
     for consumer in consumers:
-        await kinesis.control.deregister_consumer(consumer.arn)
+        await kinesis.control_plane.deregister_consumer(consumer.arn)
     return consumers
 
 

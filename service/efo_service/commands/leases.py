@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from efo.leases.lease_row import LeaseRow
 from efo.leases.store import LeaseStore
-from efo.model import TRIM_HORIZON, Lease
+from efo.model import Checkpoint, Lease
 from efo_service.commands.common import (
     Force,
     Yes,
@@ -259,10 +259,10 @@ async def _resolve(
     target: Target, settings: Settings, leases: Sequence[Lease], *, select_all: bool
 ) -> tuple[Target, list[Lease]]:
     """Return the target with its time by the service's clock, and, with `select_all`, the leases to create."""
-    if not target.checkpoint.is_sentinel or (target.checkpoint == TRIM_HORIZON and not select_all):
+    if not target.checkpoint.is_sentinel or (target.checkpoint == Checkpoint.TRIM_HORIZON and not select_all):
         return target, []
     async with open_stream(settings.kinesis) as kinesis:
-        shards = await kinesis.control.list_shards()
+        shards = await kinesis.control_plane.list_shards()
         resolved = operations.resolve_time(target, (kinesis.service_time or time.time)())
         return resolved, operations.missing_leases(shards, leases, resolved) if select_all else []
 

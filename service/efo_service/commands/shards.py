@@ -35,8 +35,8 @@ def shards(
     async def work(settings: Settings, store: LeaseStore) -> tuple[list[ShardNode], Mapping[str, int]]:
         async with open_stream(settings.kinesis) as kinesis:
             leases = {lease.key: lease for lease in await store.list()}
-            nodes = shard_tree(await kinesis.control.list_shards(), leases)
-            return nodes, await _lags(kinesis.control, nodes) if lag else {}
+            nodes = shard_tree(await kinesis.control_plane.list_shards(), leases)
+            return nodes, await _lags(kinesis.control_plane, nodes) if lag else {}
 
     nodes, lags = with_lease_store(config, work)
     if as_json:
@@ -58,7 +58,7 @@ def shards(
     )
 
 
-async def _lags(control: ControlPlane, nodes: Sequence[ShardNode]) -> dict[str, int]:
+async def _lags(control_plane: ControlPlane, nodes: Sequence[ShardNode]) -> dict[str, int]:
     """Return the lag of each shard's checkpoint in milliseconds. Shards whose lag is unknown are omitted."""
     positions = [(node.shard_id, position) for node in nodes if (position := position_of(node)) is not None]
     lags: dict[str, int] = {}
@@ -70,7 +70,7 @@ async def _lags(control: ControlPlane, nodes: Sequence[ShardNode]) -> dict[str, 
         async def request(shard_id: str, position: Any) -> None:
             async with limiter:
                 try:
-                    lags[shard_id] = await control.behind_latest(shard_id, position)
+                    lags[shard_id] = await control_plane.behind_latest(shard_id, position)
                 except ServiceError as error:  # the shard is gone, or GetRecords is throttled
                     progress.console.print(f"{shard_id}: {error}", markup=False)
                 progress.advance(task)

@@ -85,13 +85,13 @@ class Load:
 
     async def run(self) -> None:
         """Put all records."""
-        control = self._fake.kinesis(self._stream).control
+        control_plane = self._fake.kinesis(self._stream).control_plane
         chunk = max(1, min(CHUNK, self.records // _MIN_CHUNKS))
         due = trio.current_time()
         while self.produced < self.records:
             while self._due and self.produced >= self._due[0][0] * self.records:
                 self._due.pop(0)[1]()
-            shards = [shard.hash_key_range for shard in await control.list_shards() if shard.is_open]
+            shards = [shard.hash_key_range for shard in await control_plane.list_shards() if shard.is_open]
             end = min(self.produced + chunk, self.records)
             self._put(range(self.produced, end), shards)
             self.produced = end

@@ -66,7 +66,7 @@ async def _open(settings: Settings, extract: Extractor | None) -> AsyncIterator[
 def _log(settings: Settings, topic: str, extract: Extractor | None) -> LogSink:
     # A worker that lost its lease holds the lock on the shard's partition until it notices, within the fail-over time.
     lock_timeout = max(LOCK_TIMEOUT, settings.leases.failover_seconds)
-    return LogSink(settings.relay.directory, topic, lock_timeout=lock_timeout, extract=extract, tell=_log_retry)
+    return LogSink(settings.relay.directory, topic, lock_timeout=lock_timeout, extract=extract, on_retry=_log_retry)
 
 
 @asynccontextmanager
@@ -95,7 +95,7 @@ async def _open_kafka(settings: Settings, extract: Extractor | None) -> AsyncIte
             )
             sink = DeadLetteringSink(sink, dead_letters, _log_refused_record)
         isolating_errors = (kafka_errors.KafkaFencedError, kafka_errors.KafkaFatalError)
-        yield RetryingSink(sink, seconds=options.retry_seconds, isolating_errors=isolating_errors, tell=_log_retry)
+        yield RetryingSink(sink, seconds=options.retry_seconds, isolating_errors=isolating_errors, on_retry=_log_retry)
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import trio
 from efo.errors import ConfigurationError
 from efo.leases.lease_row import LeaseRow
 from efo.leases.store import LeaseStore
-from efo.model import AT_TIMESTAMP, LATEST, MAX_SEQUENCE_DIGITS, SHARD_END, TRIM_HORIZON, Checkpoint, Lease, Shard
+from efo.model import MAX_SEQUENCE_DIGITS, Checkpoint, Lease, Shard
 from efo_service.errors import UsageError
 
 EXPORT_VERSION: Final = 1
@@ -94,9 +94,9 @@ def parse_target(text: str) -> Target:
     """Return the target of the option `--to`. `resolve_time` sets the time of LATEST. Raises UsageError."""
     match text.lower():
         case "trim_horizon":
-            return Target(TRIM_HORIZON)
+            return Target(Checkpoint.TRIM_HORIZON)
         case "latest":
-            return Target(LATEST)
+            return Target(Checkpoint.LATEST)
     if text.isascii() and text.isdigit() and len(text) <= MAX_SEQUENCE_DIGITS:
         return Target(Checkpoint(text))
     try:
@@ -108,7 +108,7 @@ def parse_target(text: str) -> Target:
             f"--to {text}: expected trim_horizon, latest, a time with a time zone like 2026-01-31T12:00:00Z, or the "
             "sequence number of the last record that is done"
         )
-    return Target(AT_TIMESTAMP, time.timestamp())
+    return Target(Checkpoint.AT_TIMESTAMP, time.timestamp())
 
 
 def resolve_time(target: Target, now: float) -> Target:
@@ -116,8 +116,8 @@ def resolve_time(target: Target, now: float) -> Target:
 
     Raises UsageError if the target is in the future.
     """
-    if target.checkpoint == LATEST:
-        return Target(LATEST, now)
+    if target.checkpoint == Checkpoint.LATEST:
+        return Target(Checkpoint.LATEST, now)
     if target.starts_at is not None and target.starts_at > now:
         raise UsageError("--to: the time is in the future, where Kinesis refuses to start reading")
     return target
@@ -131,7 +131,7 @@ def leases_to_reset(leases: Sequence[Lease], target: Target) -> list[Lease]:
     """
     if not target.checkpoint.is_sentinel and len(leases) != 1:
         raise UsageError("--to: a sequence number belongs to one shard: name only that shard")
-    return [lease for lease in leases if target.checkpoint != LATEST or not lease.is_finished]
+    return [lease for lease in leases if target.checkpoint != Checkpoint.LATEST or not lease.is_finished]
 
 
 def missing_leases(shards: Iterable[Shard], leases: Iterable[Lease], target: Target) -> list[Lease]:
@@ -146,8 +146,8 @@ def missing_leases(shards: Iterable[Shard], leases: Iterable[Lease], target: Tar
 
 
 def _new_lease(shard: Shard, target: Target) -> Lease:
-    lease = Lease(shard.shard_id, SHARD_END, parents=shard.parents, hash_key_range=shard.hash_key_range)
-    if target.checkpoint == LATEST and not shard.is_open:
+    lease = Lease(shard.shard_id, Checkpoint.SHARD_END, parents=shard.parents, hash_key_range=shard.hash_key_range)
+    if target.checkpoint == Checkpoint.LATEST and not shard.is_open:
         return lease
     return replace(lease, checkpoint=target.checkpoint, latest_at=target.starts_at)
 
@@ -162,7 +162,7 @@ def finished_parents(lease: Lease, leases: Iterable[Lease]) -> list[Lease]:
     missing = [parent for parent in lease.parents if parent not in known]
     if len(missing) == len(lease.parents):
         return []
-    return [Lease(parent, SHARD_END, children=(lease.key,)) for parent in missing]
+    return [Lease(parent, Checkpoint.SHARD_END, children=(lease.key,)) for parent in missing]
 
 
 # --- leases as a file ------------------------------------------------------------------------------------------

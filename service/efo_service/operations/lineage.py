@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from efo.model import LATEST, TRIM_HORIZON, Checkpoint, Lease, Position, Shard
+from efo.model import Checkpoint, Lease, Position, Shard
 from efo.protocol.lineage import is_startable
 
 State = Literal["finished", "consuming", "handing_over", "ready", "waiting_parent", "no_lease"]
@@ -56,13 +56,13 @@ def position_of(node: ShardNode) -> Position | None:
     checkpoint = node.checkpoint
     if checkpoint is None or node.state == "finished" or not node.is_listed:
         return None
-    if checkpoint == TRIM_HORIZON:
+    if checkpoint == Checkpoint.TRIM_HORIZON:
         return Position.trim_horizon()
     if not checkpoint.is_sentinel:
         return Position.after(checkpoint.sequence_number)
     if node.starts_at is not None:
         return Position.at_timestamp(node.starts_at)
-    return Position.latest() if checkpoint == LATEST else None
+    return Position.latest() if checkpoint == Checkpoint.LATEST else None
 
 
 def _node(

@@ -35,7 +35,7 @@ class RetryingSink:
 
     `isolating_errors`: the errors that end the shard on this worker, but not on another one. After such an error, or
     when the time is over, IsolateShardError is raised, which releases the shard's lease. All other errors that are not
-    retryable are raised unchanged. `tell`: called before each retry. `rng`: source of the jitter.
+    retryable are raised unchanged. `on_retry`: called before each retry. `rng`: source of the jitter.
     """
 
     def __init__(
@@ -44,12 +44,12 @@ class RetryingSink:
         *,
         seconds: float,
         isolating_errors: tuple[type[SinkError], ...],
-        tell: OnRetry,
+        on_retry: OnRetry,
         rng: random.Random | None = None,
     ) -> None:
         self._sink = sink
         self._isolating_errors = isolating_errors
-        self._on_retry = tell
+        self._on_retry = on_retry
         self._rng = rng or random.Random()  # noqa: S311 - not used for security
         self._policy = FailurePolicy(
             attempts=None, retry_for=seconds, backoff=BACKOFF, backoff_limit=BACKOFF_LIMIT, then="isolate"

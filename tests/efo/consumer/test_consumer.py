@@ -15,7 +15,7 @@ from efo.consumer.consumer import Consumer
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import EfoError, NotHttp2Error
 from efo.leases.stores.memory import MemoryLeaseStore
-from efo.model import SHARD_END, Batch, Checkpoint, Lease, Position, Record
+from efo.model import Batch, Checkpoint, Lease, Position, Record
 from efo.protocol.aggregation import Entry, aggregate
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis, FakeSettings
@@ -131,11 +131,11 @@ async def test_a_split_and_a_merge_keep_the_order_of_every_key(autojump_clock: t
                 await trio.sleep(2)
             await reader.reached(600)
             consumer.drain()
-        shards = await fake.kinesis(STREAM).control.list_shards()
+        shards = await fake.kinesis(STREAM).control_plane.list_shards()
     assert reader.by_key == {f"key-{n}": [b"%d" % step for step in range(12)] for n in range(50)}
     leases = {lease.key: lease for lease in await store.list()}
     closed = {shard.shard_id for shard in shards if not shard.is_open}
-    assert {key for key, lease in leases.items() if lease.checkpoint == SHARD_END} == closed
+    assert {key for key, lease in leases.items() if lease.checkpoint == Checkpoint.SHARD_END} == closed
     finished = [event.shard_id for event in seen if isinstance(event, events.ShardFinished)]
     for position, event in enumerate(seen):
         if isinstance(event, events.ShardStarted):
@@ -292,7 +292,7 @@ async def test_a_reader_that_does_not_ack_the_last_batch_of_a_shard_is_an_error(
                 await consumer.run(forget)
     leases = {lease.key: lease for lease in await store.list()}
     assert set(leases) == {parent}
-    assert leases[parent].checkpoint != SHARD_END
+    assert leases[parent].checkpoint != Checkpoint.SHARD_END
 
 
 @pytest.mark.scenario("G62")

@@ -14,7 +14,7 @@ from efo import HOLD, DeadLetter, FailurePolicy, Handler, IsolateShardError, eve
 from efo.consumer.handler import MAX_PENDING_BYTES
 from efo.errors import ConfigurationError, EfoError, HandlerError
 from efo.leases.stores.memory import MemoryLeaseStore
-from efo.model import TRIM_HORIZON, Checkpoint
+from efo.model import Checkpoint
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis, FakeSettings
 from tests.workers import open_worker
@@ -624,7 +624,7 @@ async def test_a_cancellation_at_any_step_loses_no_record_and_saves_no_wrong_che
             async with env.consuming(run(env)):
                 await trio.sleep_forever()
         trio.lowlevel.remove_instrument(instrument)
-        checkpoint = (await env.lease()).checkpoint if await env.store.list() else TRIM_HORIZON
+        checkpoint = (await env.lease()).checkpoint if await env.store.list() else Checkpoint.TRIM_HORIZON
         if not checkpoint.is_sentinel:
             records = env.fake.records(STREAM)[env.fake.open_shards(STREAM)[0]]
             passed = {int(r.data) for r in records if int(r.sequence_number) <= int(checkpoint.sequence_number)}

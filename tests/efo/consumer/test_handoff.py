@@ -13,7 +13,7 @@ from efo.consumer.consumer import Consumer
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.shard_task import ShardReader
 from efo.leases.stores.memory import MemoryLeaseStore
-from efo.model import TRIM_HORIZON, Lease
+from efo.model import Checkpoint, Lease
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
 from tests.workers import open_worker
@@ -92,8 +92,8 @@ async def test_a_lease_that_nobody_reads_is_handed_over_at_once(
     async with FakeKinesis() as fake, trio.open_nursery() as nursery:
         fake.create_stream(STREAM)
         (parent,) = fake.open_shards(STREAM)
-        await store.create(Lease(parent, TRIM_HORIZON, owner="ann"))
-        await store.create(Lease("child", TRIM_HORIZON, owner="ann", parents=(parent,)))
+        await store.create(Lease(parent, Checkpoint.TRIM_HORIZON, owner="ann"))
+        await store.create(Lease("child", Checkpoint.TRIM_HORIZON, owner="ann", parents=(parent,)))
         async with open_worker(fake.kinesis(STREAM), store, settings(), worker_id="ann") as ann:
             nursery.start_soon(ann.run, processed.reader("ann"))
             await trio.sleep(5)

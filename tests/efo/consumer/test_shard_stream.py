@@ -13,7 +13,7 @@ from efo.consumer.consumer import Consumer
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import ConfigurationError, ShardNotReadError
 from efo.leases.stores.memory import MemoryLeaseStore
-from efo.model import LATEST, SHARD_END, TRIM_HORIZON, Checkpoint, Lease, Position
+from efo.model import Checkpoint, Lease, Position
 from efo.protocol.aggregation import Entry, aggregate
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis, FakeSettings
@@ -180,7 +180,7 @@ async def test_a_reader_that_is_busy_at_the_end_of_a_shard_still_finishes_it(aut
         env.fake.split(STREAM, env.shard_id)
         await trio.sleep(150)
         assert env.received == [1]
-        assert (await env.checkpoint()) == SHARD_END
+        assert (await env.checkpoint()) == Checkpoint.SHARD_END
 
 
 # --- seek --------------------------------------------------------------------------------------------------
@@ -290,13 +290,13 @@ async def test_a_seek_to_a_checkpoint_is_saved_at_a_drain(autojump_clock):
         assert (await env.checkpoint()) == Checkpoint(numbers[1])
 
 
-@pytest.mark.parametrize("checkpoint", [LATEST, SHARD_END])
+@pytest.mark.parametrize("checkpoint", [Checkpoint.LATEST, Checkpoint.SHARD_END])
 async def test_a_seek_to_a_checkpoint_that_names_no_place_is_rejected(autojump_clock, checkpoint):
     async with open_environment() as env, env.consuming() as consumer:
         await trio.sleep(3)
         with pytest.raises(ConfigurationError, match="Position"):
             consumer.seek(env.shard_id, checkpoint)
-        consumer.seek(env.shard_id, TRIM_HORIZON)
+        consumer.seek(env.shard_id, Checkpoint.TRIM_HORIZON)
 
 
 async def test_pause_resume_and_seek_are_rejected_for_shards_that_are_not_read(autojump_clock):
@@ -308,14 +308,18 @@ async def test_pause_resume_and_seek_are_rejected_for_shards_that_are_not_read(a
             shard.ack(batch)
 
     async with open_environment() as env, env.consuming(read) as consumer:
-        for call in (consumer.pause, consumer.resume, lambda shard_id: consumer.seek(shard_id, TRIM_HORIZON)):
+        for call in (
+            consumer.pause,
+            consumer.resume,
+            lambda shard_id: consumer.seek(shard_id, Checkpoint.TRIM_HORIZON),
+        ):
             with pytest.raises(ShardNotReadError, match="shardId-7"):
                 call("shardId-7")
         await trio.sleep(3)
         env.fake.split(STREAM, env.shard_id)
         await trio.sleep(5)
         with pytest.raises(ShardNotReadError, match="ended"):
-            streams[0].seek(TRIM_HORIZON)
+            streams[0].seek(Checkpoint.TRIM_HORIZON)
 
 
 # --- single acks -------------------------------------------------------------------------------------------
@@ -363,7 +367,7 @@ async def test_a_restarted_worker_releases_its_lease_of_a_shard_that_is_not_sele
         fake.create_stream(STREAM, shards=2)
         env = Environment(fake)
         first, second = fake.open_shards(STREAM)
-        await env.store.create(Lease(first, TRIM_HORIZON, owner="worker", counter=3))
+        await env.store.create(Lease(first, Checkpoint.TRIM_HORIZON, owner="worker", counter=3))
         async with env.consuming(shards=[second]) as consumer:
             await trio.sleep(10)
             assert [shard.shard_id for shard in consumer.status().shards] == [second]

@@ -13,7 +13,7 @@ from efo.consumer.consumer import Consumer
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import TransportError
 from efo.leases.stores.memory import MemoryLeaseStore
-from efo.model import AT_TIMESTAMP, TRIM_HORIZON, Lease, Position
+from efo.model import Checkpoint, Lease, Position
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
 from tests.workers import open_worker
@@ -62,7 +62,7 @@ async def test_a_hole_in_the_hash_keys_is_filled_before_the_next_regular_shard_s
         fake.create_stream(STREAM, shards=3)
         first, second, _ = fake.open_shards(STREAM)
         if hash_keys == "missing in one row":
-            await store.create(Lease(first, TRIM_HORIZON))
+            await store.create(Lease(first, Checkpoint.TRIM_HORIZON))
         async with open_reader(fake, store, seen, data):
             await trio.sleep(20)
             assert not [event for event in seen if isinstance(event, events.HashRangeHoleFound)]
@@ -158,7 +158,7 @@ async def test_at_timestamp_ignores_shards_that_had_ended_by_then(
         fake.put_many(STREAM, [(f"{key}", b"wanted") for key in range(20)])
         await trio.sleep(60)
         for _ in existing:  # a worker created it and crashed
-            await store.create(Lease(parent, AT_TIMESTAMP))
+            await store.create(Lease(parent, Checkpoint.AT_TIMESTAMP))
         async with open_reader(fake, store, seen, data, initial_position=Position.at_timestamp(start)):
             await trio.sleep(60)
     assert data == [b"wanted"] * 40

@@ -10,7 +10,7 @@ import trio
 from efo import events
 from efo.consumer.shard_stream import ShardStream
 from efo.leases.stores.memory import MemoryLeaseStore
-from efo.model import SHARD_END, Batch
+from efo.model import Batch, Checkpoint
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
 from tests.workers import open_worker
@@ -136,7 +136,7 @@ async def test_children_start_at_once_when_their_parent_is_finished(autojump_clo
             ended_at = next(
                 at
                 for at, event in observed.seen
-                if isinstance(event, events.CheckpointSaved) and event.checkpoint == SHARD_END
+                if isinstance(event, events.CheckpointSaved) and event.checkpoint == Checkpoint.SHARD_END
             )
             assert [observed.at(events.ShardStarted, child) for child in children] == [ended_at, ended_at]
             consumer.drain()

@@ -14,7 +14,7 @@ from efo import events
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import LeaseStoreUnavailableError, ServiceError
 from efo.leases.stores.memory import MemoryLeaseStore
-from efo.model import SHARD_END, Checkpoint, Lease, Position, Shard
+from efo.model import Checkpoint, Lease, Position, Shard
 from efo.protocol.aggregation import Entry, aggregate
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
@@ -50,7 +50,7 @@ class FaultyStore(MemoryLeaseStore):
         return await super().release(lease)
 
     async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
-        self._record("end" if checkpoint == SHARD_END else "checkpoint", lease.key, checkpoint)
+        self._record("end" if checkpoint == Checkpoint.SHARD_END else "checkpoint", lease.key, checkpoint)
         return await super().checkpoint(lease, checkpoint)
 
     async def save_children(self, lease: Lease, children: tuple[str, ...]) -> Lease:
@@ -140,7 +140,7 @@ class LostResponseStore(FaultyStore):
 
     async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
         row = await super().checkpoint(lease, checkpoint)
-        if checkpoint == SHARD_END and trio.current_time() < 30.0:
+        if checkpoint == Checkpoint.SHARD_END and trio.current_time() < 30.0:
             raise LeaseStoreUnavailableError("no response")
         return row
 
@@ -257,9 +257,9 @@ async def test_a_failed_shard_sync_after_the_start_is_reported_and_retried(autoj
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)
         kinesis = fake.kinesis(STREAM)
-        control = Failing(kinesis.control)
+        control = Failing(kinesis.control_plane)
         async with open_worker(
-            replace(kinesis, control=control), MemoryLeaseStore(), SETTINGS, seen.append
+            replace(kinesis, control_plane=control), MemoryLeaseStore(), SETTINGS, seen.append
         ) as consumer:
             with trio.move_on_after(200):
                 await consumer.run(Reader())

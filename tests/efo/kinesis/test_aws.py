@@ -487,7 +487,7 @@ class TestOpenKinesis:
             ca_file = str(address.ca_file) if tls else None
             options = {"region": "us-east-1", "endpoint_url": address.url, "ca_file": ca_file}
             async with open_kinesis("orders", **options) as kinesis:
-                assert len(await kinesis.control.list_shards()) == 2
+                assert len(await kinesis.control_plane.list_shards()) == 2
                 await trio.aclose_forcefully(await kinesis.connect())
         assert called == []
 

@@ -10,7 +10,7 @@ from efo.events import LeaseLost, LeasesCounted, LeaseStoreCalled
 from efo.exception_groups import collapse_groups
 from efo.leases.keeper import LeaseKeeper
 from efo.leases.stores.memory import MemoryLeaseStore
-from efo.model import LATEST, Lease
+from efo.model import Checkpoint, Lease
 
 
 class FaultyStore:
@@ -139,7 +139,7 @@ class Fleet:
 
     async def create(self, count, *, owner=None):
         for number in range(count):
-            await self.store.create(Lease(f"s{number}", LATEST, owner=owner))
+            await self.store.create(Lease(f"s{number}", Checkpoint.LATEST, owner=owner))
 
     def make_worker(self, name, store=None, **options):
         release_delay = options.pop("release_delay", 0.0)

@@ -6,7 +6,7 @@ import trio
 from efo.events import LeaseStoreCalled, ignore_events
 from efo.leases.handoffs import DueHandoffs, Handoffs
 from efo.leases.stores.memory import MemoryLeaseStore
-from efo.model import SHARD_END, TRIM_HORIZON, Checkpoint, Lease
+from efo.model import Checkpoint, Lease
 
 
 def operations(worker, *names):
@@ -143,7 +143,7 @@ async def test_a_release_during_the_withdrawal_leaves_the_lease_unowned() -> Non
             return row
 
     store = Store()
-    await store.create(Lease("s0", TRIM_HORIZON))
+    await store.create(Lease("s0", Checkpoint.TRIM_HORIZON))
     (row,) = await store.list()
     row = await store.take(row, "ann")
     handoffs = Handoffs(store, "bob", 30.0, ignore_events)
@@ -157,7 +157,7 @@ async def test_a_release_during_the_withdrawal_leaves_the_lease_unowned() -> Non
 async def test_a_lease_released_for_a_worker_and_requested_by_another_is_passed_on(stops) -> None:
     """Otherwise the lease has no reader until it expires: bob has not started, and eve waits for bob."""
     store = MemoryLeaseStore()
-    await store.create(Lease("s0", TRIM_HORIZON, owner="ann", counter=5))
+    await store.create(Lease("s0", Checkpoint.TRIM_HORIZON, owner="ann", counter=5))
     bob, eve = (Handoffs(store, name, 40, ignore_events) for name in ("bob", "eve"))
     await bob.request(await store.get("s0"))
     released = await store.release(await store.get("s0"))
@@ -192,7 +192,7 @@ async def test_a_finished_shard_is_not_handed_over(autojump_clock, fleet, ann):
     bob = fleet.start("bob")
     await trio.sleep(2)
     lease = await lease_in_handoff(fleet)
-    await ann.keeper.held[lease.key].checkpoint(SHARD_END)
+    await ann.keeper.held[lease.key].checkpoint(Checkpoint.SHARD_END)
     await trio.sleep(100)
     assert bob.keys == set()
     assert (await fleet.rows())[lease.key].is_finished

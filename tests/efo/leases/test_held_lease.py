@@ -7,7 +7,7 @@ import trio
 
 from efo.errors import LeaseLostError, LeaseStoreUnavailableError
 from efo.events import LeaseStoreCalled
-from efo.model import SHARD_END, Checkpoint
+from efo.model import Checkpoint
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ async def test_saving_children_does_not_hide_a_lost_response(autojump_clock, fle
         await held.confirm()
     ann.store.faults.clear()
     await held.save_children(("c",))
-    await held.checkpoint(SHARD_END)
+    await held.checkpoint(Checkpoint.SHARD_END)
     assert (await fleet.rows())["s0"].is_finished
     assert ann.losses == []
 
@@ -207,7 +207,7 @@ async def test_a_lease_is_still_held_after_a_failed_release(autojump_clock, ann,
 
 async def test_shard_end_ends_the_held_lease_without_a_loss(autojump_clock, fleet, ann, held):
     await held.save_children(("s1",))
-    await held.checkpoint(SHARD_END)
+    await held.checkpoint(Checkpoint.SHARD_END)
     assert ann.keys == set()
     assert not held.lost.is_set()
     assert ann.losses == []

@@ -15,7 +15,7 @@ from efo.leases.keeper import LeaseKeeper
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.leases.transitions import taken
-from efo.model import LATEST, SHARD_END, Checkpoint, Lease
+from efo.model import Checkpoint, Lease
 from efo.protocol.assignment import default_scan_interval
 from efo.protocol.lineage import is_startable
 
@@ -43,12 +43,12 @@ async def test_a_single_worker_takes_all_leases_at_once(autojump_clock, fleet):
 async def test_new_leases_are_taken_at_the_next_scan_or_at_once_after_wake(autojump_clock, fleet):
     ann = fleet.start("ann")
     await settle(0.5)
-    await fleet.store.create(Lease("a", LATEST))
+    await fleet.store.create(Lease("a", Checkpoint.LATEST))
     await trio.testing.wait_all_tasks_blocked()
     assert ann.keys == set()
     await settle(0.6)
     assert ann.keys == {"a"}
-    await fleet.store.create(Lease("b", LATEST))
+    await fleet.store.create(Lease("b", Checkpoint.LATEST))
     ann.keeper.wake()
     await trio.testing.wait_all_tasks_blocked()
     assert ann.keys == {"a", "b"}
@@ -240,8 +240,8 @@ async def test_a_scan_runs_when_a_lease_expires(autojump_clock, fleet):
 
 
 async def test_finished_leases_are_not_taken(autojump_clock, fleet):
-    await fleet.store.create(Lease("done", SHARD_END))
-    await fleet.store.create(Lease("dead", SHARD_END, owner="dead"))
+    await fleet.store.create(Lease("done", Checkpoint.SHARD_END))
+    await fleet.store.create(Lease("dead", Checkpoint.SHARD_END, owner="dead"))
     ann = fleet.start("ann")
     await settle(100)
     assert ann.keys == set()
@@ -249,12 +249,12 @@ async def test_finished_leases_are_not_taken(autojump_clock, fleet):
 
 
 async def test_children_are_taken_only_after_their_parent_is_finished(autojump_clock, fleet):
-    await fleet.store.create(Lease("p", LATEST))
-    await fleet.store.create(Lease("c", LATEST, parents=("p",)))
+    await fleet.store.create(Lease("p", Checkpoint.LATEST))
+    await fleet.store.create(Lease("c", Checkpoint.LATEST, parents=("p",)))
     ann = fleet.start("ann", eligible=lambda lease: is_startable(lease, ann.keeper.leases))
     await settle()
     assert ann.keys == {"p"}
-    await ann.keeper.held["p"].checkpoint(SHARD_END)
+    await ann.keeper.held["p"].checkpoint(Checkpoint.SHARD_END)
     ann.keeper.wake()
     await trio.testing.wait_all_tasks_blocked()
     assert ann.keys == {"c"}
@@ -268,7 +268,7 @@ async def test_neglected_leases_are_taken_beyond_the_fair_share(autojump_clock, 
     await settle()
     bob.keeper.stop_acquiring()
     for number in range(2, 6):
-        await fleet.store.create(Lease(f"s{number}", LATEST))
+        await fleet.store.create(Lease(f"s{number}", Checkpoint.LATEST))
     await settle(5)
     assert (len(ann.keys), len(bob.keys)) == (3, 1)
     await settle(35)
@@ -436,7 +436,7 @@ def test_an_empty_worker_id_or_a_failover_time_not_above_zero_is_rejected(worker
 async def test_a_lease_moves_between_workers_on_sqlite_with_its_checkpoint(tmp_path, fleet):
     path = tmp_path / "leases.db"
     async with SqliteLeaseStore(path, "app", "stream") as one, SqliteLeaseStore(path, "app", "stream") as other:
-        await one.create(Lease("s", LATEST))
+        await one.create(Lease("s", Checkpoint.LATEST))
         ann = fleet.start("ann", one)
         while not ann.keys:
             await ann.changed.wait()
@@ -453,8 +453,8 @@ async def test_a_lease_moves_between_workers_on_sqlite_with_its_checkpoint(tmp_p
 async def test_a_damaged_row_ends_the_run_and_the_other_leases_are_released(tmp_path, fleet):
     path = tmp_path / "leases.db"
     async with SqliteLeaseStore(path, "app", "stream") as store:
-        await store.create(Lease("s", LATEST))
-        await store.create(Lease("t", LATEST))
+        await store.create(Lease("s", Checkpoint.LATEST))
+        await store.create(Lease("t", Checkpoint.LATEST))
         ann = fleet.make_worker("ann", store)
 
         async def damage():

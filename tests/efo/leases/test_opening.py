@@ -13,9 +13,9 @@ from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.stores.postgres.store import PostgresLeaseStore
 from efo.leases.stores.redis import RedisLeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
-from efo.model import TRIM_HORIZON, Lease
+from efo.model import Checkpoint, Lease
 
-LEASE = Lease("shardId-000000000000", TRIM_HORIZON)
+LEASE = Lease("shardId-000000000000", Checkpoint.TRIM_HORIZON)
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from efo.leases.transitions import requested, taken
-from efo.model import LATEST, SHARD_END, Lease
+from efo.model import Checkpoint, Lease
 from efo.protocol.assignment import DAMPING, Plan, assign, default_scan_interval
 
 
 def table(**owners):
     """Return leases by owner: `free=3, bob=1` is three leases without an owner and one of bob's."""
     return [
-        Lease(f"{owner}-{number}", LATEST, owner=None if owner == "free" else owner)
+        Lease(f"{owner}-{number}", Checkpoint.LATEST, owner=None if owner == "free" else owner)
         for owner, count in owners.items()
         for number in range(count)
     ]
@@ -113,7 +113,7 @@ def test_ineligible_leases_are_neither_taken_nor_counted_as_free():
 
 
 def test_finished_leases_are_neither_taken_nor_stolen():
-    leases = [replace(lease, checkpoint=SHARD_END) for lease in table(free=3, baz=5)]
+    leases = [replace(lease, checkpoint=Checkpoint.SHARD_END) for lease in table(free=3, baz=5)]
     assert assign(leases, "ann") == Plan()
     assert len(assign(leases + table(bob=2), "ann").steal) == 1
 
@@ -185,7 +185,9 @@ def test_former_leases_are_taken_back_even_beyond_max_leases():
 
 def leases_with_throughput(owner, *throughputs):
     return [
-        Lease(f"{owner}-{number}", LATEST, owner=None if owner == "free" else owner, throughput_kbps=throughput)
+        Lease(
+            f"{owner}-{number}", Checkpoint.LATEST, owner=None if owner == "free" else owner, throughput_kbps=throughput
+        )
         for number, throughput in enumerate(throughputs)
     ]
 
@@ -234,9 +236,9 @@ def test_throughput_differences_below_the_damping_cause_no_steal():
 
 def family():
     """Return finished parents of ann and bob, a free child of each, and a free lease without parents."""
-    parents = [Lease(f"{owner}-done", SHARD_END, owner=owner) for owner in ("ann", "bob")]
-    children = [Lease(f"child-of-{owner}", LATEST, parents=(f"{owner}-done",)) for owner in ("ann", "bob")]
-    return [*parents, *children, Lease("orphan", LATEST)]
+    parents = [Lease(f"{owner}-done", Checkpoint.SHARD_END, owner=owner) for owner in ("ann", "bob")]
+    children = [Lease(f"child-of-{owner}", Checkpoint.LATEST, parents=(f"{owner}-done",)) for owner in ("ann", "bob")]
+    return [*parents, *children, Lease("orphan", Checkpoint.LATEST)]
 
 
 def test_a_worker_takes_the_children_of_its_own_shards_first():
@@ -266,7 +268,9 @@ def assert_convergence(leases, workers, seed, *, stale, weighted):
     names = [f"w{number}" for number in range(workers)]
     owners = [None, *rng.sample(names, min(workers, 4))]
     rows = {
-        f"s{n}": Lease(f"s{n}", LATEST, owner=rng.choice(owners), throughput_kbps=rng.choice([None, 1.0, 10.0, 100.0]))
+        f"s{n}": Lease(
+            f"s{n}", Checkpoint.LATEST, owner=rng.choice(owners), throughput_kbps=rng.choice([None, 1.0, 10.0, 100.0])
+        )
         for n in range(leases)
     }
     for _ in range(leases + workers):
@@ -320,7 +324,10 @@ def test_many_workers_converge_to_a_balance(leases, workers, seed, stale, weight
 )
 @settings(deadline=None, derandomize=True, database=None)
 def test_finished_ineligible_and_own_leases_are_never_taken_or_stolen(owners, finished, expired, blocked):
-    leases = [Lease(str(n), SHARD_END if n in finished else LATEST, owner=owner) for n, owner in enumerate(owners)]
+    leases = [
+        Lease(str(n), Checkpoint.SHARD_END if n in finished else Checkpoint.LATEST, owner=owner)
+        for n, owner in enumerate(owners)
+    ]
     expired_keys = {str(n) for n in expired}
     plan = assign(leases, "ann", expired=expired_keys, eligible=lambda lease: int(lease.key) not in blocked)
     assert not (plan.take and plan.steal)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from efo.model import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease, Shard
+from efo.model import Checkpoint, HashKeyRange, Lease, Shard
 from efo.protocol.cleanup import deletable_leases
 
 BEGUN = Checkpoint("7")
@@ -21,9 +21,9 @@ def table(*leases):
     return {lease.key: lease for lease in leases}
 
 
-PARENT = Lease("p", SHARD_END, children=("a", "b"))
+PARENT = Lease("p", Checkpoint.SHARD_END, children=("a", "b"))
 A = Lease("a", BEGUN, parents=("p",))
-B = Lease("b", SHARD_END, parents=("p",))
+B = Lease("b", Checkpoint.SHARD_END, parents=("p",))
 LISTED = [shard("p"), shard("a", "p"), shard("b", "p")]
 
 
@@ -35,7 +35,7 @@ def test_a_parent_is_deletable_when_all_its_children_have_begun(listed):
     assert deletable_leases(table(PARENT, A, B), listed) == ["p"]
 
 
-@pytest.mark.parametrize("checkpoint", [TRIM_HORIZON, AT_TIMESTAMP, LATEST], ids=str)
+@pytest.mark.parametrize("checkpoint", [Checkpoint.TRIM_HORIZON, Checkpoint.AT_TIMESTAMP, Checkpoint.LATEST], ids=str)
 @pytest.mark.scenario("G41")
 def test_a_parent_with_a_child_that_has_not_begun_is_kept(checkpoint):
     assert deletable_leases(table(PARENT, replace(A, checkpoint=checkpoint), B), LISTED) == []
@@ -52,7 +52,7 @@ def test_a_child_that_only_its_own_lease_or_the_listing_relates_counts_too():
     without_children = replace(PARENT, children=())
     assert deletable_leases(table(without_children, A), LISTED) == []
     assert deletable_leases(table(without_children), LISTED[1:]) == []
-    assert deletable_leases(table(without_children, replace(A, checkpoint=TRIM_HORIZON)), []) == []
+    assert deletable_leases(table(without_children, replace(A, checkpoint=Checkpoint.TRIM_HORIZON)), []) == []
     assert deletable_leases(table(without_children, A, B), LISTED) == ["p"]
 
 
@@ -65,7 +65,7 @@ def test_a_lease_without_known_children_is_kept_while_its_shard_is_listed():
 
 @pytest.mark.scenario("G41")
 def test_the_oldest_generation_is_deletable_first():
-    grandparent = Lease("g", SHARD_END, children=("p",))
+    grandparent = Lease("g", Checkpoint.SHARD_END, children=("p",))
     leases = table(grandparent, replace(PARENT, parents=("g",)), A, B)
     listed = [shard("g"), shard("p", "g"), *LISTED[1:]]
     assert deletable_leases(leases, listed) == ["g"]
@@ -74,11 +74,11 @@ def test_the_oldest_generation_is_deletable_first():
 
 
 def test_both_parents_of_a_merge_are_deletable_when_the_child_has_begun():
-    parents = [Lease(name, SHARD_END, children=("m",)) for name in "pq"]
+    parents = [Lease(name, Checkpoint.SHARD_END, children=("m",)) for name in "pq"]
     child = Lease("m", BEGUN, parents=("p", "q"))
     listed = [shard("p"), shard("q"), shard("m", "p", "q")]
     assert deletable_leases(table(*parents, child), listed) == ["p", "q"]
-    assert deletable_leases(table(*parents, replace(child, checkpoint=TRIM_HORIZON)), listed) == []
+    assert deletable_leases(table(*parents, replace(child, checkpoint=Checkpoint.TRIM_HORIZON)), listed) == []
 
 
 @pytest.mark.scenario("G41")
@@ -88,4 +88,4 @@ def test_a_finished_lease_whose_shard_is_listed_as_open_is_kept():
 
 @pytest.mark.scenario("G41")
 def test_an_unfinished_lease_is_never_deletable():
-    assert deletable_leases(table(A, Lease("old", BEGUN), Lease("new", TRIM_HORIZON)), []) == []
+    assert deletable_leases(table(A, Lease("old", BEGUN), Lease("new", Checkpoint.TRIM_HORIZON)), []) == []

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from efo.model import LATEST, Lease
+from efo.model import Checkpoint, Lease
 from efo.protocol.expiry import NEGLECTED_AFTER, Expiry
 
 
@@ -17,7 +17,7 @@ def observe_at(expiry, at, *leases, took=0.0):
 def test_an_owned_lease_expires_when_its_counter_does_not_change_for_the_failover_time():
     """G24: an owned lease that is new to this worker expires only after the time has passed; a renewed one does not."""
     expiry = Expiry(10.0)
-    lease = Lease("s", LATEST, owner="bob", counter=5)
+    lease = Lease("s", Checkpoint.LATEST, owner="bob", counter=5)
     assert observe_at(expiry, 100.0, lease) == set()
     assert observe_at(expiry, 109.9, lease) == set()
     assert observe_at(expiry, 110.0, lease) == {"s"}
@@ -29,13 +29,13 @@ def test_an_owned_lease_expires_when_its_counter_does_not_change_for_the_failove
 def test_a_new_owner_restarts_the_time_even_with_the_same_counter():
     """The row was deleted and created again."""
     expiry = Expiry(10.0)
-    observe_at(expiry, 0.0, Lease("s", LATEST, owner="bob", counter=1))
-    assert observe_at(expiry, 10.0, Lease("s", LATEST, owner="cid", counter=1)) == set()
+    observe_at(expiry, 0.0, Lease("s", Checkpoint.LATEST, owner="bob", counter=1))
+    assert observe_at(expiry, 10.0, Lease("s", Checkpoint.LATEST, owner="cid", counter=1)) == set()
 
 
 def test_the_duration_of_a_lease_scan_never_counts_against_the_owner():
     expiry = Expiry(10.0)
-    lease = Lease("s", LATEST, owner="bob")
+    lease = Lease("s", Checkpoint.LATEST, owner="bob")
     observe_at(expiry, 0.0, lease, took=4.0)  # the renewal may have happened at 4.0
     assert observe_at(expiry, 13.9, lease, took=4.0) == set()  # and the row may have been read at 13.9
     assert observe_at(expiry, 14.0, lease) == {"s"}
@@ -43,7 +43,7 @@ def test_the_duration_of_a_lease_scan_never_counts_against_the_owner():
 
 def test_a_deleted_lease_restarts_its_time_when_it_is_created_again():
     expiry = Expiry(10.0)
-    lease = Lease("s", LATEST, owner="bob")
+    lease = Lease("s", Checkpoint.LATEST, owner="bob")
     observe_at(expiry, 0.0, lease)
     assert observe_at(expiry, 20.0) == set()
     assert observe_at(expiry, 21.0, lease) == set()
@@ -51,7 +51,7 @@ def test_a_deleted_lease_restarts_its_time_when_it_is_created_again():
 
 def test_an_unowned_lease_never_expires_but_becomes_neglected():
     expiry = Expiry(10.0)
-    lease = Lease("s", LATEST)
+    lease = Lease("s", Checkpoint.LATEST)
     assert observe_at(expiry, 0.0, lease) == set()
     assert observe_at(expiry, 10.0 * NEGLECTED_AFTER, lease) == set()
     assert expiry.neglected() == {"s"}
@@ -61,7 +61,7 @@ def test_an_unowned_lease_never_expires_but_becomes_neglected():
 
 def test_a_requested_hand_off_does_not_renew_the_lease():
     expiry = Expiry(10.0)
-    lease = Lease("s", LATEST, owner="ann", counter=1)
+    lease = Lease("s", Checkpoint.LATEST, owner="ann", counter=1)
     observe_at(expiry, 0.0, lease)
     requested = replace(lease, owner="bob", checkpoint_owner="ann")
     assert observe_at(expiry, 9.0, requested) == set()
@@ -70,7 +70,7 @@ def test_a_requested_hand_off_does_not_renew_the_lease():
 
 def test_the_next_expiry_is_that_of_the_first_lease_that_has_not_expired():
     expiry = Expiry(10.0)
-    rows = [Lease("s", LATEST, owner="bob"), Lease("t", LATEST, owner="bob")]
+    rows = [Lease("s", Checkpoint.LATEST, owner="bob"), Lease("t", Checkpoint.LATEST, owner="bob")]
     assert expiry.next_expiry(["s"]) is None
     observe_at(expiry, 0.1, *rows)
     assert expiry.next_expiry(["s", "t", "gone"]) == 10.1

@@ -4,18 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from efo.model import (
-    AT_TIMESTAMP,
-    LATEST,
-    MAX_HASH_KEY,
-    SHARD_END,
-    TRIM_HORIZON,
-    Checkpoint,
-    ChildShard,
-    HashKeyRange,
-    Lease,
-    Shard,
-)
+from efo.model import MAX_HASH_KEY, Checkpoint, ChildShard, HashKeyRange, Lease, Shard
 from efo.protocol.lineage import child_leases, is_startable, leases_to_create, without_ancestors
 
 BEGUN = Checkpoint("7")
@@ -77,21 +66,23 @@ def leases_of(shards, names, checkpoint=BEGUN):
     return {name: Lease(name, checkpoint, parents=parents.get(name, ())) for name in names}
 
 
-@pytest.mark.parametrize("checkpoint", [BEGUN, LATEST, TRIM_HORIZON], ids=str)
+@pytest.mark.parametrize("checkpoint", [BEGUN, Checkpoint.LATEST, Checkpoint.TRIM_HORIZON], ids=str)
 @pytest.mark.parametrize(
     ("shards", "initial", "present", "expected"),
     [
-        pytest.param(GRAPH_A, LATEST, "345", "26", id="G1", marks=pytest.mark.scenario("G1")),
-        pytest.param(GRAPH_A, LATEST, "457", "6", id="G2", marks=pytest.mark.scenario("G2")),
-        pytest.param(GRAPH_A, LATEST, "26", ["3", "4", "9", "10"], id="G3", marks=pytest.mark.scenario("G3")),
-        pytest.param(GRAPH_A, LATEST, ["4", "9", "10"], "8", id="G4", marks=pytest.mark.scenario("G4")),
-        pytest.param(GRAPH_C, LATEST, ["9", "10"], "1678", id="G5", marks=pytest.mark.scenario("G5")),
+        pytest.param(GRAPH_A, Checkpoint.LATEST, "345", "26", id="G1", marks=pytest.mark.scenario("G1")),
+        pytest.param(GRAPH_A, Checkpoint.LATEST, "457", "6", id="G2", marks=pytest.mark.scenario("G2")),
+        pytest.param(
+            GRAPH_A, Checkpoint.LATEST, "26", ["3", "4", "9", "10"], id="G3", marks=pytest.mark.scenario("G3")
+        ),
+        pytest.param(GRAPH_A, Checkpoint.LATEST, ["4", "9", "10"], "8", id="G4", marks=pytest.mark.scenario("G4")),
+        pytest.param(GRAPH_C, Checkpoint.LATEST, ["9", "10"], "1678", id="G5", marks=pytest.mark.scenario("G5")),
         *(
             pytest.param(GRAPH_A, initial, present, "", id=f"{name}-{initial}", marks=pytest.mark.scenario(name))
             for name, present in [("G6", "4567"), ("G7", EVERY), ("G8", ["0", "1", "4", "7", "9", "10"])]
-            for initial in (LATEST, TRIM_HORIZON, AT_TIMESTAMP)
+            for initial in (Checkpoint.LATEST, Checkpoint.TRIM_HORIZON, Checkpoint.AT_TIMESTAMP)
         ),
-        pytest.param(GRAPH_A, LATEST, "", ["4", "8", "9", "10"], id="G9", marks=pytest.mark.scenario("G9")),
+        pytest.param(GRAPH_A, Checkpoint.LATEST, "", ["4", "8", "9", "10"], id="G9", marks=pytest.mark.scenario("G9")),
         *(
             pytest.param(GRAPH_A, initial, present, expected, id=f"{name}-{initial}", marks=pytest.mark.scenario(name))
             for name, present, expected in [
@@ -101,14 +92,16 @@ def leases_of(shards, names, checkpoint=BEGUN):
                 ("G13", "26", "345"),
                 ("G14", ["4", "9", "10"], "0123"),
             ]
-            for initial in (TRIM_HORIZON, AT_TIMESTAMP)
+            for initial in (Checkpoint.TRIM_HORIZON, Checkpoint.AT_TIMESTAMP)
         ),
-        pytest.param(GRAPH_B, LATEST, "6", "7", id="G15-hole", marks=pytest.mark.scenario("G15")),
-        pytest.param(GRAPH_B, LATEST, "5", "", id="G15-ancestor", marks=pytest.mark.scenario("G15")),
-        pytest.param(GRAPH_B, LATEST, "012345", "", id="G15-ancestors", marks=pytest.mark.scenario("G15")),
-        pytest.param(GRAPH_B, LATEST, "", ["9", "10"], id="G15-latest", marks=pytest.mark.scenario("G15")),
-        pytest.param(GRAPH_B, TRIM_HORIZON, "", "01", id="G15-trim-horizon", marks=pytest.mark.scenario("G15")),
-        pytest.param([], LATEST, "", "", id="G16-no-shards", marks=pytest.mark.scenario("G16")),
+        pytest.param(GRAPH_B, Checkpoint.LATEST, "6", "7", id="G15-hole", marks=pytest.mark.scenario("G15")),
+        pytest.param(GRAPH_B, Checkpoint.LATEST, "5", "", id="G15-ancestor", marks=pytest.mark.scenario("G15")),
+        pytest.param(GRAPH_B, Checkpoint.LATEST, "012345", "", id="G15-ancestors", marks=pytest.mark.scenario("G15")),
+        pytest.param(GRAPH_B, Checkpoint.LATEST, "", ["9", "10"], id="G15-latest", marks=pytest.mark.scenario("G15")),
+        pytest.param(
+            GRAPH_B, Checkpoint.TRIM_HORIZON, "", "01", id="G15-trim-horizon", marks=pytest.mark.scenario("G15")
+        ),
+        pytest.param([], Checkpoint.LATEST, "", "", id="G16-no-shards", marks=pytest.mark.scenario("G16")),
     ],
 )
 def test_the_leases_that_reach_every_open_shard_are_created(shards, initial, present, expected, checkpoint):
@@ -126,13 +119,15 @@ def test_the_leases_that_reach_every_open_shard_are_created(shards, initial, pre
 def test_an_open_child_of_an_open_parent_gets_no_lease():
     """G16: the pages of the listing were read at different times. LATEST would skip the child's first records."""
     torn = [shard("p", start=1), shard("a", "p", start=5), shard("b", "p", start=5)]
-    assert leases_to_create(torn, {}, LATEST) == [Lease("p", LATEST, hash_key_range=torn[0].hash_key_range)]
+    assert leases_to_create(torn, {}, Checkpoint.LATEST) == [
+        Lease("p", Checkpoint.LATEST, hash_key_range=torn[0].hash_key_range)
+    ]
     merge = [shard("p", start=1), shard("q", start=1, end=4), shard("m", "pq", start=5)]
-    assert [lease.key for lease in leases_to_create(merge, {}, LATEST)] == ["p", "q"]
+    assert [lease.key for lease in leases_to_create(merge, {}, Checkpoint.LATEST)] == ["p", "q"]
 
 
-@pytest.mark.parametrize("initial", [LATEST, TRIM_HORIZON, AT_TIMESTAMP], ids=str)
-@pytest.mark.parametrize("checkpoint", [BEGUN, LATEST, SHARD_END], ids=str)
+@pytest.mark.parametrize("initial", [Checkpoint.LATEST, Checkpoint.TRIM_HORIZON, Checkpoint.AT_TIMESTAMP], ids=str)
+@pytest.mark.parametrize("checkpoint", [BEGUN, Checkpoint.LATEST, Checkpoint.SHARD_END], ids=str)
 def test_an_open_shard_whose_child_has_a_lease_gets_no_lease(initial, checkpoint):
     """The listing is older than the leases. The parent's lease was deleted, or LATEST started with the children."""
     old = [shard("p", start=1), shard("q", start=1)]
@@ -140,7 +135,7 @@ def test_an_open_shard_whose_child_has_a_lease_gets_no_lease(initial, checkpoint
     assert [lease.key for lease in leases_to_create(old, leases, initial)] == ["q"]
 
 
-@pytest.mark.parametrize("initial", [LATEST, TRIM_HORIZON, AT_TIMESTAMP], ids=str)
+@pytest.mark.parametrize("initial", [Checkpoint.LATEST, Checkpoint.TRIM_HORIZON, Checkpoint.AT_TIMESTAMP], ids=str)
 @pytest.mark.parametrize(
     ("keys", "expected"),
     [
@@ -166,14 +161,16 @@ FAMILY = [
 ]
 
 
-@pytest.mark.parametrize("initial", [LATEST, TRIM_HORIZON, AT_TIMESTAMP], ids=str)
+@pytest.mark.parametrize("initial", [Checkpoint.LATEST, Checkpoint.TRIM_HORIZON, Checkpoint.AT_TIMESTAMP], ids=str)
 @pytest.mark.parametrize(
     ("leases", "expected"),
     [
-        pytest.param({"a": SHARD_END, "b": SHARD_END}, ["m"], id="closed-child"),
-        pytest.param({"a": SHARD_END, "b": SHARD_END, "m": SHARD_END}, ["x"], id="open-child"),
-        pytest.param({"m": SHARD_END}, ["x"], id="grandparent-leases-deleted"),
-        pytest.param({"a": SHARD_END, "b": BEGUN}, [], id="other-parent-will-create-it"),
+        pytest.param({"a": Checkpoint.SHARD_END, "b": Checkpoint.SHARD_END}, ["m"], id="closed-child"),
+        pytest.param(
+            {"a": Checkpoint.SHARD_END, "b": Checkpoint.SHARD_END, "m": Checkpoint.SHARD_END}, ["x"], id="open-child"
+        ),
+        pytest.param({"m": Checkpoint.SHARD_END}, ["x"], id="grandparent-leases-deleted"),
+        pytest.param({"a": Checkpoint.SHARD_END, "b": BEGUN}, [], id="other-parent-will-create-it"),
     ],
 )
 @pytest.mark.scenario("G53")
@@ -182,23 +179,23 @@ def test_the_child_of_finished_parents_is_created_at_trim_horizon(leases, expect
     shards = leases_of(FAMILY, leases)
     leases = {key: Lease(key, checkpoint, parents=shards[key].parents) for key, checkpoint in leases.items()}
     missing = leases_to_create(FAMILY, leases, initial)
-    assert [(lease.key, lease.checkpoint) for lease in missing] == [(key, TRIM_HORIZON) for key in expected]
+    assert [(lease.key, lease.checkpoint) for lease in missing] == [(key, Checkpoint.TRIM_HORIZON) for key in expected]
 
 
 def test_a_parent_with_a_lease_counts_even_if_it_is_no_longer_listed():
     """It passed its retention. Its reader detects that, and LATEST must not skip the child."""
     child = shard("c", "p", start=10)
-    assert leases_to_create([child], leases_of([child], "p"), LATEST) == []
-    finished = {"p": Lease("p", SHARD_END)}
-    (lease,) = leases_to_create([child], finished, LATEST)
-    assert (lease.key, lease.checkpoint) == ("c", TRIM_HORIZON)
+    assert leases_to_create([child], leases_of([child], "p"), Checkpoint.LATEST) == []
+    finished = {"p": Lease("p", Checkpoint.SHARD_END)}
+    (lease,) = leases_to_create([child], finished, Checkpoint.LATEST)
+    assert (lease.key, lease.checkpoint) == ("c", Checkpoint.TRIM_HORIZON)
 
 
-@pytest.mark.parametrize("initial", [LATEST, TRIM_HORIZON, AT_TIMESTAMP], ids=str)
+@pytest.mark.parametrize("initial", [Checkpoint.LATEST, Checkpoint.TRIM_HORIZON, Checkpoint.AT_TIMESTAMP], ids=str)
 @pytest.mark.scenario("G38")
 def test_the_missing_lease_of_a_merged_shards_parent_is_created(initial):
     """A worker crashed between creating the leases of a and b. Then a ended and created m."""
-    leases = {"a": Lease("a", SHARD_END), "m": Lease("m", TRIM_HORIZON, parents=("a", "b"))}
+    leases = {"a": Lease("a", Checkpoint.SHARD_END), "m": Lease("m", Checkpoint.TRIM_HORIZON, parents=("a", "b"))}
     (lease,) = leases_to_create(FAMILY, leases, initial)
     assert (lease.key, lease.checkpoint) == ("b", initial)
     begun = leases | {"m": Lease("m", BEGUN, parents=("a", "b"))}  # the lease of b was deleted
@@ -209,8 +206,8 @@ def test_a_lineage_of_thousands_of_generations_does_not_recurse():
     chain = [shard("0", start=0, end=0)]
     chain += [shard(str(n), [str(n - 1)], start=n, end=n) for n in range(1, 5000)]
     chain += [shard("5000", ["4999"], start=5000)]
-    assert [lease.key for lease in leases_to_create(chain, {}, TRIM_HORIZON)] == ["0"]
-    assert [lease.key for lease in leases_to_create(chain, {}, LATEST)] == ["5000"]
+    assert [lease.key for lease in leases_to_create(chain, {}, Checkpoint.TRIM_HORIZON)] == ["0"]
+    assert [lease.key for lease in leases_to_create(chain, {}, Checkpoint.LATEST)] == ["5000"]
 
 
 RANGE = HashKeyRange("0", "9")
@@ -219,8 +216,8 @@ RANGE = HashKeyRange("0", "9")
 @pytest.mark.scenario("G37")
 def test_the_end_of_a_split_creates_both_children_at_trim_horizon():
     children = [ChildShard("a", ("p",), RANGE), ChildShard("b", ("p",), RANGE)]
-    leases = {"p": Lease("p", LATEST, owner="ann", counter=9)}
-    expected = [Lease(key, TRIM_HORIZON, parents=("p",), hash_key_range=RANGE) for key in "ab"]
+    leases = {"p": Lease("p", Checkpoint.LATEST, owner="ann", counter=9)}
+    expected = [Lease(key, Checkpoint.TRIM_HORIZON, parents=("p",), hash_key_range=RANGE) for key in "ab"]
     assert child_leases(children, leases) == expected
     assert child_leases(children, leases | {"a": expected[0]}) == expected[1:]
 
@@ -229,8 +226,8 @@ def test_the_end_of_a_split_creates_both_children_at_trim_horizon():
 def test_the_end_of_either_parent_creates_the_child_of_a_merge_once():
     child = ChildShard("m", ("a", "b"), RANGE)
     (lease,) = child_leases([child], {"a": Lease("a", BEGUN)})
-    assert lease == Lease("m", TRIM_HORIZON, parents=("a", "b"), hash_key_range=RANGE)
-    assert child_leases([child], {"a": Lease("a", SHARD_END), "b": Lease("b", BEGUN), "m": lease}) == []
+    assert lease == Lease("m", Checkpoint.TRIM_HORIZON, parents=("a", "b"), hash_key_range=RANGE)
+    assert child_leases([child], {"a": Lease("a", Checkpoint.SHARD_END), "b": Lease("b", BEGUN), "m": lease}) == []
 
 
 @pytest.mark.parametrize(
@@ -238,39 +235,41 @@ def test_the_end_of_either_parent_creates_the_child_of_a_merge_once():
     [
         pytest.param("", {}, True, id="no parents"),
         pytest.param("a", {"a": BEGUN}, False, id="G43: parent being read"),
-        pytest.param("a", {"a": SHARD_END}, True, id="parent finished"),
+        pytest.param("a", {"a": Checkpoint.SHARD_END}, True, id="parent finished"),
         pytest.param("a", {}, True, id="G42: parent gone, or not read because of LATEST"),
         pytest.param("ab", {}, True, id="both parents gone or not read"),
-        pytest.param("ab", {"a": SHARD_END, "b": SHARD_END}, True, id="both parents finished"),
-        pytest.param("ab", {"a": SHARD_END, "b": BEGUN}, False, id="one parent being read"),
-        pytest.param("ab", {"a": SHARD_END}, False, id="the other parent's lease is late"),
+        pytest.param("ab", {"a": Checkpoint.SHARD_END, "b": Checkpoint.SHARD_END}, True, id="both parents finished"),
+        pytest.param("ab", {"a": Checkpoint.SHARD_END, "b": BEGUN}, False, id="one parent being read"),
+        pytest.param("ab", {"a": Checkpoint.SHARD_END}, False, id="the other parent's lease is late"),
         pytest.param("ab", {"a": BEGUN}, False, id="one being read, the other without a lease"),
     ],
 )
 @pytest.mark.scenario("G38", "G42", "G43")
 def test_a_shard_starts_when_its_parents_are_finished_or_not_read(parents, leases, expected):
     leases = {key: Lease(key, checkpoint) for key, checkpoint in leases.items()}
-    lease = Lease("c", TRIM_HORIZON, parents=tuple(parents))
+    lease = Lease("c", Checkpoint.TRIM_HORIZON, parents=tuple(parents))
     assert is_startable(lease, leases | {"c": lease}) is expected
 
 
 def test_a_shard_that_has_begun_starts_without_the_deleted_lease_of_a_parent():
     lease = Lease("c", BEGUN, parents=("a", "b"))
-    assert is_startable(lease, {"a": Lease("a", SHARD_END), "c": lease})
+    assert is_startable(lease, {"a": Lease("a", Checkpoint.SHARD_END), "c": lease})
 
 
 def test_a_finished_shard_does_not_start():
-    lease = Lease("c", SHARD_END)
+    lease = Lease("c", Checkpoint.SHARD_END)
     assert not is_startable(lease, {"c": lease})
 
 
-@pytest.mark.parametrize("initial", [LATEST, TRIM_HORIZON, AT_TIMESTAMP], ids=str)
+@pytest.mark.parametrize("initial", [Checkpoint.LATEST, Checkpoint.TRIM_HORIZON, Checkpoint.AT_TIMESTAMP], ids=str)
 @pytest.mark.parametrize(
     ("listed", "present"),
     [
-        pytest.param("mx", {"a": SHARD_END, "m": TRIM_HORIZON}, id="the merge is listed"),
-        pytest.param("x", {"a": SHARD_END, "m": TRIM_HORIZON}, id="only the child of the merge is listed"),
-        pytest.param("mx", {"a": SHARD_END}, id="the merge has no lease yet"),
+        pytest.param("mx", {"a": Checkpoint.SHARD_END, "m": Checkpoint.TRIM_HORIZON}, id="the merge is listed"),
+        pytest.param(
+            "x", {"a": Checkpoint.SHARD_END, "m": Checkpoint.TRIM_HORIZON}, id="only the child of the merge is listed"
+        ),
+        pytest.param("mx", {"a": Checkpoint.SHARD_END}, id="the merge has no lease yet"),
     ],
 )
 @pytest.mark.scenario("G44")
@@ -279,9 +278,9 @@ def test_a_parent_that_no_longer_exists_gets_a_finished_lease(listed, present, i
     leases = {
         key: Lease(key, checkpoint, parents=("a", "b") if key == "m" else ()) for key, checkpoint in present.items()
     }
-    assert not is_startable(Lease("m", TRIM_HORIZON, parents=("a", "b")), leases)
+    assert not is_startable(Lease("m", Checkpoint.TRIM_HORIZON, parents=("a", "b")), leases)
     missing = leases_to_create([shard for shard in FAMILY if shard.shard_id in listed], leases, initial)
-    assert missing[0] == Lease("b", SHARD_END, children=("m",))
+    assert missing[0] == Lease("b", Checkpoint.SHARD_END, children=("m",))
     leases |= {lease.key: lease for lease in missing}
     assert is_startable(leases["m"], leases)
 
@@ -293,11 +292,11 @@ def test_a_parent_newer_than_the_listing_gets_no_finished_lease():
     """
     leases = {
         **leases_of(GRAPH_A, "01"),
-        "7": Lease("7", SHARD_END, parents=("2", "3")),
-        "8": Lease("8", TRIM_HORIZON, parents=("6", "7"), hash_key_range=HashKeyRange("0", "399")),
+        "7": Lease("7", Checkpoint.SHARD_END, parents=("2", "3")),
+        "8": Lease("8", Checkpoint.TRIM_HORIZON, parents=("6", "7"), hash_key_range=HashKeyRange("0", "399")),
     }
     before_the_merges = [replace(shard, ending_sequence_number=None) for shard in GRAPH_A[:6]]
-    assert [lease.key for lease in leases_to_create(before_the_merges, leases, TRIM_HORIZON)] == ["4", "5"]
+    assert [lease.key for lease in leases_to_create(before_the_merges, leases, Checkpoint.TRIM_HORIZON)] == ["4", "5"]
     assert not is_startable(leases["8"], leases)
 
 
@@ -314,6 +313,6 @@ def test_a_parent_newer_than_the_listing_gets_no_finished_lease():
 def test_a_start_at_a_timestamp_leaves_out_shards_that_had_ended_by_then(open_then, kept, begun):
     rest = without_ancestors(GRAPH_A, open_then.split())
     assert {shard.shard_id for shard in rest} == set(kept.split())
-    leases = leases_to_create(rest, {}, AT_TIMESTAMP)
+    leases = leases_to_create(rest, {}, Checkpoint.AT_TIMESTAMP)
     assert {lease.key for lease in leases} == set(begun.split())
-    assert {lease.checkpoint for lease in leases} == {AT_TIMESTAMP}
+    assert {lease.checkpoint for lease in leases} == {Checkpoint.AT_TIMESTAMP}

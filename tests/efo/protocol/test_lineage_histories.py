@@ -11,16 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from efo.model import (
-    AT_TIMESTAMP,
-    LATEST,
-    SHARD_END,
-    TRIM_HORIZON,
-    Checkpoint,
-    ChildShard,
-    HashKeyRange,
-    Shard,
-)
+from efo.model import Checkpoint, ChildShard, HashKeyRange, Shard
 from efo.protocol.cleanup import deletable_leases
 from efo.protocol.lineage import child_leases, is_startable, leases_to_create
 
@@ -42,7 +33,7 @@ class Histories(RuleBasedStateMachine):
 
     @initialize(
         count=st.integers(min_value=1, max_value=4),
-        initial=st.sampled_from([LATEST, TRIM_HORIZON, AT_TIMESTAMP]),
+        initial=st.sampled_from([Checkpoint.LATEST, Checkpoint.TRIM_HORIZON, Checkpoint.AT_TIMESTAMP]),
     )
     def create_stream(self, count, initial):
         self.initial = initial
@@ -88,7 +79,7 @@ class Histories(RuleBasedStateMachine):
         missing = leases_to_create(self.listing, self.leases, self.initial)
         for lease in missing if limit == 5 else missing[:limit]:
             assert lease.key not in self.leases
-            assert lease.checkpoint != LATEST or not self.started.intersection(lease.parents)
+            assert lease.checkpoint != Checkpoint.LATEST or not self.started.intersection(lease.parents)
             self.leases[lease.key] = lease
         if limit == 5:
             assert leases_to_create(self.listing, self.leases, self.initial) == []
@@ -116,7 +107,7 @@ class Histories(RuleBasedStateMachine):
             self.leases[child.key] = child
         if limit == 3:
             ids = tuple(child.shard_id for child in children)
-            self.leases[lease.key] = replace(self.leases[lease.key], checkpoint=SHARD_END, children=ids)
+            self.leases[lease.key] = replace(self.leases[lease.key], checkpoint=Checkpoint.SHARD_END, children=ids)
 
     @rule()
     def clean_up(self):
@@ -141,7 +132,7 @@ class Histories(RuleBasedStateMachine):
             while self.at_end():
                 self.finish(pick=0, limit=3)
         assert {shard.shard_id for shard in self.open_shards()} <= self.started
-        expected = self.reached(self.existing()) if self.initial == LATEST else set(self.shards)
+        expected = self.reached(self.existing()) if self.initial == Checkpoint.LATEST else set(self.shards)
         assert expected - self.trimmed <= self.started
 
     # --- the model ---

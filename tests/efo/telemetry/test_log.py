@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from efo import events
-from efo.model import TRIM_HORIZON, Checkpoint, Position
+from efo.model import Checkpoint, Position
 from efo.telemetry.log import LoggingObserver
 
 SHARD = "shardId-000000000000"
@@ -28,7 +28,7 @@ LOGGED = [
     (events.RecordDeadLettered(SHARD, "7", 0, "ValueError"), logging.WARNING, "record 7/0 was dead-lettered"),
     (events.AggregateDamaged(SHARD, "7", "MD5"), logging.WARNING, "damaged KPL aggregate"),
     (events.RecordsFiltered(SHARD, "7", 2), logging.DEBUG, "belong to another shard"),
-    (events.ShardStarted(SHARD, TRIM_HORIZON), logging.INFO, "started after TRIM_HORIZON"),
+    (events.ShardStarted(SHARD, Checkpoint.TRIM_HORIZON), logging.INFO, "started after TRIM_HORIZON"),
     (events.ShardFinished(SHARD, ()), logging.INFO, "finished; children: none"),
     (events.ShardGone(SHARD, Checkpoint("7")), logging.WARNING, "expired before they were read"),
     (events.ShardSyncFailed("transport", "down"), logging.WARNING, "could not be listed"),
@@ -52,7 +52,7 @@ NOT_LOGGED = [
     events.ShardsCounted({}),
     events.LeaseStoreCalled("renew", SHARD, 0.1),
     events.LeasesCounted({}, 1),
-    events.CheckpointSaved(SHARD, TRIM_HORIZON),
+    events.CheckpointSaved(SHARD, Checkpoint.TRIM_HORIZON),
     events.ConnectionOpened("host:443"),
     events.StreamReset("host:443", "CANCEL"),
 ]

@@ -9,7 +9,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from efo import events
-from efo.model import TRIM_HORIZON, Checkpoint
+from efo.model import Checkpoint
 from efo.telemetry import instruments
 from efo.telemetry.observer import KEEP_COUNTERS, OtelObserver
 
@@ -23,7 +23,7 @@ PARTITION = "messaging.destination.partition.id"
 
 EVERY_EVENT: tuple[events.Event, ...] = (
     events.ConsumerReady("fan", "arn", registered=True),
-    events.ShardStarted("s-0", TRIM_HORIZON),
+    events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON),
     events.SubscribeAttempted("s-0", 0.2, 0.03, None),
     events.SubscribeAttempted("s-1", 0.0, 0.03, "ResourceInUseException"),
     events.EventReceived("s-0", 2, 700, 1500, None),
@@ -43,7 +43,7 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.ShardFinished("s-9", ()),
     events.ShardStopped("s-8"),
     events.ShardIsolated("s-8", 60.0, "kms"),
-    events.ShardGone("s-9", TRIM_HORIZON),
+    events.ShardGone("s-9", Checkpoint.TRIM_HORIZON),
     events.ShardSyncFailed("throttled", "LimitExceededException"),
     events.HashRangeHoleFound(0, 99),
     events.ShardPaused("s-0"),
@@ -176,7 +176,7 @@ def test_failed_calls_of_the_handler_feed_the_duration_and_those_of_the_sink_do_
 
 
 def test_delivered_records_are_in_flight_until_they_are_acked(telemetry):
-    telemetry.observe(events.ShardStarted("s-0", TRIM_HORIZON))
+    telemetry.observe(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
     assert telemetry.values(instruments.RECORD_INFLIGHT) == {("s-0",): 0}
     telemetry.observe(events.BatchDelivered("s-0", 4))
     telemetry.observe(events.BatchDelivered("s-0", 6))
@@ -186,7 +186,7 @@ def test_delivered_records_are_in_flight_until_they_are_acked(telemetry):
 
 
 def test_a_seek_and_a_restart_of_a_shard_reset_the_records_in_flight(telemetry):
-    telemetry.observe(events.ShardStarted("s-0", TRIM_HORIZON))
+    telemetry.observe(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
     telemetry.observe(events.BatchDelivered("s-0", 4))
     telemetry.observe(events.ShardRepositioned("s-0", Checkpoint("1")))
     assert telemetry.values(instruments.RECORD_INFLIGHT) == {("s-0",): 0}
@@ -204,7 +204,7 @@ def test_the_time_of_back_pressure_is_summed(telemetry):
 
 
 def test_the_checkpoint_age_starts_at_the_start_and_at_each_checkpoint(telemetry):
-    telemetry.observe(events.ShardStarted("s-0", TRIM_HORIZON))
+    telemetry.observe(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
     telemetry.now += 7
     assert telemetry.values(instruments.CHECKPOINT_AGE) == {("s-0",): 7}
     telemetry.observe(events.CheckpointSaved("s-0", Checkpoint("1")))
@@ -214,7 +214,7 @@ def test_the_checkpoint_age_starts_at_the_start_and_at_each_checkpoint(telemetry
 
 @pytest.mark.parametrize("end", [events.ShardStopped("s-0"), events.ShardFinished("s-0", ("s-1", "s-2"))])
 def test_the_gauges_of_a_stopped_shard_end_at_once_and_its_counters_later(telemetry, end):
-    telemetry.observe(events.ShardStarted("s-0", TRIM_HORIZON))
+    telemetry.observe(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
     telemetry.observe(events.EventReceived("s-0", 2, 700, 1500, None))
     telemetry.observe(end)
     assert telemetry.values(instruments.CONSUMER_LAG) == telemetry.values(instruments.CHECKPOINT_AGE) == {}
@@ -226,10 +226,10 @@ def test_the_gauges_of_a_stopped_shard_end_at_once_and_its_counters_later(teleme
 
 
 def test_the_counters_of_a_restarted_shard_continue(telemetry):
-    telemetry.observe(events.ShardStarted("s-0", TRIM_HORIZON))
+    telemetry.observe(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
     telemetry.observe(events.EventReceived("s-0", 2, 700, 1500, None))
     telemetry.observe(events.ShardStopped("s-0"))
-    telemetry.observe(events.ShardStarted("s-0", TRIM_HORIZON))
+    telemetry.observe(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
     assert telemetry.values(instruments.CONSUMER_LAG) == {}
     telemetry.observe(events.EventReceived("s-0", 2, 300, 100, None))
     assert telemetry.values(instruments.SUBSCRIPTION_IO) == {("s-0",): 1000}

@@ -47,7 +47,7 @@ async def fake(clock):
 async def control_of(request, fake):
     """Return a function that returns the control plane of a stream."""
     if request.param == "memory":
-        yield lambda stream: fake.kinesis(stream).control
+        yield lambda stream: fake.kinesis(stream).control_plane
         return
     config = aiobotocore.config.AioConfig(
         http_session_cls=aiobotocore.httpxsession.HttpxSession, retries={"total_max_attempts": 1}

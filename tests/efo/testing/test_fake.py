@@ -46,7 +46,7 @@ async def test_a_custom_clock_is_used(autojump_clock):
 async def test_the_in_memory_control_plane_describes_streams_shards_and_consumers(autojump_clock):
     async with FakeKinesis(settings=FakeSettings(retention_hours=48)) as fake:
         arn = fake.create_stream("s", 2)
-        control = fake.kinesis("s").control
+        control = fake.kinesis("s").control_plane
         described = await control.describe_stream()
         assert (described.name, described.arn, described.status, described.retention_hours) == ("s", arn, "ACTIVE", 48)
         children = fake.split("s", FIRST)
@@ -65,12 +65,12 @@ async def test_the_in_memory_control_plane_describes_streams_shards_and_consumer
 async def test_the_control_plane_raises_the_librarys_errors(fake):
     arn = fake.register("s", "c").arn.partition("/consumer")[0]
     with pytest.raises(errors.ResourceInUseError):
-        await fake.kinesis("s").control.register_consumer(arn, "c")
+        await fake.kinesis("s").control_plane.register_consumer(arn, "c")
     with pytest.raises(errors.ResourceNotFoundError) as caught:
-        await fake.kinesis("none").control.describe_stream()
+        await fake.kinesis("none").control_plane.describe_stream()
     assert caught.value.status == 400
     with pytest.raises(errors.ResourceNotFoundError):
-        await fake.kinesis("s").control.describe_consumer(arn, "other")
+        await fake.kinesis("s").control_plane.describe_consumer(arn, "other")
 
 
 async def test_connections_are_closed_when_the_fake_ends(http2_client, autojump_clock):

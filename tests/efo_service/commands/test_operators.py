@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
-from efo.model import SHARD_END, TRIM_HORIZON, Checkpoint, Lease
+from efo.model import Checkpoint, Lease
 from efo.testing import FakeKinesisThread
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
@@ -59,7 +59,7 @@ def leases(with_store):
 
     async def create(store):
         await store.create(Lease(FIRST, Checkpoint("5"), owner="dead", counter=3))
-        await store.create(Lease(SECOND, TRIM_HORIZON))
+        await store.create(Lease(SECOND, Checkpoint.TRIM_HORIZON))
 
     with_store(create)
 
@@ -111,7 +111,10 @@ def test_the_lease_of_a_dead_worker_can_be_released_reset_and_deleted(leases, ef
 def test_a_reset_of_all_shards_creates_missing_leases(leases, efo):
     assert efo("leases", "delete", SECOND, "--yes")[0] == Exit.OK
     assert efo("leases", "reset", "--all", "--to", "trim_horizon", "--yes")[:2] == (Exit.OK, {"reset": [FIRST, SECOND]})
-    assert {key: lease.checkpoint for key, lease in leases().items()} == {FIRST: TRIM_HORIZON, SECOND: TRIM_HORIZON}
+    assert {key: lease.checkpoint for key, lease in leases().items()} == {
+        FIRST: Checkpoint.TRIM_HORIZON,
+        SECOND: Checkpoint.TRIM_HORIZON,
+    }
 
 
 def test_without_a_confirmation_nothing_is_changed(leases, efo):
@@ -155,7 +158,7 @@ def test_leases_are_exported_to_a_file_and_imported_from_it(leases, efo, capsys,
     assert code == Exit.USAGE
     assert SECOND in stderr
     assert efo("leases", "import", str(path), "--yes", "--overwrite")[1] == {"created": 0, "changed": 1, "same": 1}
-    assert leases()[SECOND].checkpoint == TRIM_HORIZON
+    assert leases()[SECOND].checkpoint == Checkpoint.TRIM_HORIZON
 
 
 @pytest.mark.parametrize(
@@ -186,8 +189,8 @@ def test_shards_shows_the_tree_with_states_owners_and_lags(kinesis, with_store, 
     kinesis.put("tree", "k", b"1")
 
     async def create(store):
-        await store.create(Lease(FIRST, SHARD_END))
-        await store.create(Lease(children[0], TRIM_HORIZON, owner="ann", parents=(FIRST,)))
+        await store.create(Lease(FIRST, Checkpoint.SHARD_END))
+        await store.create(Lease(children[0], Checkpoint.TRIM_HORIZON, owner="ann", parents=(FIRST,)))
 
     with_store(create)
     code, output, _ = efo("shards")

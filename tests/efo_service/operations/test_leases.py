@@ -8,7 +8,7 @@ import trio
 
 from efo.errors import ConfigurationError
 from efo.leases.stores.memory import MemoryLeaseStore
-from efo.model import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease, Shard
+from efo.model import Checkpoint, HashKeyRange, Lease, Shard
 from efo_service.errors import UsageError
 from efo_service.operations.leases import (
     Target,
@@ -28,7 +28,7 @@ from efo_service.operations.leases import (
 )
 
 A = Lease("a", Checkpoint("7", 2), owner="ann", counter=4, hash_key_range=HashKeyRange("0", "9"), children=("c",))
-B = Lease("b", SHARD_END, counter=9, parents=("a",), pending_checkpoint_state=b"\xff")
+B = Lease("b", Checkpoint.SHARD_END, counter=9, parents=("a",), pending_checkpoint_state=b"\xff")
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ async def test_leases_are_selected_by_shard_or_all_together(store):
 
 
 async def test_a_worker_is_alive_if_the_counter_of_its_lease_changes(store, autojump_clock):
-    await store.create(Lease("d", LATEST, owner="dead"))
+    await store.create(Lease("d", Checkpoint.LATEST, owner="dead"))
     shown = []
 
     async def renew():
@@ -76,11 +76,11 @@ async def test_leases_without_a_holder_are_decided_at_once(store, autojump_clock
 @pytest.mark.parametrize(
     ("text", "target"),
     [
-        ("trim_horizon", Target(TRIM_HORIZON)),
-        ("LATEST", Target(LATEST)),
+        ("trim_horizon", Target(Checkpoint.TRIM_HORIZON)),
+        ("LATEST", Target(Checkpoint.LATEST)),
         ("495903382714902566085", Target(Checkpoint("495903382714902566085"))),
-        ("2026-01-31T12:00:00Z", Target(AT_TIMESTAMP, 1_769_860_800.0)),
-        ("2026-01-31T13:00:00.5+01:00", Target(AT_TIMESTAMP, 1_769_860_800.5)),
+        ("2026-01-31T12:00:00Z", Target(Checkpoint.AT_TIMESTAMP, 1_769_860_800.0)),
+        ("2026-01-31T13:00:00.5+01:00", Target(Checkpoint.AT_TIMESTAMP, 1_769_860_800.5)),
     ],
 )  # fmt: skip
 def test_the_target_of_a_reset_is_a_sentinel_a_time_or_a_sequence_number(text, target):
@@ -94,9 +94,9 @@ def test_an_invalid_target_is_refused(text):
 
 
 def test_a_reset_to_latest_omits_finished_shards_and_a_sequence_number_takes_one_shard():
-    assert leases_to_reset([A, B], Target(TRIM_HORIZON)) == [A, B]
-    assert leases_to_reset([A, B], Target(AT_TIMESTAMP, 1.0)) == [A, B]
-    assert leases_to_reset([A, B], Target(LATEST)) == [A]
+    assert leases_to_reset([A, B], Target(Checkpoint.TRIM_HORIZON)) == [A, B]
+    assert leases_to_reset([A, B], Target(Checkpoint.AT_TIMESTAMP, 1.0)) == [A, B]
+    assert leases_to_reset([A, B], Target(Checkpoint.LATEST)) == [A]
     assert leases_to_reset([B], Target(Checkpoint("1"))) == [B]
     with pytest.raises(UsageError, match="belongs to one shard"):
         leases_to_reset([A, B], Target(Checkpoint("1")))
@@ -137,34 +137,34 @@ async def test_release_also_removes_the_worker_that_requested_the_lease(store):
 
 
 def test_latest_gets_a_time_and_a_time_in_the_future_is_refused():
-    assert resolve_time(Target(LATEST), 100.0) == Target(LATEST, 100.0)
-    assert resolve_time(Target(AT_TIMESTAMP, 100.0), 100.0) == Target(AT_TIMESTAMP, 100.0)
-    assert resolve_time(Target(TRIM_HORIZON), 100.0) == Target(TRIM_HORIZON)
+    assert resolve_time(Target(Checkpoint.LATEST), 100.0) == Target(Checkpoint.LATEST, 100.0)
+    assert resolve_time(Target(Checkpoint.AT_TIMESTAMP, 100.0), 100.0) == Target(Checkpoint.AT_TIMESTAMP, 100.0)
+    assert resolve_time(Target(Checkpoint.TRIM_HORIZON), 100.0) == Target(Checkpoint.TRIM_HORIZON)
     with pytest.raises(UsageError, match="future"):
-        resolve_time(Target(AT_TIMESTAMP, 100.1), 100.0)
+        resolve_time(Target(Checkpoint.AT_TIMESTAMP, 100.1), 100.0)
 
 
 def test_a_reset_of_all_shards_creates_leases_that_were_cleaned_up():
     shards = [Shard("a", A.hash_key_range, "1"), Shard("z", A.hash_key_range, "1", "2", "y", "x")]
-    lease = Lease("z", AT_TIMESTAMP, parents=("y", "x"), hash_key_range=A.hash_key_range, latest_at=9.0)
-    assert missing_leases(shards, [A, B], Target(AT_TIMESTAMP, 9.0)) == [lease]
+    lease = Lease("z", Checkpoint.AT_TIMESTAMP, parents=("y", "x"), hash_key_range=A.hash_key_range, latest_at=9.0)
+    assert missing_leases(shards, [A, B], Target(Checkpoint.AT_TIMESTAMP, 9.0)) == [lease]
 
 
 def test_a_reset_of_all_shards_to_latest_creates_the_leases_of_open_children():
     """The end of a parent would start them at TRIM_HORIZON."""
     hashes = A.hash_key_range
     shards = [Shard("a", hashes, "1", "2"), Shard("y", hashes, "3", "4", "a"), Shard("z", hashes, "5", None, "y")]
-    assert missing_leases(shards, [A, B], Target(LATEST, 9.0)) == [
-        Lease("y", SHARD_END, parents=("a",), hash_key_range=hashes),
-        Lease("z", LATEST, parents=("y",), hash_key_range=hashes, latest_at=9.0),
+    assert missing_leases(shards, [A, B], Target(Checkpoint.LATEST, 9.0)) == [
+        Lease("y", Checkpoint.SHARD_END, parents=("a",), hash_key_range=hashes),
+        Lease("z", Checkpoint.LATEST, parents=("y",), hash_key_range=hashes, latest_at=9.0),
     ]
 
 
 def test_a_finished_parent_without_a_lease_is_not_read_again_for_its_child():
-    child = Lease("m", TRIM_HORIZON, parents=("a", "gone"))
-    assert finished_parents(child, [A, B]) == [Lease("gone", SHARD_END, children=("m",))]
+    child = Lease("m", Checkpoint.TRIM_HORIZON, parents=("a", "gone"))
+    assert finished_parents(child, [A, B]) == [Lease("gone", Checkpoint.SHARD_END, children=("m",))]
     assert finished_parents(child, [B]) == []
-    assert finished_parents(child, [A, Lease("gone", SHARD_END)]) == []
+    assert finished_parents(child, [A, Lease("gone", Checkpoint.SHARD_END)]) == []
 
 
 async def test_leases_are_imported_into_another_store_without_their_owners(store):
@@ -181,27 +181,31 @@ async def test_an_export_without_leases_can_be_imported():
 
 
 async def test_an_import_changes_only_leases_with_another_checkpoint(store):
-    imported = [replace(A, owner=None), replace(B, checkpoint=TRIM_HORIZON), Lease("c", LATEST, latest_at=3.0)]
+    imported = [
+        replace(A, owner=None),
+        replace(B, checkpoint=Checkpoint.TRIM_HORIZON),
+        Lease("c", Checkpoint.LATEST, latest_at=3.0),
+    ]
     plan = plan_import(imported, await store.list())
     assert (plan.new, plan.changed, plan.same) == ((imported[2],), ((B, imported[1]),), (A,))
     await apply_import(store, plan)
     rows = {row.key: row for row in await store.list()}
     assert rows["a"] == A
-    assert (rows["b"].checkpoint, rows["b"].counter) == (TRIM_HORIZON, 10)
+    assert (rows["b"].checkpoint, rows["b"].counter) == (Checkpoint.TRIM_HORIZON, 10)
     assert rows["c"] == imported[2]
     assert plan_import(imported, rows.values()).changed == ()
 
 
 async def test_an_import_that_finishes_a_shard_saves_its_children(store):
-    plan = plan_import([replace(A, checkpoint=SHARD_END, children=("c", "d"))], await store.list())
+    plan = plan_import([replace(A, checkpoint=Checkpoint.SHARD_END, children=("c", "d"))], await store.list())
     await apply_import(store, plan)
     row = await store.get("a")
-    assert (row.checkpoint, row.children, row.owner) == (SHARD_END, ("c", "d"), None)
+    assert (row.checkpoint, row.children, row.owner) == (Checkpoint.SHARD_END, ("c", "d"), None)
 
 
 async def test_a_lease_that_is_created_during_an_import_is_reported(store):
-    plan = plan_import([Lease("c", LATEST)], await store.list())
-    await store.create(Lease("c", TRIM_HORIZON))
+    plan = plan_import([Lease("c", Checkpoint.LATEST)], await store.list())
+    await store.create(Lease("c", Checkpoint.TRIM_HORIZON))
     with pytest.raises(UsageError, match="c was created during the import"):
         await apply_import(store, plan)
 

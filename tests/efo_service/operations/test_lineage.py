@@ -1,6 +1,6 @@
 """The tree of shards: structure, states, and positions for the lag."""
 
-from efo.model import AT_TIMESTAMP, LATEST, SHARD_END, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease, Position, Shard
+from efo.model import Checkpoint, HashKeyRange, Lease, Position, Shard
 from efo_service.operations.lineage import ShardNode, position_of, shard_tree
 
 
@@ -26,12 +26,12 @@ def test_children_are_below_their_parents_and_a_merged_shard_below_its_first_par
 
 def test_the_lease_and_the_parents_determine_the_state_of_a_shard():
     leases = [
-        Lease("0", SHARD_END),
+        Lease("0", Checkpoint.SHARD_END),
         Lease("1", Checkpoint("5"), owner="ann"),
-        Lease("2", TRIM_HORIZON, parents=("0",)),
-        Lease("3", TRIM_HORIZON, parents=("1",)),
-        Lease("4", LATEST, owner="bob", checkpoint_owner="ann"),
-        Lease("9", SHARD_END),
+        Lease("2", Checkpoint.TRIM_HORIZON, parents=("0",)),
+        Lease("3", Checkpoint.TRIM_HORIZON, parents=("1",)),
+        Lease("4", Checkpoint.LATEST, owner="bob", checkpoint_owner="ann"),
+        Lease("9", Checkpoint.SHARD_END),
     ]
     shards = [shard("0", closed=True), shard("1", closed=True), shard("2", "0"), shard("3", "1"), shard("4")]
     nodes = {node.shard_id: node for node in shard_tree([*shards, shard("5")], {lease.key: lease for lease in leases})}
@@ -58,15 +58,15 @@ def test_the_lag_is_requested_from_the_checkpoint_of_an_unfinished_listed_shard(
     def node(checkpoint, state="consuming", *, is_listed=True, starts_at=None):
         return ShardNode("s", 0, state, is_open=True, is_listed=is_listed, checkpoint=checkpoint, starts_at=starts_at)
 
-    assert position_of(node(TRIM_HORIZON)) == Position.trim_horizon()
+    assert position_of(node(Checkpoint.TRIM_HORIZON)) == Position.trim_horizon()
     assert position_of(node(Checkpoint("7", 3))) == Position.after("7")
-    assert position_of(node(LATEST)) == Position.latest()
-    assert position_of(node(LATEST, starts_at=5.0)) == Position.at_timestamp(5.0)
-    assert position_of(node(AT_TIMESTAMP, starts_at=5.0)) == Position.at_timestamp(5.0)
+    assert position_of(node(Checkpoint.LATEST)) == Position.latest()
+    assert position_of(node(Checkpoint.LATEST, starts_at=5.0)) == Position.at_timestamp(5.0)
+    assert position_of(node(Checkpoint.AT_TIMESTAMP, starts_at=5.0)) == Position.at_timestamp(5.0)
     for without_lag in (
         node(None, "no_lease"),
-        node(SHARD_END, "finished"),
+        node(Checkpoint.SHARD_END, "finished"),
         node(Checkpoint("7"), is_listed=False),
-        node(AT_TIMESTAMP),
+        node(Checkpoint.AT_TIMESTAMP),
     ):
         assert position_of(without_lag) is None

@@ -84,7 +84,7 @@ async def with_dead_letters(path: Path):
 @asynccontextmanager
 async def retrying(path: Path):
     inner = LogSink(path / "log", "topic", lock_timeout=0)
-    yield RetryingSink(inner, seconds=0, isolating_errors=(), tell=lambda *_: None)
+    yield RetryingSink(inner, seconds=0, isolating_errors=(), on_retry=lambda *_: None)
 
 
 def kafka(path: Path, servers: str, **settings):

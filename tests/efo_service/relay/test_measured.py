@@ -6,7 +6,7 @@ import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from efo.model import TRIM_HORIZON, Batch, Record
+from efo.model import Batch, Checkpoint, Record
 from efo_service.relay.errors import SinkFullError
 from efo_service.relay.measured import NAME, MeasuredSink
 
@@ -16,7 +16,7 @@ BATCH = Batch("s", "s-0", (Record("1", 1.0, b"a", "k"), Record("2", 1.0, b"b", "
 class FakeSink:
     """A sink with one shard that discards all records."""
 
-    position = TRIM_HORIZON
+    position = Checkpoint.TRIM_HORIZON
     pending_bytes = 4
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ async def test_each_commit_counts_its_records(sink, reader):
     _, measured = sink
     async with measured.open("orders", "s-0") as shard:
         shard.write(BATCH)
-        assert (shard.position, shard.pending_records, shard.pending_bytes) == (TRIM_HORIZON, 2, 4)
+        assert (shard.position, shard.pending_records, shard.pending_bytes) == (Checkpoint.TRIM_HORIZON, 2, 4)
         await shard.commit()
         await shard.commit()
     assert counted(reader) == {None: 4}

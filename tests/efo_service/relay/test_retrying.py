@@ -90,7 +90,7 @@ def retrying(sink: FlakySink, **options) -> RetryingSink:
         sink,
         seconds=options.pop("seconds", 60),
         isolating_errors=(FencedError,),
-        tell=lambda _shard, _error, seconds: delays.append(seconds),
+        on_retry=lambda _shard, _error, seconds: delays.append(seconds),
         rng=random.Random(1),
     )
     retrying_sink.delays = delays

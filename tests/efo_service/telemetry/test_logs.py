@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from efo import events
-from efo.model import TRIM_HORIZON, Checkpoint, Position
+from efo.model import Checkpoint, Position
 from efo_service.telemetry.logs import _NAMES, configure, log_events, severity_of
 
 
@@ -57,7 +57,7 @@ def test_an_event_is_one_json_line(lines):
 
 def test_a_line_is_one_write(output):
     """With two writes, another worker could write between them if Python does not buffer."""
-    log_events("info")(events.ShardStarted("s-0", TRIM_HORIZON))
+    log_events("info")(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
     logging.getLogger("botocore").warning("from a library")
     assert [text[-2:] for text in output.writes] == ["}\n", "}\n"]
 
@@ -76,9 +76,9 @@ def test_a_reposition_is_logged_with_a_readable_target(lines, to, text):
 
 
 def test_events_below_the_level_are_not_logged(lines):
-    log_events("info")(events.CheckpointSaved("s-0", TRIM_HORIZON))
+    log_events("info")(events.CheckpointSaved("s-0", Checkpoint.TRIM_HORIZON))
     assert lines() == []
-    log_events("debug")(events.CheckpointSaved("s-0", TRIM_HORIZON))
+    log_events("debug")(events.CheckpointSaved("s-0", Checkpoint.TRIM_HORIZON))
     assert [line["event"] for line in lines()] == ["checkpoint_saved"]
 
 

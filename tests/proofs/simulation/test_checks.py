@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from efo.model import LATEST, SHARD_END, TRIM_HORIZON, Checkpoint
+from efo.model import Checkpoint
 from proofs.simulation.checks import Checks, Guarantees
 from proofs.simulation.story import (
     Acked,
@@ -38,7 +38,9 @@ def handled(worker: str, shard: str, *numbers: int) -> list[Line]:
     return [Handled(worker, shard, marks), Acked(worker, shard, marks)]
 
 
-def opened(worker: str, shard: str, checkpoint: Checkpoint = TRIM_HORIZON, *, by_key: bool = False) -> list[Line]:
+def opened(
+    worker: str, shard: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON, *, by_key: bool = False
+) -> list[Line]:
     return [Held(worker, worker, shard, worker), Opened(worker, worker, shard, checkpoint, by_key)]
 
 
@@ -50,7 +52,7 @@ def at(number: int) -> Checkpoint:
     return Checkpoint(str(number))
 
 
-PUTS: list[Line] = [Created(P, TRIM_HORIZON), *(Put(P, (n, 0), "k", n) for n in range(4))]
+PUTS: list[Line] = [Created(P, Checkpoint.TRIM_HORIZON), *(Put(P, (n, 0), "k", n) for n in range(4))]
 
 SPLIT: list[Line] = [
     *PUTS,
@@ -61,10 +63,10 @@ SPLIT: list[Line] = [
     Put(L, (10, 0), "k", 4),
     *handled("a", P, 2),
     *handled("a", P, 3),
-    Created(L, TRIM_HORIZON),
-    Created(R, TRIM_HORIZON),
+    Created(L, Checkpoint.TRIM_HORIZON),
+    Created(R, Checkpoint.TRIM_HORIZON),
     ChildrenSaved(P, (L, R)),
-    Saved("a", P, SHARD_END),
+    Saved("a", P, Checkpoint.SHARD_END),
     Held("a", "a", P, None),
     Closed("a", P, is_finished=True),
     *opened("a", L),
@@ -143,24 +145,24 @@ MUTANTS: dict[str, tuple[list[Line], str]] = {
         "ahead of an ack: ('k', 0)",
     ),
     "a child starts before its parent is finished": (
-        moved(Opened("a", "a", L, TRIM_HORIZON), Saved("a", P, SHARD_END)),
+        moved(Opened("a", "a", L, Checkpoint.TRIM_HORIZON), Saved("a", P, Checkpoint.SHARD_END)),
         "the child left starts before its parent parent is finished",
     ),
     "SHARD_END is saved ahead of an ack": (
-        moved(Saved("a", P, SHARD_END), Acked("a", P, ((3, 0),))),
+        moved(Saved("a", P, Checkpoint.SHARD_END), Acked("a", P, ((3, 0),))),
         "finishes parent ahead of an ack",
     ),
     "SHARD_END is saved before a child has a lease": (
-        moved(Saved("a", P, SHARD_END), Created(R, TRIM_HORIZON)),
+        moved(Saved("a", P, Checkpoint.SHARD_END), Created(R, Checkpoint.TRIM_HORIZON)),
         "before its children ['right'] have leases",
     ),
     "the children are not saved": (
         without(ChildrenSaved(P, (L, R))),
         "finishes parent with the saved children ()",
     ),
-    "SHARD_END is never saved": (without(Saved("a", P, SHARD_END)), "reports parent as finished"),
+    "SHARD_END is never saved": (without(Saved("a", P, Checkpoint.SHARD_END)), "reports parent as finished"),
     "a child starts at LATEST": (
-        [Created(L, LATEST) if line == Created(L, TRIM_HORIZON) else line for line in SPLIT],
+        [Created(L, Checkpoint.LATEST) if line == Created(L, Checkpoint.TRIM_HORIZON) else line for line in SPLIT],
         "the child left starts at LATEST",
     ),
     "the last checkpoint is not saved": (without(Saved("a", L, at(10))), "stops reading left with ('k', 4) acked"),
@@ -170,7 +172,7 @@ MUTANTS: dict[str, tuple[list[Line], str]] = {
         "a has ended, but its shard task of left has not",
     ),
     "an open shard is finished": (
-        [*SPLIT[:-4], Saved("a", L, SHARD_END), *SPLIT[-3:]],
+        [*SPLIT[:-4], Saved("a", L, Checkpoint.SHARD_END), *SPLIT[-3:]],
         "finishes left, which is open",
     ),
     "a record is handled twice": (
@@ -179,7 +181,10 @@ MUTANTS: dict[str, tuple[list[Line], str]] = {
     ),
     "a shard is read twice at once": ([*SPLIT[:-4], *opened("a", L), *SPLIT[-4:]], "reads left twice at once"),
     "a shard task starts at another checkpoint than its lease has": (
-        [replace(line, checkpoint=at(5)) if line == Opened("a", "a", L, TRIM_HORIZON) else line for line in SPLIT],
+        [
+            replace(line, checkpoint=at(5)) if line == Opened("a", "a", L, Checkpoint.TRIM_HORIZON) else line
+            for line in SPLIT
+        ],
         "starts left at 5, but its lease has TRIM_HORIZON",
     ),
     "a record is skipped that does not fail": (
@@ -195,7 +200,7 @@ MUTANTS: dict[str, tuple[list[Line], str]] = {
         "deletes the lease of parent before its child right has a checkpoint",
     ),
     "a deleted lease is created again": (
-        [*BOTH_CHILDREN_READ, Deleted("a", P), Created(P, TRIM_HORIZON)],
+        [*BOTH_CHILDREN_READ, Deleted("a", P), Created(P, Checkpoint.TRIM_HORIZON)],
         "has a lease again",
     ),
     "the world itself reports a problem": ([*SPLIT, Broken("3 tasks are alive")], "3 tasks are alive"),
@@ -255,7 +260,7 @@ def test_duplicates_of_records_that_were_acked_long_before_a_crash_are_a_problem
 
 def test_with_several_keys_at_once_records_ahead_of_an_unprocessed_one_may_repeat() -> None:
     lines: list[Line] = [
-        Created(P, TRIM_HORIZON),
+        Created(P, Checkpoint.TRIM_HORIZON),
         Put(P, (0, 0), "slow", 0),
         Put(P, (1, 0), "quick", 0),
         *opened("a", P, by_key=True),

@@ -49,7 +49,7 @@ def export(
         last = last_segment(directory)
         partition_end = 0 if last is None else last.end
         for _, batch in read_parts(
-            directory, start, partition_end if end is None else min(end, partition_end), holes=True
+            directory, start, partition_end if end is None else min(end, partition_end), allow_gaps=True
         ):
             yield from _lines(batch, encoding)
 

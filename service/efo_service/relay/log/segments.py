@@ -220,11 +220,11 @@ def _parse(directory: Path, name: str) -> Segment:
 
 
 def select(
-    segments: Sequence[Segment], start: int, end: int, *, holes: bool = False
+    segments: Sequence[Segment], start: int, end: int, *, allow_gaps: bool = False
 ) -> Iterator[tuple[Segment, int, int]]:
     """Yield the segments that cover the offsets `start` to `end` - 1, each with its part of the range.
 
-    Raises SegmentMissingError if an offset is not covered, unless `holes` are allowed; SegmentCorruptError if two
+    Raises SegmentMissingError if an offset is not covered, unless `allow_gaps` is set; SegmentCorruptError if two
     segments have the same offsets.
     """
     at = start
@@ -233,11 +233,11 @@ def select(
             raise SegmentCorruptError(f"{segment.path} and {before.path} have the same offsets. {_RESTORE}")
         if segment.end <= at or segment.base >= end or at >= end:
             continue
-        if segment.base > at and not holes:
+        if segment.base > at and not allow_gaps:
             raise _missing(segment.directory, at, segment.base)
         yield segment, max(at, segment.base), min(segment.end, end)
         at = segment.end
-    if at < end and not holes:
+    if at < end and not allow_gaps:
         raise _missing(segments[0].directory if segments else None, at, end)
 
 
@@ -290,7 +290,7 @@ def read_origin(segment: Segment) -> Origin:
 
 
 def read_parts(
-    directory: Path, start: int, end: int, *, holes: bool = False, mapped: bool = False
+    directory: Path, start: int, end: int, *, allow_gaps: bool = False, mapped: bool = False
 ) -> Iterator[tuple[Segment, pa.RecordBatch]]:
     """Yield each segment of a partition with its records in the offsets `start` to `end` - 1.
 
@@ -300,7 +300,7 @@ def read_parts(
     at, listings_left = start, MAX_LISTINGS
     while True:
         try:
-            for segment, first, last in select(list_segments(directory), at, end, holes=holes):
+            for segment, first, last in select(list_segments(directory), at, end, allow_gaps=allow_gaps):
                 batch, _ = read_segment(segment, mapped=mapped)
                 yield segment, batch.slice(first - segment.base, last - first)
                 at, listings_left = last, MAX_LISTINGS

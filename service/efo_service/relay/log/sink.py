@@ -42,7 +42,8 @@ class LogSink:
 
     `root`: the log's directory; it is created if missing. `clock`: wall clock, seconds since the epoch.
     `lock_timeout`: how long to wait for another writer of a partition, in seconds. `extract`: returns trace contexts
-    (RecordMapping). `tell`: called each time the disk is full. Writes to a full disk are retried for DISK_FULL_TIMEOUT.
+    (RecordMapping). `on_retry`: called each time the disk is full. Writes to a full disk are retried for
+    DISK_FULL_TIMEOUT.
     """
 
     def __init__(
@@ -53,10 +54,10 @@ class LogSink:
         clock: Callable[[], float] = time.time,
         lock_timeout: float = LOCK_TIMEOUT,
         extract: Extractor | None = None,
-        tell: OnRetry = lambda _shard_id, _error, _seconds: None,
+        on_retry: OnRetry = lambda _shard_id, _error, _seconds: None,
     ) -> None:
         self._extract = extract
-        self._on_retry = tell
+        self._on_retry = on_retry
         self.lock_timeout = lock_timeout
         self._root = root
         self._topic = topic

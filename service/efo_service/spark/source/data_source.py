@@ -158,7 +158,7 @@ class _Planner:
         """Read the records of one task. For an empty read Spark passes a partition without ranges."""
         columns = SCHEMA.names if self.options.headers else SCHEMA.names[:-1]
         for task_range in getattr(partition, "ranges", ()):
-            for batch in read_range(self.options.root, task_range, holes=not self.options.fail_on_data_loss):
+            for batch in read_range(self.options.root, task_range, allow_gaps=not self.options.fail_on_data_loss):
                 yield batch.select(columns)
 
 

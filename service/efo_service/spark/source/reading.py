@@ -26,15 +26,17 @@ def partition_directory(root: Path, topic: str, partition: int) -> Path:
     return topic_directory(root, topic) / str(partition)
 
 
-def read_range(root: Path, requested: Range, *, holes: bool) -> Iterator[pa.RecordBatch]:
+def read_range(root: Path, requested: Range, *, allow_gaps: bool) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range in order, after checksum verification.
 
-    `holes`: skip missing records with a warning, instead of raising SegmentMissingError.
+    `allow_gaps`: skip missing records with a warning, instead of raising SegmentMissingError.
     Raises SegmentMissingError, SegmentCorruptError, LogVersionError, SinkError.
     """
     directory = partition_directory(root, requested.topic, requested.partition)
     rows = 0
-    for batch in _merge(_split(read_parts(directory, requested.start, requested.end, holes=holes, mapped=True))):
+    for batch in _merge(
+        _split(read_parts(directory, requested.start, requested.end, allow_gaps=allow_gaps, mapped=True))
+    ):
         rows += batch.num_rows
         yield batch
     if missing := requested.end - requested.start - rows:

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from efo.errors import LeaseLostError
-from efo.model import AT_TIMESTAMP, LATEST, MAX_HASH_KEY, SHARD_END, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease
+from efo.model import MAX_HASH_KEY, Checkpoint, HashKeyRange, Lease
 from tests.efo.leases.stores.all_stores import STORES
 
 
@@ -69,18 +69,18 @@ async def test_every_field_is_stored(store, lease):
 async def test_get_returns_one_lease_by_its_key(stores):
     one, other = stores
     await one.create(FULL)
-    await one.create(Lease("s", LATEST))
+    await one.create(Lease("s", Checkpoint.LATEST))
     assert await other.get(FULL.key) == FULL
-    assert await other.get("s") == Lease("s", LATEST)
+    assert await other.get("s") == Lease("s", Checkpoint.LATEST)
     assert await other.get("t") is None
 
 
 @pytest.mark.scenario("G19")
 async def test_a_second_create_adds_nothing(stores):
     one, other = stores
-    assert await one.create(Lease("s", LATEST)) is True
-    assert await other.create(Lease("s", TRIM_HORIZON)) is False
-    lease = Lease("s", LATEST)
+    assert await one.create(Lease("s", Checkpoint.LATEST)) is True
+    assert await other.create(Lease("s", Checkpoint.TRIM_HORIZON)) is False
+    lease = Lease("s", Checkpoint.LATEST)
     assert await one.create(lease) is False
     assert await only(other) == lease
 
@@ -88,19 +88,19 @@ async def test_a_second_create_adds_nothing(stores):
 @pytest.mark.scenario("G23")
 async def test_a_lease_is_taken_renewed_released_and_taken_again(stores):
     one, other = stores
-    await one.create(Lease("s", LATEST))
+    await one.create(Lease("s", Checkpoint.LATEST))
     ann = await one.take(await only(one), "ann")
-    assert ann == Lease("s", LATEST, owner="ann", counter=1)
+    assert ann == Lease("s", Checkpoint.LATEST, owner="ann", counter=1)
     ann = await one.renew(ann)
     assert ann.counter == 2
     ann = await one.release(ann)
-    assert ann == await only(other) == Lease("s", LATEST, counter=3)
+    assert ann == await only(other) == Lease("s", Checkpoint.LATEST, counter=3)
     bob = await other.take(await only(other), "bob")
-    assert bob == await only(one) == Lease("s", LATEST, owner="bob", counter=4)
+    assert bob == await only(one) == Lease("s", Checkpoint.LATEST, owner="bob", counter=4)
 
 
 async def test_owner_switches_are_counted_until_the_next_checkpoint(store):
-    await store.create(Lease("s", LATEST, owner="ann", counter=5))
+    await store.create(Lease("s", Checkpoint.LATEST, owner="ann", counter=5))
     again = await store.take(await only(store), "ann")
     assert again.owner_switches == 0
     bob = await store.take(again, "bob")
@@ -111,11 +111,11 @@ async def test_owner_switches_are_counted_until_the_next_checkpoint(store):
 
 @pytest.mark.parametrize("kbps", [12.25, 1e-6, 0.0, 123456789.123457])
 async def test_the_throughput_is_saved_by_a_renewal_and_kept_by_the_next_one(store, kbps):
-    await store.create(Lease("s", LATEST, owner="ann"))
+    await store.create(Lease("s", Checkpoint.LATEST, owner="ann"))
     lease = await store.renew(await only(store), kbps)
-    assert lease == await only(store) == Lease("s", LATEST, owner="ann", counter=1, throughput_kbps=kbps)
+    assert lease == await only(store) == Lease("s", Checkpoint.LATEST, owner="ann", counter=1, throughput_kbps=kbps)
     lease = await store.renew(lease)
-    assert lease == await only(store) == Lease("s", LATEST, owner="ann", counter=2, throughput_kbps=kbps)
+    assert lease == await only(store) == Lease("s", Checkpoint.LATEST, owner="ann", counter=2, throughput_kbps=kbps)
 
 
 @pytest.mark.scenario("G66")
@@ -148,7 +148,7 @@ async def write_release(store, lease):
 
 
 async def write_checkpoint(store, lease):
-    await store.checkpoint(lease, SHARD_END)
+    await store.checkpoint(lease, Checkpoint.SHARD_END)
 
 
 async def write_prepare(store, lease):
@@ -164,7 +164,7 @@ async def write_take(store, lease):
 
 
 async def write_reset(store, lease):
-    await store.reset(lease, TRIM_HORIZON)
+    await store.reset(lease, Checkpoint.TRIM_HORIZON)
 
 
 async def write_children(store, lease):
@@ -178,7 +178,7 @@ HOLDER_WRITES = [write_renew, write_release, write_checkpoint, write_prepare]
 @pytest.mark.scenario("G20", "G23")
 async def test_a_write_with_a_stale_counter_fails(stores, write):
     one, other = stores
-    await one.create(Lease("s", LATEST))
+    await one.create(Lease("s", Checkpoint.LATEST))
     stale = await one.take(await only(one), "ann")
     current = await one.renew(stale)
     with pytest.raises(LeaseLostError, match="lease s: "):
@@ -188,26 +188,26 @@ async def test_a_write_with_a_stale_counter_fails(stores, write):
 
 @pytest.mark.parametrize("write", [*HOLDER_WRITES, write_request])
 async def test_a_write_of_another_owner_fails_even_with_the_current_counter(store, write):
-    await store.create(Lease("s", LATEST, owner="ann", counter=3))
+    await store.create(Lease("s", Checkpoint.LATEST, owner="ann", counter=3))
     with pytest.raises(LeaseLostError):
-        await write(store, Lease("s", LATEST, owner="bob", counter=3))
-    assert await only(store) == Lease("s", LATEST, owner="ann", counter=3)
+        await write(store, Lease("s", Checkpoint.LATEST, owner="bob", counter=3))
+    assert await only(store) == Lease("s", Checkpoint.LATEST, owner="ann", counter=3)
 
 
 @pytest.mark.parametrize("write", [*HOLDER_WRITES, write_request])
 @pytest.mark.scenario("G23")
 async def test_an_unowned_lease_can_only_be_taken(store, write):
-    await store.create(Lease("s", LATEST))
+    await store.create(Lease("s", Checkpoint.LATEST))
     with pytest.raises(LeaseLostError, match="no owner"):
-        await write(store, Lease("s", LATEST))
-    assert await only(store) == Lease("s", LATEST)
+        await write(store, Lease("s", Checkpoint.LATEST))
+    assert await only(store) == Lease("s", Checkpoint.LATEST)
 
 
 @pytest.mark.parametrize("write", [*HOLDER_WRITES, write_take, write_request, write_reset, write_children])
 @pytest.mark.scenario("G28")
 async def test_a_write_to_a_deleted_lease_fails_and_does_not_recreate_it(stores, write):
     one, other = stores
-    await one.create(Lease("s", LATEST, owner="ann", counter=1))
+    await one.create(Lease("s", Checkpoint.LATEST, owner="ann", counter=1))
     ann = await only(one)
     await other.delete("s")
     await other.delete("s")
@@ -223,14 +223,18 @@ async def test_a_write_to_a_deleted_lease_fails_and_does_not_recreate_it(stores,
 async def requested(stores):
     """The lease as last read by ann, the holder, and by bob, which has requested it."""
     one, other = stores
-    await one.create(Lease("s", LATEST))
+    await one.create(Lease("s", Checkpoint.LATEST))
     ann_lease = await one.take(await only(one), "ann")
     return ann_lease, await other.request_handoff(await only(other), "bob")
 
 
 async def test_a_request_sets_the_next_owner_and_keeps_the_counter(stores, requested):
     ann_lease, bob_lease = requested
-    assert bob_lease == await only(stores[0]) == Lease("s", LATEST, owner="bob", counter=1, checkpoint_owner="ann")
+    assert (
+        bob_lease
+        == await only(stores[0])
+        == Lease("s", Checkpoint.LATEST, owner="bob", counter=1, checkpoint_owner="ann")
+    )
     assert bob_lease.holder == ann_lease.holder == "ann"
 
 
@@ -239,7 +243,7 @@ async def test_the_next_write_of_the_holder_succeeds_and_returns_the_request(sto
     one, other = stores
     ann_lease, _ = requested
     ann_lease = await one.renew(ann_lease, 3.5)  # ann has not read the request yet
-    expected = Lease("s", LATEST, owner="bob", counter=2, checkpoint_owner="ann", throughput_kbps=3.5)
+    expected = Lease("s", Checkpoint.LATEST, owner="bob", counter=2, checkpoint_owner="ann", throughput_kbps=3.5)
     assert ann_lease == await only(other) == expected
     ann_lease = await one.prepare_checkpoint(ann_lease, Checkpoint("7"), b"x")
     ann_lease = await one.checkpoint(ann_lease, Checkpoint("7"))
@@ -253,11 +257,11 @@ async def test_a_release_hands_the_lease_over_to_the_next_owner(stores, requeste
     one, other = stores
     ann_lease, bob_lease = requested
     ann_lease = await one.release(bob_lease if is_seen else ann_lease)
-    assert ann_lease == await only(other) == Lease("s", LATEST, owner="bob", counter=2, owner_switches=1)
+    assert ann_lease == await only(other) == Lease("s", Checkpoint.LATEST, owner="bob", counter=2, owner_switches=1)
     with pytest.raises(LeaseLostError):
         await other.renew(bob_lease)  # the lease as bob read it before the release
     bob_lease = await other.take(await only(other), "bob")
-    assert bob_lease == Lease("s", LATEST, owner="bob", counter=3, owner_switches=1)
+    assert bob_lease == Lease("s", Checkpoint.LATEST, owner="bob", counter=3, owner_switches=1)
     with pytest.raises(LeaseLostError):
         await one.checkpoint(replace(ann_lease, owner="ann"), Checkpoint("9"))
     assert await other.renew(bob_lease) == await only(one)
@@ -276,11 +280,11 @@ async def test_a_take_by_force_ends_the_hand_off(stores, requested):
     one, other = stores
     ann_lease, bob_lease = requested
     bob_lease = await other.take(bob_lease, "bob")
-    assert bob_lease == await only(one) == Lease("s", LATEST, owner="bob", counter=2)
+    assert bob_lease == await only(one) == Lease("s", Checkpoint.LATEST, owner="bob", counter=2)
     with pytest.raises(LeaseLostError):
         await one.checkpoint(ann_lease, Checkpoint("9"))
     cid_lease = await one.take(bob_lease, "cid")
-    assert cid_lease == await only(other) == Lease("s", LATEST, owner="cid", counter=3, owner_switches=1)
+    assert cid_lease == await only(other) == Lease("s", Checkpoint.LATEST, owner="cid", counter=3, owner_switches=1)
 
 
 async def test_a_second_request_replaces_the_first_only_if_it_has_read_it(stores, requested):
@@ -290,7 +294,9 @@ async def test_a_second_request_replaces_the_first_only_if_it_has_read_it(stores
         await one.request_handoff(ann_lease, "cid")  # has not read the request of bob
     assert await only(one) == bob_lease
     cid_lease = await one.request_handoff(bob_lease, "cid")
-    assert cid_lease == await only(other) == Lease("s", LATEST, owner="cid", counter=1, checkpoint_owner="ann")
+    assert (
+        cid_lease == await only(other) == Lease("s", Checkpoint.LATEST, owner="cid", counter=1, checkpoint_owner="ann")
+    )
     with pytest.raises(LeaseLostError):
         await other.request_handoff(bob_lease, "bob")
 
@@ -299,14 +305,14 @@ async def test_a_request_for_the_holder_withdraws_the_pending_request(stores, re
     one, other = stores
     ann_lease, bob_lease = requested
     bob_lease = await other.request_handoff(bob_lease, "ann")
-    assert bob_lease == await only(one) == ann_lease == Lease("s", LATEST, owner="ann", counter=1)
+    assert bob_lease == await only(one) == ann_lease == Lease("s", Checkpoint.LATEST, owner="ann", counter=1)
     assert (await one.release(ann_lease)).owner is None
 
 
 async def test_a_request_does_not_depend_on_the_counter(stores):
     """Otherwise the renewals of the holder would make requests fail."""
     one, other = stores
-    await one.create(Lease("s", LATEST, owner="ann", counter=1))
+    await one.create(Lease("s", Checkpoint.LATEST, owner="ann", counter=1))
     bob_lease = await only(other)
     ann_lease = await one.renew(bob_lease)
     bob_lease = await other.request_handoff(bob_lease, "bob")
@@ -315,7 +321,7 @@ async def test_a_request_does_not_depend_on_the_counter(stores):
 
 async def test_a_request_after_a_release_or_a_take_fails(stores):
     one, other = stores
-    await one.create(Lease("s", LATEST, owner="ann", counter=1))
+    await one.create(Lease("s", Checkpoint.LATEST, owner="ann", counter=1))
     old = await only(other)
     after = await one.release(old)
     with pytest.raises(LeaseLostError):
@@ -328,7 +334,7 @@ async def test_a_request_after_a_release_or_a_take_fails(stores):
 
 
 async def test_one_of_many_concurrent_requests_succeeds(stores):
-    await stores[0].create(Lease("s", LATEST, owner="ann", counter=1))
+    await stores[0].create(Lease("s", Checkpoint.LATEST, owner="ann", counter=1))
     lease = await only(stores[0])
     won = []
 
@@ -345,24 +351,26 @@ async def test_one_of_many_concurrent_requests_succeeds(stores):
 async def test_saving_children_neither_needs_nor_returns_the_current_counter(stores):
     """A worker that lost its lease may save the children, but must not get the counter of the new owner."""
     one, other = stores
-    await one.create(Lease("s", LATEST))
+    await one.create(Lease("s", Checkpoint.LATEST))
     ann = await one.take(await only(one), "ann")
     bob = await other.take(await only(other), "bob")
     ann = await one.save_children(ann, ("a", "b"))
     assert (ann.counter, ann.owner, ann.children) == (1, "ann", ("a", "b"))
     assert (await only(one)).children == ("a", "b")
     with pytest.raises(LeaseLostError):
-        await one.checkpoint(ann, SHARD_END)
+        await one.checkpoint(ann, Checkpoint.SHARD_END)
     await other.renew(bob)  # a write of bob, which has not read the children, keeps them
     assert (await only(one)).children == ("a", "b")
 
 
 async def test_a_reset_lease_has_no_owner_and_another_checkpoint(stores):
     one, other = stores
-    await one.create(replace(FULL, checkpoint=SHARD_END))
-    row = await other.reset(await only(other), AT_TIMESTAMP, 1_767_225_600.25)
+    await one.create(replace(FULL, checkpoint=Checkpoint.SHARD_END))
+    row = await other.reset(await only(other), Checkpoint.AT_TIMESTAMP, 1_767_225_600.25)
     unowned = replace(FULL, owner=None, checkpoint_owner=None, pending_checkpoint=None, pending_checkpoint_state=None)
-    expected = replace(unowned, checkpoint=AT_TIMESTAMP, latest_at=1_767_225_600.25, owner_switches=0, counter=42)
+    expected = replace(
+        unowned, checkpoint=Checkpoint.AT_TIMESTAMP, latest_at=1_767_225_600.25, owner_switches=0, counter=42
+    )
     assert row == await only(one) == expected
     row = await one.reset(row, Checkpoint("7", 1))
     assert (row.checkpoint, row.latest_at) == (Checkpoint("7", 1), None)
@@ -370,23 +378,23 @@ async def test_a_reset_lease_has_no_owner_and_another_checkpoint(stores):
 
 
 async def test_writes_to_one_lease_do_not_change_another(store):
-    await store.create(Lease("a", LATEST))
-    await store.create(Lease("b", TRIM_HORIZON))
-    taken = await store.take(Lease("a", LATEST), "ann")
-    assert {lease.key: lease for lease in await store.list()} == {"a": taken, "b": Lease("b", TRIM_HORIZON)}
+    await store.create(Lease("a", Checkpoint.LATEST))
+    await store.create(Lease("b", Checkpoint.TRIM_HORIZON))
+    taken = await store.take(Lease("a", Checkpoint.LATEST), "ann")
+    assert {lease.key: lease for lease in await store.list()} == {"a": taken, "b": Lease("b", Checkpoint.TRIM_HORIZON)}
     await store.delete("a")
-    assert await only(store) == Lease("b", TRIM_HORIZON)
+    assert await only(store) == Lease("b", Checkpoint.TRIM_HORIZON)
 
 
 async def test_one_of_many_concurrent_takes_succeeds(stores):
     keys = [f"s{number}" for number in range(10)]
     for key in keys:
-        await stores[0].create(Lease(key, LATEST))
+        await stores[0].create(Lease(key, Checkpoint.LATEST))
     won = []
 
     async def take(store, key, worker):
         with suppress(LeaseLostError):
-            won.append(await store.take(Lease(key, LATEST), worker))
+            won.append(await store.take(Lease(key, Checkpoint.LATEST), worker))
 
     async with trio.open_nursery() as nursery:
         for key in keys:
@@ -400,7 +408,7 @@ async def test_one_of_many_concurrent_creates_succeeds(stores):
     created = []
 
     async def create(store, worker):
-        created.append(await store.create(Lease("s", LATEST, owner=worker)))
+        created.append(await store.create(Lease("s", Checkpoint.LATEST, owner=worker)))
 
     async with trio.open_nursery() as nursery:
         for number in range(6):
@@ -411,7 +419,7 @@ async def test_one_of_many_concurrent_creates_succeeds(stores):
 @pytest.mark.parametrize("write", [*HOLDER_WRITES, write_request, write_children])
 async def test_a_write_cancelled_before_it_starts_has_no_effect_and_leaves_no_lock(stores, write):
     one, other = stores
-    await one.create(Lease("s", LATEST, owner="ann", counter=1))
+    await one.create(Lease("s", Checkpoint.LATEST, owner="ann", counter=1))
     before = await only(one)
     with trio.CancelScope() as scope:
         scope.cancel()

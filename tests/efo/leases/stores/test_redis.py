@@ -11,7 +11,7 @@ import trio
 
 from efo.errors import ConfigurationError, LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases.stores.redis import VERSION, RedisLeaseStore
-from efo.model import LATEST, TRIM_HORIZON, Checkpoint, Lease
+from efo.model import Checkpoint, Lease
 from proofs.local_servers.redis import PASSWORD, serve_redis
 from tests.efo.leases.stores.all_stores import CALL_TIMEOUT
 from tests.waiting import until
@@ -63,9 +63,9 @@ async def error_of_opening(store, kind):
 
 async def test_leases_persist_after_close(open_store):
     async with open_store() as store:
-        await store.create(Lease("s", LATEST))
+        await store.create(Lease("s", Checkpoint.LATEST))
     async with open_store() as store:
-        assert await store.list() == [Lease("s", LATEST)]
+        assert await store.list() == [Lease("s", Checkpoint.LATEST)]
 
 
 async def test_applications_and_streams_in_one_database_are_separate(open_store, application):
@@ -74,26 +74,26 @@ async def test_applications_and_streams_in_one_database_are_separate(open_store,
         open_store(application=f"{application}-other") as other,
         open_store(stream="other") as stream,
     ):
-        assert await store.create(Lease("s", LATEST))
-        assert await other.create(Lease("s", TRIM_HORIZON))
+        assert await store.create(Lease("s", Checkpoint.LATEST))
+        assert await other.create(Lease("s", Checkpoint.TRIM_HORIZON))
         await stream.delete("s")
         with pytest.raises(LeaseLostError):
-            await stream.take(Lease("s", LATEST), "ann")
-        assert await store.list() == [Lease("s", LATEST)]
-        assert await other.list() == [Lease("s", TRIM_HORIZON)]
+            await stream.take(Lease("s", Checkpoint.LATEST), "ann")
+        assert await store.list() == [Lease("s", Checkpoint.LATEST)]
+        assert await other.list() == [Lease("s", Checkpoint.TRIM_HORIZON)]
         assert await stream.list() == []
 
 
 async def test_the_key_has_no_expiry(open_store, client, key):
     async with open_store() as store:
-        await store.create(Lease("s", LATEST))
+        await store.create(Lease("s", Checkpoint.LATEST))
     assert client.ttl(key) == -1
 
 
 @pytest.mark.parametrize("version", [VERSION + 1, "banana"])
 async def test_another_version_is_rejected(open_store, client, key, version):
     async with open_store() as store:
-        await store.create(Lease("s", LATEST))
+        await store.create(Lease("s", Checkpoint.LATEST))
     client.hset(key, "#version", version)
     assert f"version is {version}" in await error_of_opening(open_store(), LeaseStoreCorruptError)
 
@@ -111,7 +111,7 @@ async def test_a_key_of_another_program_is_rejected_and_not_changed(open_store, 
 
 async def test_a_newer_version_is_rejected_while_the_store_is_open(open_store, client, key):
     async with open_store() as store:
-        await store.create(Lease("s", LATEST))
+        await store.create(Lease("s", Checkpoint.LATEST))
         client.hset(key, "#version", VERSION + 1)
         with pytest.raises(LeaseStoreCorruptError, match="newer"):
             await store.list()
@@ -127,9 +127,9 @@ async def test_a_newer_version_is_rejected_while_the_store_is_open(open_store, c
 )
 async def test_an_invalid_lease_is_rejected_with_its_key(open_store, client, key, value, message):
     async with open_store() as store:
-        await store.create(Lease("s", LATEST))
+        await store.create(Lease("s", Checkpoint.LATEST))
         client.hset(key, "s", value)
-        for call in (store.list(), store.get("s"), store.take(Lease("s", LATEST), "ann")):
+        for call in (store.list(), store.get("s"), store.take(Lease("s", Checkpoint.LATEST), "ann")):
             with pytest.raises(LeaseStoreCorruptError, match="lease 's': ") as caught:
                 await call
             assert key in str(caught.value)
@@ -138,7 +138,7 @@ async def test_an_invalid_lease_is_rejected_with_its_key(open_store, client, key
 
 async def test_an_invalid_checkpoint_is_rejected(open_store, client, key):
     async with open_store() as store:
-        await store.create(Lease("s", LATEST))
+        await store.create(Lease("s", Checkpoint.LATEST))
         client.hset(key, "s", client.hget(key, "s").replace(b"LATEST", b"banana"))
         with pytest.raises(LeaseStoreCorruptError, match="'banana' is not a checkpoint"):
             await store.list()
@@ -165,9 +165,9 @@ async def test_a_missing_permission_is_reported_until_it_is_granted(open_store, 
     try:
         async with open_store(url.replace("://:", f"://{user}:")) as store:
             with pytest.raises(LeaseStoreUnavailableError, match="no permissions"):
-                await store.create(Lease("s", LATEST))
+                await store.create(Lease("s", Checkpoint.LATEST))
             client.acl_setuser(user, enabled=True, passwords=[f"+{PASSWORD}"], keys=["*"], commands=["+@all"])
-            assert await store.create(Lease("s", LATEST))
+            assert await store.create(Lease("s", Checkpoint.LATEST))
     finally:
         client.acl_deluser(user)
 
@@ -179,8 +179,8 @@ async def test_the_documented_permissions_are_sufficient(open_store, client, url
     client.script_flush()
     try:
         async with open_store(url.replace("://:", f"://{user}:")) as store:
-            assert await store.create(Lease("s", LATEST))
-            assert (await store.take(Lease("s", LATEST), "ann")).counter == 1
+            assert await store.create(Lease("s", Checkpoint.LATEST))
+            assert (await store.take(Lease("s", Checkpoint.LATEST), "ann")).counter == 1
             await store.delete("s")
             assert await store.list() == []
     finally:
@@ -225,8 +225,8 @@ async def test_an_invalid_url_is_rejected_without_showing_it(url):
 
 async def test_options_of_redis_py_in_the_url_are_accepted(open_store, url):
     async with open_store(f"{url}?health_check_interval=5&decode_responses=yes") as store:
-        assert await store.create(Lease("s", LATEST))
-        assert await store.list() == [Lease("s", LATEST)]
+        assert await store.create(Lease("s", Checkpoint.LATEST))
+        assert await store.list() == [Lease("s", Checkpoint.LATEST)]
 
 
 def test_ssl_options_in_a_rediss_url_are_accepted():
@@ -253,11 +253,11 @@ async def test_a_primary_that_becomes_a_replica_is_reported_and_its_connections_
     replica, client = own_server
     primary = redis.connection.parse_url(url)
     async with open_store(replica) as store:
-        await store.create(Lease("s", LATEST))
+        await store.create(Lease("s", Checkpoint.LATEST))
         client.config_set("masterauth", PASSWORD)
         client.replicaof(primary["host"], primary["port"])
         with pytest.raises(LeaseStoreUnavailableError, match="read-only replica"):
-            await store.create(Lease("t", LATEST))
+            await store.create(Lease("t", Checkpoint.LATEST))
         # So that the next call resolves the host name again.
         connections = store._client.connection_pool._available_connections
         assert connections
@@ -277,12 +277,12 @@ async def test_a_server_that_may_evict_leases_is_rejected(open_store, own_server
 async def test_a_server_without_free_memory_is_unavailable_until_it_has_some(open_store, own_server):
     full, client = own_server
     async with open_store(full) as store:
-        await store.create(Lease("s", LATEST))
+        await store.create(Lease("s", Checkpoint.LATEST))
         client.config_set("maxmemory", "1")
         with pytest.raises(LeaseStoreUnavailableError, match="memory"):
-            await store.take(Lease("s", LATEST), "ann")
+            await store.take(Lease("s", Checkpoint.LATEST), "ann")
         client.config_set("maxmemory", "0")
-        assert (await store.take(Lease("s", LATEST), "ann")).counter == 1
+        assert (await store.take(Lease("s", Checkpoint.LATEST), "ann")).counter == 1
 
 
 async def test_a_cluster_node_is_unavailable_until_it_has_the_key(open_store, servers):
@@ -294,25 +294,25 @@ async def test_a_cluster_node_is_unavailable_until_it_has_the_key(open_store, se
         client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
         await until(lambda: b"cluster_state:ok" in client.execute_command("CLUSTER", "INFO", NEVER_DECODE=True))
         async with open_store(url) as store:
-            await store.create(Lease("s", LATEST))
-            assert (await store.take(Lease("s", LATEST), "ann")).counter == 1
+            await store.create(Lease("s", Checkpoint.LATEST))
+            assert (await store.take(Lease("s", Checkpoint.LATEST), "ann")).counter == 1
 
 
 async def test_connections_that_the_server_closed_are_reopened_without_an_error(open_store, client):
     async with open_store() as store:
-        await store.create(Lease("s", LATEST))
-        for lease in (Lease("s", LATEST), Lease("s", LATEST, owner="ann", counter=1)):
+        await store.create(Lease("s", Checkpoint.LATEST))
+        for lease in (Lease("s", Checkpoint.LATEST), Lease("s", Checkpoint.LATEST, owner="ann", counter=1)):
             client.client_kill_filter(_type="normal", skipme=True)
             await store.take(lease, "ann")
 
 
 async def test_scripts_that_the_server_flushed_are_loaded_again(open_store, client):
     async with open_store() as store:
-        await store.create(Lease("s", LATEST))
+        await store.create(Lease("s", Checkpoint.LATEST))
         client.script_flush()
-        await store.create(Lease("t", LATEST))
+        await store.create(Lease("t", Checkpoint.LATEST))
         client.script_flush()
-        assert (await store.take(Lease("s", LATEST), "ann")).counter == 1
+        assert (await store.take(Lease("s", Checkpoint.LATEST), "ann")).counter == 1
 
 
 @pytest.fixture
@@ -325,21 +325,21 @@ def paused_writes(client):
 
 async def test_a_call_that_times_out_leaves_no_thread_and_no_partial_write(open_store, request):
     async with open_store() as owner, open_store(timeout=SHORT_TIMEOUT) as store:
-        await owner.create(Lease("s", LATEST))
+        await owner.create(Lease("s", Checkpoint.LATEST))
         resume = request.getfixturevalue("paused_writes")
         for _ in range(6):  # more calls than connections
             with pytest.raises(LeaseStoreUnavailableError, match=r"no response within 0\.5 s|Timeout"):
-                await store.take(Lease("s", LATEST), "ann")
+                await store.take(Lease("s", Checkpoint.LATEST), "ann")
         await until(lambda: store._threads.borrowed_tokens == 0)
         resume()
         lease = await owner.get("s")
-        assert lease in {Lease("s", LATEST), Lease("s", LATEST, owner="ann", counter=1)}
+        assert lease in {Lease("s", Checkpoint.LATEST), Lease("s", Checkpoint.LATEST, owner="ann", counter=1)}
         assert (await store.take(lease, "ann")).counter == lease.counter + 1
 
 
 async def test_a_cancelled_call_returns_at_once_and_completes_in_the_background(open_store, client, request):
     async with open_store() as store:
-        await store.create(Lease("s", LATEST, owner="ann", counter=1))
+        await store.create(Lease("s", Checkpoint.LATEST, owner="ann", counter=1))
         lease = await store.get("s")
         resume = request.getfixturevalue("paused_writes")
         async with trio.open_nursery() as nursery:

@@ -33,7 +33,7 @@ async def read_all(fake, http2_client, shard=FIRST, position="TRIM_HORIZON", con
 
 
 async def describe(fake, name):
-    control = fake.kinesis("s").control
+    control = fake.kinesis("s").control_plane
     stream = await control.describe_stream()
     return await control.describe_consumer(stream.arn, name)
 
@@ -59,7 +59,7 @@ async def replay_recording(path, http2_client, speed=1.0):
         await trio.sleep(2)
         first = await read_all(fake, http2_client)
         second = await read_all(fake, http2_client, "shardId-000000000004")
-        return [first, second], await fake.kinesis("s").control.list_shards()
+        return [first, second], await fake.kinesis("s").control_plane.list_shards()
 
 
 async def test_a_replay_sends_the_same_bytes_at_the_same_times(path, http2_client, autojump_clock):

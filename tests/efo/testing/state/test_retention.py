@@ -148,4 +148,4 @@ async def test_an_expired_shard_is_not_found(fake, client, consumer_arn, autojum
     await trio.sleep(25 * HOUR)
     call = await client.subscribe(consumer_arn, FIRST)
     assert (await call.json())["__type"] == "ResourceNotFoundException"
-    assert FIRST not in [shard.shard_id for shard in await fake.kinesis("s").control.list_shards()]
+    assert FIRST not in [shard.shard_id for shard in await fake.kinesis("s").control_plane.list_shards()]

@@ -56,7 +56,7 @@ def grow(root, make_records):
 
 
 def values(root, end: int, start: int = 0) -> list[bytes]:
-    batches = read_range(root, Range("t", 0, start, end), holes=False)
+    batches = read_range(root, Range("t", 0, start, end), allow_gaps=False)
     return [value for batch in batches for value in batch.column("value").to_pylist()]
 
 

@@ -201,7 +201,7 @@ def test_select_detects_missing_offsets(bases, missing) -> None:
     segments = [Segment(base, base + 10, 0, Path("p")) for base in bases]
     with pytest.raises(SegmentMissingError, match=missing):
         list(select(segments, 0, 30))
-    assert [part[1:] for part in select(segments, 0, 30, holes=True)] == [(b, b + 10) for b in bases]
+    assert [part[1:] for part in select(segments, 0, 30, allow_gaps=True)] == [(b, b + 10) for b in bases]
 
 
 def test_superseded_segments_are_not_listed(write) -> None:

@@ -126,7 +126,9 @@ def full(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "fdatasync", fdatasync)
     monkeypatch.setattr(os, "fsync", fdatasync)
     sink = LogSink(
-        tmp_path / "log", "topic", tell=lambda shard_id, error, _seconds: reported.append((shard_id, error.error_type))
+        tmp_path / "log",
+        "topic",
+        on_retry=lambda shard_id, error, _seconds: reported.append((shard_id, error.error_type)),
     )
     return failures_left, reported, sink
 

@@ -8,8 +8,8 @@ from efo_service.spark.source.offsets import Range
 from efo_service.spark.source.reading import BATCH_ROWS, read_range
 
 
-def offsets(log, start: int, end: int, *, holes: bool = False) -> list[list[int]]:
-    batches = read_range(log.root, Range(log.topic, 0, start, end), holes=holes)
+def offsets(log, start: int, end: int, *, allow_gaps: bool = False) -> list[list[int]]:
+    batches = read_range(log.root, Range(log.topic, 0, start, end), allow_gaps=allow_gaps)
     return [batch.column("offset").to_pylist() for batch in batches]
 
 
@@ -37,7 +37,7 @@ def test_missing_records_are_an_error_or_a_warning(log, caplog) -> None:
     with pytest.raises(SegmentMissingError, match="10 to 19"):
         offsets(log, 5, 25)
     with caplog.at_level(logging.WARNING):
-        assert offsets(log, 5, 25, holes=True) == [[5, 6, 7, 8, 9, 20, 21, 22, 23, 24]]
+        assert offsets(log, 5, 25, allow_gaps=True) == [[5, 6, 7, 8, 9, 20, 21, 22, 23, 24]]
     assert "10 of the records 5 to 25 are missing" in caplog.text
 
 
@@ -46,4 +46,4 @@ def test_a_damaged_segment_is_an_error_even_if_holes_are_allowed(log) -> None:
     (segment,) = list_segments(log.root / log.topic / "0")
     segment.path.write_bytes(segment.path.read_bytes() + b"!")
     with pytest.raises(SegmentCorruptError):
-        offsets(log, 0, 10, holes=True)
+        offsets(log, 0, 10, allow_gaps=True)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from efo.model import SHARD_END, TRIM_HORIZON, Checkpoint, Lease, Record
+from efo.model import Checkpoint, Lease, Record
 from proofs.interop.clients.load import data_of, key_of
 from proofs.interop.kcl.comparison import EFO, KCL, Moves, ReportedRecord, compare, line_of, record_of
 
@@ -18,7 +18,7 @@ def reported(number, at):
     return ReportedRecord(at, SHARD, record.sequence_number, record.partition_key, record.data)
 
 
-def lease(holder, checkpoint=TRIM_HORIZON):
+def lease(holder, checkpoint=Checkpoint.TRIM_HORIZON):
     return Lease(SHARD, checkpoint, owner=holder)
 
 
@@ -26,7 +26,12 @@ def lease(holder, checkpoint=TRIM_HORIZON):
 def moves():
     """Return the moves of a lease: from kcl-1 to efo-1 with record 1 checkpointed, and back with record 3."""
     moves = Moves()
-    scans = [("kcl-1", TRIM_HORIZON), ("kcl-1", Checkpoint("101")), (None, Checkpoint("101")), ("efo-1", TRIM_HORIZON)]
+    scans = [
+        ("kcl-1", Checkpoint.TRIM_HORIZON),
+        ("kcl-1", Checkpoint("101")),
+        (None, Checkpoint("101")),
+        ("efo-1", Checkpoint.TRIM_HORIZON),
+    ]
     scans += [("efo-1", Checkpoint("103")), ("kcl-1", Checkpoint("103"))]
     for at, (holder, checkpoint) in enumerate(scans):
         moves.add_scan([lease(holder, checkpoint)], at * 10)
@@ -89,7 +94,7 @@ def test_leases_that_did_not_move_both_ways_fail(moves):
 
 def test_a_hand_off_counts_as_a_move_when_the_holder_releases_the_lease():
     moves = Moves()
-    requested = Lease(SHARD, TRIM_HORIZON, owner="efo-1", checkpoint_owner="kcl-1")
+    requested = Lease(SHARD, Checkpoint.TRIM_HORIZON, owner="efo-1", checkpoint_owner="kcl-1")
     moves.add_scan([lease("kcl-1")], 0)
     moves.add_scan([requested], 1)
     assert moves.count(KCL, EFO) == 0
@@ -100,7 +105,7 @@ def test_a_hand_off_counts_as_a_move_when_the_holder_releases_the_lease():
 def test_a_finished_lease_does_not_count_as_moved():
     moves = Moves()
     moves.add_scan([lease("kcl-1")], 0)
-    moves.add_scan([lease("efo-1", SHARD_END)], 1)
+    moves.add_scan([lease("efo-1", Checkpoint.SHARD_END)], 1)
     assert not moves.moves
 
 

@@ -7,7 +7,7 @@ import trio
 
 from efo.errors import ResourceInUseError
 from efo.events import EventReceived, ShardFinished, ShardGone, SubscribeAttempted, SubscriptionEnded
-from efo.model import TRIM_HORIZON
+from efo.model import Checkpoint
 from proofs.interop.servers import checks, resharding
 from proofs.interop.servers.comparison import Item, data_of
 from proofs.interop.servers.results import TIMED_OUT, CheckContext
@@ -75,7 +75,7 @@ async def test_a_reported_end_is_ok(send, autojump_clock):
 
 async def test_a_shard_that_is_gone_is_ok(send, autojump_clock):
     split = context()
-    send(split, ShardGone("parent", TRIM_HORIZON), ShardFinished("parent", ()))
+    send(split, ShardGone("parent", Checkpoint.TRIM_HORIZON), ShardFinished("parent", ()))
     result = await resharding.split(split)
     assert result.outcome == "ok"
     assert "ListShards" in result.detail

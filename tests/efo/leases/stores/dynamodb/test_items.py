@@ -4,7 +4,7 @@ import pytest
 
 from efo.errors import ConfigurationError
 from efo.leases.stores.dynamodb.items import COUNTER, OWNER, ItemCodec, attributes, update_of
-from efo.model import LATEST, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease
+from efo.model import Checkpoint, HashKeyRange, Lease
 
 KEY = "shardId-000000000001"
 STREAM = "123456789012:orders:1700000000"
@@ -56,7 +56,7 @@ def test_a_row_of_kcl_3_is_read_with_all_its_attributes():
 
 
 def test_absent_attributes_get_default_values():
-    assert ItemCodec().lease(NEW) == Lease("s", TRIM_HORIZON)
+    assert ItemCodec().lease(NEW) == Lease("s", Checkpoint.TRIM_HORIZON)
 
 
 def test_a_pending_checkpoint_state_that_is_a_number_is_none():
@@ -80,7 +80,7 @@ def test_a_row_that_is_read_and_written_again_is_the_same_lease(row):
 
 
 def test_none_and_empty_values_are_not_written():
-    assert set(attributes(Lease("s", LATEST))) == {
+    assert set(attributes(Lease("s", Checkpoint.LATEST))) == {
         "leaseCounter",
         "ownerSwitchesSinceCheckpoint",
         "checkpoint",
@@ -103,7 +103,7 @@ def test_keys_in_a_multi_stream_table_contain_the_stream_id():
 
 
 def test_an_empty_pending_checkpoint_state_is_not_none():
-    lease = Lease("s", LATEST, pending_checkpoint=Checkpoint("7"), pending_checkpoint_state=b"")
+    lease = Lease("s", Checkpoint.LATEST, pending_checkpoint=Checkpoint("7"), pending_checkpoint_state=b"")
     assert ItemCodec().lease(ItemCodec().new_item(lease)) == lease
 
 
@@ -140,7 +140,7 @@ def test_a_key_of_another_stream_is_rejected():
 
 
 def test_an_update_writes_only_the_attributes_that_differ():
-    old = Lease("s", LATEST, owner="ann", counter=3, parents=("p",))
+    old = Lease("s", Checkpoint.LATEST, owner="ann", counter=3, parents=("p",))
     new = Lease("s", Checkpoint("9", 1), counter=4, parents=("p",))
     expression = update_of(old, new, (COUNTER, OWNER, "checkpointOwner"))
     assert expression.update == (

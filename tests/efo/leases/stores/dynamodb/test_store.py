@@ -13,11 +13,11 @@ from efo.errors import ConfigurationError, LeaseLostError, LeaseStoreCorruptErro
 from efo.leases.stores.dynamodb import table as dynamodb_table
 from efo.leases.stores.dynamodb.client import ConditionFailedError, Table, TableNotFoundError
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore, NewTable
-from efo.model import LATEST, SHARD_END, TRIM_HORIZON, Checkpoint, Lease
+from efo.model import Checkpoint, Lease
 from proofs.local_servers.dynamodb import credentials, serve_dynamodb_local, serve_ministack
 from tests.efo.leases.stores.all_stores import CALL_TIMEOUT
 
-HELD = Lease("s", LATEST, owner="ann", counter=3)
+HELD = Lease("s", Checkpoint.LATEST, owner="ann", counter=3)
 ROW = {
     "leaseKey": {"S": "s"},
     "leaseOwner": {"S": "ann"},
@@ -117,7 +117,7 @@ async def test_a_retried_renewal_fails_after_another_worker_took_the_lease():
 
 
 async def test_a_retried_create_recognises_the_effect_of_its_first_try():
-    lease = Lease("s", LATEST)
+    lease = Lease("s", Checkpoint.LATEST)
     item = {name: value for name, value in row(leaseCounter={"N": "0"}).items() if name != "leaseOwner"}
     assert await store_of(condition_failed(retries=1, item=item))[0].create(lease)
     assert not await store_of(condition_failed(item=item))[0].create(lease)
@@ -373,7 +373,7 @@ async def test_unknown_attributes_and_rows_of_kcl_are_kept(url, tmp_path):
         await put(store, row(unknownToEfo={"M": {"a": {"S": "b"}}}, ownerSwitchesSinceCheckpoint={"N": "2"}))
         await put(store, {"leaseKey": {"S": "Leader"}, "entityType": {"S": "LEADER"}, "rvn": {"S": "x"}})
         (lease,) = await store.list()
-        assert lease == Lease("s", LATEST, owner="ann", counter=3, owner_switches=2)
+        assert lease == Lease("s", Checkpoint.LATEST, owner="ann", counter=3, owner_switches=2)
         lease = await store.take(lease, "bob")
         lease = await store.request_handoff(lease, "cid")
         lease = await store.prepare_checkpoint(lease, Checkpoint("7", 1), b"x")
@@ -397,11 +397,11 @@ async def test_unknown_attributes_and_rows_of_kcl_are_kept(url, tmp_path):
 async def test_streams_in_one_table_are_separate(url, tmp_path):
     orders, others = "123456789012:orders:1700000000", "123456789012:others:1700000001"
     async with opened(url, tmp_path, stream_id=orders) as one, opened(url, tmp_path, stream_id=others) as other:
-        assert await one.create(Lease("s", LATEST, parents=("p",)))
-        assert await other.create(Lease("s", TRIM_HORIZON))
-        taken = await one.take(Lease("s", LATEST, parents=("p",)), "ann")
+        assert await one.create(Lease("s", Checkpoint.LATEST, parents=("p",)))
+        assert await other.create(Lease("s", Checkpoint.TRIM_HORIZON))
+        taken = await one.take(Lease("s", Checkpoint.LATEST, parents=("p",)), "ann")
         assert list(await one.list()) == [taken] == [await one.get("s")]
-        assert list(await other.list()) == [Lease("s", TRIM_HORIZON)]
+        assert list(await other.list()) == [Lease("s", Checkpoint.TRIM_HORIZON)]
         item = await item_of(one, f"{orders}:s")
         assert (item["streamName"], item["shardId"], item["parentShardId"]) == (
             {"S": orders},
@@ -417,9 +417,9 @@ async def test_a_table_is_created_and_reused(url, tmp_path):
         described = (await store.table.call("describe_table"))["Table"]
         assert described["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
         assert described["DeletionProtectionEnabled"] is True
-        await store.create(Lease("s", SHARD_END))
+        await store.create(Lease("s", Checkpoint.SHARD_END))
     async with opened(url, tmp_path, new_table=None, consistent_reads=True) as store:
-        assert list(await store.list()) == [Lease("s", SHARD_END)]
+        assert list(await store.list()) == [Lease("s", Checkpoint.SHARD_END)]
 
 
 async def test_a_table_is_created_with_tags_and_backups(servers, tmp_path):
@@ -446,5 +446,7 @@ async def test_a_failed_condition_returns_the_row(url, tmp_path):
     async with opened(url, tmp_path) as store:
         await store.create(HELD)
         with pytest.raises(ConditionFailedError) as caught:
-            await store._update(Lease("s", LATEST, counter=1), Lease("s", LATEST, counter=2), ("leaseCounter",))
+            await store._update(
+                Lease("s", Checkpoint.LATEST, counter=1), Lease("s", Checkpoint.LATEST, counter=2), ("leaseCounter",)
+            )
         assert store._codec.lease(caught.value.item) == HELD

@@ -15,7 +15,7 @@ from efo.errors import ConfigurationError, LeaseLostError, LeaseStoreCorruptErro
 from efo.leases.stores.postgres import schema as postgres_schema
 from efo.leases.stores.postgres.schema import VERSION
 from efo.leases.stores.postgres.store import PostgresLeaseStore
-from efo.model import LATEST, TRIM_HORIZON, Checkpoint, Lease
+from efo.model import Checkpoint, Lease
 from proofs.local_servers.postgres import PASSWORD, serve_postgres
 from tests.efo.leases.stores.all_stores import CALL_TIMEOUT
 from tests.waiting import until
@@ -71,9 +71,9 @@ async def error_of_opening(url, kind, **options):
 
 async def test_leases_persist_after_close(url):
     async with open_store(url) as store:
-        await store.create(Lease("s", LATEST))
+        await store.create(Lease("s", Checkpoint.LATEST))
     async with open_store(url) as store:
-        assert await store.list() == [Lease("s", LATEST)]
+        assert await store.list() == [Lease("s", Checkpoint.LATEST)]
 
 
 async def test_applications_and_streams_in_one_table_are_separate(url):
@@ -82,20 +82,20 @@ async def test_applications_and_streams_in_one_table_are_separate(url):
         open_store(url, application="other") as application,
         open_store(url, stream="other") as stream,
     ):
-        assert await store.create(Lease("s", LATEST))
-        assert await application.create(Lease("s", TRIM_HORIZON))
+        assert await store.create(Lease("s", Checkpoint.LATEST))
+        assert await application.create(Lease("s", Checkpoint.TRIM_HORIZON))
         await stream.delete("s")
         with pytest.raises(LeaseLostError):
-            await stream.take(Lease("s", LATEST), "ann")
-        assert await store.list() == [Lease("s", LATEST)]
-        assert await application.list() == [Lease("s", TRIM_HORIZON)]
+            await stream.take(Lease("s", Checkpoint.LATEST), "ann")
+        assert await store.list() == [Lease("s", Checkpoint.LATEST)]
+        assert await application.list() == [Lease("s", Checkpoint.TRIM_HORIZON)]
         assert await stream.list() == []
 
 
 async def test_workers_that_start_together_create_one_table(url):
     async def start(number):
         async with open_store(url) as store:
-            await store.create(Lease(f"s{number}", LATEST))
+            await store.create(Lease(f"s{number}", Checkpoint.LATEST))
 
     async with trio.open_nursery() as nursery:
         for number in range(8):
@@ -106,13 +106,13 @@ async def test_workers_that_start_together_create_one_table(url):
 
 async def test_an_older_table_is_migrated(url, monkeypatch):
     async with open_store(url) as store:
-        await store.create(Lease("s", LATEST))
+        await store.create(Lease("s", Checkpoint.LATEST))
     monkeypatch.setattr(
         postgres_schema, "MIGRATIONS", (*postgres_schema.MIGRATIONS, "ALTER TABLE efo_lease ADD later text")
     )
     monkeypatch.setattr(postgres_schema, "VERSION", VERSION + 1)
     async with open_store(url) as store:
-        assert await store.list() == [Lease("s", LATEST)]
+        assert await store.list() == [Lease("s", Checkpoint.LATEST)]
     assert execute(url, "SELECT version FROM efo_lease_version") == [(VERSION + 1,)]
     assert execute(url, "SELECT later FROM efo_lease") == [(None,)]
 
@@ -201,24 +201,24 @@ async def test_a_role_without_any_permission_on_the_table_is_reported(url):
 async def test_a_revoked_permission_makes_the_store_unavailable_until_it_is_granted(url):
     permissions = "SELECT, INSERT, UPDATE, DELETE ON efo_lease"
     async with open_store(url) as owner:
-        await owner.create(Lease("s", LATEST))
+        await owner.create(Lease("s", Checkpoint.LATEST))
         granted = role(url, f"GRANT {permissions} TO {{role}}", "GRANT SELECT ON efo_lease_version TO {role}")
         name = conninfo_to_dict(granted)["user"]
         async with open_store(granted) as store:
             execute(url, f"REVOKE UPDATE ON efo_lease FROM {name}")
             with pytest.raises(LeaseStoreUnavailableError, match="permission denied for table efo_lease"):
-                await store.take(Lease("s", LATEST), "ann")
+                await store.take(Lease("s", Checkpoint.LATEST), "ann")
             execute(url, f"GRANT UPDATE ON efo_lease TO {name}")
-            assert (await store.take(Lease("s", LATEST), "ann")).counter == 1
+            assert (await store.take(Lease("s", Checkpoint.LATEST), "ann")).counter == 1
 
 
 async def test_a_write_to_a_read_only_server_is_unavailable(url):
     async with open_store(url) as store:
-        await store.create(Lease("s", LATEST))
+        await store.create(Lease("s", Checkpoint.LATEST))
     async with open_store(changed(url, options="-c default_transaction_read_only=on")) as store:
-        assert await store.list() == [Lease("s", LATEST)]
+        assert await store.list() == [Lease("s", Checkpoint.LATEST)]
         with pytest.raises(LeaseStoreUnavailableError, match="read-only"):
-            await store.take(Lease("s", LATEST), "ann")
+            await store.take(Lease("s", Checkpoint.LATEST), "ann")
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ async def test_a_write_to_a_read_only_server_is_unavailable(url):
 )
 async def test_an_invalid_row_is_rejected_with_its_key(url, damage, message):
     async with open_store(url) as store:
-        await store.create(Lease("s", LATEST))
+        await store.create(Lease("s", Checkpoint.LATEST))
         execute(url, damage)
         with pytest.raises(LeaseStoreCorruptError, match="stream 'stream', lease 's'") as caught:
             await store.list()
@@ -247,8 +247,8 @@ async def test_a_table_that_is_dropped_while_the_store_is_open_is_named(url):
 
 async def test_a_connection_that_the_server_closed_is_reopened_without_an_error(url):
     async with open_store(url) as store:
-        await store.create(Lease("s", LATEST))
-        for lease in (Lease("s", LATEST), Lease("s", LATEST, owner="ann", counter=1)):
+        await store.create(Lease("s", Checkpoint.LATEST))
+        for lease in (Lease("s", Checkpoint.LATEST), Lease("s", Checkpoint.LATEST, owner="ann", counter=1)):
             execute(url, CONNECTIONS.replace("pid", "pg_terminate_backend(pid)"))
             await until(lambda: not execute(url, CONNECTIONS))
             await store.take(lease, "ann")
@@ -256,13 +256,13 @@ async def test_a_connection_that_the_server_closed_is_reopened_without_an_error(
 
 async def test_a_call_that_times_out_leaves_no_thread_and_no_write(url):
     async with open_store(url) as owner, open_store(url, timeout=SHORT_TIMEOUT) as store:
-        await owner.create(Lease("s", LATEST))
+        await owner.create(Lease("s", Checkpoint.LATEST))
         with locked(url):
             for _ in range(6):  # more calls than connections
                 with pytest.raises(LeaseStoreUnavailableError, match=r"no response within 0\.5 s|statement timeout"):
-                    await store.take(Lease("s", LATEST), "ann")
+                    await store.take(Lease("s", Checkpoint.LATEST), "ann")
             await wait_until_idle(store)
-        assert (await owner.take(Lease("s", LATEST), "ann")).counter == 1
+        assert (await owner.take(Lease("s", Checkpoint.LATEST), "ann")).counter == 1
 
 
 async def wait_until_idle(store):
@@ -272,7 +272,7 @@ async def wait_until_idle(store):
 
 async def test_a_cancelled_call_returns_at_once_and_ends_its_thread(url):
     async with open_store(url) as store:
-        await store.create(Lease("s", LATEST, owner="ann", counter=1))
+        await store.create(Lease("s", Checkpoint.LATEST, owner="ann", counter=1))
         (lease,) = await store.list()
         with locked(url):
             async with trio.open_nursery() as nursery:
@@ -289,7 +289,7 @@ async def test_concurrent_calls_share_the_connections(url):
     async with PostgresLeaseStore(url, "app", "stream", timeout=CALL_TIMEOUT, connections=2) as store:
         async with trio.open_nursery() as nursery:
             for number in range(20):
-                nursery.start_soon(store.create, Lease(f"s{number}", LATEST))
+                nursery.start_soon(store.create, Lease(f"s{number}", Checkpoint.LATEST))
         assert len(await store.list()) == 20
         assert 1 <= len(execute(url, CONNECTIONS)) <= 2
 

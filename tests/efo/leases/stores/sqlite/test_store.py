@@ -13,7 +13,7 @@ from efo.errors import LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavail
 from efo.leases.stores.sqlite import store as module
 from efo.leases.stores.sqlite.schema import APPLICATION_ID, VERSION
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
-from efo.model import LATEST, TRIM_HORIZON, Checkpoint, HashKeyRange, Lease
+from efo.model import Checkpoint, HashKeyRange, Lease
 
 
 @pytest.fixture
@@ -45,9 +45,9 @@ def execute(path, *statements):
 
 async def test_leases_persist_after_close(path):
     async with open_store(path) as store:
-        await store.create(Lease("s", LATEST))
+        await store.create(Lease("s", Checkpoint.LATEST))
     async with open_store(path) as store:
-        assert await store.list() == [Lease("s", LATEST)]
+        assert await store.list() == [Lease("s", Checkpoint.LATEST)]
 
 
 async def test_applications_and_streams_in_one_file_are_separate(path):
@@ -56,13 +56,13 @@ async def test_applications_and_streams_in_one_file_are_separate(path):
         open_store(path, application="other") as application,
         open_store(path, stream="other") as stream,
     ):
-        assert await store.create(Lease("s", LATEST))
-        assert await application.create(Lease("s", TRIM_HORIZON))
+        assert await store.create(Lease("s", Checkpoint.LATEST))
+        assert await application.create(Lease("s", Checkpoint.TRIM_HORIZON))
         await stream.delete("s")
         with pytest.raises(LeaseLostError):
-            await stream.take(Lease("s", LATEST), "ann")
-        assert await store.list() == [Lease("s", LATEST)]
-        assert await application.list() == [Lease("s", TRIM_HORIZON)]
+            await stream.take(Lease("s", Checkpoint.LATEST), "ann")
+        assert await store.list() == [Lease("s", Checkpoint.LATEST)]
+        assert await application.list() == [Lease("s", Checkpoint.TRIM_HORIZON)]
         assert await stream.list() == []
 
 
@@ -140,7 +140,7 @@ async def test_a_text_file_is_rejected(path):
 async def test_a_damaged_page_is_found_when_the_store_opens(path):
     async with open_store(path) as store:
         for number in range(100):
-            await store.create(Lease(f"shardId-{number:012}", LATEST))
+            await store.create(Lease(f"shardId-{number:012}", Checkpoint.LATEST))
     size = path.stat().st_size
     with path.open("r+b") as file:
         file.seek(size - 4096)
@@ -158,7 +158,7 @@ async def test_a_damaged_page_is_found_when_the_store_opens(path):
 )
 async def test_an_invalid_row_is_rejected_with_its_key(path, damage):
     async with open_store(path) as store:
-        await store.create(Lease("s", LATEST))
+        await store.create(Lease("s", Checkpoint.LATEST))
         execute(path, damage)
         with pytest.raises(LeaseStoreCorruptError, match="stream 'stream', lease 's'") as caught:
             await store.list()
@@ -176,14 +176,14 @@ async def test_a_directory_instead_of_a_file_is_unavailable(tmp_path):
 async def test_a_locked_file_is_unavailable_for_writes_until_it_is_unlocked(path, monkeypatch):
     monkeypatch.setattr(module, "BUSY_TIMEOUT", 0.0)
     async with open_store(path) as store:
-        await store.create(Lease("s", LATEST))
+        await store.create(Lease("s", Checkpoint.LATEST))
         locker = sqlite3.connect(path, isolation_level=None)
         locker.execute("BEGIN IMMEDIATE")
         with pytest.raises(LeaseStoreUnavailableError, match="locked"):
-            await store.take(Lease("s", LATEST), "ann")
-        assert await store.list() == [Lease("s", LATEST)]  # reads are not blocked
+            await store.take(Lease("s", Checkpoint.LATEST), "ann")
+        assert await store.list() == [Lease("s", Checkpoint.LATEST)]  # reads are not blocked
         locker.close()
-        assert (await store.take(Lease("s", LATEST), "ann")).counter == 1
+        assert (await store.take(Lease("s", Checkpoint.LATEST), "ann")).counter == 1
 
 
 async def test_a_closed_store_is_unavailable(path):
@@ -199,7 +199,7 @@ async def test_a_write_cancelled_in_its_transaction_completes_and_frees_the_conn
     inside, resume = threading.Event(), threading.Event()
 
     async with open_store(path) as store:
-        await store.create(Lease("s", LATEST, owner="ann", counter=1))
+        await store.create(Lease("s", Checkpoint.LATEST, owner="ann", counter=1))
         (lease,) = await store.list()
 
         def pause():
@@ -225,14 +225,14 @@ import sys, trio
 from pathlib import Path
 from efo.errors import LeaseLostError
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
-from efo.model import LATEST, Lease
+from efo.model import Checkpoint, Lease
 
 async def main(path, worker):
     print("ready", flush=True)
     sys.stdin.readline()
     async with SqliteLeaseStore(Path(path), "app", "stream") as store:
         for number in range(20):
-            lease = Lease(f"s{number}", LATEST)
+            lease = Lease(f"s{number}", Checkpoint.LATEST)
             await store.create(lease)
             try:
                 await store.take(lease, worker)
