@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from efo.leases.stores.dynamodb.table import NewTable
     from efo.leases.stores.memory import MemoryLeaseStore
     from efo.leases.stores.postgres.store import PostgresLeaseStore
-    from efo.leases.stores.redis import RedisLeaseStore
+    from efo.leases.stores.redis.store import RedisLeaseStore
     from efo.leases.stores.sqlite.store import SqliteLeaseStore
     from efo.model import (
         Batch,
@@ -123,7 +123,7 @@ _NAMES = {
     "efo.leases.stores.dynamodb.table": "NewTable",
     "efo.leases.stores.memory": "MemoryLeaseStore",
     "efo.leases.stores.postgres.store": "PostgresLeaseStore",
-    "efo.leases.stores.redis": "RedisLeaseStore",
+    "efo.leases.stores.redis.store": "RedisLeaseStore",
     "efo.leases.stores.sqlite.store": "SqliteLeaseStore",
     "efo.model": (
         "Batch Checkpoint ChildShard FanOutConsumer HashKeyRange Lease Position PositionType Record "

@@ -59,7 +59,7 @@ def make_lease_store(leases: str | Path, application: str, stream: str, region: 
 
             return PostgresLeaseStore(url, application, stream)
         case "redis" | "rediss" | "unix":
-            from efo.leases.stores.redis import RedisLeaseStore  # noqa: PLC0415 - only if it is used
+            from efo.leases.stores.redis.store import RedisLeaseStore  # noqa: PLC0415 - only if it is used
 
             return RedisLeaseStore(url, application, stream)
         case "dynamodb":

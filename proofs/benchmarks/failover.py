@@ -28,7 +28,7 @@ from efo.leases.keeper import LeaseKeeper
 from efo.leases.store import LeaseStore
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
 from efo.leases.stores.postgres.store import PostgresLeaseStore
-from efo.leases.stores.redis import RedisLeaseStore
+from efo.leases.stores.redis.store import RedisLeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.model import Checkpoint, Lease
 from proofs.local_servers.dynamodb import CREDENTIALS, serve_dynamodb_local, serve_ministack

@@ -10,7 +10,7 @@ import structlog
 import trio
 
 from efo.arn import parse_stream
-from efo.errors import LeaseStoreUnavailableError
+from efo.errors import LeaseStoreUnavailableError, MissingExtraError
 from efo.leases.store import LeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo_service.config.dynamodb import tags_of
@@ -88,10 +88,10 @@ def _server(settings: Settings) -> _Opening:
             from efo.leases.stores.postgres.store import PostgresLeaseStore  # noqa: PLC0415 - as above
 
             return PostgresLeaseStore(url, application, stream, timeout=timeout)
-        from efo.leases.stores.redis import RedisLeaseStore  # noqa: PLC0415 - as above
+        from efo.leases.stores.redis.store import RedisLeaseStore  # noqa: PLC0415 - as above
 
         return RedisLeaseStore(url, application, stream, timeout=timeout)
-    except ImportError as error:
+    except MissingExtraError as error:
         raise UnavailableError(f'[leases] store = "{leases.store}": {error}') from error
 
 

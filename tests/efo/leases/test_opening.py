@@ -11,7 +11,7 @@ from efo.leases.opening import make_lease_store, open_lease_store
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.stores.postgres.store import PostgresLeaseStore
-from efo.leases.stores.redis import RedisLeaseStore
+from efo.leases.stores.redis.store import RedisLeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.model import Checkpoint, Lease
 

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.stores.postgres.store import PostgresLeaseStore
-from efo.leases.stores.redis import RedisLeaseStore
+from efo.leases.stores.redis.store import RedisLeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo_service.config.loading import load
 from efo_service.config.rendering import resolved, to_toml
@@ -84,17 +84,14 @@ async def test_a_directory_that_cannot_be_created_is_unavailable(configured, tmp
 def test_the_timeout_of_a_server_is_at_most_a_third_of_the_failover_time(configured, store, kind, failover, timeout):
     opened = module._server(configured(store=store, url=URLS[store], failover_seconds=failover))
     assert isinstance(opened, kind)
-    assert opened._timeout == timeout
+    assert (opened._pool if store == "postgres" else opened._client)._timeout == timeout
 
 
 @pytest.mark.parametrize(("store", "driver"), [("postgres", "psycopg"), ("redis", "redis")])
 def test_a_missing_driver_is_reported_with_the_install_command(configured, store, driver, monkeypatch):
     monkeypatch.setitem(sys.modules, driver, None)
-    monkeypatch.delitem(
-        sys.modules,
-        {"postgres": "efo.leases.stores.postgres.store", "redis": "efo.leases.stores.redis"}[store],
-        raising=False,
-    )
+    module_of = {"postgres": "efo.leases.stores.postgres.pool", "redis": "efo.leases.stores.redis.client"}
+    monkeypatch.delitem(sys.modules, module_of[store], raising=False)
     with pytest.raises(UnavailableError, match=rf'store = "{store}": .* pip install'):
         module._server(configured(store=store, url=URLS[store]))
 

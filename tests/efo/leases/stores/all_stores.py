@@ -11,7 +11,7 @@ from efo.leases.store import LeaseStore
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.stores.postgres.store import PostgresLeaseStore
-from efo.leases.stores.redis import RedisLeaseStore
+from efo.leases.stores.redis.store import RedisLeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from proofs.local_servers.dynamodb import credentials, serve_dynamodb_local, serve_ministack
 from proofs.local_servers.postgres import serve_postgres

@@ -1,6 +1,5 @@
 """The PostgreSQL lease store: servers and data that it rejects, and failures that it survives."""
 
-import importlib
 import socket
 import sys
 from contextlib import contextmanager
@@ -11,7 +10,13 @@ import pytest
 import trio
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from efo.errors import ConfigurationError, LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.errors import (
+    ConfigurationError,
+    LeaseLostError,
+    LeaseStoreCorruptError,
+    LeaseStoreUnavailableError,
+    MissingExtraError,
+)
 from efo.leases.stores.postgres import schema as postgres_schema
 from efo.leases.stores.postgres.schema import VERSION
 from efo.leases.stores.postgres.store import PostgresLeaseStore
@@ -267,7 +272,7 @@ async def test_a_call_that_times_out_leaves_no_thread_and_no_write(url):
 
 async def wait_until_idle(store):
     """Wait until the store uses no thread. The threads of aborted calls end by themselves."""
-    await until(lambda: store._threads.borrowed_tokens == 0)
+    await until(lambda: store._pool._threads.borrowed_tokens == 0)
 
 
 async def test_a_cancelled_call_returns_at_once_and_ends_its_thread(url):
@@ -305,6 +310,6 @@ async def test_a_closed_store_is_unavailable_and_has_no_connection(url):
 
 def test_a_missing_driver_is_reported_with_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    monkeypatch.delitem(sys.modules, "efo.leases.stores.postgres.store")
-    with pytest.raises(ImportError, match=r"pip install 'efo\[postgres\]'"):
-        importlib.import_module("efo.leases.stores.postgres.store")
+    monkeypatch.delitem(sys.modules, "efo.leases.stores.postgres.pool", raising=False)
+    with pytest.raises(MissingExtraError, match=r"pip install 'efo\[postgres\]'"):
+        PostgresLeaseStore("postgresql://db/efo", "application", "stream")

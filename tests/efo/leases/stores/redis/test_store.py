@@ -1,6 +1,5 @@
 """The Redis lease store: servers and data that it rejects, and failures that it survives."""
 
-import importlib
 import socket
 import sys
 from itertools import count
@@ -9,8 +8,14 @@ import pytest
 import redis
 import trio
 
-from efo.errors import ConfigurationError, LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavailableError
-from efo.leases.stores.redis import VERSION, RedisLeaseStore
+from efo.errors import (
+    ConfigurationError,
+    LeaseLostError,
+    LeaseStoreCorruptError,
+    LeaseStoreUnavailableError,
+    MissingExtraError,
+)
+from efo.leases.stores.redis.store import VERSION, RedisLeaseStore
 from efo.model import Checkpoint, Lease
 from proofs.local_servers.redis import PASSWORD, serve_redis
 from tests.efo.leases.stores.all_stores import CALL_TIMEOUT
@@ -200,7 +205,7 @@ async def test_a_server_that_does_not_respond_is_unavailable_and_blocks_no_threa
         silent = open_store(f"redis://:{PASSWORD}@127.0.0.1:{listener.getsockname()[1]}/0", timeout=SHORT_TIMEOUT)
         message = await error_of_opening(silent, LeaseStoreUnavailableError)
         assert "no response within" in message or "Timeout" in message
-        await until(lambda: silent._threads.borrowed_tokens == 0)
+        await until(lambda: silent._client._threads.borrowed_tokens == 0)
 
 
 @pytest.mark.parametrize(
@@ -259,7 +264,7 @@ async def test_a_primary_that_becomes_a_replica_is_reported_and_its_connections_
         with pytest.raises(LeaseStoreUnavailableError, match="read-only replica"):
             await store.create(Lease("t", Checkpoint.LATEST))
         # So that the next call resolves the host name again.
-        connections = store._client.connection_pool._available_connections
+        connections = store._client.redis.connection_pool._available_connections
         assert connections
         assert not any(connection.is_connected for connection in connections)
 
@@ -330,7 +335,7 @@ async def test_a_call_that_times_out_leaves_no_thread_and_no_partial_write(open_
         for _ in range(6):  # more calls than connections
             with pytest.raises(LeaseStoreUnavailableError, match=r"no response within 0\.5 s|Timeout"):
                 await store.take(Lease("s", Checkpoint.LATEST), "ann")
-        await until(lambda: store._threads.borrowed_tokens == 0)
+        await until(lambda: store._client._threads.borrowed_tokens == 0)
         resume()
         lease = await owner.get("s")
         assert lease in {Lease("s", Checkpoint.LATEST), Lease("s", Checkpoint.LATEST, owner="ann", counter=1)}
@@ -346,9 +351,9 @@ async def test_a_cancelled_call_returns_at_once_and_completes_in_the_background(
             nursery.start_soon(store.checkpoint, lease, Checkpoint("5"))
             await until(lambda: client.info("clients")["blocked_clients"] == 1)
             nursery.cancel_scope.cancel()
-        assert store._threads.borrowed_tokens == 1  # the caller has returned, the thread still runs
+        assert store._client._threads.borrowed_tokens == 1  # the caller has returned, the thread still runs
         resume()
-        await until(lambda: store._threads.borrowed_tokens == 0)
+        await until(lambda: store._client._threads.borrowed_tokens == 0)
         after = await store.get("s")
         assert after == Lease("s", Checkpoint("5"), owner="ann", counter=2)
         await store.renew(after)
@@ -364,11 +369,11 @@ async def test_a_closed_store_is_unavailable(open_store):
 
 def test_a_missing_driver_is_reported_with_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "redis", None)
-    monkeypatch.delitem(sys.modules, "efo.leases.stores.redis")
-    with pytest.raises(ImportError, match=r"pip install 'efo\[redis\]'"):
-        importlib.import_module("efo.leases.stores.redis")
+    monkeypatch.delitem(sys.modules, "efo.leases.stores.redis.client", raising=False)
+    with pytest.raises(MissingExtraError, match=r"pip install 'efo\[redis\]'"):
+        RedisLeaseStore("redis://db", "application", "stream")
 
 
 def test_the_client_does_not_retry_writes(url):
-    connection = RedisLeaseStore(url, "app", "stream")._client.connection_pool.connection_kwargs
+    connection = RedisLeaseStore(url, "app", "stream")._client.redis.connection_pool.connection_kwargs
     assert connection["retry"].get_retries() == 0

@@ -1,0 +1,1 @@
+"""A lease store in Redis."""
