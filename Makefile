@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench-core bench-fake bench-relay log-e2e fuzz scenarios witnesses kcl-interop kafka-e2e kafka-install foreign foreign-install dynamodb-local ministack conformance failover lint format lock clean
+.PHONY: help demo test sim bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses kcl-interop kafka-e2e kafka-install foreign foreign-install dynamodb-local ministack conformance failover lint format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -58,6 +58,11 @@ log-e2e: $(READY) ## Kill relays and Spark twenty times under load, and compare 
 
 scenarios: $(READY) ## Run the tests of the scenarios in docs/scenarios.md, and print a table (ARGS="G45 G60" for some)
 	@$(BIN)/python tools/scenarios.py $(ARGS)
+
+# With efo and its own dependencies alone: no extra is installed.
+BASE := .tools/base
+api: $(BASE)/.ready ## Print the public names of efo with their meanings, from a base install (ARGS="--json")
+	@$(BASE)/bin/python tools/api.py $(ARGS)
 
 # Third-party clients on the fake. They need Java 17 and Maven, Go, Node; a client without its toolchain is skipped. Not
 # part of `test`.
@@ -119,6 +124,7 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 		--extra testing --extra dev -o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra service --extra kafka --extra postgres --extra redis -c requirements/dev.txt \
 		-o requirements/service.txt
+	$(COMPILE) pyproject.toml -c requirements/dev.txt -o requirements/base.txt
 	$(COMPILE) requirements/witnesses.in -o requirements/witnesses.txt
 	$(COMPILE) pyproject.toml requirements/fuzz.in -c requirements/dev.txt -o requirements/fuzz.txt
 	$(COMPILE) requirements/ministack.in -o requirements/ministack.txt
@@ -140,6 +146,13 @@ $(READY): $(UV) requirements/build.txt requirements/dev.txt pyproject.toml
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/build.txt
 	$(UV) pip install --quiet --python $(BIN)/python --require-hashes --no-build-isolation -r requirements/dev.txt
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(BASE)/.ready: $(UV) requirements/build.txt requirements/base.txt pyproject.toml
+	@test -x $(BASE)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(BASE)
+	$(UV) pip install --quiet --python $(BASE)/bin/python --require-hashes -r requirements/build.txt
+	$(UV) pip install --quiet --python $(BASE)/bin/python --require-hashes --no-build-isolation -r requirements/base.txt
+	$(UV) pip install --quiet --python $(BASE)/bin/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(WITNESSES)/.ready: $(UV) requirements/witnesses.txt

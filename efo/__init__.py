@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from efo import events
     from efo.consumer.callables import in_thread
     from efo.consumer.consume import consume
     from efo.consumer.consumer import Consumer, open_consumer
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from efo.kinesis.aws.client import open_kinesis
     from efo.kinesis.client import Connect, KinesisClient, Sign
     from efo.kinesis.control_plane import ControlPlane
+    from efo.kinesis.shard_subscription import SubscriptionState
     from efo.leases.opening import open_lease_store
     from efo.leases.store import LeaseStore
     from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
@@ -81,7 +83,7 @@ if TYPE_CHECKING:
         StreamDescription,
     )
     from efo.protocol.aggregation import AggregateMode
-    from efo.protocol.failure import DeadLetter, DeadLetterSink, FailurePolicy, OnError
+    from efo.protocol.failure import DeadLetter, DeadLetterSink, FailureAction, FailurePolicy, FinalAction, OnError
     from efo.protocol.subscription import SubscriptionTiming
     from efo.settings import (
         LATEST,
@@ -117,6 +119,7 @@ _NAMES = {
     "efo.kinesis.aws.client": "open_kinesis",
     "efo.kinesis.client": "Connect KinesisClient Sign",
     "efo.kinesis.control_plane": "ControlPlane",
+    "efo.kinesis.shard_subscription": "SubscriptionState",
     "efo.leases.opening": "open_lease_store",
     "efo.leases.store": "LeaseStore",
     "efo.leases.stores.dynamodb.store": "DynamoDbLeaseStore",
@@ -130,7 +133,7 @@ _NAMES = {
         "Shard StreamDescription"
     ),
     "efo.protocol.aggregation": "AggregateMode",
-    "efo.protocol.failure": "DeadLetter DeadLetterSink FailurePolicy OnError",
+    "efo.protocol.failure": "DeadLetter DeadLetterSink FailureAction FailurePolicy FinalAction OnError",
     "efo.protocol.subscription": "SubscriptionTiming",
     "efo.settings": "LATEST TRIM_HORIZON ConsumerSettings OnServiceError PositionLike ShardSelection StartAt",
     "efo.telemetry.log": "LoggingObserver",
@@ -165,8 +168,10 @@ __all__ = (
     "Event",
     "EventError",
     "ExpiredCredentialsError",
+    "FailureAction",
     "FailurePolicy",
     "FanOutConsumer",
+    "FinalAction",
     "Flush",
     "FrameError",
     "GoAwayError",
@@ -221,12 +226,14 @@ __all__ = (
     "StartAt",
     "StreamDescription",
     "StreamResetError",
+    "SubscriptionState",
     "SubscriptionTiming",
     "ThrottledError",
     "TlsError",
     "TransportError",
     "combine_observers",
     "consume",
+    "events",
     "ignore_events",
     "in_thread",
     "open_consumer",
@@ -237,6 +244,8 @@ __all__ = (
 if not TYPE_CHECKING:  # type checkers would otherwise accept any name
 
     def __getattr__(name: str) -> object:
+        if name == "events":
+            return import_module("efo.events")
         if name not in _MODULES:
             raise AttributeError(f"module 'efo' has no attribute {name!r}", name=name, obj=__import__(__name__))
         return getattr(import_module(_MODULES[name]), name)

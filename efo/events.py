@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from efo.model import Checkpoint, Position
-from efo.protocol.failure import Action
+from efo.protocol.failure import FailureAction
 
 EndReason = Literal[
     "expired", "renewed", "shard_end", "reset", "goaway", "transport", "throttled", "protocol", "service",
@@ -26,6 +26,7 @@ LeaseOperation = Literal[
     "take", "steal", "request_handoff", "withdraw", "renew", "release", "checkpoint", "prepare_checkpoint", "create",
     "save_children", "delete", "list",
 ]  # fmt: skip
+"""A call of the lease store."""
 
 
 # --- the fan-out consumer and its subscriptions ------------------------------------------------------------
@@ -140,7 +141,7 @@ class HandlerFailed:
     attempt: int
     duration: float
     error_type: str
-    action: Action
+    action: FailureAction
     delay: float = 0.0
     call: FailedCall = "handler"
 

@@ -118,7 +118,7 @@ async def open_consumer(
                 await connections.start(pool.run)
                 await connections.start(limiter.run)
                 async with trio.open_nursery() as keeping:
-                    await keeping.start(consumer.keeper.run)
+                    await keeping.start(consumer._keeper.run)  # noqa: SLF001 - only this function makes consumers
                     yield consumer
                     keeping.cancel_scope.cancel()
                 connections.cancel_scope.cancel()
@@ -142,7 +142,7 @@ class Consumer:
         rng: random.Random,
     ) -> None:
         self.worker_id = worker_id
-        self.keeper = LeaseKeeper(
+        self._keeper = LeaseKeeper(
             store,
             worker_id,
             failover_time=settings.failover_time,
@@ -170,7 +170,7 @@ class Consumer:
         )
         self._observer = observer
         self._rng = rng
-        self._shard_sync = ShardSync(kinesis, store, settings, self.keeper, observer)
+        self._shard_sync = ShardSync(kinesis, store, settings, self._keeper, observer)
         self._started: set[str] = set()
         self._running: dict[str, ShardStream] = {}
         self._isolated: dict[str, tuple[float, str]] = {}  # until when, and why
@@ -203,7 +203,7 @@ class Consumer:
     def drain(self) -> None:
         """Stop at the next batch of each shard: finish what was delivered, checkpoint, release; then `run` returns."""
         self._draining = True
-        self.keeper.stop_acquiring()
+        self._keeper.stop_acquiring()
         for shard in self._running.values():
             shard.drain()
         self._wake()
@@ -225,7 +225,7 @@ class Consumer:
         shards = tuple(
             ShardStatus(
                 shard.shard_id,
-                shard.progress.checkpoint or shard.checkpoint,
+                shard.acked or shard.checkpoint,
                 shard.millis_behind_latest,
                 shard.is_paused,
                 shard.state,
@@ -250,7 +250,7 @@ class Consumer:
     # --- which shards ------------------------------------------------------------------------------------
 
     def _may_start(self, lease: Lease) -> bool:
-        return is_startable(lease, self.keeper.leases)
+        return is_startable(lease, self._keeper.leases)
 
     def _may_take(self, lease: Lease) -> bool:
         return self._settings.selects(lease) and not self._is_isolated(lease.key) and self._may_start(lease)
@@ -262,14 +262,14 @@ class Consumer:
     def _to_start(self) -> list[HeldLease]:
         return [
             held
-            for key, held in self.keeper.held.items()
+            for key, held in self._keeper.held.items()
             if key not in self._started and not held.lease.is_finished
             if held.handoff_requested.is_set() or self._may_start(held.lease)
         ]
 
     def _counts(self) -> dict[str, int]:
         counts = dict.fromkeys(("waiting_parent", "ready", "consuming", "finished"), 0)
-        for key, lease in self.keeper.leases.items():
+        for key, lease in self._keeper.leases.items():
             if lease.is_finished:
                 counts["finished"] += 1
             elif key in self._started:
@@ -293,7 +293,7 @@ class Consumer:
         finished = False
         try:
             opened = partial(self._open, held)
-            task = ShardTask(held, opened, self._settings, self.keeper, self._store, self._observer)
+            task = ShardTask(held, opened, self._settings, self._keeper, self._store, self._observer)
             finished = await task.run(reader)
         except LeaseLostError:
             pass  # the new owner continues after the last checkpoint
@@ -368,7 +368,7 @@ class Consumer:
 
     def _start_of(self, lease: Lease) -> Position | Checkpoint | None:
         """Return where the application wants to start a shard that was never read, and whose parents were not (R1)."""
-        is_new = lease.checkpoint.is_sentinel and not any(parent in self.keeper.leases for parent in lease.parents)
+        is_new = lease.checkpoint.is_sentinel and not any(parent in self._keeper.leases for parent in lease.parents)
         if not is_new or self._settings.start_at is None:
             return None
         start = self._settings.start_at(lease)

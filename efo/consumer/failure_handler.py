@@ -17,7 +17,7 @@ from efo.consumer.shard_stream import ShardStream
 from efo.errors import ConfigurationError, HandlerError, IsolateShardError
 from efo.events import FailedCall, HandlerFailed, Observer, RecordDeadLettered, RecordSkipped
 from efo.protocol.batch_slice import BatchSlice
-from efo.protocol.failure import Action, DeadLetter, Decision, FailurePolicy, OnError, decide
+from efo.protocol.failure import DeadLetter, Decision, FailureAction, FailurePolicy, OnError, decide
 
 
 class HandlerResult(Enum):
@@ -36,7 +36,7 @@ Call = Callable[[BatchSlice], Awaitable[HandlerResult | None]]
 @dataclass(frozen=True, slots=True)
 class _Failed:
     error: Exception
-    action: Action
+    action: FailureAction
     attempts: int
 
 

@@ -50,7 +50,7 @@ class _Delivered:
 
 
 class ShardStream:
-    """The batches of one shard, in order, after its checkpoint. `Consumer.run` makes one for each shard.
+    """The batches of one shard, in order, after its checkpoint. Made by `Consumer.run`, one for each shard.
 
     Iterate over it: `async for batch in shard`. The iteration ends at the end of the shard, or when the consumer
     drains. Ack each batch after its records are processed: the checkpoint follows the acks, not the deliveries (rule
@@ -75,11 +75,11 @@ class ShardStream:
     ) -> None:
         self.stream = stream
         self.shard_id = shard_id
-        self.checkpoint = checkpoint
+        self.checkpoint: Checkpoint = checkpoint
         self.children: tuple[ChildShard, ...] | None = None
-        self.progress = Progress(None if checkpoint.is_sentinel else checkpoint)
+        self._progress = Progress(None if checkpoint.is_sentinel else checkpoint)
         self.millis_behind_latest: int | None = None
-        self.bytes_received = 0
+        self.bytes_received: int = 0
         self._position = start_position(checkpoint, initial)
         self._subscribe = subscribe
         self._pin = pin
@@ -147,11 +147,11 @@ class ShardStream:
         if isinstance(to, Position):
             self._position = self._pin(to)
             self.checkpoint = _checkpoint_before(self._position)
-            self.progress.restart()
+            self._progress.restart()
         else:
             self._position = start_position(to, self._position)
             self.checkpoint = to
-            self.progress.restart(None if to.is_sentinel else to)
+            self._progress.restart(None if to.is_sentinel else to)
         self._first_number = self._number
         self._unacked.clear()
         self._batch, self._is_at_end = None, False
@@ -188,23 +188,33 @@ class ShardStream:
                 await self._interrupted.wait()
         return self.is_wanted(batch)
 
+    @property
+    def acked(self) -> Checkpoint | None:
+        """The checkpoint up to which everything is acked; None if nothing was acked and no record was read before."""
+        return self._progress.checkpoint
+
+    @property
+    def has_unacked(self) -> bool:
+        """Whether delivered batches are not acked yet."""
+        return not self._progress.is_idle
+
     # --- acks ----------------------------------------------------------------------------------------------
 
     def ack(self, batch: Batch) -> None:
         """Ack this batch: all its records are done. Batches before it are acked by acks of their own."""
-        self._acked(self.progress.ack(_number_of(batch)))
+        self._acked(self._progress.ack(_number_of(batch)))
 
     def ack_record(self, batch: Batch, record: Record) -> None:
         """Ack this record of the batch. The checkpoint does not pass earlier records that are not acked."""
-        self._acked(self.progress.ack_record(_number_of(batch), record))
+        self._acked(self._progress.ack_record(_number_of(batch), record))
 
     def ack_records(self, batch: Batch, indexes: Iterable[int]) -> None:
         """Ack these records of the batch, by their indexes. Earlier records are acked by acks of their own."""
-        self._acked(self.progress.ack_records(_number_of(batch), indexes))
+        self._acked(self._progress.ack_records(_number_of(batch), indexes))
 
     def ack_through(self, batch: Batch, index: int | None = None) -> None:
         """Ack everything up to and including this batch, or up to and including its record of this index."""
-        self._acked(self.progress.ack_through(_number_of(batch), index))
+        self._acked(self._progress.ack_through(_number_of(batch), index))
 
     def _acked(self, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -254,7 +264,7 @@ class ShardStream:
             event = await subscription.receive()
         except ShardGoneError:
             # Nothing of it can be read any more, and it announces no children: a shard sync finds them.
-            self._observer(ShardGone(self.shard_id, self.progress.checkpoint or self.checkpoint))
+            self._observer(ShardGone(self.shard_id, self._progress.checkpoint or self.checkpoint))
             event = ShardEnd(())
         finally:
             self._idle_since = trio.current_time()
@@ -273,9 +283,9 @@ class ShardStream:
         continuation = event.continuation_sequence_number
         batch = Batch(self.stream, self.shard_id, records, continuation, event.millis_behind_latest, self._number)
         self._number += 1
-        self.progress.delivered(batch)
+        self._progress.delivered(batch)
         if not batch.records:
-            self.progress.ack(batch.number)
+            self._progress.ack(batch.number)
             return
         arrivals = (batch.records[0], batch.records[-1])
         self._unacked[batch.number] = _Delivered(

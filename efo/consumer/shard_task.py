@@ -104,7 +104,7 @@ class ShardTask:
                     raise
 
     async def _save(self, shard: ShardStream) -> None:
-        checkpoint, lease = shard.progress.checkpoint, self._held.lease
+        checkpoint, lease = shard.acked, self._held.lease
         # The lease may be finished although the store's response has not arrived. That must not be undone.
         if checkpoint is not None and checkpoint != lease.checkpoint and not lease.is_finished:
             await self._held.checkpoint(checkpoint)
@@ -123,10 +123,10 @@ class ShardTask:
         Each write is repeated until the store performs it. If that takes too long, the keeper gives up the lease, which
         cancels this task.
         """
-        if not shard.is_finished or (shard.is_draining and not shard.progress.is_idle):
+        if not shard.is_finished or (shard.is_draining and shard.has_unacked):
             await _retry_until_written(self._held.release)
             return False
-        if not shard.progress.is_idle:
+        if shard.has_unacked:
             raise EfoError(
                 f"{shard.shard_id} was read to its end, but its reader returned without acking the last batches: "
                 "ack each batch, or raise; a handler that returns HOLD needs a flush function"

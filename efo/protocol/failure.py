@@ -13,7 +13,7 @@ from efo.model import Record
 FinalAction = Literal["stop", "isolate", "skip", "dead_letter"]
 """What happens when retries are exhausted."""
 
-Action = Literal["retry", "split", "skip", "dead_letter", "isolate", "stop"]
+FailureAction = Literal["retry", "split", "skip", "dead_letter", "isolate", "stop"]
 """What happens after one failure. "split": each half is tried by itself, to find the record that fails."""
 
 
@@ -86,7 +86,7 @@ OnError = FailurePolicy | Callable[[Exception], FailurePolicy]
 class Decision:
     """What happens now. `delay`: seconds before a retry."""
 
-    action: Action
+    action: FailureAction
     delay: float = 0.0
 
 

@@ -33,7 +33,7 @@ class Meter:
         self.units: Counter[str] = Counter()
 
     def watch(self, store: DynamoDbLeaseStore) -> None:
-        events = store.table.events
+        events = store._table.events  # noqa: SLF001 - the rows as they are
         for name in COUNTED:
             events.register(f"before-parameter-build.dynamodb.{name}", self._request_capacity)
             events.register(f"after-call.dynamodb.{name}", self._count)

@@ -38,7 +38,7 @@ def find_leaks(consumer: Consumer) -> dict[str, int]:
     """Return how many entries each table of a consumer still has. After its context is left, this must be empty."""
     limiter = consumer._limiter
     tables = {
-        "leases held": consumer.keeper.held,
+        "leases held": consumer._keeper.held,
         "shards read": consumer._running,
         "shards begun": consumer._started,
         "connections": consumer._caller._pool._connections,

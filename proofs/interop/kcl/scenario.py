@@ -201,7 +201,7 @@ class Scenario:
 async def write_unknown_attributes(store: DynamoDbLeaseStore) -> None:
     """Write two attributes to each lease row: one that only efo knows, in efo's format, and one that neither knows."""
     for lease in await store.list():
-        await store.table.call(
+        await store._table.call(  # noqa: SLF001 - the rows as they are
             "update_item",
             Key={"leaseKey": {"S": lease.key}},
             UpdateExpression="SET efoLatestAt = :time, unknownToBoth = :unknown",
@@ -211,7 +211,7 @@ async def write_unknown_attributes(store: DynamoDbLeaseStore) -> None:
 
 async def check_unknown_attributes(store: DynamoDbLeaseStore) -> None:
     """Raise InteropError unless the rows still have these attributes: both libraries have written the rows since."""
-    rows = (await store.table.call("scan", ConsistentRead=True))["Items"]
+    rows = (await store._table.call("scan", ConsistentRead=True))["Items"]  # noqa: SLF001 - the rows as they are
     kept = [row for row in rows if (row.get("efoLatestAt"), row.get("unknownToBoth")) == tuple(_ATTRIBUTES.values())]
     if len(kept) != SHARDS:
         raise InteropError(f"only {len(kept)} of {SHARDS} lease rows kept their unknown attributes: {rows}")

@@ -129,7 +129,7 @@ async def test_a_worker_that_was_suspended_does_not_create_deleted_child_leases_
         (parent,) = fake.open_shards(STREAM)
         async with open_reader(fake, store, seen, data) as consumer:
             await trio.sleep(1)
-            consumer.keeper.stop_acquiring()
+            consumer._keeper.stop_acquiring()
             consumer._shard_sync._store = MemoryLeaseStore()  # so that its shard sync does not create them
             fake.split(STREAM, parent)
             await store.delete(parent)

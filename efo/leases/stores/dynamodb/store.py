@@ -94,15 +94,6 @@ class DynamoDbLeaseStore:
         if opening is not None:
             await opening.__aexit__(None, None, None)
 
-    @property
-    def table(self) -> Table:
-        """The table, for operator tools and measurements. Raises LeaseStoreUnavailableError."""
-        if self._opened is None:
-            raise LeaseStoreUnavailableError(f"lease table {self._name!r} is not open: use `async with`")
-        return self._opened
-
-    # --- reading ---------------------------------------------------------------------------------------------
-
     def ensure_scope(self, application: str, stream: str) -> None:
         """Raise ConfigurationError if the store keeps the leases of another application or stream."""
         self._lease_scope.ensure(application, stream)
@@ -111,6 +102,8 @@ class DynamoDbLeaseStore:
     def is_open(self) -> bool:
         """Whether the store is open."""
         return self._opened is not None
+
+    # --- reading ---------------------------------------------------------------------------------------------
 
     async def list(self) -> Sequence[Lease]:
         """Return all leases, in no particular order. Scans the whole table.
@@ -121,7 +114,7 @@ class DynamoDbLeaseStore:
 
     async def get(self, key: str) -> Lease | None:
         """Return one lease as of the last write, or None."""
-        item = (await self.table.call("get_item", Key=self._codec.key(key), ConsistentRead=True)).get("Item")
+        item = (await self._table.call("get_item", Key=self._codec.key(key), ConsistentRead=True)).get("Item")
         return None if item is None else self._lease_of(item)
 
     # --- writing ---------------------------------------------------------------------------------------------
@@ -129,7 +122,7 @@ class DynamoDbLeaseStore:
     async def create(self, lease: Lease) -> bool:
         """Add a lease unless its key exists; return whether it was added."""
         try:
-            await self.table.call(
+            await self._table.call(
                 "put_item",
                 Item=self._codec.new_item(lease),
                 ConditionExpression=f"attribute_not_exists({KEY})",
@@ -175,7 +168,7 @@ class DynamoDbLeaseStore:
         """Save the ids of the shard's children, if the row exists."""
         values = {"ExpressionAttributeValues": {":children": {"SS": sorted(children)}}} if children else {}
         try:
-            await self.table.call(
+            await self._table.call(
                 "update_item",
                 Key=self._codec.key(lease.key),
                 UpdateExpression=f"SET {CHILDREN} = :children" if children else f"REMOVE {CHILDREN}",
@@ -194,7 +187,14 @@ class DynamoDbLeaseStore:
 
     async def delete(self, key: str) -> None:
         """Delete a lease, if it exists."""
-        await self.table.call("delete_item", Key=self._codec.key(key))
+        await self._table.call("delete_item", Key=self._codec.key(key))
+
+    @property
+    def _table(self) -> Table:
+        """The open table. Raises LeaseStoreUnavailableError."""
+        if self._opened is None:
+            raise LeaseStoreUnavailableError(f"lease table {self._name!r} is not open: use `async with`")
+        return self._opened
 
     async def _write(self, lease: Lease, change: Change, *, condition: tuple[str, ...] = _STATE) -> Lease:
         """Write what `change` returns for the row: first for the lease as last read, nearly always the current row."""
@@ -207,11 +207,13 @@ class DynamoDbLeaseStore:
                 row = await self._row_of(failure, lease.key)
                 if failure.was_retried and row is not None and _is_written(row, new, condition):
                     return row
-        raise LeaseStoreUnavailableError(f"{self.table}: lease {lease.key!r} changed {_MAX_TRIES} times during a write")
+        raise LeaseStoreUnavailableError(
+            f"{self._table}: lease {lease.key!r} changed {_MAX_TRIES} times during a write"
+        )
 
     async def _update(self, old: Lease, new: Lease, condition: tuple[str, ...]) -> Lease:
         expression = update_of(old, new, condition)
-        response = await self.table.call(
+        response = await self._table.call(
             "update_item",
             Key=self._codec.key(old.key),
             **({"UpdateExpression": expression.update} if expression.update else {}),
@@ -228,10 +230,10 @@ class DynamoDbLeaseStore:
 
     async def _items(self) -> Sequence[Item]:
         """Return the rows of all pages of a scan."""
-        page = await self.table.call("scan", ConsistentRead=self._consistent_reads)
+        page = await self._table.call("scan", ConsistentRead=self._consistent_reads)
         items = list(page["Items"])
         while start := page.get("LastEvaluatedKey"):
-            page = await self.table.call("scan", ConsistentRead=self._consistent_reads, ExclusiveStartKey=start)
+            page = await self._table.call("scan", ConsistentRead=self._consistent_reads, ExclusiveStartKey=start)
             items += page["Items"]
         return items
 
@@ -241,7 +243,7 @@ class DynamoDbLeaseStore:
         except (EfoError, LookupError, TypeError, ValueError) as error:
             key = item.get(KEY, {}).get("S")
             raise LeaseStoreCorruptError(
-                f"{self.table}: the row {key!r} is not a lease: {type(error).__name__}: {error}; correct or delete it"
+                f"{self._table}: the row {key!r} is not a lease: {type(error).__name__}: {error}; correct or delete it"
             ) from error
 
 

@@ -361,11 +361,11 @@ async def opened(url, tmp_path, **options):
 
 
 async def put(store, item):
-    await store.table.call("put_item", Item=item)
+    await store._table.call("put_item", Item=item)
 
 
 async def item_of(store, key):
-    return (await store.table.call("get_item", Key={"leaseKey": {"S": key}}, ConsistentRead=True))["Item"]
+    return (await store._table.call("get_item", Key={"leaseKey": {"S": key}}, ConsistentRead=True))["Item"]
 
 
 async def test_unknown_attributes_and_rows_of_kcl_are_kept(url, tmp_path):
@@ -414,7 +414,7 @@ async def test_streams_in_one_table_are_separate(url, tmp_path):
 
 async def test_a_table_is_created_and_reused(url, tmp_path):
     async with opened(url, tmp_path, new_table=NewTable(deletion_protection=True)) as store:
-        described = (await store.table.call("describe_table"))["Table"]
+        described = (await store._table.call("describe_table"))["Table"]
         assert described["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
         assert described["DeletionProtectionEnabled"] is True
         await store.create(Lease("s", Checkpoint.SHARD_END))
@@ -426,7 +426,7 @@ async def test_a_table_is_created_with_tags_and_backups(servers, tmp_path):
     """With MiniStack only: DynamoDB Local has neither."""
     new = NewTable(tags={"team": "orders"}, point_in_time_recovery=True)
     async with opened(servers.url(serve_ministack), tmp_path, new_table=new) as store:
-        table, client = store.table, store.table._client
+        table, client = store._table, store._table._client
         described = (await table.call("describe_table"))["Table"]
         tags = await client.list_tags_of_resource(ResourceArn=described["TableArn"])
         assert tags["Tags"] == [{"Key": "team", "Value": "orders"}]
@@ -436,7 +436,7 @@ async def test_a_table_is_created_with_tags_and_backups(servers, tmp_path):
 
 async def test_a_table_that_is_deleted_while_the_store_is_open_is_named(url, tmp_path):
     async with opened(url, tmp_path) as store:
-        await store.table.call("delete_table")
+        await store._table.call("delete_table")
         with pytest.raises(LeaseStoreUnavailableError, match="ResourceNotFoundException"):
             await store.list()
 
