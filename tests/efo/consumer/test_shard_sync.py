@@ -231,5 +231,5 @@ async def test_leases_are_balanced_by_throughput(autojump_clock: trio.testing.Mo
                 for _ in range(80):  # it takes one lease first, and the others after new measurements 30 s later
                     fake.put(STREAM, "k", b"x" * 2000)
                     await trio.sleep(0.5)
-                assert set(first.keeper.held) == {busy}
-                assert len(other.keeper.held) == 5
+                assert set(first._keeper.held) == {busy}
+                assert len(other._keeper.held) == 5
