@@ -33,3 +33,11 @@ def test_help_and_version_load_no_heavy_module(arguments):
 def test_the_package_for_spark_executors_loads_neither_trio_nor_aws():
     loaded = modules_after("import pyspark_efo")
     assert loaded & {"trio", "aiobotocore", "botocore", "h2", "pydantic"} == set()
+
+
+@pytest.mark.parametrize("module", ["efo_service.cli", "pyspark_efo"])
+def test_an_applications_own_package_named_service_is_left_alone(module, tmp_path, monkeypatch):
+    (tmp_path / "service").mkdir()
+    (tmp_path / "service" / "__init__.py").write_text("raise SystemExit('the application was imported')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert "service" not in modules_after(f"import {module}")

@@ -51,7 +51,7 @@ def test_children_do_not_inherit_variables_that_configure_efo_aws_or_telemetry(t
 
 
 async def test_children_run_efos_own_code_in_any_directory(tmp_path):
-    (tmp_path / "service.py").write_text('raise SystemExit("imported from the current directory")')
+    (tmp_path / "efo_service.py").write_text('raise SystemExit("imported from the current directory")')
     child = Child("version", ["version"], tmp_path, {})
     await child.start()
     try:

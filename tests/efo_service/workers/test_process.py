@@ -18,7 +18,7 @@ TRAP = 'raise SystemExit("imported from the current directory")'
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:
     """A directory with modules that must not be imported, and `lib` in it, which may be on the path."""
-    (tmp_path / "service.py").write_text(TRAP)
+    (tmp_path / "efo_service.py").write_text(TRAP)
     (tmp_path / "mine.py").write_text(TRAP)
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib/mine.py").write_text("found = True")
