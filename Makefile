@@ -38,10 +38,10 @@ sim: $(READY) ## Simulate whole consumers (SEEDS=500; ARGS="--seed 7" repeats on
 	@$(BIN)/python -m proofs.simulation --seeds $(SEEDS) $(ARGS)
 
 bench-core: $(READY) ## Measure renewal, back-pressure and the data path; takes minutes (ARGS="--help" for options)
-	@$(BIN)/python -m proofs.benchmarks.bench_core $(ARGS)
+	@$(BIN)/python -m proofs.benchmarks.core $(ARGS)
 
 bench-fake: $(READY) ## Measure throughput and resource usage of the fake under load (ARGS="--help" for options)
-	@$(BIN)/python -m proofs.benchmarks.bench_fake $(ARGS)
+	@$(BIN)/python -m proofs.benchmarks.fake $(ARGS)
 
 # Coverage-guided. atheris has wheels for CPython 3.11 to 3.13 on Linux for x86-64. Not part of `test`, which checks the
 # same properties with Hypothesis.
@@ -51,7 +51,7 @@ fuzz: $(FUZZ)/.ready ## Fuzz the parsers of received bytes, SECONDS=60 for each 
 	@$(FUZZ)/bin/python -m proofs.fuzz --seconds $(SECONDS) $(ARGS)
 
 bench-relay: $(READY) ## Measure the relay, and Spark on its log; takes minutes (ARGS="--help" for options)
-	@$(BIN)/python -m proofs.benchmarks.bench_relay $(ARGS)
+	@$(BIN)/python -m proofs.benchmarks.relay $(ARGS)
 
 log-e2e: $(READY) ## Kill relays and Spark twenty times under load, and compare the output (ARGS="--help")
 	@$(BIN)/python -m proofs.e2e.log $(ARGS)

@@ -1,6 +1,6 @@
 """Subscribes to many shards of a fake over HTTP/2, and records gaps between subscriptions and the records read.
 
-Used by `bench_core.py` and, at a smaller scale, by `tests/efo/kinesis/test_renewal.py`.
+Used by `core.py` and, at a smaller scale, by `tests/efo/kinesis/test_renewal.py`.
 """
 
 import collections

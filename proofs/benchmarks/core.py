@@ -1,6 +1,6 @@
 """Measures the core: renewal at scale and back-pressure in virtual time, and the data path's throughput per CPU-second.
 
-Prints tables; the last line is JSON. `python -m proofs.benchmarks.bench_core --help` shows options for smaller runs.
+Prints tables; the last line is JSON. `python -m proofs.benchmarks.core --help` shows options for smaller runs.
 """
 
 import argparse
@@ -20,7 +20,7 @@ RECORD_BYTES, RECORDS_PER_EVENT = 10_000, 20
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="bench_core", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="make bench-core", description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--shards", type=int, default=1000, help="shards of the stream in the renewal benchmark (default: 1000)"
     )

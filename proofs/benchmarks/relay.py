@@ -32,7 +32,7 @@ from efo_service.relay.log.catalog import read_catalog, topics
 from efo_service.relay.log.partition_writer import open_partition
 from efo_service.relay.log.segments import Segment, list_segments, read_segment
 from efo_service.relay.relay import relay_shard
-from proofs.benchmarks.bench_log import FIRST_SEQUENCE_NUMBER, timed
+from proofs.benchmarks.log import FIRST_SEQUENCE_NUMBER, timed
 
 SHARD = "shardId-000000000000"
 EVENT_RECORDS = 500
@@ -269,11 +269,11 @@ def measure_spark(root: Path, count: int) -> dict[str, float]:
 
 
 def report(stage: str) -> None:
-    print(f"bench_relay: {stage}", file=sys.stderr, flush=True)
+    print(f"bench-relay: {stage}", file=sys.stderr, flush=True)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="bench_relay", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="make bench-relay", description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--records", type=int, default=300_000, help="number of records for the relay and for Spark (300000)"
     )

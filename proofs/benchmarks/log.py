@@ -1,4 +1,4 @@
-"""Measures writes and reads of the embedded log: `python -m proofs.benchmarks.bench_log [--records N] [--no-spark]`.
+"""Measures writes and reads of the embedded log: `python -m proofs.benchmarks.log [--records N] [--no-spark]`.
 
 Prints one JSON object. Compare only figures of one machine: a commit with a plain durable write of the same number of
 bytes, and the Spark source with Spark's own Parquet reader on the same rows.
