@@ -16,13 +16,13 @@ import trio
 import trio.testing
 
 from efo.consumer.deaggregation import Deaggregator
-from efo.events import ignore
+from efo.events import ignore_events
 from efo.kinesis.connection import Connection
 from efo.kinesis.subscribe_call import EventStream
 from efo.model import Checkpoint
 from efo.protocol.aggregation import AggregateMode, Entry, aggregate
 from efo.protocol.eventstream import Decoder, encode
-from efo.protocol.messages import parse_message
+from efo.protocol.messages import SubscribeToShardEvent, parse_message
 
 EVENT_HEADERS = {
     ":event-type": "SubscribeToShardEvent",
@@ -88,14 +88,16 @@ def event(blobs):
 def decode(frames, *, parsed=False, deaggregated=False):
     """Decode the frames in chunks, as a response stream returns them; return the number of records."""
     decoder = Decoder()
-    deaggregator = Deaggregator("shard", None, AggregateMode.KEEP, ignore)
+    deaggregator = Deaggregator("shard", None, AggregateMode.KEEP, ignore_events)
     count = 0
     wire = memoryview(b"".join(frames))
     for at in range(0, len(wire), READ_BYTES):
         decoder.receive_data(wire[at : at + READ_BYTES])
         for message in decoder.messages():
             if parsed:
-                records = parse_message(message).records
+                event = parse_message(message)
+                assert isinstance(event, SubscribeToShardEvent)
+                records = event.records
                 count += len(deaggregator.deaggregate(records, Checkpoint.TRIM_HORIZON) if deaggregated else records)
     return count
 
@@ -144,6 +146,7 @@ async def read(response_stream, total, parsed):
     count, total_size = 0, 0
     while True:
         received = await events.receive()
+        assert received is not None
         count += len(received[0].records)
         total_size += received[1]
         if total_size + received[1] > total // 16_384 * 16_384:

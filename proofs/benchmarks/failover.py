@@ -111,6 +111,7 @@ class Worker:
 
     async def read_reports(self) -> None:
         rest = b""
+        assert self.process.stdout is not None
         async for chunk in self.process.stdout:
             *lines, rest = (rest + chunk).split(b"\n")
             for line in map(json.loads, lines):

@@ -47,6 +47,7 @@ class Server:
         command = [sys.executable, "-m", "efo.testing.load.__main__", "--shards", str(SHARDS), *options]
         command += [argument for consumer in consumers for argument in ("--consumer", consumer)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: S603 - runs efo itself
+        assert self.process.stdout is not None
         self.served = json.loads(self.process.stdout.readline())
         self._consumers = iter(consumers)
 
@@ -73,6 +74,7 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self.process.terminate()
         self.process.wait()
+        assert self.process.stdout is not None
         self.process.stdout.close()
 
 

@@ -17,12 +17,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import trio
 
 from efo.model import Batch, Record
+from efo_service.relay.kafka.checkpoints import Checkpoints
 from efo_service.relay.kafka.client import client_config
-from efo_service.relay.kafka.options import KafkaOptions
+from efo_service.relay.kafka.options import Delivery, KafkaOptions
 from efo_service.relay.kafka.producer import Target, TransactionalWriter, producer_config
 from efo_service.relay.kafka.sink import open_kafka
 from efo_service.relay.kafka.topics import Topic
@@ -50,7 +52,9 @@ def batches(shard: str, records: int, size: int) -> list[Batch]:
     ]
 
 
-async def kafka_rate(servers: str, *, records: int, size: int, shards: int = 2, delivery: str = "exactly_once") -> dict:
+async def kafka_rate(
+    servers: str, *, records: int, size: int, shards: int = 2, delivery: Delivery = "exactly_once"
+) -> dict:
     """Write `records` records from several shards concurrently; return the figures."""
     by_shard = {f"shard-{number}": batches(f"shard-{number}", records // shards, size) for number in range(shards)}
     settings = KafkaOptions(bootstrap_servers=servers, delivery=delivery, partitions=8)
@@ -107,7 +111,7 @@ def client_rate(servers: str, *, records: int, size: int, partitions: int = 4) -
     target = Target.of(Topic("records", partitions, 1_000_000), RecordMapping("bench", shard), "key")
     settings = KafkaOptions(bootstrap_servers=servers)
     config = producer_config(client_config(settings), largest=1_000_000, compression=settings.compression, seconds=30.0)
-    writer = TransactionalWriter(config, target, NoPositions(), "bench", 30.0)
+    writer = TransactionalWriter(config, target, cast("Checkpoints", NoPositions()), "bench", 30.0)
     groups = [batch.records for batch in batches(shard, records, size)]
     writer.append(groups[0])  # not measured: the first write looks up the topic
     wall, cpu = time.monotonic(), time.process_time()

@@ -22,7 +22,7 @@ from efo.settings import ConsumerSettings
 from proofs.local_servers.dynamodb import credentials, serve_dynamodb_local
 
 COUNTED = ("Scan", "GetItem", "PutItem", "UpdateItem", "DeleteItem", "Query", "BatchGetItem")
-DEFAULTS = ConsumerSettings(application="cost", worker_id="any")
+DEFAULTS = ConsumerSettings()
 
 
 class Meter:

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from efo.model import Record
@@ -50,13 +51,13 @@ def measure_commits(root: Path, group: int) -> dict[str, float]:
     walls, cpus, sizes, plain = [], [], [], []
     for index in range(-5, count):  # the first five are for warm-up
         records = make_records(group, (index + 5) * group)
-        wall, cpu = timed(lambda records=records: writer.append(records))
+        wall, cpu = timed(partial(writer.append, records))
         size = list_segments(writer.directory)[-1].path.stat().st_size
         if index >= 0:
             walls.append(wall)
             cpus.append(cpu)
             sizes.append(size)
-            plain.append(timed(lambda size=size: plain_write(root / "plain", size))[0])
+            plain.append(timed(partial(plain_write, root / "plain", size))[0])
     writer.close()
     return {
         "rows": group,
@@ -110,7 +111,7 @@ def measure_spark(root: Path, count: int) -> dict[str, float]:
         rates: dict[str, list[float]] = {"log": [], "parquet": []}
         for _ in range(ROUNDS):
             for name, frame in (("log", log), ("parquet", parquet)):
-                wall, _ = timed(lambda frame=frame: frame.write.format("noop").mode("overwrite").save())
+                wall, _ = timed(frame.write.format("noop").mode("overwrite").save)
                 rates[name].append(count / wall)
     best = {name: max(values) for name, values in rates.items()}
     return {

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -78,7 +79,7 @@ class DecodedShard:
             yield batch
             await trio.lowlevel.checkpoint()
 
-    def ack(self, batch: Batch) -> None:
+    def ack_through(self, batch: Batch) -> None:
         self.acked = batch.number
 
 
@@ -91,7 +92,7 @@ def measure_relay(settings: Callable[[int], Settings], count: int, size: int) ->
     walls, cpus = [], []
     for number in range(ROUNDS):
         shard = DecodedShard(batches)
-        wall, cpu = timed(lambda shard=shard, number=number: trio.run(_relay, settings(number), shard))
+        wall, cpu = timed(partial(trio.run, _relay, settings(number), shard))
         assert shard.acked == batches[-1].number
         walls.append(wall)
         cpus.append(cpu)
@@ -237,7 +238,7 @@ async def _load(root: Path, seconds: float, rate: int) -> None:
 # --- Spark ---------------------------------------------------------------------------------------------
 
 
-def measure_spark(root: Path, count: int) -> dict[str, float]:
+def measure_spark(root: Path, count: int) -> dict[str, object]:
     """Read the same rows from the log, and from Parquet with Spark's own reader, into the noop sink and into Parquet.
 
     Java uses both of its compilers, as in a long-running pipeline.
@@ -258,7 +259,7 @@ def measure_spark(root: Path, count: int) -> dict[str, float]:
             for source, frame in (("log", log), ("parquet", native)):
                 for sink in ("noop", "parquet"):
                     save = frame.write.format(sink).mode("overwrite")
-                    wall, _ = timed(lambda save=save, sink=sink: save.save(*([str(root / "out")] * (sink != "noop"))))
+                    wall, _ = timed(partial(save.save, *([str(root / "out")] * (sink != "noop"))))
                     rates.setdefault(f"{source}_to_{sink}", []).append(count / wall)
     best = {name: round(max(values)) for name, values in rates.items()}
     return {

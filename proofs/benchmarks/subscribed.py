@@ -28,10 +28,12 @@ async def open_subscribed(shards, budget, faults=None, load=None, **settings):
 
     `load`: settings of an endless load that the stream serves instead of records that are put.
     """
-    settings = FakeSettings(consumer_creating=0.0, **settings)
     if load is not None:
         load = Load(shards={STREAM: shards}, **load)
-    async with FakeKinesis(settings=settings, faults=faults, load=load) as fake, trio.open_nursery() as nursery:
+    async with (
+        FakeKinesis(settings=FakeSettings(consumer_creating=0.0, **settings), faults=faults, load=load) as fake,
+        trio.open_nursery() as nursery,
+    ):
         if load is None:
             fake.create_stream(STREAM, shards)
         subscribed = Subscribed(nursery, fake, shards, budget)
@@ -57,12 +59,12 @@ class Watch:
     """An observer that measures how long each shard was without an accepted subscription, after its first one."""
 
     def __init__(self):
-        self.accepted = collections.Counter()
-        self.live = collections.Counter()
+        self.accepted: collections.Counter[str] = collections.Counter()
+        self.live: collections.Counter[str] = collections.Counter()
         self.lost_at = {}
         self.longest_gap = 0.0
         self.connections = 0
-        self.ended = collections.Counter()
+        self.ended: collections.Counter[str] = collections.Counter()
         self.closed = []
 
     def __call__(self, event):
