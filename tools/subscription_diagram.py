@@ -1,6 +1,6 @@
-"""Generates the state diagram in README.md and docs/subscription.md from efo/protocol/subscription.py.
+"""Generates the state diagram in docs/subscription.md from efo/protocol/subscription.py.
 
-`python tools/subscription_diagram.py` updates the pages. A test fails if one of them is out of date.
+`python tools/subscription_diagram.py` updates the page. A test fails if it is out of date.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from efo.protocol.subscription import TRANSITIONS, Signal, State
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "README.md", ROOT / "docs" / "subscription.md")
+PAGES = (ROOT / "docs" / "subscription.md",)
 START = "<!-- The diagram is made by tools/subscription_diagram.py. -->\n"
 END = "<!-- End of the diagram. -->\n"
 

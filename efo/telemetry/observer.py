@@ -65,9 +65,9 @@ class _ShardFigures:
 class OtelObserver:
     """An observer that feeds the instruments of `efo.telemetry.instruments`.
 
-    `stream`, `application` and `consumer` (the fan-out consumer's name) are attributes of all instruments;
-    `server_address`, the endpoint's host, is an attribute of the duration of calls. `meter_provider`: None for the
-    global one. `clock`: returns seconds, monotonic.
+    `stream`, `application` and `consumer` (the fan-out consumer's name; None: the application's) are attributes of all
+    instruments; `server_address`, the endpoint's host, is an attribute of the duration of calls. `meter_provider`: None
+    for the global one. `clock`: returns seconds, monotonic.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class OtelObserver:
         *,
         stream: str,
         application: str,
-        consumer: str,
+        consumer: str | None = None,
         server_address: str | None = None,
         meter_provider: MeterProvider | None = None,
         clock: Callable[[], float] = monotonic,
@@ -84,7 +84,7 @@ class OtelObserver:
             "messaging.system": "aws.kinesis",
             "messaging.destination.name": stream,
             "messaging.consumer.group.name": application,
-            "messaging.destination.subscription.name": consumer,
+            "messaging.destination.subscription.name": consumer or application,
         }
         self._server = {"server.address": server_address} if server_address else {}
         self._clock = clock
@@ -110,7 +110,7 @@ class OtelObserver:
             SubscribeAttempted: self._attempted,
             SubscriptionEnded: self._ended,
             EventReceived: self._received,
-            DeliveryBlocked: self._awaited,
+            DeliveryBlocked: self._blocked,
             BatchDelivered: self._delivered,
             AggregateDamaged: self._aggregate_damaged,
             ConnectionOpened: self._connection_opened,
@@ -119,12 +119,12 @@ class OtelObserver:
             RecordsProcessed: self._processed,
             HandlerFailed: self._handler_failed,
             ShardStarted: self._started,
-            ShardRepositioned: self._sought,
+            ShardRepositioned: self._repositioned,
             CheckpointSaved: self._checkpointed,
             ShardStopped: self._left,
             ShardFinished: self._left,
             ShardsCounted: self._shards_counted,
-            LeaseStoreCalled: self._lease_operated,
+            LeaseStoreCalled: self._store_called,
             LeaseLost: self._lease_lost,
             LeasesCounted: self._leases_counted,
         }
@@ -173,7 +173,7 @@ class OtelObserver:
 
     # --- records and shards ----------------------------------------------------------------------------
 
-    def _awaited(self, event: DeliveryBlocked) -> None:
+    def _blocked(self, event: DeliveryBlocked) -> None:
         shard = self._shard(event.shard_id)
         self._shards[event.shard_id] = replace(shard, backpressure=shard.backpressure + event.duration)
 
@@ -198,7 +198,7 @@ class OtelObserver:
         shard = self._shard(event.shard_id)
         self._shards[event.shard_id] = replace(shard, checkpoint_at=self._clock(), lag=None, inflight=0, left_at=None)
 
-    def _sought(self, event: ShardRepositioned) -> None:
+    def _repositioned(self, event: ShardRepositioned) -> None:
         """Reset the records in flight: acks of batches that were delivered before a seek have no effect."""
         if shard := self._shards.get(event.shard_id):
             self._shards[event.shard_id] = replace(shard, inflight=0)
@@ -218,7 +218,7 @@ class OtelObserver:
 
     # --- leases ----------------------------------------------------------------------------------------
 
-    def _lease_operated(self, event: LeaseStoreCalled) -> None:
+    def _store_called(self, event: LeaseStoreCalled) -> None:
         attributes = {"efo.lease.operation": event.operation} | _error(event.error_type)
         self._add(instruments.LEASE_OPERATIONS, 1, attributes)
         self._record(instruments.LEASE_OPERATION_DURATION, event.duration, attributes)

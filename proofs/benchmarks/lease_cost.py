@@ -116,10 +116,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--leases", type=int, default=30)
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--look", type=float, help="lease scan interval in seconds, see scan_interval")
+    parser.add_argument("--scan-interval", type=float, help="lease scan interval in seconds")
     options = parser.parse_args()
     with serve_dynamodb_local() as url, credentials():
-        measured = trio.run(measure, url, options.workers, options.leases, options.seconds, options.look)
+        measured = trio.run(measure, url, options.workers, options.leases, options.seconds, options.scan_interval)
     print(json.dumps({"efo": measured, "kcl_by_calculation": of_kcl()}))
 
 

@@ -135,6 +135,12 @@ def test_all_instruments_but_those_of_connections_have_the_common_attributes(tel
             assert all(COMMON.items() <= point.attributes.items() for point in metric.data.data_points), name
 
 
+def test_the_fan_out_consumer_has_the_name_of_the_application_by_default():
+    assert (
+        OtelObserver(stream="s", application="billing")._common["messaging.destination.subscription.name"] == "billing"
+    )
+
+
 def test_subscriptions_feed_attempts_waits_durations_and_the_number_of_open_ones(telemetry):
     telemetry.observe(events.SubscribeAttempted("s-0", 0.2, 0.03, None))
     telemetry.observe(events.SubscribeAttempted("s-1", 0.4, 0.05, "throttled"))
