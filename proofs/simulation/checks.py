@@ -15,7 +15,6 @@ from efo.model import Checkpoint
 from proofs.simulation.ledger import ShardLedger, TaskLedger
 from proofs.simulation.story import (
     Acked,
-    Broken,
     ChildrenSaved,
     Closed,
     Crashed,
@@ -29,11 +28,12 @@ from proofs.simulation.story import (
     Mark,
     Opened,
     Put,
+    Repositioned,
     Resharded,
     Saved,
-    SetAside,
-    Sought,
+    SkippedByPolicy,
     StoreFailed,
+    Violation,
 )
 
 MAX_PROBLEMS = 20
@@ -237,7 +237,7 @@ class Checks:
         self._open[line.worker, line.shard] = task
 
     @_check_line.register
-    def _(self, line: Sought, _now: float) -> None:
+    def _(self, line: Repositioned, _now: float) -> None:
         self._open[line.worker, line.shard].seek(self.shards[line.shard].index_after(line.to))
 
     @_check_line.register
@@ -247,7 +247,7 @@ class Checks:
         self._check_lease(line.worker, line.shard, now)
 
     @_check_line.register
-    def _(self, line: SetAside, now: float) -> None:
+    def _(self, line: SkippedByPolicy, now: float) -> None:
         shard = self.shards[line.shard]
         if line.mark in shard.index_of and not self._guarantees.may_skip(*shard.identities[shard.index_of[line.mark]]):
             self._report(
@@ -367,7 +367,7 @@ class Checks:
             self._failed.add(line.worker)
 
     @_check_line.register
-    def _(self, line: Broken, _now: float) -> None:
+    def _(self, line: Violation, _now: float) -> None:
         self._report(line.what)
 
     # --- what several lines have in common -----------------------------------------------------------------

@@ -52,7 +52,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Sought:
+class Repositioned:
     """A shard task continues after this checkpoint: its sink already has the records up to it."""
 
     worker: str
@@ -70,7 +70,7 @@ class Handled:
 
 
 @dataclass(frozen=True, slots=True)
-class SetAside:
+class SkippedByPolicy:
     """A record was skipped or dead-lettered by the failure policy, and an event reported it."""
 
     worker: str
@@ -174,7 +174,7 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Reported:
     """Any other diagnostic event of efo."""
 
     worker: str
@@ -189,7 +189,7 @@ class Acted:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class Violation:
     """The world found something that must not happen."""
 
     what: str
@@ -199,9 +199,9 @@ Line: TypeAlias = (
     Put
     | Resharded
     | Opened
-    | Sought
+    | Repositioned
     | Handled
-    | SetAside
+    | SkippedByPolicy
     | Acked
     | Saved
     | StoreFailed
@@ -213,9 +213,9 @@ Line: TypeAlias = (
     | Closed
     | Crashed
     | Exited
-    | Told
+    | Reported
     | Acted
-    | Broken
+    | Violation
 )
 
 

@@ -18,7 +18,18 @@ from proofs.simulation.leak_checks import find_leaks
 from proofs.simulation.plan import Plan
 from proofs.simulation.readers import AddLine, HandlerError
 from proofs.simulation.store_faults import FaultyLeaseStore, LeaseRows, StoreFault
-from proofs.simulation.story import Broken, Closed, Crashed, Exited, Line, Lost, Opened, SetAside, Sought, Told
+from proofs.simulation.story import (
+    Closed,
+    Crashed,
+    Exited,
+    Line,
+    Lost,
+    Opened,
+    Reported,
+    Repositioned,
+    SkippedByPolicy,
+    Violation,
+)
 
 MakeReader = Callable[[str, AddLine, events.Observer], ShardReader]
 STOP_TIMEOUT = 60.0
@@ -57,7 +68,7 @@ class WorkerProcess:
             case events.ShardStarted(shard_id=shard, checkpoint=checkpoint):
                 return Opened(self.name, self.worker_id, shard, checkpoint, self._plan.key_concurrency > 1)
             case events.ShardRepositioned(shard_id=shard, to=Checkpoint() as to):
-                return Sought(self.name, shard, to)
+                return Repositioned(self.name, shard, to)
             case events.ShardFinished(shard_id=shard):
                 return Closed(self.name, shard, is_finished=True)
             case events.ShardStopped(shard_id=shard, error_type=error):
@@ -65,9 +76,11 @@ class WorkerProcess:
             case events.LeaseLost(shard_id=shard, reason=reason) if reason != "released":
                 return Lost(self.name, shard, reason)
             case events.RecordSkipped() | events.RecordDeadLettered():
-                return SetAside(self.name, event.shard_id, (int(event.sequence_number), event.sub_sequence_number))
+                return SkippedByPolicy(
+                    self.name, event.shard_id, (int(event.sequence_number), event.sub_sequence_number)
+                )
             case _:
-                return Told(self.name, event)
+                return Reported(self.name, event)
 
 
 class Worker:
@@ -155,9 +168,9 @@ class Worker:
             and process.has_started
             and not isinstance(error, HandlerError)
         ):
-            self._add_line(Broken(f"{process.name} gave up: {type(error).__name__}: {error}"))
+            self._add_line(Violation(f"{process.name} failed: {type(error).__name__}: {error}"))
         if process.consumer is not None and (leaks := find_leaks(process.consumer)):
-            self._add_line(Broken(f"{process.name} has ended, and there is left: {leaks}"))
+            self._add_line(Violation(f"{process.name} has ended, but still holds: {leaks}"))
         process.add_line(Exited(process.name, None if error is None else type(error).__name__))
         self.process = None
 

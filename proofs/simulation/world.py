@@ -25,7 +25,7 @@ from proofs.simulation.producer import STREAM, Producer
 from proofs.simulation.readers import AddLine, PlannedFailures, reader
 from proofs.simulation.sink import MemorySink
 from proofs.simulation.store_faults import LeaseRows, StoreFault
-from proofs.simulation.story import Acted, Broken, Story
+from proofs.simulation.story import Acted, Story, Violation
 from proofs.simulation.worker import STOP_TIMEOUT, Worker
 
 MEAN_STORE_FAULT: Final = 12.0
@@ -127,7 +127,7 @@ class World:
                 await trio.sleep(1.0)
             return
         self.story.add(
-            Broken(f"no progress: {self.plan.completion_timeout:g} s after all was well: {self.checks.missing()}")
+            Violation(f"no progress: {self.plan.completion_timeout:g} s after the last fault: {self.checks.missing()}")
         )
 
     async def _await_lease_cleanup(self) -> None:
@@ -140,7 +140,7 @@ class World:
             while checks.undeleted_leases():  # noqa: ASYNC110 - no event announces it
                 await trio.sleep(1.0)
         for shard in checks.undeleted_leases():
-            self.story.add(Broken(f"{shard} has served, and its lease is still there"))
+            self.story.add(Violation(f"{shard} is finished, but its lease still exists"))
 
     async def _finish(self, nursery: trio.Nursery) -> None:
         """Stop every worker gracefully."""
@@ -155,10 +155,10 @@ class World:
         await trio.testing.wait_all_tasks_blocked()
         left = trio.lowlevel.current_statistics().tasks_living - tasks_before
         if left:
-            self.story.add(Broken(f"{left} tasks are alive after all workers have left"))
+            self.story.add(Violation(f"{left} tasks run after all workers have ended"))
         for shard in producer.shards:
             if live := fake.subscriptions(STREAM, shard).live:
-                self.story.add(Broken(f"{live} subscriptions of {shard} are live after all workers have left"))
+                self.story.add(Violation(f"{live} subscriptions of {shard} are live after all workers have ended"))
 
     def _check_streams(self) -> None:
         """Check that no stream buffers more than its window, and that no worker has more streams than it needs."""
@@ -168,10 +168,10 @@ class World:
             usage = stream_usage(worker.process.consumer)
             self.tally.peak_buffered = max(self.tally.peak_buffered, usage.max_buffered)
             if usage.max_buffered > self.plan.stream_window:
-                self.story.add(Broken(f"{worker.process.name} holds {usage.max_buffered} bytes of one stream"))
+                self.story.add(Violation(f"{worker.process.name} holds {usage.max_buffered} bytes of one stream"))
             if usage.open_streams > usage.max_streams:
                 what = f"{usage.open_streams} streams, and {usage.max_streams} would be enough"
-                self.story.add(Broken(f"{worker.process.name} has {what}"))
+                self.story.add(Violation(f"{worker.process.name} has {what}"))
 
     # --- actions -------------------------------------------------------------------------------------------
 

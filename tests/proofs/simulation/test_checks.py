@@ -10,7 +10,6 @@ from efo.model import Checkpoint
 from proofs.simulation.checks import Checks, Guarantees
 from proofs.simulation.story import (
     Acked,
-    Broken,
     ChildrenSaved,
     Closed,
     Crashed,
@@ -23,11 +22,12 @@ from proofs.simulation.story import (
     Lost,
     Opened,
     Put,
+    Repositioned,
     Resharded,
     Saved,
-    SetAside,
-    Sought,
+    SkippedByPolicy,
     StoreFailed,
+    Violation,
 )
 
 P, L, R = "parent", "left", "right"
@@ -188,7 +188,7 @@ MUTANTS: dict[str, tuple[list[Line], str]] = {
         "starts left at 5, but its lease has TRIM_HORIZON",
     ),
     "a record is skipped that does not fail": (
-        [*PUTS, *opened("a", P), SetAside("a", P, (0, 0))],
+        [*PUTS, *opened("a", P), SkippedByPolicy("a", P, (0, 0))],
         "skipped or dead-lettered ('k', 0) of parent, which does not fail",
     ),
     "the lease of an unfinished shard is deleted": (
@@ -203,7 +203,7 @@ MUTANTS: dict[str, tuple[list[Line], str]] = {
         [*BOTH_CHILDREN_READ, Deleted("a", P), Created(P, Checkpoint.TRIM_HORIZON)],
         "has a lease again",
     ),
-    "the world itself reports a problem": ([*SPLIT, Broken("3 tasks are alive")], "3 tasks are alive"),
+    "the world itself reports a problem": ([*SPLIT, Violation("3 tasks are alive")], "3 tasks are alive"),
 }
 
 
@@ -285,7 +285,7 @@ def test_duplicates_in_a_sink_that_owns_its_position_are_a_problem() -> None:
 def test_a_shard_task_continues_after_the_position_of_its_sink() -> None:
     resumed: list[Line] = [
         *opened("b", P, at(0)),
-        Sought("b", P, at(2)),
+        Repositioned("b", P, at(2)),
         *handled("b", P, 3),
         Saved("b", P, at(3)),
         *closed("b", P),
@@ -300,5 +300,5 @@ def test_handling_records_long_after_the_lease_is_lost_is_a_problem() -> None:
 
 
 def test_a_record_that_the_policy_skips_counts_as_processed() -> None:
-    lines = [*PUTS, *opened("a", P), *handled("a", P, 0, 1, 2), SetAside("a", P, (3, 0)), Saved("a", P, at(3))]
+    lines = [*PUTS, *opened("a", P), *handled("a", P, 0, 1, 2), SkippedByPolicy("a", P, (3, 0)), Saved("a", P, at(3))]
     assert check([*lines, *closed("a", P)], may_skip=lambda _key, number: number == 3).problems == []
