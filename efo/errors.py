@@ -7,6 +7,7 @@ Exceptions of other libraries (h2, ssl, botocore, sqlite3) are translated to the
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import ClassVar
 
 
@@ -223,13 +224,16 @@ class NotVisibleError(EfoError):
 class IsolateShardError(EfoError):
     """Raised by a reader or handler to stop its shard and release the lease, while other shards go on (rule R11).
 
-    `cooldown`: seconds before this worker may read the shard again; None: `ConsumerSettings.shard_cooldown`.
+    `cooldown`: seconds before this worker may read the shard again; None: `ConsumerSettings.shard_cooldown`. Raises
+    ConfigurationError for anything else.
     """
 
     error_type = "isolate_shard"
 
     def __init__(self, message: str, *, cooldown: float | None = None) -> None:
         super().__init__(message)
+        if cooldown is not None and not _is_seconds(cooldown):
+            raise ConfigurationError(f"cooldown={cooldown!r}: expected 0 or more seconds, or None")
         self.cooldown = cooldown
 
 
@@ -265,3 +269,7 @@ class LeaseStoreCorruptError(LeaseError):
     """The content of the lease store cannot be understood. The message names the file or row."""
 
     error_type = "lease_store_corrupt"
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value) and value >= 0

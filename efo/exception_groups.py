@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import trio
 
-from efo.errors import EfoError, LeaseLostError
+from efo.errors import EfoError, IsolateShardError, LeaseLostError
 
 E = TypeVar("E", bound=BaseException)
 
@@ -18,7 +18,8 @@ def collapse_groups() -> Iterator[None]:
     """Raise one exception instead of an exception group.
 
     Callers need not know how many tasks ran. Of several failures, the first EfoError is raised, otherwise the first
-    failure; the others are added to it as notes. A group of cancellations passes through. A failure beside
+    failure; the others are added to it as notes. A failure that ends one shard alone comes last: it must not hide one
+    that ends everything. A group of cancellations passes through. A failure beside
     cancellations is raised in their place, as trio does for any exception that is raised during a cancellation.
     """
     try:
@@ -28,13 +29,23 @@ def collapse_groups() -> Iterator[None]:
         if failures is None or (rest is not None and rest.split(trio.Cancelled)[1] is not None):
             raise
         errors = list(leaf_exceptions(failures))
-        # A lost lease must not hide a more serious failure.
-        serious = [leaf for leaf in errors if not isinstance(leaf, LeaseLostError)] or errors
-        error = next((leaf for leaf in serious if isinstance(leaf, EfoError)), serious[0])
+        error = min(errors, key=_rank)
         for other in errors:
             if other is not error:
                 error.add_note(f"at the same time: {type(other).__name__}: {other}")
         raise error from error.__cause__
+
+
+def _rank(error: Exception) -> int:
+    match error:
+        case LeaseLostError():
+            return 3
+        case IsolateShardError():
+            return 2
+        case EfoError():
+            return 0
+        case _:
+            return 1
 
 
 def leaf_exceptions(group: BaseExceptionGroup[E]) -> Iterator[E]:

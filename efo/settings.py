@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime
-from math import isfinite
 from typing import Final, Literal
 
+from efo.checks import check_callable, check_count, check_number, check_text, check_type, shown
 from efo.errors import ConfigurationError
 from efo.model import Checkpoint, Lease, Position, PositionType
 from efo.protocol.aggregation import AggregateMode
@@ -106,30 +106,39 @@ class ConsumerSettings:
         if position.type not in _INITIAL:
             raise ConfigurationError(f"initial_position {position}: expected TRIM_HORIZON, LATEST or a time")
         object.__setattr__(self, "initial_position", position)
-        if isinstance(self.shards, str):
-            raise ConfigurationError(f"shards={self.shards!r}: expected a collection of ids, such as [{self.shards!r}]")
-        if self.start_at is not None and not callable(self.start_at):
-            raise ConfigurationError(f"start_at={self.start_at!r}: expected a function of a lease")
-        for name in _ABOVE_ZERO:
-            self._check_seconds(name, allow_zero=False)
-        for name in ("handoff_timeout", "shard_cooldown"):
-            self._check_seconds(name, allow_zero=True)
-        if self.max_leases is not None and self.max_leases < 1:
-            raise ConfigurationError(f"max_leases={self.max_leases!r}: expected 1 or more, or None")
-        if not 1 <= self.stream_window <= MAX_STREAM_WINDOW:
-            raise ConfigurationError(f"stream_window={self.stream_window!r}: expected 1 to {MAX_STREAM_WINDOW} bytes")
-        if self.aggregates not in set(AggregateMode):
-            raise ConfigurationError(f"aggregates={self.aggregates!r}: expected one of {', '.join(AggregateMode)}")
+        if self.start_at is not None:
+            check_callable("start_at", self.start_at, "a function of a lease, or None")
+        self._check_shards()
+        for name in _NUMBERS:
+            value = getattr(self, name)
+            if value is not None or name not in _MAY_BE_NONE:
+                check_number(name, value, zero=name in _MAY_BE_ZERO, unit=_MAY_BE_NONE.get(name, ""))
+        for name in ("graceful_handoff", "balance_by_throughput"):
+            check_type(name, getattr(self, name), bool, "True or False")
+        if self.consumer_name is not None:
+            check_text("consumer_name", self.consumer_name, "the name of a fan-out consumer, or None")
+        if self.max_leases is not None:
+            check_count("max_leases", self.max_leases, unit=", or None")
+        check_count("stream_window", self.stream_window, maximum=MAX_STREAM_WINDOW, unit=" bytes")
+        check_type("timing", self.timing, SubscriptionTiming, "a SubscriptionTiming")
+        if str(self.aggregates) not in {*AggregateMode}:
+            raise ConfigurationError(f"aggregates={shown(self.aggregates)}: expected one of {', '.join(AggregateMode)}")
         object.__setattr__(self, "aggregates", AggregateMode(self.aggregates))
 
-    def _check_seconds(self, name: str, *, allow_zero: bool) -> None:
-        value = getattr(self, name)
-        if value is None and name in _MAY_BE_NONE:
+    def _check_shards(self) -> None:
+        shards: object = self.shards
+        if shards is None:
             return
-        is_number = isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-        if not is_number or value < 0 or (value == 0 and not allow_zero):
-            expected = "0 or more" if allow_zero else "a number above 0"
-            raise ConfigurationError(f"{name}={value!r}: expected {expected}{_MAY_BE_NONE.get(name, '')}")
+        expected = "a collection of ids, such as ['shardId-000000000000'], or a function of a lease"
+        if callable(shards):
+            check_callable("shards", shards, expected)
+            return
+        if (
+            isinstance(shards, str | bytes)
+            or not isinstance(shards, Collection)
+            or not all(isinstance(shard, str) for shard in shards)
+        ):
+            raise ConfigurationError(f"shards={shown(shards)}: expected {expected}")
 
     @property
     def start_position(self) -> Position:
@@ -149,9 +158,10 @@ class ConsumerSettings:
 
 
 _MAY_BE_NONE: Final = {"lease_scan_interval": ", or None", "lease_cleanup_after": ", or None"}
-_ABOVE_ZERO: Final = (
+_MAY_BE_ZERO: Final = {"handoff_timeout", "shard_cooldown"}
+_NUMBERS: Final = (
     "subscribes_per_second", "unsubscribe_idle_after", "checkpoint_interval", "failover_time", "lease_scan_interval",
-    "shard_sync_interval", "lease_cleanup_after",
+    "shard_sync_interval", "lease_cleanup_after", "handoff_timeout", "shard_cooldown",
 )  # fmt: skip
 
 
@@ -170,7 +180,7 @@ def parse_position(value: PositionLike, name: str) -> Position:
             except ValueError:
                 pass
     raise ConfigurationError(
-        f"{name}={value!r}: expected efo.TRIM_HORIZON, efo.LATEST, another efo.Position, or a time such as "
+        f"{name}={shown(value)}: expected efo.TRIM_HORIZON, efo.LATEST, another efo.Position, or a time such as "
         "'2026-01-31T12:00:00Z'"
     )
 

@@ -1,22 +1,33 @@
-"""Checks of the functions that applications pass to efo: at the call, and when one of them raises."""
+"""The functions that applications pass to efo: those that block, and those that turn out to be written wrongly."""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import re
-from collections.abc import Awaitable, Callable
-from types import TracebackType
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from types import FrameType
 from typing import Final, ParamSpec, TypeVar
 
 import trio
 
+from efo.checks import check_type, is_async, name_of, shown, signature_of
 from efo.errors import ConfigurationError
+from efo.exception_groups import leaf_exceptions
+from efo.model import Batch, Record
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_EFO_TYPES: Final = re.compile(r"\b(Batch|Record|ShardStream|DeadLetter|HandlerResult)\b")
+_TYPES: Final = "Batch|Record|ShardStream|DeadLetter|HandlerResult"
+_ABOUT_EFO: Final = re.compile(
+    rf"'(?P<quoted>{_TYPES})'|\b(?:of type|non-iterable|not) (?P<named>{_TYPES})\b|^(?P<first>{_TYPES})\(?\)? "
+)
+"""How Python's own messages name the type of an object: 'Record' object is not subscriptable, ... not Record."""
+_REFUSED_CALL: Final = re.compile(r"\(\) (takes|missing|got (an unexpected|multiple|some positional))")
+"""How Python says that arguments do not fit the parameters of a function."""
+_PASSES_ON: Final = ("trio", "outcome", "functools", "contextlib", "contextvars")
+"""Packages whose frames may stand between efo's call and the handler."""
 _ASYNCIO: Final = ("unrecognized yield message", "no running event loop", "no current event loop")
 """Texts of the exceptions that trio and asyncio raise when an asyncio function is awaited on trio."""
 
@@ -31,61 +42,50 @@ def in_thread(function: Callable[P, R], *, limiter: trio.CapacityLimiter | None 
     ConfigurationError for a function that is async already.
     """
     if not callable(function):
-        raise ConfigurationError(f"in_thread({function!r}): expected a function")
+        raise ConfigurationError(f"in_thread({shown(function)}): expected a function")
     if is_async(function):
         raise ConfigurationError(f"in_thread({name_of(function)}): the function is async, so pass it without in_thread")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError(f"in_thread({name_of(function)}): a call of a generator function runs nothing")
+    if limiter is not None:
+        check_type("limiter", limiter, trio.CapacityLimiter, "a trio.CapacityLimiter, or None")
 
     @functools.wraps(function, updated=())
     async def call(*args: P.args, **kwargs: P.kwargs) -> R:
         return await trio.to_thread.run_sync(functools.partial(function, *args, **kwargs), limiter=limiter)
 
     del call.__wrapped__  # the wrapped function is not async, and `is_async` looks through wrappers
-    call.__signature__ = _signature(function)  # type: ignore[attr-defined]
+    call.__signature__ = signature_of(function)  # type: ignore[attr-defined]
     return call
 
 
-def check_async(function: object, name: str, *parameters: str) -> None:
-    """Raise ConfigurationError unless the function is async and accepts these positional arguments.
-
-    `name`: the argument that the function was passed as, for the message.
-    """
-    if not callable(function):
-        raise ConfigurationError(f"{name} is {function!r}: expected an async function of ({', '.join(parameters)})")
-    if not is_async(function):
-        raise ConfigurationError(
-            f"{name} {name_of(function)} is not an async function: write `async def`, or pass "
-            f"efo.in_thread({name_of(function)}) for code that blocks"
-        )
-    if (signature := _signature(function)) is None:
-        return
-    try:
-        signature.bind(*parameters)
-    except TypeError as error:
-        raise ConfigurationError(
-            f"{name} {name_of(function)}{signature} cannot be called with ({', '.join(parameters)}): {error}"
-        ) from None
-
-
-def is_async(function: Callable[..., object]) -> bool:
-    """Return whether a call of the function gives a coroutine: also through partials, wrappers and `__call__`."""
-    unwrapped = inspect.unwrap(function)
-    while isinstance(unwrapped, functools.partial):
-        unwrapped = inspect.unwrap(unwrapped.func)
-    return inspect.iscoroutinefunction(unwrapped) or inspect.iscoroutinefunction(type(unwrapped).__call__)
-
-
-def misuse_of_efo(error: Exception) -> str | None:
+def misuse_of_efo(error: Exception, batch: Batch | None = None) -> str | None:
     """Return why an exception of a handler comes from how it was written against efo; None if it does not.
 
-    Such a handler fails for each record alike, whatever the record contains. So no failure policy may skip it.
+    Such a handler fails for each record alike, whatever the record contains. So no failure policy may skip it. Of an
+    exception group, any of its exceptions counts. `batch`: what the handler was called with.
     """
+    return next((text for leaf in each_exception(error) if (text := _misuse(leaf, batch))), None)
+
+
+def each_exception(error: Exception) -> Iterator[Exception]:
+    """Yield the exceptions of a group, which a handler with a nursery raises; or the exception itself."""
+    if isinstance(error, ExceptionGroup):
+        yield from leaf_exceptions(error)
+    else:
+        yield error
+
+
+def _misuse(error: Exception, batch: Batch | None) -> str | None:
     text = str(error)
     match error:
-        case AttributeError(obj=obj) if type(obj).__module__.partition(".")[0] == "efo" or "module 'efo" in text:
+        case ConfigurationError():
             return text
-        case TypeError() if _EFO_TYPES.search(text):
+        case AttributeError(obj=obj) if _is_efos(obj, batch) or "module 'efo" in text:
             return text
-        case TypeError() if _is_from_efo(error.__traceback__):
+        case TypeError() if _names_efo(error, text):
+            return text
+        case TypeError() if _REFUSED_CALL.search(text) and _is_call_of_handler(error):
             return text
         case TypeError() | RuntimeError() if any(sign in text for sign in _ASYNCIO):
             return f"it awaits asyncio, and efo runs on trio: {text.partition('.')[0]}"
@@ -93,22 +93,52 @@ def misuse_of_efo(error: Exception) -> str | None:
             return None
 
 
-def name_of(function: object) -> str:
-    """Return the qualified name of a function, for messages."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
+def _is_efos(obj: object, batch: Batch | None) -> bool:
+    """Return whether the object is one of efo's, or a field of the batch: its type is the same for each record."""
+    if type(obj).__module__.partition(".")[0] == "efo" or _holds_records(obj):
+        return True
+    return obj is not None and batch is not None and any(obj is value for value in _fields(batch))
 
 
-def _signature(function: Callable[..., object]) -> inspect.Signature | None:
-    try:
-        return inspect.signature(function)
-    except (TypeError, ValueError):  # builtins, and callables of compiled code, may have none
-        return None
+def _holds_records(obj: object) -> bool:
+    return isinstance(obj, tuple) and bool(obj) and isinstance(obj[0], Record)
 
 
-def _is_from_efo(traceback: TracebackType | None) -> bool:
-    """Return whether the innermost frame is efo's own call of the handler, so that the call itself was refused."""
-    while traceback is not None and traceback.tb_next is not None:
+def _fields(batch: Batch) -> Iterable[object]:
+    yield from (batch.stream, batch.shard_id)
+    for record in batch.records:
+        yield from (record.sequence_number, record.data, record.partition_key, record.tags)
+
+
+def _names_efo(error: TypeError, text: str) -> bool:
+    """Return whether Python's message names a type of efo, and not one of the application with the same name."""
+    if (match := _ABOUT_EFO.search(text)) is None:
+        return False
+    name = match["quoted"] or match["named"] or match["first"]
+    frames = [*_frames(error)]
+    known = {**frames[-1].f_globals, **frames[-1].f_locals}.get(name) if frames else None
+    return known is None or str(getattr(known, "__module__", "")).partition(".")[0] == "efo"
+
+
+def _is_call_of_handler(error: TypeError) -> bool:
+    """Return whether the call of the handler itself was refused: by efo's call, or by wrappers that pass it on."""
+    frames = [*_frames(error)]
+    while frames and not _module(frames[0]).startswith("efo.consumer."):
+        del frames[0]
+    return bool(frames) and all(
+        bool(frame.f_code.co_flags & inspect.CO_VARARGS)
+        or _module(frame).partition(".")[0] in _PASSES_ON
+        or _module(frame).startswith("efo.consumer.")
+        for frame in frames
+    )
+
+
+def _frames(error: Exception) -> Iterator[FrameType]:
+    traceback = error.__traceback__
+    while traceback is not None:
+        yield traceback.tb_frame
         traceback = traceback.tb_next
-    return traceback is not None and str(traceback.tb_frame.f_globals.get("__name__", "")).startswith("efo.consumer.")
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import trio
 
+from efo.checks import check_type
 from efo.consumer.consumer import Consumer, open_consumer
 from efo.consumer.handler import BatchHandler, Flush, Handler, RecordHandler
 from efo.events import Observer
@@ -62,7 +63,8 @@ async def consume(
     With `nursery.start` it returns the Consumer, to drain it, or to pause and seek. Raises EfoError, and what the
     handler raises.
     """
-    settings = settings or ConsumerSettings()
+    settings = ConsumerSettings() if settings is None else settings
+    check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
     if initial_position is not None:
         settings = replace(settings, initial_position=initial_position)
     observer = LoggingObserver() if observer is None else observer

@@ -21,7 +21,7 @@ from typing import get_args
 
 import trio
 
-from efo.consumer.callables import check_async
+from efo.checks import check_async, check_callable, check_text, check_type, shown
 from efo.consumer.deaggregation import Deaggregator
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.shard_sync import ShardSync
@@ -76,15 +76,13 @@ async def open_consumer(
     The arguments are those of `consume`. `rng`: the source of jitter, for tests that must repeat. Leaving the context
     releases the leases. Raises EfoError.
     """
-    settings = settings or ConsumerSettings()
+    settings = ConsumerSettings() if settings is None else settings
     observer = LoggingObserver() if observer is None else observer
-    if not application:
-        raise ConfigurationError("application is empty: expected a name for the group of workers that share the shards")
-    if worker_id is not None and not worker_id:
-        raise ConfigurationError("worker_id is empty: expected a name that is unique in the application, or None")
-    if on_service_error not in get_args(OnServiceError):
-        raise ConfigurationError(f"on_service_error={on_service_error!r}: expected 'stop' or 'isolate'")
     where = {"region": region, "endpoint_url": endpoint_url, "ca_file": ca_file, "profile": profile}
+    _check_arguments(stream, application, worker_id, settings, on_service_error, observer)
+    for name, value in where.items():
+        if value is not None:
+            check_text(name, value, "a text, or None")
     async with AsyncExitStack() as stack:
         if isinstance(stream, str):
             kinesis = await stack.enter_async_context(open_kinesis(stream, **where))
@@ -122,6 +120,20 @@ async def open_consumer(
                     yield consumer
                     keeping.cancel_scope.cancel()
                 connections.cancel_scope.cancel()
+
+
+def _check_arguments(
+    stream: object, application: object, worker_id: object, settings: object, on_service_error: object, observer: object
+) -> None:
+    if not isinstance(stream, KinesisClient):
+        check_text("stream", stream, "the name or ARN of a stream, or a client that open_kinesis made")
+    check_text("application", application, "a name for the group of workers that share the shards")
+    if worker_id is not None:
+        check_text("worker_id", worker_id, "a name that is unique in the application, or None")
+    check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
+    if on_service_error not in get_args(OnServiceError):
+        raise ConfigurationError(f"on_service_error={shown(on_service_error)}: expected 'stop' or 'isolate'")
+    check_callable("observer", observer, "a function of an event, or None")
 
 
 class Consumer:

@@ -12,12 +12,13 @@ from typing import Final
 
 import trio
 
-from efo.consumer.callables import misuse_of_efo
+from efo.checks import shown
+from efo.consumer.callables import each_exception, misuse_of_efo
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import ConfigurationError, HandlerError, IsolateShardError
 from efo.events import FailedCall, HandlerFailed, Observer, RecordDeadLettered, RecordSkipped
 from efo.protocol.batch_slice import BatchSlice
-from efo.protocol.failure import DeadLetter, Decision, FailureAction, FailurePolicy, OnError, decide
+from efo.protocol.failure import DeadLetter, Decision, FailureAction, FailurePolicy, OnError, decide, strictest
 
 
 class HandlerResult(Enum):
@@ -121,11 +122,8 @@ class FailureHandler:
             called_at = trio.current_time()
             try:
                 return await call(batch_slice)
-            except (IsolateShardError, HandlerError):
-                raise
-            except Exception as error:
-                if problem := misuse_of_efo(error):
-                    raise HandlerError(f"the {name.replace('_', '-')} function does not fit efo: {problem}") from error
+            except Exception as error:  # noqa: BLE001 - what no policy may change is raised again
+                self._raise_unless_for_policy(error, batch_slice, name)
                 now = trio.current_time()
                 failures += 1
                 failed_at = failed_at if failures > 1 else now
@@ -137,6 +135,17 @@ class FailureHandler:
                     return _Failed(error, decision.action, failures)
             if not await self._shard.wait(batch_slice.batch, decision.delay):
                 return _Abandoned.ABANDONED
+
+    @staticmethod
+    def _raise_unless_for_policy(error: Exception, batch_slice: BatchSlice, name: FailedCall) -> None:
+        """Raise what no policy may change: a mistake in the function first, then its wish to isolate the shard."""
+        if isinstance(error, HandlerError):
+            raise error
+        if problem := misuse_of_efo(error, batch_slice.batch):
+            raise HandlerError(f"the {name.replace('_', '-')} function does not fit efo: {problem}") from error
+        for leaf in each_exception(error):
+            if isinstance(leaf, IsolateShardError):
+                raise leaf
 
     def _decide(
         self,
@@ -159,11 +168,23 @@ class FailureHandler:
         return Decision("isolate") if is_indivisible and decision.action in ("skip", "dead_letter") else decision
 
     def _policy_for(self, error: Exception) -> FailurePolicy:
-        if not callable(self._on_error):
+        """Return the policy for an exception; for a group, the strictest of those for its exceptions."""
+        if isinstance(self._on_error, FailurePolicy):
             return self._on_error
-        policy = self._on_error(error)
+        return strictest(self._ask(self._on_error, leaf) for leaf in each_exception(error))
+
+    @staticmethod
+    def _ask(on_error: Callable[[Exception], FailurePolicy], error: Exception) -> FailurePolicy:
+        try:
+            policy = on_error(error)
+        except Exception as failure:
+            raise HandlerError(
+                f"on_error raised {type(failure).__name__} for {type(error).__name__}: expected a FailurePolicy"
+            ) from failure
         if not isinstance(policy, FailurePolicy):
-            raise HandlerError(f"on_error returned {policy!r} for {type(error).__name__}: expected a FailurePolicy")
+            raise HandlerError(
+                f"on_error returned {shown(policy)} for {type(error).__name__}: expected a FailurePolicy"
+            )
         return policy
 
     def _report(

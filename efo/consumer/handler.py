@@ -8,7 +8,7 @@ from typing import Final
 
 import trio
 
-from efo.consumer.callables import check_async
+from efo.checks import check_async, check_callable, check_count
 from efo.consumer.failure_handler import FailureHandler, HandlerResult
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import ConfigurationError, HandlerError
@@ -68,14 +68,11 @@ class Handler:
             check_async(record_handler, "record_handler", "record", "batch")
         if flush is not None:
             check_async(flush, "flush", "shard_id")
-        if key_concurrency < 1:
-            raise ConfigurationError(f"key_concurrency={key_concurrency}: expected 1 or more")
+        check_count("key_concurrency", key_concurrency)
+        check_callable("observer", observer, "a function of an event")
         on_error = FailurePolicy() if on_error is None else on_error
-        if isinstance(on_error, FailurePolicy):
-            if on_error.dead_letter is not None:
-                check_async(on_error.dead_letter, "dead_letter", "dead_letter")
-        elif not callable(on_error):
-            raise ConfigurationError(f"on_error={on_error!r}: expected a FailurePolicy, or a function that returns one")
+        if not isinstance(on_error, FailurePolicy):
+            check_callable("on_error", on_error, "a FailurePolicy, or a function that returns one for an exception")
         self._handler = handler
         self._record_handler = record_handler
         self._on_error = on_error

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from efo.checks import shown
 from efo.errors import ConfigurationError
 from efo.leases.store import LeaseStore
 from efo.leases.stores.memory import MemoryLeaseStore
@@ -38,7 +39,9 @@ async def open_lease_store(
     async with AsyncExitStack() as stack:
         store = make_lease_store(leases, application, stream, region) if isinstance(leases, str | Path) else leases
         if not hasattr(store, "ensure_scope"):
-            raise ConfigurationError(f"leases={store!r}: expected a path, a URL ({_SCHEMES}) or an efo lease store")
+            raise ConfigurationError(
+                f"leases={shown(store)}: expected a path, a URL ({_SCHEMES}) or an efo lease store"
+            )
         store.ensure_scope(application, stream)
         if isinstance(store, AbstractAsyncContextManager) and not getattr(store, "is_open", False):
             await stack.enter_async_context(store)
@@ -48,6 +51,8 @@ async def open_lease_store(
 def make_lease_store(leases: str | Path, application: str, stream: str, region: str | None = None) -> LeaseStore:
     """Return a lease store, not yet opened, for a path or a URL. Raises ConfigurationError."""
     match = _SCHEME.match(leases) if isinstance(leases, str) else None
+    if str(leases) in ("", ".", ":memory:"):
+        raise ConfigurationError(f"leases={str(leases)!r}: expected a path or a URL ({_SCHEMES})")
     if match is None:
         return SqliteLeaseStore(Path(leases), application, stream)
     url = str(leases)

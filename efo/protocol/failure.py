@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from math import inf
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
+from efo.checks import check_async, check_count, check_number, shown
 from efo.errors import ConfigurationError
 from efo.model import Record
 
@@ -64,18 +65,28 @@ class FailurePolicy:
 
     def __post_init__(self) -> None:
         if self.then not in get_args(FinalAction):
-            raise ConfigurationError(f"then={self.then!r}: expected one of {', '.join(get_args(FinalAction))}")
-        if self.attempts is None and self.retry_for == inf:
+            raise ConfigurationError(f"then={shown(self.then)}: expected one of {', '.join(get_args(FinalAction))}")
+        check_number("retry_for", self.retry_for, zero=True, infinite=True, unit=" seconds")
+        for name in ("backoff", "backoff_limit", "cooldown"):
+            check_number(name, getattr(self, name), zero=True, unit=" seconds")
+        if self.attempts is not None:
+            check_count("attempts", self.attempts, unit=", or None")
+        elif self.retry_for == inf:
             raise ConfigurationError("attempts=None without retry_for retries forever: set retry_for (seconds)")
-        if self.attempts is not None and self.attempts < 1:
-            raise ConfigurationError(f"attempts={self.attempts}: expected 1 or more, or None")
-        for name in ("retry_for", "backoff", "backoff_limit", "cooldown"):
-            if not getattr(self, name) >= 0:
-                raise ConfigurationError(f"{name}={getattr(self, name)!r}: expected 0 or more seconds")
         if self.then == "dead_letter" and self.dead_letter is None:
             raise ConfigurationError('then="dead_letter" needs dead_letter: an async function that stores the record')
         if self.then != "dead_letter" and self.dead_letter is not None:
             raise ConfigurationError(f'dead_letter is never used with then="{self.then}": set then="dead_letter"')
+        if self.dead_letter is not None:
+            check_async(self.dead_letter, "dead_letter", "dead_letter")
+
+
+_STRICTNESS: Final[tuple[FinalAction, ...]] = ("skip", "dead_letter", "isolate", "stop")
+
+
+def strictest(policies: Iterable[FailurePolicy]) -> FailurePolicy:
+    """Return the policy that gives up the least; of several such, the one with the fewest attempts."""
+    return max(policies, key=lambda policy: (_STRICTNESS.index(policy.then), -(policy.attempts or inf)))
 
 
 OnError = FailurePolicy | Callable[[Exception], FailurePolicy]

@@ -33,7 +33,16 @@ from typing import Final, Literal
 
 import msgspec
 
-from efo.errors import EfoError, EventError, OrderError, ProtocolError, ResourceInUseError, SilenceError
+from efo.checks import check_number
+from efo.errors import (
+    ConfigurationError,
+    EfoError,
+    EventError,
+    OrderError,
+    ProtocolError,
+    ResourceInUseError,
+    SilenceError,
+)
 from efo.model import ChildShard, Position, PositionType
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.pacing import TAKE_OVER_AFTER, Backoff
@@ -189,13 +198,19 @@ class SubscriptionTiming:
 
     `renew_from`, `renew_to`: the limits of the jittered age at which a live attempt is renewed (R7).
     `silence_timeout`: the silence timeout: an attempt fails after this time without a byte (R8).
-    `event_timeout`: the most time that one event may take to arrive.
+    `event_timeout`: the most time that one event may take to arrive. Raises ConfigurationError.
     """
 
     renew_from: float = 240.0
     renew_to: float = 285.0
     silence_timeout: float = 35.0
     event_timeout: float = 300.0
+
+    def __post_init__(self) -> None:
+        for name in ("renew_from", "renew_to", "silence_timeout", "event_timeout"):
+            check_number(name, getattr(self, name), infinite=True, unit=" seconds")
+        if self.renew_from > self.renew_to:
+            raise ConfigurationError(f"renew_from={self.renew_from!r}: expected at most renew_to={self.renew_to!r}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ def demo(*arguments: str, **environment: str) -> tuple[int, dict, str]:
 
 
 def assert_every_record_arrived(summary: dict, records: int) -> None:
-    errors = {name: summary[name] for name in ("lost", "duplicated", "order_violations", "foreign")}
-    assert errors == {"lost": 0, "duplicated": 0, "order_violations": 0, "foreign": 0}
+    errors = {name: summary[name] for name in ("lost", "duplicated", "order_violations", "unexpected")}
+    assert errors == {"lost": 0, "duplicated": 0, "order_violations": 0, "unexpected": 0}
     assert (summary["produced"], summary["relayed"]) == (records, records)
     assert (summary["splits"], summary["merges"]) == (1, 1)
     assert summary["subscriptions"] >= 6  # four shards at the start, and the children of the split and the merge

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from efo.errors import TransportError
+from efo.errors import IsolateShardError, LeaseLostError, TransportError
 from efo.exception_groups import collapse_groups
 
 
@@ -31,6 +31,14 @@ def test_the_first_efo_error_is_raised_with_notes_about_the_others():
         "at the same time: TransportError: another",
         "at the same time: ValueError: b",
     ]
+
+
+@pytest.mark.parametrize("other", [ValueError("data"), TransportError("broken"), IsolateShardError("bad")])
+def test_an_error_that_ends_one_shard_alone_hides_no_other(other):
+    alone = LeaseLostError("stolen") if isinstance(other, IsolateShardError) else IsolateShardError("bad")
+    with pytest.raises(type(other)) as raised, collapse_groups():
+        raise grouped(alone, other)
+    assert raised.value is other
 
 
 def test_without_an_efo_error_the_first_exception_is_raised():

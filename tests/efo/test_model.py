@@ -53,6 +53,11 @@ class TestCheckpoint:
         with pytest.raises(ConfigurationError, match="is not a checkpoint: expected decimal digits or one of"):
             Checkpoint(text)
 
+    @pytest.mark.parametrize("value", [7, None, b"7"])
+    def test_a_sequence_number_that_is_no_text_is_rejected(self, value):
+        with pytest.raises(ConfigurationError, match="expected a text of decimal digits"):
+            Checkpoint(value)
+
     def test_a_checkpoint_has_a_short_text_form(self):
         assert [str(c) for c in (Checkpoint.TRIM_HORIZON, Checkpoint("7"), Checkpoint("7", 2))] == [
             "TRIM_HORIZON",
@@ -94,6 +99,24 @@ def test_each_position_has_its_type_and_its_value():
     assert Position.at("7") == Position(PositionType.AT_SEQUENCE_NUMBER, sequence_number="7")
     assert Position.after("7") == Position(PositionType.AFTER_SEQUENCE_NUMBER, sequence_number="7")
     assert Position.at_timestamp(1.5) == Position(PositionType.AT_TIMESTAMP, timestamp=1.5)
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        lambda: Position.at("x"),
+        lambda: Position.after(7),
+        lambda: Position.at("9" * 130),
+        lambda: Position.at_timestamp("2026-01-31"),
+        lambda: Position.at_timestamp(-1.0),
+        lambda: Position.at_timestamp(float("nan")),
+        lambda: Position("LATEST "),
+        lambda: Position(PositionType.AT_SEQUENCE_NUMBER),
+    ],
+)
+def test_a_position_that_names_no_place_is_rejected(position):
+    with pytest.raises(ConfigurationError, match="expected"):
+        position()
 
 
 @pytest.mark.parametrize("checkpoint", IN_ORDER, ids=str)

@@ -9,6 +9,7 @@ import pytest
 from efo.errors import ConfigurationError
 from efo.model import Checkpoint, Lease, Position
 from efo.protocol.aggregation import AggregateMode
+from efo.protocol.subscription import SubscriptionTiming
 from efo.settings import LATEST, TRIM_HORIZON, ConsumerSettings, parse_position
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -54,7 +55,20 @@ def test_anything_else_is_rejected_at_the_call(value, message):
     ("name", "value"),
     [
         ("shards", "shardId-000000000000"),
+        ("shards", 5),
+        ("shards", [5]),
+        ("shards", b"shardId-000000000000"),
         ("start_at", LATEST),
+        ("consumer_name", ""),
+        ("consumer_name", 5),
+        ("timing", 300),
+        ("graceful_handoff", "no"),
+        ("balance_by_throughput", 1),
+        ("max_leases", "3"),
+        ("max_leases", True),
+        ("stream_window", 1024.0),
+        ("checkpoint_interval", True),
+        ("aggregates", None),
         ("subscribes_per_second", 0),
         ("subscribes_per_second", float("inf")),
         ("checkpoint_interval", -1),
@@ -92,3 +106,11 @@ def test_an_aggregate_mode_may_be_given_by_its_name():
 )
 def test_shards_are_selected_by_id_or_by_a_function(shards, selected):
     assert ConsumerSettings(shards=shards).selects(Lease("s-0", Checkpoint.TRIM_HORIZON)) is selected
+
+
+@pytest.mark.parametrize(
+    "timing", [{"renew_from": 0}, {"renew_to": "285"}, {"silence_timeout": -1}, {"renew_from": 290.0}]
+)
+def test_an_impossible_timing_is_rejected(timing):
+    with pytest.raises(ConfigurationError, match=next(iter(timing))):
+        SubscriptionTiming(**timing)

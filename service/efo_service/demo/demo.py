@@ -79,7 +79,7 @@ class DemoResult:
     def passed(self) -> bool:
         """Whether everything arrived once and in order, in the log and in Parquet."""
         places = [place for place in (self.log, self.parquet) if place is not None]
-        return not any(p.lost or p.duplicated or p.foreign or p.order_violations for p in places)
+        return not any(p.lost or p.duplicated or p.unexpected or p.order_violations for p in places)
 
 
 async def run_demo(options: DemoOptions, show: Callable[[DemoProgress], None]) -> DemoResult:
@@ -203,7 +203,7 @@ class _Demo:
             "splits": self._progress.splits,
             "merges": self._progress.merges,
             "crashes": self._progress.crashes,
-            "foreign": last.foreign,
+            "unexpected": last.unexpected,
             "subscriptions": self._subscriptions,
             "latency_ms": {"p50": latency.p50, "p99": latency.p99},
         }

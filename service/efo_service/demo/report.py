@@ -60,12 +60,12 @@ def table(result: DemoResult) -> Table:
         ),
     )
     report.add_column("place")
-    for name in ("found", "lost", "duplicated", "foreign", "out of order"):
+    for name in ("found", "lost", "duplicated", "unexpected", "out of order"):
         report.add_column(name, justify="right")
     for place, found in (("relay log", result.log), ("Parquet", result.parquet)):
         if found is None:
             report.add_row(place, *["not run"] * 5)
         else:
-            numbers = (found.found, found.lost, found.duplicated, found.foreign, found.order_violations)
+            numbers = (found.found, found.lost, found.duplicated, found.unexpected, found.order_violations)
             report.add_row(place, *(f"{number:,}" for number in numbers))
     return report

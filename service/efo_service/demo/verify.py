@@ -28,12 +28,12 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Counts of the records in one place. `found`: all rows. `foreign`: rows that were not sent."""
+    """Counts of the records in one place. `found`: all rows. `unexpected`: rows that were not sent."""
 
     found: int
     lost: int
     duplicated: int
-    foreign: int
+    unexpected: int
     order_violations: int
 
 
@@ -49,12 +49,12 @@ def compare(rows: Iterable[Row], produced: int) -> Comparison:
     """Return the comparison of the rows with the records 0 to `produced` - 1."""
     seen = bytearray(produced)
     newest: dict[str, int] = {}
-    found = duplicated = foreign = violations = 0
+    found = duplicated = unexpected = violations = 0
     for row in sorted(rows):
         found += 1
         number = number_of(row.data)
         if number is None or number >= produced or row.key != partition_key(number):
-            foreign += 1
+            unexpected += 1
             continue
         if seen[number]:
             duplicated += 1
@@ -62,7 +62,7 @@ def compare(rows: Iterable[Row], produced: int) -> Comparison:
         seen[number] = 1
         violations += newest.get(row.key, -1) > number
         newest[row.key] = max(newest.get(row.key, -1), number)
-    return Comparison(found, seen.count(0), duplicated, foreign, violations)
+    return Comparison(found, seen.count(0), duplicated, unexpected, violations)
 
 
 def log_rows(root: Path, topic: str) -> tuple[list[Row], Latency]:

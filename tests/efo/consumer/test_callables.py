@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 import json
 import threading
 
@@ -12,9 +10,13 @@ import pytest
 import trio
 
 import efo
-from efo.consumer.callables import check_async, in_thread, is_async, misuse_of_efo, name_of
-from efo.errors import ConfigurationError
+from efo.checks import check_async, name_of
+from efo.consumer.callables import in_thread, misuse_of_efo
+from efo.consumer.handler import Handler
+from efo.errors import ConfigurationError, HandlerError
+from efo.events import ignore_events
 from efo.model import Batch, Record
+from efo.protocol.batch_slice import BatchSlice
 
 RECORD = Record("1", 0.0, b"{}", "key")
 BATCH = Batch("orders", "shardId-000000000000", (RECORD,), "2", 0, 0)
@@ -28,12 +30,12 @@ def blocking(batch):
     return threading.current_thread()
 
 
-def wrapped(function):
-    @functools.wraps(function)
-    def call(*args):
-        return function(*args)
+def generator(batch):
+    yield batch
 
-    return call
+
+async def async_generator(batch):
+    yield batch
 
 
 class Processor:
@@ -42,56 +44,6 @@ class Processor:
     async def method(self, batch): ...
 
     def blocking(self, batch): ...
-
-
-ASYNC = [
-    handle,
-    functools.partial(handle),
-    wrapped(handle),
-    Processor(),
-    Processor().method,
-    functools.partial(Processor()),
-    in_thread(blocking),
-]
-NOT_ASYNC = [
-    blocking,
-    print,
-    Processor,
-    Processor().blocking,
-    lambda batch: handle(batch) or 1,
-    functools.partial(blocking),
-]
-
-
-@pytest.mark.parametrize("function", ASYNC, ids=name_of)
-def test_an_async_function_is_accepted_in_every_form(function):
-    assert is_async(function)
-    check_async(function, "handler", "batch")
-
-
-@pytest.mark.parametrize("function", NOT_ASYNC, ids=name_of)
-def test_a_function_that_is_not_async_is_rejected_with_the_way_to_wrap_it(function):
-    with pytest.raises(ConfigurationError, match=r"handler .* is not an async function.*efo\.in_thread"):
-        check_async(function, "handler", "batch")
-
-
-@pytest.mark.parametrize("value", [None, "handle", 7, BATCH])
-def test_a_value_that_cannot_be_called_is_rejected(value):
-    with pytest.raises(ConfigurationError, match="expected an async function of \\(batch\\)"):
-        check_async(value, "handler", "batch")
-
-
-@pytest.mark.parametrize(
-    "accepts",
-    [lambda: None, lambda _record, _batch, _more: None, lambda *, _batch: None],
-    ids=["none", "three", "keyword"],
-)
-def test_a_function_of_other_parameters_is_rejected(accepts):
-    async def function(*args, **kwargs): ...
-
-    function.__signature__ = inspect.signature(accepts)
-    with pytest.raises(ConfigurationError, match=r"cannot be called with \(record, batch\)"):
-        check_async(function, "record_handler", "record", "batch")
 
 
 async def test_in_thread_runs_a_blocking_function_in_another_thread():
@@ -187,3 +139,114 @@ async def test_awaiting_asyncio_on_trio_is_misuse():
 )
 def test_an_exception_about_data_is_no_misuse(error):
     assert misuse_of_efo(error) is None
+
+
+# --- exceptions of the call itself, and of groups ----------------------------------------------------------
+
+
+class Order:
+    def __init__(self, number): ...
+
+
+def call_of_handler(handler):
+    """Return the exception that a handler raises when efo calls it."""
+
+    reader = Handler(handler)
+
+    async def main():
+        await reader._failure_handler(FakeShard(), ignore_events).process(BatchSlice.whole(BATCH))
+
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - the tests look at it
+        trio.run(main)
+    return raised.value
+
+
+class FakeShard:
+    shard_id = "shardId-000000000000"
+
+    def is_wanted(self, _batch):
+        return True
+
+
+def passes_on(function):
+    async def call(*args, **kwargs):
+        return await function(*args, **kwargs)
+
+    return call
+
+
+async def wants_more(batch, connection):
+    """Handle a batch, but with a parameter that nobody passes."""
+
+
+async def builds_an_order(batch):
+    Order(**json.loads('{"id": 1}'))
+
+
+async def in_a_nursery(batch):
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.lowlevel.checkpoint)
+        batch.recrods  # noqa: B018
+
+
+async def isolates_and_misspells(batch):
+    raise ExceptionGroup("both", [efo.IsolateShardError("bad"), misspelling()])
+
+
+def misspelling():
+    try:
+        BATCH.recrods  # noqa: B018
+    except AttributeError as error:
+        return error
+
+
+async def reads_a_field_of_records(batch):
+    batch.records.data  # noqa: B018
+
+
+async def takes_bytes_for_text(batch):
+    batch.records[0].data.encode()
+
+
+async def isolates_with_a_wrong_cooldown(batch):
+    raise efo.IsolateShardError("bad", cooldown=-1)
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        passes_on(wants_more),
+        passes_on(passes_on(wants_more)),
+        in_a_nursery,
+        isolates_and_misspells,
+        reads_a_field_of_records,
+        takes_bytes_for_text,
+        isolates_with_a_wrong_cooldown,
+    ],
+    ids=name_of,
+)
+def test_a_handler_that_fails_because_of_how_it_is_written_is_a_handler_error(handler):
+    assert isinstance(call_of_handler(handler), HandlerError)
+
+
+@pytest.mark.parametrize("handler", [builds_an_order, passes_on(builds_an_order)], ids=name_of)
+def test_a_call_that_data_makes_fail_is_left_to_the_policy(handler):
+    assert type(call_of_handler(handler)) is TypeError
+
+
+def test_a_class_of_the_application_may_have_the_name_of_one_of_efo():
+    class Record:
+        """A record of the application."""
+
+    def fails():
+        Record()["id"]
+
+    with pytest.raises(TypeError) as raised:
+        fails()
+    assert misuse_of_efo(raised.value) is None
+
+
+@pytest.mark.parametrize("function", [generator, async_generator])
+def test_a_generator_function_in_a_thread_is_rejected(function):
+    with pytest.raises(ConfigurationError, match="a call of a generator function runs nothing"):
+        in_thread(function)

@@ -153,7 +153,18 @@ MISTAKES = [
     ({"handler": ignore, "on_service_error": "skip"}, "on_service_error='skip'"),
     ({"handler": ignore, "initial_position": "newest"}, "initial_position='newest'"),
     ({"handler": ignore, "key_concurrency": 0}, "key_concurrency=0"),
+    ({"handler": ignore, "on_error": ignore}, r"on_error=.*: expected a FailurePolicy, or a function"),
+    ({"handler": ignore, "key_concurrency": "4"}, "key_concurrency='4'"),
+    ({"handler": ignore, "key_concurrency": True}, "key_concurrency=True"),
+    ({"handler": ignore, "settings": {"max_leases": 1}}, r"settings=.*: expected a ConsumerSettings"),
+    ({"handler": ignore, "observer": 5}, "observer=5: expected a function of an event"),
+    ({"handler": ignore, "observer": ignore}, r"observer=.*: expected a function of an event"),
     ({"handler": ignore, "application": ""}, "application is empty"),
+    ({"handler": ignore, "application": 5}, "application=5"),
+    ({"handler": ignore, "leases": None}, "leases=None: expected a path, a URL"),
+    ({"handler": ignore, "leases": ":memory:"}, "leases=':memory:': expected a path or a URL"),
+    ({"handler": ignore, "worker_id": 5}, "worker_id=5"),
+    ({"handler": ignore, "region": 5}, "region=5"),
     ({"handler": ignore, "worker_id": ""}, "worker_id is empty"),
     ({"handler": ignore, "leases": "mysql://host/leases"}, "unknown scheme 'mysql'"),
     ({"handler": ignore, "region": "eu-west-1"}, "region has no effect on an open client"),
@@ -170,10 +181,9 @@ async def test_a_mistake_is_rejected_before_anything_is_read(options, message):
             await efo.consume(fake.kinesis(STREAM), **arguments)
 
 
-async def test_a_dead_letter_sink_that_is_not_async_is_rejected():
-    policy = efo.FailurePolicy(then="dead_letter", dead_letter=ordinary)
+def test_a_dead_letter_sink_that_is_not_async_is_rejected():
     with pytest.raises(efo.ConfigurationError, match="dead_letter ordinary is not an async function"):
-        efo.Handler(ignore, on_error=policy)
+        efo.FailurePolicy(then="dead_letter", dead_letter=ordinary)
 
 
 async def test_a_reader_that_is_not_async_is_rejected(autojump_clock):
@@ -231,6 +241,26 @@ async def test_a_policy_function_that_returns_no_policy_stops_everything(autojum
                 leases=efo.MemoryLeaseStore(),
                 on_error=lambda _error: None,
             )
+
+
+async def test_a_policy_function_that_raises_stops_everything(autojump_clock):
+    def policy(error):
+        raise KeyError(error)
+
+    async def fail(_batch):
+        raise ValueError("bad data")
+
+    async with stream_of(b"1") as fake:
+        with pytest.raises(efo.HandlerError, match="on_error raised KeyError for ValueError"):
+            await efo.consume(
+                fake.kinesis(STREAM), fail, application="billing", leases=efo.MemoryLeaseStore(), on_error=policy
+            )
+
+
+@pytest.mark.parametrize("stream", [None, "", 5, b"orders"])
+async def test_a_stream_is_a_name_an_arn_or_a_client(stream):
+    with pytest.raises(efo.ConfigurationError, match="stream"):
+        await efo.consume(stream, ignore, application="billing", leases="memory:")
 
 
 # --- what an application hears without an observer ---------------------------------------------------------

@@ -564,6 +564,25 @@ async def test_a_return_value_other_than_none_and_hold_is_rejected(autojump_cloc
                 await trio.sleep(30)
 
 
+@pytest.mark.parametrize(
+    ("errors", "then"), [((ValueError, KeyError), "skip"), ((ValueError, OSError), "isolate"), ((OSError,), "isolate")]
+)
+async def test_the_strictest_policy_decides_about_an_exception_group(autojump_clock, errors, then):
+    policies = {"ValueError": "skip", "KeyError": "skip", "OSError": "isolate"}
+
+    async def handle(_batch):
+        raise ExceptionGroup("several", [error() for error in errors])
+
+    async with open_environment() as env:
+        env.put(1)
+        handler = make_handler(
+            env, handle, on_error=lambda error: FailurePolicy(then=policies[type(error).__name__], cooldown=1000)
+        )
+        async with env.consuming(handler):
+            await trio.sleep(5)
+        assert {failed.action for failed in env.reported(events.HandlerFailed)} == {then}
+
+
 # --- invalid arguments -------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,109 @@
+"""Checks of arguments and settings, so that a mistake is rejected where it is made. Each raises ConfigurationError."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from math import inf, isfinite
+from typing import Any
+
+from efo.errors import ConfigurationError
+
+
+def check_text(name: str, value: object, what: str) -> None:
+    """Check that the value is a text that is not empty. `what`: what the text is, for the message."""
+    if not isinstance(value, str):
+        raise ConfigurationError(f"{name}={shown(value)}: expected {what}")
+    if not value:
+        raise ConfigurationError(f"{name} is empty: expected {what}")
+
+
+def check_type(name: str, value: object, kind: type, what: str) -> None:
+    """Check that the value is an instance of this class. `what`: what is expected, for the message."""
+    if not isinstance(value, kind):
+        raise ConfigurationError(f"{name}={shown(value)}: expected {what}")
+
+
+def check_callable(name: str, value: object, what: str) -> None:
+    """Check that the value can be called and is not async. `what`: what is expected, for the message."""
+    if not callable(value) or is_async(value):
+        raise ConfigurationError(f"{name}={shown(value)}: expected {what}")
+
+
+def check_count(name: str, value: object, *, maximum: int | None = None, unit: str = "") -> None:
+    """Check that the value is an integer of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1 or (maximum is not None and value > maximum):
+        limits = "1 or more" if maximum is None else f"1 to {maximum}"
+        raise ConfigurationError(f"{name}={shown(value)}: expected {limits}{unit}")
+
+
+def check_number(name: str, value: object, *, zero: bool = False, infinite: bool = False, unit: str = "") -> None:
+    """Check that the value is a number above 0. `zero`, `infinite`: whether these are allowed too."""
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not (isfinite(value) or (infinite and value == inf))
+        or value < 0
+        or (value == 0 and not zero)
+    ):
+        raise ConfigurationError(f"{name}={shown(value)}: expected {'0 or more' if zero else 'a number above 0'}{unit}")
+
+
+def check_async(function: object, name: str, *parameters: str) -> None:
+    """Check that the function is async and accepts these positional arguments.
+
+    `name`: the argument that the function was passed as, for the message.
+    """
+    if not callable(function):
+        raise ConfigurationError(
+            f"{name} is {shown(function)}: expected an async function of ({', '.join(parameters)})"
+        )
+    if not is_async(function):
+        raise ConfigurationError(
+            f"{name} {name_of(function)} is not an async function: write `async def`, or pass "
+            f"efo.in_thread({name_of(function)}) for code that blocks"
+        )
+    if (signature := signature_of(function)) is None:
+        return
+    try:
+        signature.bind(*parameters)
+    except TypeError as error:
+        raise ConfigurationError(
+            f"{name} {name_of(function)}{signature} cannot be called with ({', '.join(parameters)}): {error}"
+        ) from None
+
+
+def is_async(function: Callable[..., object]) -> bool:
+    """Return whether a call of the function gives a coroutine: also through partials, wrappers and `__call__`."""
+    unwrapped = inspect.unwrap(function)
+    while isinstance(unwrapped, functools.partial):
+        unwrapped = inspect.unwrap(unwrapped.func)
+    return inspect.iscoroutinefunction(unwrapped) or inspect.iscoroutinefunction(type(unwrapped).__call__)
+
+
+def name_of(function: object) -> str:
+    """Return the qualified name of a function, for messages."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
+
+
+def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
+    """Return the signature of a function; None for builtins and compiled code that have none."""
+    try:
+        return inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+
+
+def shown(value: object) -> str:
+    """Return a value as a message shows it, at most 200 characters. A value that cannot be shown gives its class."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - the value is an application's, and wrong already
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
+
+
+_MAX_SHOWN = 200
