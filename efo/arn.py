@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from efo.checks import check_text
+from efo.checks import check_type
 from efo.errors import ConfigurationError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -14,7 +14,7 @@ _ARN: Final = re.compile(rf"arn:aws[a-z-]*:kinesis:(?P<region>[a-z0-9-]+):\d{{12
 
 def parse_stream(stream: str) -> tuple[str, str | None]:
     """Return the name of a stream and, if an ARN was given, its region. Raises ConfigurationError."""
-    check_text("stream", stream, "the name or ARN of a stream")
+    check_type("stream", stream, str, "the name or ARN of a stream")
     if match := _ARN.fullmatch(stream):
         return match["name"], match["region"]
     if stream.startswith("arn:"):

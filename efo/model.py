@@ -9,7 +9,7 @@ from typing import ClassVar, Final, Self
 
 import msgspec
 
-from efo.checks import check_number, shown
+from efo.checks import shown
 from efo.errors import ConfigurationError
 
 MAX_HASH_KEY: Final = 2**128 - 1
@@ -95,9 +95,6 @@ class PositionType(StrEnum):
     AFTER_SEQUENCE_NUMBER = "AFTER_SEQUENCE_NUMBER"
 
 
-_NUMBERED: Final = {PositionType.AT_SEQUENCE_NUMBER, PositionType.AFTER_SEQUENCE_NUMBER}
-
-
 def is_sequence_number(text: str) -> bool:
     """Return whether the text is a sequence number: decimal digits, and not too many (AWS: SequenceNumber)."""
     return text.isascii() and text.isdigit() and len(text) <= MAX_SEQUENCE_DIGITS
@@ -105,24 +102,11 @@ def is_sequence_number(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a subscription starts (AWS: StartingPosition). `timestamp` is seconds since the epoch.
-
-    Raises ConfigurationError for a sequence number that is not decimal, and for a time that is not a number.
-    """
+    """Where a subscription starts (AWS: StartingPosition). `timestamp` is seconds since the epoch."""
 
     type: PositionType
     sequence_number: str | None = None
     timestamp: float | None = None
-
-    def __post_init__(self) -> None:
-        number, kind = self.sequence_number, self.type
-        if kind in _NUMBERED:
-            if not isinstance(number, str) or not is_sequence_number(number):
-                raise ConfigurationError(f"sequence_number={shown(number)}: expected a text of decimal digits")
-        elif kind == PositionType.AT_TIMESTAMP:
-            check_number("timestamp", self.timestamp, zero=True, unit=" seconds since the epoch")
-        elif kind not in (PositionType.TRIM_HORIZON, PositionType.LATEST):
-            raise ConfigurationError(f"type={shown(kind)}: expected a PositionType")
 
     @classmethod
     def trim_horizon(cls) -> Self:

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from efo.checks import check_callable, check_count, check_number, check_text, check_type, shown
 from efo.errors import ConfigurationError
-from efo.model import Checkpoint, Lease, Position, PositionType
+from efo.model import Checkpoint, Lease, Position, PositionType, is_sequence_number
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.subscription import SubscriptionTiming
 
@@ -169,6 +169,7 @@ def parse_position(value: PositionLike, name: str) -> Position:
     """Return a Position for a value that names one. `name`: the argument, for the error. Raises ConfigurationError."""
     match value:
         case Position():
+            _check_position(value, name)
             return value
         case datetime():
             return _at(value, name)
@@ -183,6 +184,19 @@ def parse_position(value: PositionLike, name: str) -> Position:
         f"{name}={shown(value)}: expected efo.TRIM_HORIZON, efo.LATEST, another efo.Position, or a time such as "
         "'2026-01-31T12:00:00Z'"
     )
+
+
+def _check_position(position: Position, name: str) -> None:
+    match position:
+        case Position(
+            type=PositionType.AT_SEQUENCE_NUMBER | PositionType.AFTER_SEQUENCE_NUMBER, sequence_number=number
+        ):
+            if not isinstance(number, str) or not is_sequence_number(number):
+                raise ConfigurationError(f"{name}: sequence_number={shown(number)}: expected a text of decimal digits")
+        case Position(type=PositionType.AT_TIMESTAMP, timestamp=timestamp):
+            check_number(f"{name}: timestamp", timestamp, zero=True, unit=" seconds since the epoch")
+        case Position(type=kind) if kind not in (PositionType.TRIM_HORIZON, PositionType.LATEST):
+            raise ConfigurationError(f"{name}: type={shown(kind)}: expected a PositionType")
 
 
 def _at(time: datetime, name: str) -> Position:

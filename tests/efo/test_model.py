@@ -101,24 +101,6 @@ def test_each_position_has_its_type_and_its_value():
     assert Position.at_timestamp(1.5) == Position(PositionType.AT_TIMESTAMP, timestamp=1.5)
 
 
-@pytest.mark.parametrize(
-    "position",
-    [
-        lambda: Position.at("x"),
-        lambda: Position.after(7),
-        lambda: Position.at("9" * 130),
-        lambda: Position.at_timestamp("2026-01-31"),
-        lambda: Position.at_timestamp(-1.0),
-        lambda: Position.at_timestamp(float("nan")),
-        lambda: Position("LATEST "),
-        lambda: Position(PositionType.AT_SEQUENCE_NUMBER),
-    ],
-)
-def test_a_position_that_names_no_place_is_rejected(position):
-    with pytest.raises(ConfigurationError, match="expected"):
-        position()
-
-
 @pytest.mark.parametrize("checkpoint", IN_ORDER, ids=str)
 def test_only_a_lease_at_shard_end_is_finished(checkpoint):
     assert Lease("s", checkpoint).is_finished == (checkpoint is Checkpoint.SHARD_END)

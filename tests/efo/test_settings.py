@@ -43,6 +43,13 @@ def test_a_position_may_be_a_string_or_a_time(value, position):
         (7.5, "initial_position=7.5"),
         (None, "initial_position=None"),
         (Checkpoint.TRIM_HORIZON, "initial_position=Checkpoint"),
+        (Position.at("x"), "initial_position: sequence_number='x': expected a text of decimal digits"),
+        (Position.after(7), "initial_position: sequence_number=7"),
+        (Position.at("9" * 130), "expected a text of decimal digits"),
+        (Position.at_timestamp("noon"), "initial_position: timestamp='noon'"),
+        (Position.at_timestamp(float("nan")), "initial_position: timestamp=nan"),
+        (Position.at_timestamp(-1), "initial_position: timestamp=-1"),
+        (Position("newest"), "initial_position: type='newest': expected a PositionType"),
         (Position.after("7"), "AFTER_SEQUENCE_NUMBER 7: expected TRIM_HORIZON, LATEST or a time"),
     ],
 )
