@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from efo import events
-    from efo.consumer.callables import in_thread
     from efo.consumer.consume import consume
     from efo.consumer.consumer import Consumer, open_consumer
     from efo.consumer.failure_handler import HOLD, HandlerResult
     from efo.consumer.handler import BatchHandler, Flush, Handler, RecordHandler
+    from efo.consumer.in_thread import in_thread
     from efo.consumer.shard_stream import ShardState, ShardStream
     from efo.consumer.shard_task import ShardReader
     from efo.consumer.status import ConsumerStatus, IsolatedShard, ShardStatus
@@ -98,11 +98,11 @@ if TYPE_CHECKING:
     from efo.telemetry.observer import OtelObserver
 
 _NAMES = {
-    "efo.consumer.callables": "in_thread",
     "efo.consumer.consume": "consume",
     "efo.consumer.consumer": "Consumer open_consumer",
     "efo.consumer.failure_handler": "HOLD HandlerResult",
     "efo.consumer.handler": "BatchHandler Flush Handler RecordHandler",
+    "efo.consumer.in_thread": "in_thread",
     "efo.consumer.shard_stream": "ShardState ShardStream",
     "efo.consumer.shard_task": "ShardReader",
     "efo.consumer.status": "ConsumerStatus IsolatedShard ShardStatus",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import inf, isfinite
-from typing import Any
+from typing import Any, Final
 
 from efo.errors import ConfigurationError
 
@@ -15,8 +15,10 @@ def check_text(name: str, value: object, what: str) -> None:
     """Check that the value is a text that is not empty. `what`: what the text is, for the message."""
     if not isinstance(value, str):
         raise ConfigurationError(f"{name}={shown(value)}: expected {what}")
-    if not value:
+    if not value.strip():
         raise ConfigurationError(f"{name} is empty: expected {what}")
+    if value != value.strip() or not value.isprintable():
+        raise ConfigurationError(f"{name}={shown(value)}: expected {what}, without blanks around it")
 
 
 def check_type(name: str, value: object, kind: type, what: str) -> None:
@@ -25,10 +27,14 @@ def check_type(name: str, value: object, kind: type, what: str) -> None:
         raise ConfigurationError(f"{name}={shown(value)}: expected {what}")
 
 
-def check_callable(name: str, value: object, what: str) -> None:
-    """Check that the value can be called and is not async. `what`: what is expected, for the message."""
-    if not callable(value) or is_async(value):
+def check_callable(name: str, value: object, what: str, *parameters: str) -> None:
+    """Check that the value is an ordinary function that accepts these positional arguments.
+
+    `what`: what is expected, for the message.
+    """
+    if not callable(value) or isinstance(value, type) or is_async(value) or _is_generator(value):
         raise ConfigurationError(f"{name}={shown(value)}: expected {what}")
+    _check_parameters(value, name, parameters)
 
 
 def check_count(name: str, value: object, *, maximum: int | None = None, unit: str = "") -> None:
@@ -59,11 +65,19 @@ def check_async(function: object, name: str, *parameters: str) -> None:
         raise ConfigurationError(
             f"{name} is {shown(function)}: expected an async function of ({', '.join(parameters)})"
         )
+    if isinstance(function, type):
+        raise ConfigurationError(f"{name} {name_of(function)} is a class: pass a function, or an instance")
+    if _is_generator(function):
+        raise ConfigurationError(f"{name} {name_of(function)} is a generator function: it must not contain `yield`")
     if not is_async(function):
         raise ConfigurationError(
             f"{name} {name_of(function)} is not an async function: write `async def`, or pass "
             f"efo.in_thread({name_of(function)}) for code that blocks"
         )
+    _check_parameters(function, name, parameters)
+
+
+def _check_parameters(function: Callable[..., object], name: str, parameters: tuple[str, ...]) -> None:
     if (signature := signature_of(function)) is None:
         return
     try:
@@ -76,10 +90,22 @@ def check_async(function: object, name: str, *parameters: str) -> None:
 
 def is_async(function: Callable[..., object]) -> bool:
     """Return whether a call of the function gives a coroutine: also through partials, wrappers and `__call__`."""
-    unwrapped = inspect.unwrap(function)
-    while isinstance(unwrapped, functools.partial):
-        unwrapped = inspect.unwrap(unwrapped.func)
-    return inspect.iscoroutinefunction(unwrapped) or inspect.iscoroutinefunction(type(unwrapped).__call__)
+    return any(
+        inspect.iscoroutinefunction(layer) or inspect.iscoroutinefunction(type(layer).__call__)
+        for layer in _layers(function)
+    )
+
+
+def _is_generator(function: Callable[..., object]) -> bool:
+    return any(inspect.isgeneratorfunction(layer) or inspect.isasyncgenfunction(layer) for layer in _layers(function))
+
+
+def _layers(function: Callable[..., object]) -> Iterator[Callable[..., object]]:
+    """Yield a function, and those that it wraps as `functools.wraps` and `functools.partial` tell."""
+    layer: Any = function
+    while layer is not None:
+        yield layer
+        layer = layer.func if isinstance(layer, functools.partial) else getattr(layer, "__wrapped__", None)
 
 
 def name_of(function: object) -> str:
@@ -90,9 +116,14 @@ def name_of(function: object) -> str:
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature | None:
-    """Return the signature of a function; None for builtins and compiled code that have none."""
+    """Return the signature of a function; None for builtins and compiled code that have none.
+
+    Of a wrapper that passes on whatever it gets, it is that of the wrapped function.
+    """
     try:
-        return inspect.signature(function)
+        own = inspect.signature(function, follow_wrapped=False)
+        passes_on = all(parameter.kind in _VARIADIC for parameter in own.parameters.values())
+        return inspect.signature(function) if passes_on else own
     except (TypeError, ValueError):
         return None
 
@@ -106,4 +137,5 @@ def shown(value: object) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
-_MAX_SHOWN = 200
+_MAX_SHOWN: Final = 200
+_VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -230,7 +230,7 @@ class IsolateShardError(EfoError):
 
     error_type = "isolate_shard"
 
-    def __init__(self, message: str, *, cooldown: float | None = None) -> None:
+    def __init__(self, message: str = "the application isolated the shard", cooldown: float | None = None) -> None:
         super().__init__(message)
         if cooldown is not None and not _is_seconds(cooldown):
             raise ConfigurationError(f"cooldown={cooldown!r}: expected 0 or more seconds, or None")

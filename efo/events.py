@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from efo.checks import check_callable
 from efo.model import Checkpoint, Position
 from efo.protocol.failure import FailureAction
 
@@ -386,7 +387,9 @@ def ignore_events(_event: Event) -> None:
 
 
 def combine_observers(*observers: Observer) -> Observer:
-    """Return an observer that calls each of these observers, in this order."""
+    """Return an observer that calls each of these observers, in this order. Raises ConfigurationError."""
+    for each in observers:
+        check_callable("observer", each, "a function of an event", "event")
 
     def observe(event: Event) -> None:
         for observer in observers:

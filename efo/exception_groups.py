@@ -17,15 +17,19 @@ E = TypeVar("E", bound=BaseException)
 def collapse_groups() -> Iterator[None]:
     """Raise one exception instead of an exception group.
 
-    Callers need not know how many tasks ran. Of several failures, the first EfoError is raised, otherwise the first
-    failure; the others are added to it as notes. A failure that ends one shard alone comes last: it must not hide one
-    that ends everything. A group of cancellations passes through. A failure beside
-    cancellations is raised in their place, as trio does for any exception that is raised during a cancellation.
+    Callers need not know how many tasks ran. KeyboardInterrupt and SystemExit go before all others. Of several
+    failures, the first EfoError is raised, otherwise the first failure; the others are added to it as notes. A failure
+    that ends one shard alone comes last: it must not hide one that ends everything. A group of cancellations passes
+    through. A failure beside cancellations is raised in their place, as trio does for any exception that is raised
+    during a cancellation.
     """
     try:
         yield
     except BaseExceptionGroup as group:
         failures, rest = group.split(Exception)
+        exiting = group.subgroup((KeyboardInterrupt, SystemExit))
+        if exiting is not None:
+            raise next(leaf_exceptions(exiting)) from None
         if failures is None or (rest is not None and rest.split(trio.Cancelled)[1] is not None):
             raise
         errors = list(leaf_exceptions(failures))

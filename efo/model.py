@@ -166,6 +166,8 @@ class Checkpoint:
         text = self.sequence_number
         if not isinstance(text, str):
             raise ConfigurationError(f"sequence_number={shown(text)}: expected a text of decimal digits")
+        if type(self.sub_sequence_number) is not int or self.sub_sequence_number < 0:
+            raise ConfigurationError(f"sub_sequence_number={shown(self.sub_sequence_number)}: expected 0 or more")
         if text in _SENTINEL_ORDER:
             key = (_SENTINEL_ORDER[text], 0, 0)
         elif is_sequence_number(text):

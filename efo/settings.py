@@ -107,7 +107,7 @@ class ConsumerSettings:
             raise ConfigurationError(f"initial_position {position}: expected TRIM_HORIZON, LATEST or a time")
         object.__setattr__(self, "initial_position", position)
         if self.start_at is not None:
-            check_callable("start_at", self.start_at, "a function of a lease, or None")
+            check_callable("start_at", self.start_at, "a function of a lease, or None", "lease")
         self._check_shards()
         for name in _NUMBERS:
             value = getattr(self, name)
@@ -131,11 +131,12 @@ class ConsumerSettings:
             return
         expected = "a collection of ids, such as ['shardId-000000000000'], or a function of a lease"
         if callable(shards):
-            check_callable("shards", shards, expected)
+            check_callable("shards", shards, expected, "lease")
             return
         if (
             isinstance(shards, str | bytes)
             or not isinstance(shards, Collection)
+            or not shards
             or not all(isinstance(shard, str) for shard in shards)
         ):
             raise ConfigurationError(f"shards={shown(shards)}: expected {expected}")

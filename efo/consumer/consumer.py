@@ -31,6 +31,7 @@ from efo.consumer.worker_id import worker_slot
 from efo.errors import (
     ConfigurationError,
     EfoError,
+    HandlerError,
     IsolateShardError,
     LeaseError,
     LeaseLostError,
@@ -133,7 +134,7 @@ def _check_arguments(
     check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
     if on_service_error not in get_args(OnServiceError):
         raise ConfigurationError(f"on_service_error={shown(on_service_error)}: expected 'stop' or 'isolate'")
-    check_callable("observer", observer, "a function of an event, or None")
+    check_callable("observer", observer, "a function of an event, or None", "event")
 
 
 class Consumer:
@@ -401,9 +402,14 @@ class Consumer:
 
 
 def _error_type(error: Exception | None) -> str | None:
+    """Return the type of an error; of one that isolates a shard because of another error, the type of that one."""
+    cause = error.__cause__ if isinstance(error, IsolateShardError) else None
+    error = cause if isinstance(cause, Exception) else error
     return None if error is None else str(getattr(error, "error_type", type(error).__name__))
 
 
 def _detail(error: Exception | None) -> str:
     """Return the text of an error of efo. That of an application's exception may contain data."""
+    if isinstance(error, HandlerError) and error.__cause__ is not None:
+        return f"the application's code does not fit efo: {type(error.__cause__).__name__}"
     return str(error) if isinstance(error, EfoError) else ""

@@ -13,7 +13,7 @@ from typing import Final
 import trio
 
 from efo.checks import shown
-from efo.consumer.callables import each_exception, misuse_of_efo
+from efo.consumer.misuse import each_exception, misuse_of_efo
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import ConfigurationError, HandlerError, IsolateShardError
 from efo.events import FailedCall, HandlerFailed, Observer, RecordDeadLettered, RecordSkipped
@@ -37,6 +37,7 @@ Call = Callable[[BatchSlice], Awaitable[HandlerResult | None]]
 @dataclass(frozen=True, slots=True)
 class _Failed:
     error: Exception
+    policy: FailurePolicy
     action: FailureAction
     attempts: int
 
@@ -85,17 +86,16 @@ class FailureHandler:
             case _Abandoned.ABANDONED:
                 pass
             case other:
-                raise HandlerError(
-                    f"the handler returned {type(other).__name__}: expected None when it is done, or efo.HOLD"
-                )
+                raise _unexpected("handler", other, "None when it is done, or efo.HOLD")
 
-    async def flush(self, flush: Callable[[str], Awaitable[None]]) -> None:
+    async def flush(self, flush: Callable[[str], Awaitable[object]]) -> None:
         """Let the application store what its handler holds, then ack it. Raises as `process` does; skips nothing."""
         if self.held is None:
             return
 
         async def call(_slice: BatchSlice) -> None:
-            await flush(self._shard.shard_id)
+            if (returned := await flush(self._shard.shard_id)) is not None:
+                raise _unexpected("flush function", returned, "None when it is done")
 
         failed = await self._call_until_decided(self.held, call, is_indivisible=True)
         if isinstance(failed, _Failed):
@@ -127,12 +127,13 @@ class FailureHandler:
                 now = trio.current_time()
                 failures += 1
                 failed_at = failed_at if failures > 1 else now
+                policy = self._policy_for(error)
                 decision = self._decide(
-                    error, failures, now - failed_at, batch_slice, is_half=is_half, is_indivisible=is_indivisible
+                    policy, failures, now - failed_at, batch_slice, is_half=is_half, is_indivisible=is_indivisible
                 )
                 self._report(batch_slice, failures, now - called_at, error, decision, name)
                 if decision.action != "retry":
-                    return _Failed(error, decision.action, failures)
+                    return _Failed(error, policy, decision.action, failures)
             if not await self._shard.wait(batch_slice.batch, decision.delay):
                 return _Abandoned.ABANDONED
 
@@ -149,7 +150,7 @@ class FailureHandler:
 
     def _decide(
         self,
-        error: Exception,
+        policy: FailurePolicy,
         failures: int,
         elapsed: float,
         batch_slice: BatchSlice,
@@ -158,7 +159,7 @@ class FailureHandler:
         is_indivisible: bool,
     ) -> Decision:
         decision = decide(
-            self._policy_for(error),
+            policy,
             failures=failures,
             elapsed=elapsed,
             records=1 if is_indivisible else len(batch_slice),
@@ -179,7 +180,8 @@ class FailureHandler:
             policy = on_error(error)
         except Exception as failure:
             raise HandlerError(
-                f"on_error raised {type(failure).__name__} for {type(error).__name__}: expected a FailurePolicy"
+                f"on_error raised {type(failure).__name__} for {type(error).__name__}, instead of returning a "
+                f"FailurePolicy{f': {failure}' if isinstance(failure, ConfigurationError) else ''}"
             ) from failure
         if not isinstance(policy, FailurePolicy):
             raise HandlerError(
@@ -241,13 +243,13 @@ class FailureHandler:
 
     async def _dead_letter(self, batch_slice: BatchSlice, failed: _Failed) -> bool:
         """Pass a record to the dead-letter sink; return whether it was stored. Raises if it cannot be stored."""
-        sink = self._policy_for(failed.error).dead_letter
-        if sink is None:  # a policy that is returned for an exception may differ from call to call
-            raise ConfigurationError('then="dead_letter" needs dead_letter: an async function that stores the record')
+        sink: Callable[[DeadLetter], Awaitable[object]] | None = failed.policy.dead_letter
+        assert sink is not None  # noqa: S101 - a policy that dead-letters has a sink
         letter = DeadLetter(self._shard.stream, self._shard.shard_id, batch_slice.first, failed.error, failed.attempts)
 
         async def call(_slice: BatchSlice) -> None:
-            await sink(letter)
+            if (returned := await sink(letter)) is not None:
+                raise _unexpected("dead-letter sink", returned, "None when the record is stored")
 
         outcome = await self._call_until_decided(batch_slice, call, name="dead_letter", is_indivisible=True)
         if isinstance(outcome, _Failed):
@@ -261,10 +263,15 @@ class FailureHandler:
         error = IsolateShardError(
             f"{self._shard.shard_id}: the handler failed with {_error_type(failed.error)} at sequence number "
             f"{batch_slice.first.sequence_number}, attempt {failed.attempts}",
-            cooldown=self._policy_for(failed.error).cooldown,
+            cooldown=failed.policy.cooldown,
         )
         error.__cause__ = failed.error
         return error
+
+
+def _unexpected(function: str, returned: object, expected: str) -> HandlerError:
+    """Return the error for a function that returned something: perhaps a coroutine that nobody awaits."""
+    return HandlerError(f"the {function} returned {type(returned).__name__}: expected {expected}")
 
 
 def _error_type(error: Exception) -> str:

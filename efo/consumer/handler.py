@@ -69,10 +69,13 @@ class Handler:
         if flush is not None:
             check_async(flush, "flush", "shard_id")
         check_count("key_concurrency", key_concurrency)
-        check_callable("observer", observer, "a function of an event")
+        check_callable("observer", observer, "a function of an event", "event")
         on_error = FailurePolicy() if on_error is None else on_error
         if not isinstance(on_error, FailurePolicy):
-            check_callable("on_error", on_error, "a FailurePolicy, or a function that returns one for an exception")
+            expected = "a FailurePolicy, or a function that returns one for an exception"
+            check_callable("on_error", on_error, expected, "exception")
+        if flush is not None and key_concurrency > 1:
+            raise ConfigurationError("flush has no effect with key_concurrency > 1: HOLD is not possible there")
         self._handler = handler
         self._record_handler = record_handler
         self._on_error = on_error

@@ -10,6 +10,7 @@ from typing import Final, Literal, Self
 
 import trio
 
+from efo.checks import check_type, shown
 from efo.consumer.deaggregation import Deaggregator
 from efo.errors import ConfigurationError, ShardGoneError, ShardNotReadError
 from efo.events import (
@@ -33,8 +34,10 @@ ShardState = SubscriptionState | Literal["unsubscribed"]
 """The state of a shard's subscription, or "unsubscribed" while there is none: paused, idle, or not yet started."""
 
 OVERDUE_BATCHES: Final = 100
-"""Report that acks are overdue at this many batches in flight, and again whenever the number has doubled. A reader
-that acks each batch has one in flight; key concurrency and HOLD have some more."""
+OVERDUE_AFTER: Final = 10.0
+"""Report that acks are overdue at this many batches in flight, when the oldest was delivered this many seconds ago; and
+again whenever the number has doubled. A reader that acks each batch has one in flight; key concurrency and HOLD have
+more, in a burst many more."""
 
 _DATA: Final = attrgetter("data")
 
@@ -105,6 +108,11 @@ class ShardStream:
     def is_finished(self) -> bool:
         """Whether the shard was read to its end, and not merely drained."""
         return self.children is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the iteration has ended."""
+        return self._has_ended
 
     @property
     def is_draining(self) -> bool:
@@ -201,20 +209,48 @@ class ShardStream:
     # --- acks ----------------------------------------------------------------------------------------------
 
     def ack(self, batch: Batch) -> None:
-        """Ack this batch: all its records are done. Batches before it are acked by acks of their own."""
-        self._acked(self._progress.ack(_number_of(batch)))
+        """Ack this batch: all its records are done. Batches before it are acked by acks of their own.
+
+        All acks raise ConfigurationError for a batch or record that this shard did not deliver.
+        """
+        self._acked(self._progress.ack(self._number_of(batch)))
 
     def ack_record(self, batch: Batch, record: Record) -> None:
         """Ack this record of the batch. The checkpoint does not pass earlier records that are not acked."""
-        self._acked(self._progress.ack_record(_number_of(batch), record))
+        number = self._number_of(batch)
+        check_type("record", record, Record, "a Record of the batch")
+        if not any(record is known or record == known for known in batch.records):
+            raise ConfigurationError(f"{self.shard_id}: ack of a record that is not one of its batch")
+        self._acked(self._progress.ack_record(number, record))
 
     def ack_records(self, batch: Batch, indexes: Iterable[int]) -> None:
         """Ack these records of the batch, by their indexes. Earlier records are acked by acks of their own."""
-        self._acked(self._progress.ack_records(_number_of(batch), indexes))
+        number, indexes = self._number_of(batch), [*indexes]
+        for index in indexes:
+            self._check_index(batch, index)
+        self._acked(self._progress.ack_records(number, indexes))
 
     def ack_through(self, batch: Batch, index: int | None = None) -> None:
         """Ack everything up to and including this batch, or up to and including its record of this index."""
-        self._acked(self._progress.ack_through(_number_of(batch), index))
+        number = self._number_of(batch)
+        if index is not None:
+            self._check_index(batch, index)
+        self._acked(self._progress.ack_through(number, index))
+
+    def _number_of(self, batch: Batch) -> int:
+        """Return the number of a batch that this shard delivered."""
+        check_type("batch", batch, Batch, "the Batch that the shard delivered")
+        if batch.shard_id != self.shard_id or batch.stream != self.stream or not 0 <= batch.number < self._number:
+            raise ConfigurationError(
+                f"{self.shard_id}: ack of batch {batch.number} of {batch.shard_id}, which it did not deliver"
+            )
+        return batch.number
+
+    def _check_index(self, batch: Batch, index: int) -> None:
+        if type(index) is not int or not 0 <= index < len(batch.records):
+            raise ConfigurationError(
+                f"{self.shard_id}: ack of record {shown(index)} of a batch: expected 0 to {len(batch.records) - 1}"
+            )
 
     def _acked(self, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -296,10 +332,12 @@ class ShardStream:
             self._report_overdue()
 
     def _report_overdue(self) -> None:
-        self._overdue_at = 2 * len(self._unacked)
         first = next(iter(self._unacked.values()))
-        records = sum(delivered.records for delivered in self._unacked.values())
         age = trio.current_time() - first.at
+        if age < OVERDUE_AFTER:
+            return
+        self._overdue_at = 2 * len(self._unacked)
+        records = sum(delivered.records for delivered in self._unacked.values())
         self._observer(AcksOverdue(self.shard_id, len(self._unacked), records, age))
 
     def _unsubscribe(self, reason: EndReason) -> None:
@@ -312,12 +350,6 @@ class ShardStream:
         self._waiting.cancel()
         self._interrupted.set()
         self._interrupted = trio.Event()
-
-
-def _number_of(batch: Batch) -> int:
-    if not isinstance(batch, Batch):
-        raise ConfigurationError(f"ack of {type(batch).__name__}: expected the Batch that the shard delivered")
-    return batch.number
 
 
 def _age(now: float, arrived: float) -> float | None:

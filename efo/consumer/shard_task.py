@@ -15,7 +15,7 @@ from typing import Final
 import trio
 
 from efo.consumer.shard_stream import ShardStream
-from efo.errors import EfoError, LeaseError
+from efo.errors import EfoError, HandlerError, LeaseError
 from efo.events import CheckpointSaved, Observer
 from efo.exception_groups import collapse_groups
 from efo.leases.keeper import HeldLease, LeaseKeeper
@@ -70,6 +70,7 @@ class ShardTask:
                         nursery.start_soon(self._save_progress, shard)
                         nursery.start_soon(shard.unsubscribe_when_idle, self._settings.unsubscribe_idle_after)
                         await reader(shard)
+                        _check_iterated(shard)
                         attempts.cancel_scope.cancel()
                     await _retry_until_written(partial(self._save, shard))
                 except BaseException:
@@ -143,6 +144,15 @@ class ShardTask:
         self._observer(CheckpointSaved(shard.shard_id, Checkpoint.SHARD_END))
         self._keeper.wake()
         return True
+
+
+def _check_iterated(shard: ShardStream) -> None:
+    """Refuse a reader that returns early: its lease would be released and taken again without end."""
+    if not (shard.has_ended or shard.is_draining):
+        raise HandlerError(
+            f"{shard.shard_id}: the reader returned before its iteration over the shard ended: iterate to the end, or "
+            "raise IsolateShardError to release the shard"
+        )
 
 
 async def _retry_until_written(write: Callable[[], Awaitable[object]]) -> None:

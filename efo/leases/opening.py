@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 _SCHEMES: Final = "sqlite, postgresql, redis, rediss, unix, dynamodb, memory"
+_NO_URL: Final = re.compile(r"\s.*|.*\s|(sqlite|postgres|postgresql|redis|rediss|dynamodb|memory)(//.*)?", re.DOTALL)
+"""What is meant as a URL, but has no colon or has blanks around it. It would be the path of an SQLite file."""
+_TABLE: Final = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+"""The name of a table (AWS: CreateTable, TableName)."""
 _DYNAMODB_OPTIONS: Final = {"region", "endpoint_url", "ca_file", "profile", "stream_id"}
 
 
@@ -38,7 +42,7 @@ async def open_lease_store(
     """
     async with AsyncExitStack() as stack:
         store = make_lease_store(leases, application, stream, region) if isinstance(leases, str | Path) else leases
-        if not hasattr(store, "ensure_scope"):
+        if not hasattr(store, "ensure_scope") or isinstance(store, type):
             raise ConfigurationError(
                 f"leases={shown(store)}: expected a path, a URL ({_SCHEMES}) or an efo lease store"
             )
@@ -51,7 +55,7 @@ async def open_lease_store(
 def make_lease_store(leases: str | Path, application: str, stream: str, region: str | None = None) -> LeaseStore:
     """Return a lease store, not yet opened, for a path or a URL. Raises ConfigurationError."""
     match = _SCHEME.match(leases) if isinstance(leases, str) else None
-    if str(leases) in ("", ".", ":memory:"):
+    if str(leases).strip() in ("", ".", ":memory:") or _NO_URL.fullmatch(str(leases)):
         raise ConfigurationError(f"leases={str(leases)!r}: expected a path or a URL ({_SCHEMES})")
     if match is None:
         return SqliteLeaseStore(Path(leases), application, stream)
@@ -70,6 +74,8 @@ def make_lease_store(leases: str | Path, application: str, stream: str, region: 
         case "dynamodb":
             return _dynamodb(urlsplit(url), application, region)
         case "memory":
+            if url.partition(":")[2].strip("/"):
+                raise ConfigurationError(f"leases={url!r}: expected memory:, which has no name")
             return MemoryLeaseStore()
         case scheme:
             raise ConfigurationError(
@@ -84,7 +90,7 @@ def _sqlite_path(url: str) -> Path:
         host, slash, rest = rest[2:].partition("/")
         if host or not slash:
             raise ConfigurationError(f"leases={url!r}: expected sqlite:PATH, for example sqlite:var/leases.sqlite")
-    if not rest:
+    if not rest or rest.startswith(":"):
         raise ConfigurationError(f"leases={url!r} names no file: write, for example, sqlite:var/leases.sqlite")
     return Path(unquote(rest))
 
@@ -93,12 +99,17 @@ def _dynamodb(url: SplitResult, application: str, region: str | None) -> DynamoD
     """Return the store of `dynamodb:TABLE?region=...`. Without a table it is the application's name, as in KCL."""
     from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore  # noqa: PLC0415 - only if it is used
 
-    options = dict(parse_qsl(url.query))
+    options = dict(parse_qsl(url.query, keep_blank_values=True))
     if unknown := sorted(options.keys() - _DYNAMODB_OPTIONS):
         raise ConfigurationError(
             f"leases: dynamodb has no option {unknown[0]!r}: expected {', '.join(sorted(_DYNAMODB_OPTIONS))}"
         )
     table = unquote(url.netloc or url.path).strip("/")
+    if table and not _TABLE.fullmatch(table):
+        raise ConfigurationError(
+            f"leases: {table!r} is not the name of a table: write dynamodb:TABLE?region=REGION, where TABLE has 3 to "
+            "255 letters, digits, '_', '.' or '-'"
+        )
     return DynamoDbLeaseStore(
         table or application,
         region=options.get("region", region),

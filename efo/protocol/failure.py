@@ -71,6 +71,8 @@ class FailurePolicy:
             check_number(name, getattr(self, name), zero=True, unit=" seconds")
         if self.attempts is not None:
             check_count("attempts", self.attempts, unit=", or None")
+            if self.attempts == 1 and self.retry_for != inf:
+                raise ConfigurationError("retry_for has no effect with attempts=1: set attempts=None, or more than 1")
         elif self.retry_for == inf:
             raise ConfigurationError("attempts=None without retry_for retries forever: set retry_for (seconds)")
         if self.then == "dead_letter" and self.dead_letter is None:

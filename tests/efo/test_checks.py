@@ -9,7 +9,7 @@ from math import inf, nan
 import pytest
 
 from efo.checks import check_async, check_callable, check_count, check_number, check_text, is_async, name_of, shown
-from efo.consumer.callables import in_thread
+from efo.consumer.in_thread import in_thread
 from efo.errors import ConfigurationError
 
 
@@ -49,7 +49,6 @@ ASYNC = [
 NOT_ASYNC = [
     blocking,
     print,
-    Processor,
     Processor().blocking,
     lambda batch: handle(batch) or 1,
     functools.partial(blocking),
@@ -66,6 +65,37 @@ def test_an_async_function_is_accepted_in_every_form(function):
 def test_a_function_that_is_not_async_is_rejected_with_the_way_to_wrap_it(function):
     with pytest.raises(ConfigurationError, match=r"handler .* is not an async function.*efo\.in_thread"):
         check_async(function, "handler", "batch")
+
+
+async def async_generator(batch):
+    yield batch
+
+
+@pytest.mark.parametrize(
+    ("function", "problem"), [(Processor, "is a class: pass a function, or an instance"), (async_generator, "yield")]
+)
+def test_a_class_and_a_generator_are_rejected_with_what_is_wrong_about_them(function, problem):
+    with pytest.raises(ConfigurationError, match=problem):
+        check_async(function, "handler", "batch")
+
+
+def test_the_parameters_are_those_of_a_wrapper_that_has_its_own():
+    async def inner(batch, connection): ...
+
+    @functools.wraps(inner)
+    async def outer(batch):
+        await inner(batch, None)
+
+    check_async(outer, "handler", "batch")
+    with pytest.raises(ConfigurationError, match="cannot be called"):
+        check_async(outer, "handler", "record", "batch")
+
+
+def test_an_async_wrapper_of_an_ordinary_function_is_async():
+    @functools.wraps(blocking)
+    async def outer(batch): ...
+
+    check_async(outer, "handler", "batch")
 
 
 @pytest.mark.parametrize("value", [None, "handle", 7])
@@ -124,7 +154,12 @@ def test_a_text_is_not_empty(value, message):
         check_text("name", value, "the name of a stream")
 
 
-@pytest.mark.parametrize("value", [5, handle])
+@pytest.mark.parametrize("value", [5, handle, Processor, async_generator])
 def test_an_ordinary_function_is_neither_a_value_nor_async(value):
     with pytest.raises(ConfigurationError, match=r"observer=.*: expected a function of an event"):
-        check_callable("observer", value, "a function of an event")
+        check_callable("observer", value, "a function of an event", "event")
+
+
+def test_an_ordinary_function_accepts_the_arguments():
+    with pytest.raises(ConfigurationError, match=r"cannot be called with \(event\)"):
+        check_callable("observer", lambda: None, "a function of an event", "event")

@@ -61,10 +61,11 @@ def test_the_cause_of_the_raised_error_is_kept():
     assert raised.value.__cause__ is cause
 
 
-def test_a_group_with_a_keyboard_interrupt_passes_unchanged():
-    with pytest.raises(BaseExceptionGroup) as raised, collapse_groups():
-        raise BaseExceptionGroup("some", [KeyboardInterrupt(), KeyError("a")])
-    assert raised.group_contains(KeyboardInterrupt)
+@pytest.mark.parametrize("exit_", [KeyboardInterrupt(), SystemExit(3)])
+def test_an_exit_goes_before_all_failures(exit_):
+    with pytest.raises(type(exit_)) as raised, collapse_groups():
+        raise BaseExceptionGroup("some", [TransportError("broken"), BaseExceptionGroup("more", [exit_])])
+    assert raised.value is exit_
 
 
 async def test_the_cancellation_of_a_nursery_passes(autojump_clock):

@@ -63,6 +63,9 @@ def test_anything_else_is_rejected_at_the_call(value, message):
     [
         ("shards", "shardId-000000000000"),
         ("shards", 5),
+        ("shards", []),
+        ("shards", lambda: True),
+        ("start_at", lambda: None),
         ("shards", [5]),
         ("shards", b"shardId-000000000000"),
         ("start_at", LATEST),
@@ -109,7 +112,7 @@ def test_an_aggregate_mode_may_be_given_by_its_name():
 
 @pytest.mark.parametrize(
     ("shards", "selected"),
-    [(None, True), (["s-0"], True), ({"s-1"}, False), (lambda lease: lease.key == "s-0", True), ([], False)],
+    [(None, True), (["s-0"], True), ({"s-1"}, False), (lambda lease: lease.key == "s-0", True)],
 )
 def test_shards_are_selected_by_id_or_by_a_function(shards, selected):
     assert ConsumerSettings(shards=shards).selects(Lease("s-0", Checkpoint.TRIM_HORIZON)) is selected

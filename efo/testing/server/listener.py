@@ -13,6 +13,7 @@ from typing import Final
 
 import trio
 
+from efo.errors import MissingExtraError
 from efo.testing.server.background import background
 from efo.testing.server.dispatch import Service
 from efo.testing.server.http1 import serve_http1
@@ -66,7 +67,10 @@ async def serve(
 
 def _tls_context(ca_file: Path) -> ssl.SSLContext:
     """Create a certificate authority and a certificate. Write the authority's certificate to `ca_file`."""
-    import trustme  # noqa: PLC0415 - only TLS needs it
+    try:
+        import trustme  # noqa: PLC0415 - only TLS needs it
+    except ImportError as error:
+        raise MissingExtraError("a TLS port needs trustme: pip install 'efo[testing]'") from error
 
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(ca_file))

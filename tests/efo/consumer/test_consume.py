@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import trio
@@ -143,6 +144,10 @@ def ordinary(batch):
     """Process a batch, but not as an async function."""
 
 
+async def flush(shard_id):
+    """Store what the handler holds."""
+
+
 MISTAKES = [
     ({"handler": ordinary}, "is not an async function"),
     ({"handler": None}, "either handler, for batches, or record_handler"),
@@ -163,6 +168,21 @@ MISTAKES = [
     ({"handler": ignore, "application": 5}, "application=5"),
     ({"handler": ignore, "leases": None}, "leases=None: expected a path, a URL"),
     ({"handler": ignore, "leases": ":memory:"}, "leases=':memory:': expected a path or a URL"),
+    ({"handler": ignore, "leases": "redis"}, "leases='redis': expected a path or a URL"),
+    ({"handler": ignore, "leases": " postgresql://host/leases"}, "expected a path or a URL"),
+    ({"handler": ignore, "leases": "postgresql//host/leases"}, "expected a path or a URL"),
+    ({"handler": ignore, "leases": "memory:x"}, "expected memory:, which has no name"),
+    ({"handler": ignore, "leases": "sqlite::memory:"}, "names no file"),
+    ({"handler": ignore, "leases": "dynamodb://localhost:8000/table"}, "is not the name of a table"),
+    ({"handler": ignore, "leases": "dynamodb:table?regoin"}, "dynamodb has no option 'regoin'"),
+    ({"handler": ignore, "leases": efo.MemoryLeaseStore}, "leases=<class .*: expected a path, a URL"),
+    ({"handler": ignore, "observer": efo.LoggingObserver}, r"observer=<class .*: expected a function of an event"),
+    ({"handler": ignore, "observer": lambda: None}, r"observer .* cannot be called with \(event\)"),
+    ({"handler": ignore, "on_error": efo.FailurePolicy}, r"on_error=<class .*: expected a FailurePolicy"),
+    ({"handler": ignore, "on_error": lambda: None}, r"on_error .* cannot be called with \(exception\)"),
+    ({"handler": ignore, "flush": flush, "key_concurrency": 2}, "flush has no effect with key_concurrency > 1"),
+    ({"handler": ignore, "application": " "}, "application is empty"),
+    ({"handler": ignore, "application": "bill "}, "without blanks around it"),
     ({"handler": ignore, "worker_id": 5}, "worker_id=5"),
     ({"handler": ignore, "region": 5}, "region=5"),
     ({"handler": ignore, "worker_id": ""}, "worker_id is empty"),
@@ -301,12 +321,23 @@ async def test_batches_that_are_never_acked_are_reported_and_again_when_they_hav
             nursery.start_soon(consumer.run, forget)
             for number in range(450):
                 fake.put(STREAM, "key", b"%d" % number)
-                await trio.sleep(0.1)
+                await trio.sleep(0.2)
             consumer.drain()
     overdue = [event for event in seen if isinstance(event, events.AcksOverdue)]
     assert [event.batches for event in overdue] == [100, 200, 400]
     assert overdue[0].records == 100
-    assert overdue[0].oldest == pytest.approx(10, abs=2)
+    assert overdue[0].oldest == pytest.approx(20, abs=3)
+
+
+async def test_a_burst_that_is_not_acked_yet_is_not_reported(autojump_clock):
+    seen: list[events.Event] = []
+
+    async def slow(_batch: efo.Batch) -> None:
+        await trio.sleep(5)
+
+    async with stream_of(*(b"%d" % n for n in range(300))) as fake:
+        await run_for(4, fake, slow, key_concurrency=8, observer=seen.append)
+    assert not [event for event in seen if isinstance(event, events.AcksOverdue)]
 
 
 async def test_a_reader_that_keeps_up_is_never_reported(autojump_clock):
@@ -397,6 +428,53 @@ async def test_an_ack_of_a_batch_does_not_ack_the_batches_before_it(autojump_clo
         consumer.drain()
 
 
+ACKS = [
+    (lambda shard, batch: shard.ack(replace(batch, shard_id="shardId-000000000009")), "which it did not deliver"),
+    (lambda shard, batch: shard.ack_through(replace(batch, number=999)), "which it did not deliver"),
+    (lambda shard, batch: shard.ack_through(batch, 99), "ack of record 99 of a batch: expected 0 to 0"),
+    (lambda shard, batch: shard.ack_through(batch, True), "ack of record True"),
+    (lambda shard, batch: shard.ack_through(batch, -1), "ack of record -1"),
+    (lambda shard, batch: shard.ack_records(batch, [0, 1]), "ack of record 1"),
+    (lambda shard, batch: shard.ack_records(batch, batch.records), "ack of record Record"),
+    (lambda shard, batch: shard.ack_record(batch, 0), "record=0: expected a Record of the batch"),
+    (lambda shard, batch: shard.ack_record(batch, efo.Record("7", 0.0, b"", "k")), "not one of its batch"),
+]
+
+
+@pytest.mark.parametrize(("ack", "message"), ACKS)
+async def test_an_ack_of_what_the_shard_did_not_deliver_is_rejected(autojump_clock, ack, message):
+    async def read(shard: efo.ShardStream) -> None:
+        async for batch in shard:
+            ack(shard, batch)
+
+    async with stream_of(b"1") as fake:
+        opening = efo.open_consumer(fake.kinesis(STREAM), application="billing", leases="memory:")
+        with pytest.raises(efo.ConfigurationError, match=message):
+            async with opening as consumer:
+                await consumer.run(read)
+
+
+async def test_a_reader_that_returns_early_is_rejected(autojump_clock):
+    async def read(_shard: efo.ShardStream) -> None: ...
+
+    async with stream_of(b"1") as fake:
+        opening = efo.open_consumer(fake.kinesis(STREAM), application="billing", leases="memory:")
+        with pytest.raises(efo.HandlerError, match="the reader returned before its iteration over the shard ended"):
+            async with opening as consumer:
+                await consumer.run(read)
+
+
+async def test_no_text_of_an_application_reaches_the_log(autojump_clock, caplog):
+    async def handle(batch: efo.Batch) -> None:
+        efo.ConsumerSettings(consumer_name=batch.records[0].data)
+
+    async with stream_of(b"card 4111") as fake:
+        with pytest.raises(efo.HandlerError, match="card 4111"):
+            await efo.consume(fake.kinesis(STREAM), handle, application="billing", leases="memory:")
+    assert "does not fit efo: ConfigurationError" in caplog.text
+    assert "4111" not in caplog.text
+
+
 async def test_an_ack_of_something_else_is_rejected(autojump_clock):
     async def read(shard: efo.ShardStream) -> None:
         async for batch in shard:
@@ -404,6 +482,6 @@ async def test_an_ack_of_something_else_is_rejected(autojump_clock):
 
     async with stream_of(b"1") as fake:
         opening = efo.open_consumer(fake.kinesis(STREAM), application="billing", leases="memory:")
-        with pytest.raises(efo.ConfigurationError, match="ack of Record: expected the Batch"):
+        with pytest.raises(efo.ConfigurationError, match=r"batch=Record.*: expected the Batch"):
             async with opening as consumer:
                 await consumer.run(read)

@@ -176,7 +176,7 @@ async def test_a_dead_letter_that_cannot_be_stored_isolates_the_shard_and_is_not
             await trio.sleep(120)
         assert (handler.done, letters) == ([0, 1, 3], [2])
         (isolated,) = env.reported(events.ShardIsolated)
-        assert (isolated.cooldown, isolated.error_type) == (30, "isolate_shard")
+        assert (isolated.cooldown, isolated.error_type) == (30, "OSError")
         assert [e.action for e in env.reported(events.HandlerFailed) if e.call == "dead_letter"] == [
             "retry",
             "isolate",
@@ -581,6 +581,52 @@ async def test_the_strictest_policy_decides_about_an_exception_group(autojump_cl
         async with env.consuming(handler):
             await trio.sleep(5)
         assert {failed.action for failed in env.reported(events.HandlerFailed)} == {then}
+
+
+@pytest.mark.parametrize("returned", [False, object()])
+async def test_a_dead_letter_sink_that_returns_something_stops_everything(autojump_clock, returned):
+    async def store_letter(_letter: DeadLetter):
+        return returned
+
+    async with open_environment() as env:
+        env.put(1)
+        policy = FailurePolicy(then="dead_letter", dead_letter=store_letter)
+        with pytest.raises(HandlerError, match=f"the dead-letter sink returned {type(returned).__name__}"):
+            async with env.consuming(make_handler(env, NumberHandler([1]), on_error=policy)):
+                await trio.sleep(30)
+        assert not env.reported(events.RecordDeadLettered)
+
+
+async def test_a_flush_function_that_returns_something_stops_everything(autojump_clock):
+    async def hold(_batch):
+        return HOLD
+
+    async def flush(_shard_id):
+        return 1
+
+    async with open_environment() as env:
+        env.put(1)
+        with pytest.raises(HandlerError, match="the flush function returned int: expected None"):  # noqa: PT012
+            async with env.consuming(make_handler(env, hold, flush=flush)) as consumer:
+                await trio.sleep(5)
+                consumer.drain()
+
+
+async def test_a_policy_function_is_asked_once_per_failure(autojump_clock):
+    asked = []
+
+    async def store_letter(_letter: DeadLetter) -> None: ...
+
+    def policy(error: Exception) -> FailurePolicy:
+        asked.append(error)
+        return FailurePolicy(then="dead_letter", dead_letter=store_letter)
+
+    async with open_environment() as env:
+        env.put(1)
+        async with env.consuming(make_handler(env, NumberHandler([1]), on_error=policy)):
+            await trio.sleep(5)
+        assert len(asked) == 1
+        assert len(env.reported(events.RecordDeadLettered)) == 1
 
 
 # --- invalid arguments -------------------------------------------------------------------------------------
