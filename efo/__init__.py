@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from efo.consumer.failure_handler import HOLD, HandlerResult
     from efo.consumer.handler import BatchHandler, Flush, Handler, RecordHandler
     from efo.consumer.in_thread import in_thread
+    from efo.consumer.processes import Processes, WorkerProcesses, consume_in_processes
     from efo.consumer.shard_stream import ShardState, ShardStream
     from efo.consumer.shard_task import ShardReader
     from efo.consumer.status import ConsumerStatus, IsolatedShard, ShardStatus
@@ -103,6 +104,7 @@ _NAMES = {
     "efo.consumer.failure_handler": "HOLD HandlerResult",
     "efo.consumer.handler": "BatchHandler Flush Handler RecordHandler",
     "efo.consumer.in_thread": "in_thread",
+    "efo.consumer.processes": "Processes WorkerProcesses consume_in_processes",
     "efo.consumer.shard_stream": "ShardState ShardStream",
     "efo.consumer.shard_task": "ShardReader",
     "efo.consumer.status": "ConsumerStatus IsolatedShard ShardStatus",
@@ -205,6 +207,7 @@ __all__ = (
     "PositionLike",
     "PositionType",
     "PostgresLeaseStore",
+    "Processes",
     "ProtocolError",
     "Record",
     "RecordHandler",
@@ -231,8 +234,10 @@ __all__ = (
     "ThrottledError",
     "TlsError",
     "TransportError",
+    "WorkerProcesses",
     "combine_observers",
     "consume",
+    "consume_in_processes",
     "events",
     "ignore_events",
     "in_thread",

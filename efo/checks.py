@@ -21,8 +21,8 @@ def check_text(name: str, value: object, what: str) -> None:
         raise ConfigurationError(f"{name}={shown(value)}: expected {what}, without blanks around it")
 
 
-def check_type(name: str, value: object, kind: type, what: str) -> None:
-    """Check that the value is an instance of this class. `what`: what is expected, for the message."""
+def check_type(name: str, value: object, kind: type | tuple[type, ...], what: str) -> None:
+    """Check that the value is an instance of this class, or of one of these. `what`: what is expected."""
     if not isinstance(value, kind):
         raise ConfigurationError(f"{name}={shown(value)}: expected {what}")
 

@@ -37,6 +37,8 @@ _HELP: Final = {
         With --workers N, N processes share the shards. Worker i serves on port + i. The port itself serves the status
         of all workers.
 
+        Python uses one core per process. With --workers auto, there is one worker for each core.
+
         Example: efo run --config config/efo.toml --workers 4
         """,
     "pipeline": """

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import structlog
 import trio
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
+from efo.consumer.processes import usable_cores
 from efo.errors import ConfigurationError, EfoError
 from efo_service import app
 from efo_service.commands.options import ConfigFile
@@ -30,19 +30,29 @@ from efo_service.workers.process import efo_command
 from efo_service.workers.supervisor import SUPERVISED, Supervisor, drain_when_orphaned
 
 
+def _check_workers(_type: object, workers: object) -> None:
+    if isinstance(workers, int) and workers < 1:
+        raise ValueError('Must be 1 or more, or "auto".')  # cyclopts reports it with the option
+
+
 def run(
     *,
     config: ConfigFile = None,
     workers: Annotated[
-        int, Parameter(validator=Number(gte=1), help="Number of processes that share the shards (docs/leases.md).")
+        int | Literal["auto"],
+        Parameter(
+            validator=_check_workers,
+            help="Number of processes that share the shards (docs/leases.md); auto: one for each core.",
+        ),
     ] = 1,
 ) -> Exit:
     """Relay a Kinesis stream into the sink of [relay], until SIGTERM or Ctrl-C."""
+    count = usable_cores() if workers == "auto" else workers
     settings = load(config)
     logs.configure(settings.service.log_level, sys.stderr if writes_to_stdout(settings.relay) else sys.stdout)
     with _failure_logged(), with_worker_id(settings) as settings:
-        if workers > 1:
-            return _supervise(settings, config, workers)
+        if count > 1:
+            return _supervise(settings, config, count)
         if os.environ.get(SUPERVISED):
             threading.Thread(target=drain_when_orphaned, daemon=True).start()
         with telemetry(settings.leases.worker_id or "") as sdk:

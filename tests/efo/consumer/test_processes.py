@@ -1,0 +1,128 @@
+"""`consume_in_processes`: several processes share the shards; a failure or a drain ends all of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+import efo
+from efo.consumer.processes import _pickled, _unpickled
+from efo.exception_groups import collapse_groups
+from efo.testing import FakeKinesisThread
+
+STREAM = "orders"
+RECORDS = 300
+
+
+async def append(batch: efo.Batch, *, directory: Path) -> None:
+    """Append the records of a batch to the file of this process."""
+    with (directory / str(os.getpid())).open("a") as file:
+        file.writelines(f"{record.data.decode()}\n" for record in batch)
+
+
+async def fail(batch: efo.Batch) -> None:
+    raise LookupError(batch.shard_id)
+
+
+def read_back(directory: Path) -> dict[str, list[str]]:
+    return {path.name: path.read_text().split() for path in directory.iterdir()}
+
+
+def is_read(directory: Path) -> bool:
+    read = read_back(directory)
+    return len(read) == 2 and sum(map(len, read.values())) >= RECORDS
+
+
+@pytest.fixture
+def server():
+    with FakeKinesisThread() as fake:
+        fake.create_stream(STREAM, shards=4)
+        fake.put_many(STREAM, [(f"key-{n}", b"%d" % n) for n in range(RECORDS)])
+        yield fake
+
+
+@pytest.fixture
+def consuming(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_REGION", "eu-central-1")
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[3]))
+    return partial(
+        efo.consume_in_processes,
+        STREAM,
+        application="billing",
+        processes=2,
+        leases=tmp_path / "leases.sqlite",
+        endpoint_url=server.url,
+        ca_file=server.ca_file,
+    )
+
+
+@pytest.mark.e2e
+async def test_two_processes_share_the_shards_and_drain(consuming, tmp_path):
+    (directory := tmp_path / "out").mkdir()
+    async with trio.open_nursery() as nursery:
+        workers = await nursery.start(partial(consuming, partial(append, directory=directory)))
+        assert len(set(workers.pids)) == 2
+        with trio.fail_after(60):
+            while not is_read(directory):  # noqa: ASYNC110 - other processes read
+                await trio.sleep(0.05)
+        workers.drain()
+    read = read_back(directory)
+    assert sorted(int(n) for numbers in read.values() for n in numbers) == list(range(RECORDS))
+    assert {int(pid) for pid in read} == set(workers.pids)
+
+
+@pytest.mark.e2e
+async def test_the_exception_of_a_handler_ends_all_processes_and_is_raised(consuming):
+    with pytest.raises(LookupError, match="shardId-"):
+        await consuming(fail)
+
+
+@pytest.mark.e2e
+async def test_a_killed_process_ends_all_with_its_signal(consuming, tmp_path):
+    (directory := tmp_path / "out").mkdir()
+    with pytest.raises(efo.EfoError, match="ended with signal SIGKILL"), collapse_groups():  # noqa: PT012
+        async with trio.open_nursery() as nursery:
+            workers = await nursery.start(partial(consuming, partial(append, directory=directory)))
+            os.kill(workers.pids[0], signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"processes": 0}, 'processes=0: expected 1 or more, or "auto"'),
+        ({"processes": "all"}, "processes='all'"),
+        ({"leases": "memory:"}, "leases='memory:': expected a path or a URL that all processes can open"),
+        ({"leases": None}, "leases=None"),
+        ({"handler": lambda _batch: None}, "handler=<function .*> cannot be passed to another process: define it"),
+        ({"observer": [].append, "stream": 5}, "stream=5"),
+        ({"settings": {}}, "settings={}: expected a ConsumerSettings"),
+    ],
+)
+async def test_a_mistake_is_rejected_before_a_process_starts(options, message):
+    arguments = {"stream": STREAM, "handler": fail, "application": "billing", **options}
+    with pytest.raises(efo.ConfigurationError, match=message):
+        await efo.consume_in_processes(**arguments)
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("bad"), efo.ServiceError("KMS", "no key", status=400), efo.StreamResetError("reset", code=8)]
+)
+def test_an_exception_keeps_its_class_text_and_attributes_between_processes(error):
+    received = _unpickled(_pickled(error))
+    assert (type(received), str(received), vars(received)) == (type(error), str(error), vars(error))
+
+
+def test_an_exception_that_cannot_be_pickled_keeps_its_name_and_text():
+    class Local(Exception):  # noqa: N818
+        pass
+
+    received = _unpickled(_pickled(Local("bad")))
+    assert type(received) is efo.EfoError
+    assert str(received) == "Local: bad"
