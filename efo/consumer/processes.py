@@ -213,9 +213,10 @@ async def _supervise(workers: Sequence[_Worker]) -> None:
                 other.drain()
 
     async def watch_all() -> None:
-        async with trio.open_nursery() as nursery:
-            for worker in workers:
-                nursery.start_soon(watch, worker)
+        with collapse_groups():
+            async with trio.open_nursery() as nursery:
+                for worker in workers:
+                    nursery.start_soon(watch, worker)
 
     try:
         await watch_all()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import efo
 from efo.consumer.processes import _pickled, _unpickled
 from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesisThread
+from tests.paths import ROOT
 
 STREAM = "orders"
 RECORDS = 300
@@ -31,11 +35,6 @@ async def fail(batch: efo.Batch) -> None:
 
 def read_back(directory: Path) -> dict[str, list[str]]:
     return {path.name: path.read_text().split() for path in directory.iterdir()}
-
-
-def is_read(directory: Path) -> bool:
-    read = read_back(directory)
-    return len(read) == 2 and sum(map(len, read.values())) >= RECORDS
 
 
 @pytest.fixture
@@ -64,17 +63,23 @@ def consuming(server, tmp_path, monkeypatch):
 
 
 @pytest.mark.e2e
-async def test_two_processes_share_the_shards_and_drain(consuming, tmp_path):
+async def test_two_processes_share_the_shards_and_drain(consuming, server, tmp_path):
     (directory := tmp_path / "out").mkdir()
     async with trio.open_nursery() as nursery:
         workers = await nursery.start(partial(consuming, partial(append, directory=directory)))
         assert len(set(workers.pids)) == 2
-        with trio.fail_after(60):
-            while not is_read(directory):  # noqa: ASYNC110 - other processes read
+        with trio.fail_after(120):
+            put = RECORDS
+            while len(read_back(directory)) < 2:  # the first process may have read everything before the second began
+                more = [(f"key-{n}", b"%d" % n) for n in range(put, put + 40)]
+                await trio.to_thread.run_sync(server.put_many, STREAM, more)
+                put += 40
+                await trio.sleep(0.5)
+            while sum(map(len, read_back(directory).values())) < put:  # noqa: ASYNC110 - other processes read
                 await trio.sleep(0.05)
         workers.drain()
     read = read_back(directory)
-    assert sorted(int(n) for numbers in read.values() for n in numbers) == list(range(RECORDS))
+    assert sorted(int(n) for numbers in read.values() for n in numbers) == list(range(put))
     assert {int(pid) for pid in read} == set(workers.pids)
 
 
@@ -91,6 +96,30 @@ async def test_a_killed_process_ends_all_with_its_signal(consuming, tmp_path):
         async with trio.open_nursery() as nursery:
             workers = await nursery.start(partial(consuming, partial(append, directory=directory)))
             os.kill(workers.pids[0], signal.SIGKILL)
+
+
+@pytest.mark.e2e
+async def test_the_program_of_the_page_reads_with_two_processes_until_ctrl_c(server, tmp_path):
+    [program] = re.findall("```py\n(.*?)```", (ROOT / "docs" / "consuming.md").read_text(), re.DOTALL)
+    (tmp_path / "billing.py").write_text(program)
+    environment = {
+        **os.environ,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "eu-central-1",
+        "AWS_ENDPOINT_URL": server.url,
+        "AWS_CA_BUNDLE": str(server.ca_file),
+    }
+    process = await trio.lowlevel.open_process(
+        [sys.executable, "billing.py"], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    output = b""
+    with trio.fail_after(120):
+        while sum(map(int, re.findall(rb"(\d+) records of shardId-", output))) < RECORDS:
+            output += await process.stdout.receive_some()
+        process.send_signal(signal.SIGINT)
+        await process.wait()
+    assert process.returncode in (-signal.SIGINT, 130)
 
 
 @pytest.mark.parametrize(
