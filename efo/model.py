@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Final, Self
+from typing import TYPE_CHECKING, ClassVar, Final, Self
 
 import msgspec
 
 from efo.checks import shown
-from efo.errors import ConfigurationError
+from efo.errors import ConfigurationError, MissingExtraError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_HASH_KEY: Final = 2**128 - 1
 """The hash-key space of a stream is 0 to 2**128 - 1 (AWS: HashKeyRange)."""
@@ -237,6 +240,33 @@ class Batch:
 
     def __len__(self) -> int:
         return len(self.records)
+
+    def to_arrow(self) -> pa.RecordBatch:
+        """Return the records as columns, for pyarrow, pandas, Polars or DuckDB.
+
+        The columns have the names of `Record`. `approximate_arrival_timestamp` is in milliseconds, UTC, and null where
+        the service did not send it. Tags are a list of pairs. The schema's metadata has `stream` and `shard_id`.
+        Raises MissingExtraError without pyarrow.
+        """
+        try:
+            import pyarrow as pa  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise MissingExtraError("Batch.to_arrow needs pyarrow: pip install 'efo[arrow]'") from error
+        records = self.records
+        milliseconds = [round(record.approximate_arrival_timestamp * 1000) or None for record in records]
+        tag = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())])
+        columns = {
+            "sequence_number": pa.array([record.sequence_number for record in records], pa.string()),
+            "sub_sequence_number": pa.array([record.sub_sequence_number for record in records], pa.int64()),
+            "approximate_arrival_timestamp": pa.array(milliseconds, pa.timestamp("ms", "UTC")),
+            "partition_key": pa.array([record.partition_key for record in records], pa.string()),
+            "data": pa.array([record.data for record in records], pa.binary()),
+            "encryption_type": pa.array([record.encryption_type for record in records], pa.string()),
+            "explicit_hash_key": pa.array([record.explicit_hash_key for record in records], pa.string()),
+            "tags": pa.array([record.tags for record in records], pa.list_(tag)),
+        }
+        origin = {"stream": self.stream, "shard_id": self.shard_id}
+        return pa.RecordBatch.from_pydict(columns, metadata=origin)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ CANCEL_GRACE: Final = 10.0
 
 
 class WorkerProcesses:
-    """The running processes of `consume_in_processes`."""
+    """The running processes, made by `consume_in_processes`."""
 
     def __init__(self, workers: Sequence[_Worker]) -> None:
         self._workers = workers

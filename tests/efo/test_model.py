@@ -1,14 +1,17 @@
 """The value types: order and validity of checkpoints, hash-key ranges, shards, positions and leases."""
 
 import itertools
+import sys
+from datetime import UTC, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efo.errors import ConfigurationError
+from efo.errors import ConfigurationError, MissingExtraError
 from efo.model import (
     MAX_HASH_KEY,
+    Batch,
     Checkpoint,
     HashKeyRange,
     Lease,
@@ -104,3 +107,41 @@ def test_each_position_has_its_type_and_its_value():
 @pytest.mark.parametrize("checkpoint", IN_ORDER, ids=str)
 def test_only_a_lease_at_shard_end_is_finished(checkpoint):
     assert Lease("s", checkpoint).is_finished == (checkpoint is Checkpoint.SHARD_END)
+
+
+def test_a_batch_as_columns_has_every_field_of_its_records():
+    records = (
+        Record("7", 1700000000.123, b"a", "k-0", "KMS"),
+        Record("9", 0.0, b"", "k-1", sub_sequence_number=3, explicit_hash_key="12", tags=(("t", None), ("t", "v"))),
+    )
+    columns = Batch("orders", "shardId-000000000000", records, "9", 0, 0).to_arrow()
+    assert columns.schema.metadata == {b"stream": b"orders", b"shard_id": b"shardId-000000000000"}
+    arrived = datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
+    assert columns.to_pylist() == [
+        {
+            "sequence_number": "7",
+            "sub_sequence_number": 0,
+            "approximate_arrival_timestamp": arrived,
+            "partition_key": "k-0",
+            "data": b"a",
+            "encryption_type": "KMS",
+            "explicit_hash_key": None,
+            "tags": [],
+        },
+        {
+            "sequence_number": "9",
+            "sub_sequence_number": 3,
+            "approximate_arrival_timestamp": None,
+            "partition_key": "k-1",
+            "data": b"",
+            "encryption_type": None,
+            "explicit_hash_key": "12",
+            "tags": [{"key": "t", "value": None}, {"key": "t", "value": "v"}],
+        },
+    ]
+
+
+def test_columns_without_pyarrow_name_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'efo\[arrow\]'"):
+        Batch("orders", "shardId-000000000000", (), None, 0, 0).to_arrow()
