@@ -70,5 +70,7 @@ async def test_the_example_does_what_the_page_says(code, poison, autojump_clock,
     if "archive" in code:
         ((shard_id, record, error),) = archived
         assert (shard_id[:8], record.data, error) == ("shardId-", POISON, "ValueError('no order')")
-    if "print" in code:
+    if "to_arrow" in code:
+        assert "orders of" in capsys.readouterr().out
+    elif "print" in code:
         assert "ValueError" in capsys.readouterr().out
