@@ -74,8 +74,6 @@ class Handler:
         if not isinstance(on_error, FailurePolicy):
             expected = "a FailurePolicy, or a function that returns one for an exception"
             check_callable("on_error", on_error, expected, "exception")
-        if flush is not None and key_concurrency > 1:
-            raise ConfigurationError("flush has no effect with key_concurrency > 1: HOLD is not possible there")
         self._handler = handler
         self._record_handler = record_handler
         self._on_error = on_error

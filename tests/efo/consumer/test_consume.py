@@ -144,10 +144,6 @@ def ordinary(batch):
     """Process a batch, but not as an async function."""
 
 
-async def flush(shard_id):
-    """Store what the handler holds."""
-
-
 MISTAKES = [
     ({"handler": ordinary}, "is not an async function"),
     ({"handler": None}, "either handler, for batches, or record_handler"),
@@ -180,7 +176,6 @@ MISTAKES = [
     ({"handler": ignore, "observer": lambda: None}, r"observer .* cannot be called with \(event\)"),
     ({"handler": ignore, "on_error": efo.FailurePolicy}, r"on_error=<class .*: expected a FailurePolicy"),
     ({"handler": ignore, "on_error": lambda: None}, r"on_error .* cannot be called with \(exception\)"),
-    ({"handler": ignore, "flush": flush, "key_concurrency": 2}, "flush has no effect with key_concurrency > 1"),
     ({"handler": ignore, "application": " "}, "application is empty"),
     ({"handler": ignore, "application": "bill "}, "without blanks around it"),
     ({"handler": ignore, "worker_id": 5}, "worker_id=5"),
