@@ -14,8 +14,10 @@ import struct
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from efo.errors import ChecksumError, FrameError
 
@@ -28,6 +30,8 @@ MAX_MESSAGE_LENGTH: Final = 24 * 1024 * 1024
 OVERHEAD: Final = 16
 """The length of the prelude (12 bytes) and the message CRC (4 bytes)."""
 
+_SMALL: Final = 1024
+"""Chunks shorter than this are joined when they arrive: a single byte as a chunk takes fifty times its memory."""
 _PRELUDE: Final = struct.Struct(">III")
 _U32: Final = struct.Struct(">I")
 
@@ -47,59 +51,94 @@ class Decoder:
     After an error a decoder cannot be used again: a stream whose framing is lost cannot be resynchronized.
     """
 
-    __slots__ = ("_buffer", "_failed", "_start")
+    __slots__ = ("_at", "_data", "_failed", "_headers", "_later", "_pending", "_raw_headers", "_total")
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
-        # The offset of the next message in the buffer: the bytes before it were yielded.
-        self._start = 0
+        # The next frame starts at `_at` in `_data`, and continues in `_later`.
+        self._data: bytes | memoryview = b""
+        self._at = 0
+        self._later: list[bytes | memoryview] = []
+        self._pending = 0
+        self._total = 0  # the length of the next frame; 0 until its prelude was checked
+        self._raw_headers = b""
+        self._headers: Mapping[str, HeaderValue] = MappingProxyType({})
         self._failed = False
 
     @property
     def pending(self) -> int:
         """The number of buffered bytes of an incomplete message."""
-        return len(self._buffer) - self._start
+        return self._pending
 
-    def receive_data(self, data: bytes | bytearray | memoryview) -> None:
-        """Append bytes from the wire."""
-        if not self._failed:
-            self._buffer += data
+    def receive_data(self, data: bytes | memoryview) -> None:
+        """Append bytes from the wire. They are not copied, so they must not change later."""
+        if self._failed or not data:
+            return
+        if not self._pending:
+            self._data, self._at = data, 0
+        elif self._later and len(self._later[-1]) < _SMALL:
+            self._later[-1] = b"".join((self._later[-1], data))
+        else:
+            self._later.append(data)
+        self._pending += len(data)
 
     def messages(self) -> Iterator[Message]:
-        """Yield each complete message.
+        """Yield each complete message. Raises as `next_message` does, after the messages before the damaged one."""
+        return iter(self.next_message, None)
 
-        Raises ChecksumError or FrameError after the messages before the damaged one.
+    def next_message(self) -> Message | None:
+        """Return the next message, None while it is incomplete.
+
+        Its payload is a view of the bytes that arrived. Raises ChecksumError or FrameError.
         """
         if self._failed:
             raise FrameError("the event stream was damaged earlier: open a new subscription")
+        if self._pending < (self._total or _PRELUDE.size):
+            return None
         try:
-            while (frame := _next_frame(self._buffer, self._start)) is not None:
-                self._start += len(frame)
-                yield _decode(frame)
+            if not self._total:
+                self._join(_PRELUDE.size)
+                self._total = _checked_total(self._data, self._at)
+                if self._pending < self._total:
+                    return None
+            self._join(self._total)
+            message = self._decode(memoryview(self._data)[self._at : self._at + self._total])
         except (ChecksumError, FrameError):
             self._failed = True
-            self._start = len(self._buffer)
+            self._data, self._later, self._pending = b"", [], 0
             raise
-        finally:
-            del self._buffer[: self._start]
-            self._start = 0
+        self._at += self._total
+        self._pending -= self._total
+        self._total = 0
+        if not self._pending:
+            self._data = b""
+        return message
+
+    def _decode(self, frame: memoryview) -> Message:
+        _check_message(frame)
+        headers_end = _PRELUDE.size + _U32.unpack_from(frame, 4)[0]
+        raw_headers = frame[_PRELUDE.size : headers_end]
+        if raw_headers != self._raw_headers:
+            # The events of a subscription all have the same headers.
+            self._raw_headers = bytes(raw_headers)
+            self._headers = MappingProxyType(_decode_headers(self._raw_headers))
+        return Message(self._headers, frame[headers_end : -_U32.size], len(frame))
+
+    def _join(self, size: int) -> None:
+        """Make `size` bytes contiguous. A frame that arrived as a whole is not copied."""
+        if len(self._data) - self._at < size:
+            self._data = b"".join((memoryview(self._data)[self._at :], *self._later))
+            self._at, self._later = 0, []
 
 
-def _next_frame(buffer: bytearray, start: int) -> bytes | None:
-    """Return the frame at `start`, None while it is incomplete."""
-    available = len(buffer) - start
-    if available < _PRELUDE.size:
-        return None
-    total, headers_length, prelude_crc = _PRELUDE.unpack_from(buffer, start)
-    _check_prelude(bytes(buffer[start : start + 8]), total, headers_length, prelude_crc)
-    if available < total:
-        return None
-    with memoryview(buffer) as view, view[start : start + total] as frame:
-        return bytes(frame)
+def _checked_total(data: bytes | memoryview, at: int) -> int:
+    """Return the length of the frame at `at`. Raises before the rest of it arrives if its prelude is invalid."""
+    total, headers_length, prelude_crc = _PRELUDE.unpack_from(data, at)
+    _check_prelude(data[at : at + 8], total, headers_length, prelude_crc)
+    return int(total)
 
 
-def _check_prelude(lengths: bytes, total: int, headers_length: int, expected_crc: int) -> None:
-    """Raise ChecksumError or FrameError if the prelude is invalid, before the rest of the message arrives."""
+def _check_prelude(lengths: bytes | memoryview, total: int, headers_length: int, expected_crc: int) -> None:
+    """Raise ChecksumError or FrameError if the prelude is invalid."""
     if crc32(lengths) != expected_crc:
         raise ChecksumError("prelude CRC mismatch: the frame was damaged in transit")
     if headers_length > MAX_HEADERS_LENGTH:
@@ -110,15 +149,11 @@ def _check_prelude(lengths: bytes, total: int, headers_length: int, expected_crc
         raise FrameError(f"the message has {total} bytes: too short for headers of {headers_length} bytes")
 
 
-def _decode(frame: bytes) -> Message:
-    total = len(frame)
-    view = memoryview(frame)
-    (expected,) = _U32.unpack_from(frame, total - 4)
-    if crc32(view[: total - 4]) != expected:
+def _check_message(frame: memoryview) -> None:
+    """Raise ChecksumError unless the frame ends with the CRC of the bytes before."""
+    end = len(frame) - _U32.size
+    if crc32(frame[:end]) != _U32.unpack_from(frame, end)[0]:
         raise ChecksumError("message CRC mismatch: the frame was damaged in transit")
-    headers_end = _PRELUDE.size + _U32.unpack_from(frame, 4)[0]
-    headers = _decode_headers(frame[_PRELUDE.size : headers_end])
-    return Message(headers, view[headers_end : total - 4], total)
 
 
 # Values of a fixed length, by type byte. Types 0 and 1 are the booleans. Types 6 and 7 begin with their length.

@@ -73,6 +73,8 @@ Parsed: TypeAlias = SubscribeToShardEvent | ServiceError | None
 # msgspec raises these for invalid JSON, wrong types, and nesting beyond the interpreter's recursion limit.
 _DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
+_VALID_LENGTHS: Final = frozenset(range(1, MAX_SEQUENCE_DIGITS + 1))
+
 _EVENT: Final = msgspec.json.Decoder(SubscribeToShardEvent)
 _UNTIMED_EVENT: Final = msgspec.json.Decoder(_UntimedEvent)
 _ERROR_BODY: Final = msgspec.json.Decoder(_ErrorBody)
@@ -134,10 +136,19 @@ def _parse_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
         keys = child.hash_key_range
         if not (_is_decimal(keys.starting_hash_key) and _is_decimal(keys.ending_hash_key)):
             raise EventError(f"the hash keys of child shard {child.shard_id} are not decimal integers")
-    for record in event.records:
-        if not _is_decimal(record.sequence_number):
-            raise EventError(f"the sequence number {record.sequence_number[:200]!r} is not a decimal integer")
+    _check_sequence_numbers(event.records)
     return event
+
+
+def _check_sequence_numbers(records: tuple[Record, ...]) -> None:
+    """Raise EventError unless `_is_decimal` is true for each sequence number."""
+    numbers = [record.sequence_number for record in records]
+    # All at once: that takes a fifth of the time. The digits of bytes are faster to check than those of a str.
+    joined = "".join(numbers)
+    if not numbers or (joined.isascii() and joined.encode().isdigit() and set(map(len, numbers)) <= _VALID_LENGTHS):
+        return
+    number = next(number for number in numbers if not _is_decimal(number))
+    raise EventError(f"the sequence number {number[:200]!r} is not a decimal integer")
 
 
 def _decode_event(payload: bytes | memoryview) -> SubscribeToShardEvent:

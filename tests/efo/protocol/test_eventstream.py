@@ -99,6 +99,18 @@ def test_a_decoded_message_does_not_change_when_more_data_arrives():
     assert bytes(message.payload) == b"first"
 
 
+def test_a_frame_that_arrives_as_a_whole_is_not_copied():
+    decoder = Decoder()
+    data = frame(payload=b"first") + frame(payload=b"second")
+    decoder.receive_data(data)
+    assert [message.payload.obj is data for message in decoder.messages()] == [True, True]
+
+
+def test_each_message_has_its_own_headers():
+    sent = [({"a": "1"}, b""), ({"a": "1"}, b""), ({"b": "2"}, b""), ({}, b""), ({"a": "1"}, b"")]
+    assert decode(*(encode(*message) for message in sent)) == [Message(*message) for message in sent]
+
+
 def test_data_may_arrive_during_an_iteration():
     decoder = Decoder()
     decoder.receive_data(b"".join(frame(payload=bytes([n])) for n in range(3)))
