@@ -1,18 +1,18 @@
 """Feeds OpenTelemetry instruments from diagnostic events. It needs only the API; the application chooses the SDK.
 
-The shard is an attribute of gauges and counters, never of histograms. Figures per shard are kept here, as one immutable
-snapshot per shard, and read by callbacks. So the series of a shard end when its reading ends, and the exporters'
-threads, which run the callbacks, never see a partial change.
+The shard is an attribute of gauges and counters, never of histograms. Figures per shard are kept here and read by
+callbacks. So the series of a shard end when its reading ends, and an event costs no call of OpenTelemetry for them.
+Each callback reads one figure of a shard, so exporters' threads, which run the callbacks, never see a partial change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
-from opentelemetry.metrics import CallbackOptions, Meter, MeterProvider, Observation, get_meter
+from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvider, Observation, get_meter
 
 from efo.events import (
     AggregateDamaged,
@@ -48,7 +48,7 @@ KEEP_COUNTERS: Final = 300.0
 Attributes = Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _ShardFigures:
     """The figures of one shard. Times are readings of `clock`; `left_at` is None while the shard is read."""
 
@@ -102,6 +102,11 @@ class OtelObserver:
         self._instruments: dict[Instrument, Any] = {
             instrument: _create(meter, instrument, observed.get(instrument)) for instrument in instruments.ALL
         }
+        # What each event of a shard feeds.
+        self._process = {**self._common, "messaging.operation.name": "process"}
+        self._event_interval: Histogram = self._instruments[instruments.EVENT_INTERVAL]
+        self._process_duration: Histogram = self._instruments[instruments.PROCESS_DURATION]
+        self._record_age: Histogram = self._instruments[instruments.RECORD_AGE]
 
     @property
     def _table(self) -> dict[type, Callable[[Any], None]]:
@@ -153,10 +158,10 @@ class OtelObserver:
 
     def _received(self, event: EventReceived) -> None:
         if event.interval is not None:
-            self._record(instruments.EVENT_INTERVAL, event.interval)
+            self._event_interval.record(event.interval, self._common)
         shard = self._shard(event.shard_id)
-        lag = event.millis_behind_latest / 1000
-        self._shards[event.shard_id] = replace(shard, lag=lag, wire_bytes=shard.wire_bytes + event.wire_bytes)
+        shard.lag = event.millis_behind_latest / 1000
+        shard.wire_bytes += event.wire_bytes
 
     def _aggregate_damaged(self, _event: AggregateDamaged) -> None:
         self._add(instruments.DECODE_ERRORS, 1, _error("aggregation"))
@@ -174,42 +179,39 @@ class OtelObserver:
     # --- records and shards ----------------------------------------------------------------------------
 
     def _blocked(self, event: DeliveryBlocked) -> None:
-        shard = self._shard(event.shard_id)
-        self._shards[event.shard_id] = replace(shard, backpressure=shard.backpressure + event.duration)
+        self._shard(event.shard_id).backpressure += event.duration
 
     def _delivered(self, event: BatchDelivered) -> None:
-        shard = self._shard(event.shard_id)
-        self._shards[event.shard_id] = replace(shard, inflight=shard.inflight + event.records)
+        self._shard(event.shard_id).inflight += event.records
 
     def _processed(self, event: RecordsProcessed) -> None:
-        self._record(instruments.PROCESS_DURATION, event.duration, {"messaging.operation.name": "process"})
+        self._process_duration.record(event.duration, self._process)
         if event.oldest_age is not None:
-            self._record(instruments.RECORD_AGE, event.oldest_age)
+            self._record_age.record(event.oldest_age, self._common)
         shard = self._shard(event.shard_id)
-        inflight = max(0, shard.inflight - event.records)
-        self._shards[event.shard_id] = replace(shard, records=shard.records + event.records, inflight=inflight)
+        shard.records += event.records
+        shard.inflight = max(0, shard.inflight - event.records)
 
     def _handler_failed(self, event: HandlerFailed) -> None:
         if event.call == "handler":
-            operation = {"messaging.operation.name": "process"}
-            self._record(instruments.PROCESS_DURATION, event.duration, operation | _error(event.error_type))
+            self._process_duration.record(event.duration, self._process | _error(event.error_type))
 
     def _started(self, event: ShardStarted) -> None:
         shard = self._shard(event.shard_id)
-        self._shards[event.shard_id] = replace(shard, checkpoint_at=self._clock(), lag=None, inflight=0, left_at=None)
+        shard.checkpoint_at, shard.lag, shard.inflight, shard.left_at = self._clock(), None, 0, None
 
     def _repositioned(self, event: ShardRepositioned) -> None:
         """Reset the records in flight: acks of batches that were delivered before a seek have no effect."""
         if shard := self._shards.get(event.shard_id):
-            self._shards[event.shard_id] = replace(shard, inflight=0)
+            shard.inflight = 0
 
     def _checkpointed(self, event: CheckpointSaved) -> None:
         if shard := self._shards.get(event.shard_id):
-            self._shards[event.shard_id] = replace(shard, checkpoint_at=self._clock())
+            shard.checkpoint_at = self._clock()
 
     def _left(self, event: ShardStopped | ShardFinished) -> None:
         if shard := self._shards.get(event.shard_id):
-            self._shards[event.shard_id] = replace(shard, left_at=self._clock())
+            shard.left_at = self._clock()
         self._forget()
 
     def _shards_counted(self, event: ShardsCounted) -> None:
@@ -251,7 +253,8 @@ class OtelObserver:
         if figures := self._shards.get(shard_id):
             return figures
         attributes = {**self._common, "messaging.destination.partition.id": shard_id}
-        return _ShardFigures(attributes, checkpoint_at=self._clock())
+        figures = self._shards[shard_id] = _ShardFigures(attributes, checkpoint_at=self._clock())
+        return figures
 
     def _forget(self) -> None:
         """Drop the figures of shards that stopped long ago. Only reporting tasks write; callbacks only read."""
