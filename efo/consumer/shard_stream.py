@@ -98,8 +98,7 @@ class ShardStream:
         self._draining = False
         self._has_ended = False
         self._is_at_end = False
-        self._resumed: trio.Event | None = None
-        self._waiting = trio.CancelScope()
+        self._is_paused = False
         self._idle_since = trio.current_time()  # infinity while the reader waits for a batch
         self._interrupted = trio.Event()
         self._batch: Batch | None = None
@@ -122,7 +121,7 @@ class ShardStream:
     @property
     def is_paused(self) -> bool:
         """Whether the shard is paused."""
-        return self._resumed is not None
+        return self._is_paused
 
     @property
     def state(self) -> ShardState:
@@ -168,17 +167,17 @@ class ShardStream:
 
     def pause(self) -> None:
         """Deliver no more batches until `resume`. Batches already delivered are still to be processed and acked."""
-        if self._resumed is None:
-            self._resumed = trio.Event()
+        if not self._is_paused:
+            self._is_paused = True
             self._observer(ShardPaused(self.shard_id))
-            self._waiting.cancel()
+            self._interrupt()
 
     def resume(self) -> None:
         """Continue after `pause`, without loss or repetition."""
-        if self._resumed is not None:
-            self._resumed.set()
-            self._resumed = None
+        if self._is_paused:
+            self._is_paused = False
             self._observer(ShardResumed(self.shard_id))
+            self._interrupt()
 
     def drain(self) -> None:
         """End the iteration before the next batch. The batch that is being processed is not disturbed."""
@@ -268,12 +267,11 @@ class ShardStream:
 
     async def __anext__(self) -> Batch:
         while self.children is None and not self._draining:
-            with trio.CancelScope() as self._waiting:
-                if self._resumed is not None:
-                    await self._resumed.wait()
-                elif self._batch is None:
-                    await self._receive()
-            if self._batch is not None and self._resumed is None:
+            if self._is_paused:
+                await self._interrupted.wait()
+            elif self._batch is None:
+                await self._receive()
+            if self._batch is not None and not self._is_paused:
                 batch, self._batch = self._batch, None
                 self._observer(BatchDelivered(self.shard_id, len(batch.records)))
                 return batch
@@ -297,14 +295,15 @@ class ShardStream:
         subscription = self._subscription
         self._idle_since = inf
         try:
-            event = await subscription.receive()
+            event: SubscribeToShardEvent | ShardEnd | None = await subscription.receive()
         except ShardGoneError:
             # Nothing of it can be read any more, and it announces no children: a shard sync finds them.
             self._observer(ShardGone(self.shard_id, self._progress.checkpoint or self.checkpoint))
             event = ShardEnd(())
         finally:
             self._idle_since = trio.current_time()
-        if subscription is self._subscription:  # a seek may come while the event is on its way
+        # None after an interrupt. A seek may come while the event is on its way.
+        if event is not None and subscription is self._subscription:
             self._take(event)
 
     def _take(self, event: SubscribeToShardEvent | ShardEnd) -> None:
@@ -347,7 +346,9 @@ class ShardStream:
             self._subscription = None
 
     def _interrupt(self) -> None:
-        self._waiting.cancel()
+        """Let everything that waits look again what it waits for."""
+        if self._subscription is not None:
+            self._subscription.interrupt()
         self._interrupted.set()
         self._interrupted = trio.Event()
 

@@ -51,6 +51,7 @@ class ResponseStream:
         self._ended = False
         self._error: TransportError | None = None
         self._changed = trio.Event()
+        self._on_change: Callable[[], None] = lambda: None
         self._on_goaway: Callable[[], None] | None = None
 
     def notify_goaway(self, callback: Callable[[], None]) -> None:
@@ -59,6 +60,10 @@ class ResponseStream:
             callback()
         else:
             self._on_goaway = callback
+
+    def notify_change(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever bytes, the end or an error arrive, so that `take` has something new."""
+        self._on_change = callback
 
     def close(self) -> None:
         """Give up the response: the stream is reset if it is still open."""
@@ -86,14 +91,22 @@ class ResponseStream:
         return self.status
 
     async def receive(self) -> bytes:
-        """Take the bytes that have arrived, or wait for some; b"" at the end. Raises TransportError.
+        """Take the bytes that have arrived, or wait for some; b"" at the end. Raises TransportError."""
+        while (data := self.take()) is None:
+            await self._wait()
+        return data
+
+    def take(self) -> bytes | None:
+        """Take the bytes that have arrived; None if there are none yet, b"" at the end. Raises TransportError.
 
         Bytes that arrived before an error are returned first.
         """
-        while not self._chunks:
+        if not self._chunks:
             if self._ended:
                 return b""
-            await self._wait()
+            if self._error is not None:
+                raise self._error
+            return None
         taken = [self._chunks.popleft()]
         size = len(taken[0])
         while self._chunks and size + len(self._chunks[0]) <= _TAKE_SIZE:
@@ -116,13 +129,17 @@ class ResponseStream:
         self._changed = trio.Event()
         await self._changed.wait()
 
+    def _signal(self) -> None:
+        self._changed.set()
+        self._on_change()
+
     # --- called by the connection ------------------------------------------------------------------------
 
     def on_headers(self, headers: dict[str, str]) -> None:
         """Handle the headers of the response."""
         self.headers = headers
         self.status = int(headers[":status"])
-        self._changed.set()
+        self._signal()
 
     def on_data(self, data: bytes, padding: int) -> None:
         """Handle DATA. Its padding counts against the window too (RFC 9113, section 6.9.1)."""
@@ -132,12 +149,12 @@ class ResponseStream:
             self._chunks[-1] += data
         elif data:
             self._chunks.append(data)
-        self._changed.set()
+        self._signal()
 
     def on_end(self) -> None:
         """Handle the end of the stream."""
         self._ended = True
-        self._changed.set()
+        self._signal()
 
     def on_goaway(self) -> None:
         """Handle GOAWAY: the connection accepts no new streams, and this stream goes on."""
@@ -149,4 +166,4 @@ class ResponseStream:
         """Handle the failure of the stream, unless it is over already."""
         if not self.is_over:
             self._error = error
-        self._changed.set()
+        self._signal()

@@ -1,8 +1,8 @@
 """Runs `protocol.subscription` over HTTP/2: the events of one shard, for as long as it is subscribed.
 
-Each attempt is a task that calls SubscribeToShard and passes each event to `receive`, which owns the state machine. The
-channel between them has no buffer. So an attempt whose event is not taken reads no further, its HTTP/2 window closes,
-and the service stops sending (rule R9).
+Each attempt is a task that calls SubscribeToShard, waits for the first event, and at last reports the end. The events
+of the live attempt are read from its stream by `receive` itself, which owns the state machine. So an event wakes one
+task, and what the reader does not take closes the HTTP/2 window, so that the service stops sending (rule R9).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
@@ -36,6 +36,7 @@ from efo.events import (
     SubscriptionEnded,
     ignore_events,
 )
+from efo.kinesis.alarm import Alarm
 from efo.kinesis.subscribe_call import EventStream, SubscribeCaller
 from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.model import ChildShard, Position
@@ -58,7 +59,9 @@ from efo.protocol.subscription import (
 )
 
 MIN_BLOCKED: Final = 0.01
-"""Seconds that an event must wait for its reader before that is reported: a shorter wait is the channel itself."""
+"""Seconds that an event must wait for its reader before that is reported: a shorter wait is that of any task."""
+_YIELD_BYTES: Final = 64 * 1024
+"""Other tasks run at the latest after this many bytes of events, however many have arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +83,54 @@ _STATES: Final[dict[State, SubscriptionState]] = {
 }
 
 
-@dataclass(slots=True)
 class _Attempt:
-    """The task of an attempt. `reason`: why it was cancelled, if it was."""
+    """An attempt: its task, and after its first event the stream that the reader reads.
 
-    reason: EndReason = "shutdown"
-    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    `reason`: why it was cancelled, if it was. `arrived_at`: when the event arrived that is next to be read, None if
+    nothing has arrived. `over`: set when its stream has ended, by `error` or cleanly.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.reason: EndReason = "shutdown"
+        self.scope = trio.CancelScope()
+        self.over = trio.Event()
+        self.error: EfoError | None = None
+        self.arrived_at: float | None = None
+        self._events: EventStream | None = None
+
+    def open(self, events: EventStream, on_change: Callable[[], None]) -> None:
+        """Let the reader read this stream; call `on_change` when more of it arrives."""
+
+        def changed() -> None:
+            if self.arrived_at is None:
+                self.arrived_at = trio.current_time()
+            on_change()
+
+        self._events = events
+        events.notify_change(changed)
+
+    def read(self) -> Received | DataArrived | None:
+        """Return the next event, or that a part of one has arrived; None if nothing has."""
+        if self._events is None:
+            return None
+        try:
+            if (received := self._events.poll()) is None:
+                if (size := self._events.take()) is None:
+                    self.arrived_at = None
+                    return None
+                if not size:
+                    self._end(None)
+                    return None
+                received = self._events.poll()
+        except EfoError as error:
+            self._end(error)
+            return None
+        return DataArrived(self.number) if received is None else Received(self.number, *received)
+
+    def _end(self, error: EfoError | None) -> None:
+        self._events, self.error = None, error
+        self.over.set()
 
 
 Diagnose = Callable[[ResourceNotFoundError], Awaitable[EfoError]]
@@ -119,10 +164,14 @@ class ShardSubscription:
         self._diagnose = diagnose
         self._observer = observer
         self._attempts: dict[int, _Attempt] = {}
-        self._send, self._inputs = trio.open_memory_channel[Input](0)
+        # What tasks of attempts report: first events, and ends.
+        self._inputs: deque[Received | Closed] = deque()
         self._ready: deque[Deliver | Finish | Fail] = deque()
         self._last_event_at: float | None = None
-        self._receive_scope = trio.CancelScope()
+        self._changed: trio.Event | None = None  # while `receive` waits
+        self._interrupted = False
+        self._alarm: Alarm | None = None
+        self._since_wait = 0  # bytes of the events that were received without a wait
 
     @property
     def position(self) -> Position:
@@ -134,35 +183,94 @@ class ShardSubscription:
         """The state of the subscription."""
         return _STATES[self._machine.state]
 
-    async def receive(self) -> SubscribeToShardEvent | ShardEnd:
-        """Wait for the next event. Raises the EfoError that retries cannot cure."""
+    async def receive(self) -> SubscribeToShardEvent | ShardEnd | None:
+        """Wait for the next event; None after `interrupt`. Raises the EfoError that retries cannot cure."""
+        self._interrupted = False
+        if self._since_wait >= _YIELD_BYTES:
+            self._since_wait = 0
+            await trio.lowlevel.checkpoint()
         self._machine.wait_started(trio.current_time())
         while not self._ready:
-            with trio.move_on_at(self._machine.deadline) as self._receive_scope:
-                signal = await self._inputs.receive()
-                self._act(self._machine.handle(signal, trio.current_time()))
-                continue
-            self._act(self._machine.tick(trio.current_time()))
+            if self._interrupted:
+                return None
+            now = trio.current_time()
+            if (input_ := self._next_input(now)) is not None:
+                self._act(self._machine.handle(input_, now))
+            if due := self._machine.tick(now):
+                self._act(due)
+            elif input_ is None:
+                await self._wait()
         match self._ready.popleft():
             case Deliver(event=event, wire_bytes=wire_bytes):
+                self._since_wait += wire_bytes
                 self._report(event, wire_bytes)
                 return event
             case Finish(children=children):
+                self._end_alarm()
                 return ShardEnd(children)
             case Fail(error=error):
+                self._end_alarm()
                 raise error
+
+    def interrupt(self) -> None:
+        """Let a `receive` that waits return None, without loss."""
+        self._interrupted = True
+        self._wake()
 
     def close(self, reason: EndReason) -> None:
         """Close the subscription and reset its attempts. `position` stays valid; do not call `receive` again."""
         for attempt in self._attempts.values():
             attempt.reason = reason
             attempt.scope.cancel()
+        self._end_alarm()
+        self.interrupt()
+
+    def _next_input(self, now: float) -> Input | None:
+        """Return what an attempt has reported, or else what has arrived of the live attempt's stream."""
+        number = self._inputs[0].attempt if self._inputs else self._machine.live
+        attempt = None if number is None else self._attempts.get(number)
+        input_: Input | None = None
+        if self._inputs:
+            input_ = self._inputs.popleft()
+        elif attempt is not None:
+            input_ = attempt.read()
+        if attempt is not None and isinstance(input_, Received):
+            waited = 0.0 if attempt.arrived_at is None else now - attempt.arrived_at
+            attempt.arrived_at = now
+            if waited >= MIN_BLOCKED:
+                self._observer(DeliveryBlocked(self.shard_id, waited))
+        return input_
+
+    def _report_input(self, input_: Received | Closed) -> None:
+        self._inputs.append(input_)
+        self._wake()
+
+    async def _wait(self) -> None:
+        """Wait until an attempt reports, something arrives, the state machine's deadline, or an interrupt."""
+        self._since_wait = 0
+        if self._alarm is None:
+            self._alarm = Alarm(self._wake)
+            self._nursery.start_soon(self._alarm.run)
+        self._alarm.set(self._machine.deadline)
+        self._changed = trio.Event()
+        try:
+            await self._changed.wait()
+        finally:
+            self._changed = None
+
+    def _wake(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
+
+    def _end_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.close()
 
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
                 case Subscribe():
-                    attempt = self._attempts[action.attempt] = _Attempt()
+                    attempt = self._attempts[action.attempt] = _Attempt(action.attempt)
                     self._nursery.start_soon(self._run, action, attempt)
                 case Cancel(attempt=number, reason=reason):
                     if running := self._attempts.get(number):
@@ -174,18 +282,14 @@ class ShardSubscription:
     def _on_goaway(self, attempt: int) -> None:
         """Handle the GOAWAY of an attempt's connection. The connection's task calls this while `receive` may wait."""
         self._act(self._machine.handle(GoAwayReceived(attempt), trio.current_time()))
-        self._receive_scope.deadline = min(self._receive_scope.deadline, self._machine.deadline)
-
-    def _on_data(self, attempt: int) -> None:
-        """Handle the arrival of a part of an event. The attempt's task calls this while `receive` may wait."""
-        self._act(self._machine.handle(DataArrived(attempt), trio.current_time()))
+        self._wake()
 
     async def _run(self, subscribe: Subscribe, attempt: _Attempt) -> None:
         with attempt.scope:
             outcome = await self._attempt(subscribe, attempt)
             if isinstance(outcome, ResourceNotFoundError):
                 outcome = await self._diagnose(outcome)
-            await self._send.send(Closed(subscribe.attempt, outcome))
+            self._report_input(Closed(subscribe.attempt, outcome))
         del self._attempts[subscribe.attempt]
 
     async def _attempt(self, subscribe: Subscribe, attempt: _Attempt) -> EfoError | None:
@@ -205,7 +309,7 @@ class ShardSubscription:
         try:
             async with events:
                 events.notify_goaway(partial(self._on_goaway, subscribe.attempt))
-                await self._pass_on(events, subscribe.attempt, opened_at)
+                await self._read(events, attempt, opened_at)
             reason = "expired"
         except EfoError as error:
             outcome, reason = error, end_reason(error)
@@ -219,31 +323,32 @@ class ShardSubscription:
             self._observer(SubscriptionEnded(self.shard_id, age, reason or attempt.reason, str(outcome or "")))
         return outcome
 
-    async def _pass_on(self, events: EventStream, attempt: int, opened_at: float) -> None:
+    async def _read(self, events: EventStream, attempt: _Attempt, opened_at: float) -> None:
+        """Read the first event, let the reader read the others, and return at the end. Raises EfoError."""
         # The state machine checks a live attempt for silence, since it knows when the reader was ready. Before its
         # first event an attempt is not live, so its deadline is checked here.
         timing = self._machine.timing
         received = None
         with trio.move_on_after(timing.silence_timeout) as deadline:
 
-            def on_data() -> None:
+            def on_change() -> None:
                 deadline.deadline = min(trio.current_time() + timing.silence_timeout, opened_at + timing.event_timeout)
 
-            events.notify_data(on_data)
+            events.notify_change(on_change)
             received = await events.receive()
         if deadline.cancelled_caught:
             waited = trio.current_time() - opened_at
             raise SilenceError(
                 f"accepted, but no event within {waited:g} s, and no data for {timing.silence_timeout:g} s"
             )
-        events.notify_data(partial(self._on_data, attempt))
-        while received is not None:
-            event, wire_bytes = received
-            arrived_at = trio.current_time()
-            await self._send.send(Received(attempt, event, wire_bytes, opened_at))
-            if (waited := trio.current_time() - arrived_at) >= MIN_BLOCKED:
-                self._observer(DeliveryBlocked(self.shard_id, waited))
-            received = await events.receive()
+        if received is None:
+            return
+        attempt.arrived_at = trio.current_time()
+        attempt.open(events, self._wake)
+        self._report_input(Received(attempt.number, *received, opened_at))
+        await attempt.over.wait()
+        if attempt.error is not None:
+            raise attempt.error
 
     def _attempted(self, waited: float, called_at: float, error: EfoError | None) -> None:
         duration = trio.current_time() - called_at

@@ -78,26 +78,27 @@ class SubscribeCaller:
 
 
 class EventStream:
-    """The events of an accepted call. Leaving the context resets the HTTP/2 stream if it is still open."""
+    """The events of an accepted call. Leaving the context resets the HTTP/2 stream if it is still open.
+
+    A reader takes bytes and polls for the events in them, or awaits `receive`, which does both.
+    """
 
     def __init__(self, response: ResponseStream) -> None:
         self._response = response
         self._decoder = Decoder()
-        self._messages = self._decoder.messages()
-        self._on_data: Callable[[], None] = lambda: None
 
     @property
     def held(self) -> int:
-        """The number of bytes that arrived and were not returned: at most the stream's window and one event."""
+        """How many bytes arrived and were not returned as events: at most the stream's window, a read and an event."""
         return self._response.buffered + self._decoder.pending
 
     def notify_goaway(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the peer sends GOAWAY. Events still arrive."""
         self._response.notify_goaway(callback)
 
-    def notify_data(self, callback: Callable[[], None]) -> None:
-        """Call `callback` whenever bytes have arrived, even a part of an event."""
-        self._on_data = callback
+    def notify_change(self, callback: Callable[[], None]) -> None:
+        """Call `callback` whenever something has arrived: bytes, even a part of an event, or the end."""
+        self._response.notify_change(callback)
 
     async def __aenter__(self) -> Self:
         return self
@@ -110,22 +111,34 @@ class EventStream:
 
         Raises TransportError, ProtocolError, and the ServiceError with which the service ends a subscription.
         """
-        while True:
-            for message in self._messages:
-                parsed = parse_message(message)
-                if isinstance(parsed, SubscribeToShardEvent):
-                    return parsed, message.wire_length
-                if parsed is not None:
-                    raise parsed
-            data = await self._response.receive()
-            if not data:
-                break
-            self._decoder.receive_data(data)
-            self._messages = self._decoder.messages()
-            self._on_data()
-        if self._decoder.pending:
-            raise ProtocolError(f"the stream ended {self._decoder.pending} bytes into a message")
+        while (received := self.poll()) is None:
+            if not self._decode_later(await self._response.receive()):
+                return None
+        return received
+
+    def poll(self) -> tuple[SubscribeToShardEvent, int] | None:
+        """Return the next event in the bytes that were taken; None if there is none. Raises as `receive` does."""
+        while (message := self._decoder.next_message()) is not None:
+            parsed = parse_message(message)
+            if isinstance(parsed, SubscribeToShardEvent):
+                return parsed, message.wire_length
+            if parsed is not None:
+                raise parsed
         return None
+
+    def take(self) -> int | None:
+        """Take the bytes that have arrived, and return their number; None if there are none yet, 0 at the clean end.
+
+        Raises TransportError and ProtocolError.
+        """
+        data = self._response.take()
+        return None if data is None else self._decode_later(data)
+
+    def _decode_later(self, data: bytes) -> int:
+        if not data and self._decoder.pending:
+            raise ProtocolError(f"the stream ended {self._decoder.pending} bytes into a message")
+        self._decoder.receive_data(data)
+        return len(data)
 
 
 def request_body(consumer_arn: str, shard_id: str, position: Position) -> bytes:

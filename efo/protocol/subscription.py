@@ -271,6 +271,11 @@ class Subscription:
             case _:
                 return float("inf")
 
+    @property
+    def live(self) -> int | None:
+        """The number of the live attempt, None if there is none."""
+        return self._live
+
     def is_being_renewed(self, attempt: int) -> bool:
         """Return whether this attempt is live and there is a candidate."""
         return self.state is State.RENEWING and attempt == self._live

@@ -1,6 +1,7 @@
 """The subscription of one shard: renewals, failures, silence and back-pressure, over hours of virtual time."""
 
 import itertools
+import json
 import random
 
 import pytest
@@ -24,14 +25,18 @@ from efo.errors import (
     TransportError,
 )
 from efo.events import DeliveryBlocked, EventReceived, SubscribeAttempted, SubscriptionEnded
+from efo.kinesis.response_stream import ResponseStream
 from efo.kinesis.shard_subscription import ShardEnd, ShardSubscription, end_reason
+from efo.kinesis.subscribe_call import EventStream
 from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.model import ChildShard, HashKeyRange, Position, PositionType, Record
+from efo.protocol.eventstream import encode
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.subscription import SubscriptionTiming
 
 START = Position.trim_horizon()
 PART = "part"
+EVENT_HEADERS = {":message-type": "event", ":event-type": "SubscribeToShardEvent"}
 CHILDREN = (ChildShard("child", ("shard",), HashKeyRange("0", "1")),)
 IN_USE = ResourceInUseError("ResourceInUseException", "wait")
 NOT_FOUND = ResourceNotFoundError("ResourceNotFoundException", "not found")
@@ -48,7 +53,7 @@ def last_event(*numbers):
 
 
 class ScriptedEvents:
-    """The events of an accepted call, from a script.
+    """The events of an accepted call, from a script, one after the other as they are taken. `run` must be running.
 
     Numbers are seconds to wait, events are returned, errors are raised, and None is the clean end. PART: a part of an
     event arrives. `delivered`: the number of events that were returned. `on_goaway`: call it to report GOAWAY.
@@ -56,13 +61,16 @@ class ScriptedEvents:
 
     def __init__(self, script):
         self._script = iter(script)
+        self._arrived = []
+        self._taken = trio.Event()
         self.delivered = 0
         self.closed = False
         self.on_goaway = None
-        self._on_data = None
+        self._on_change = None
+        self._changed = trio.Event()
 
-    def notify_data(self, callback):
-        self._on_data = callback
+    def notify_change(self, callback):
+        self._on_change = callback
 
     def notify_goaway(self, callback):
         self.on_goaway = callback
@@ -72,23 +80,54 @@ class ScriptedEvents:
 
     async def __aexit__(self, *_exception):
         self.closed = True
+        self._taken.set()
+
+    async def run(self):
+        for step in self._script:
+            if isinstance(step, int | float):
+                await trio.sleep(step)
+                continue
+            self._arrived.append(step)
+            self._taken = trio.Event()
+            self._changed.set()
+            if self._on_change:
+                self._on_change()
+            await self._taken.wait()
+            if self.closed:
+                return
+
+    def poll(self):
+        match self._arrived:
+            case [None | "part"] | []:
+                return None
+            case [SubscribeToShardEvent() as arrived]:
+                self._take()
+                self.delivered += 1
+                return arrived, 100
+            case [error]:
+                raise error
+
+    def take(self):
+        match self._arrived:
+            case [None]:
+                return 0
+            case ["part"]:
+                self._take()
+                return 1
+            case _:
+                return None
 
     async def receive(self):
-        await trio.lowlevel.checkpoint()
-        for step in self._script:
-            match step:
-                case int() | float():
-                    await trio.sleep(step)
-                case "part":
-                    self._on_data()
-                case SubscribeToShardEvent():
-                    self.delivered += 1
-                    return step, 100
-                case None:
-                    return None
-                case error:
-                    raise error
-        return await trio.sleep_forever()
+        while (received := self.poll()) is None:
+            if self.take() == 0:
+                return None
+            self._changed = trio.Event()
+            await self._changed.wait()
+        return received
+
+    def _take(self):
+        self._arrived.clear()
+        self._taken.set()
 
 
 class Service:
@@ -111,6 +150,7 @@ class Service:
         if isinstance(script, Exception):
             raise script
         self.streams.append(ScriptedEvents(script))
+        trio.lowlevel.spawn_system_task(self.streams[-1].run)
         return self.streams[-1]
 
     @property
@@ -129,7 +169,9 @@ class LiveShard:
         self.calls.append(trio.current_time())
         await trio.lowlevel.checkpoint()
         at = int(position.sequence_number) if position.type is PositionType.AFTER_SEQUENCE_NUMBER else -1
-        return ScriptedEvents(self._events(at, trio.current_time() + self.lifetime))
+        events = ScriptedEvents(self._events(at, trio.current_time() + self.lifetime))
+        trio.lowlevel.spawn_system_task(events.run)
+        return events
 
     def _events(self, at, until):
         while trio.current_time() < until:
@@ -415,15 +457,15 @@ class TestSilence:
 
 class TestBackPressure:
     @pytest.mark.scenario("G56")
-    async def test_at_most_one_event_is_fetched_ahead_of_the_reader(self, subscribe, autojump_clock):
+    async def test_no_event_is_fetched_ahead_of_the_reader(self, subscribe, autojump_clock):
         service = Service([event(n) for n in range(100)])
         subscription = subscribe(service)
         assert await take(subscription, 1) == [[0]]
         await trio.sleep(30)
-        assert service.streams[0].delivered == 2
+        assert service.streams[0].delivered == 1
         assert await take(subscription, 3) == [[1], [2], [3]]
         await trio.testing.wait_all_tasks_blocked()
-        assert service.streams[0].delivered == 5
+        assert service.streams[0].delivered == 4
 
     @pytest.mark.scenario("G56")
     async def test_no_call_is_made_before_the_first_receive(self, subscribe, autojump_clock):
@@ -431,6 +473,75 @@ class TestBackPressure:
         subscribe(service)
         await trio.sleep(30)
         assert service.calls == []
+
+    async def test_other_tasks_run_between_events_that_have_all_arrived(self, subscribe, nursery, autojump_clock):
+        class Buffered(Service):
+            async def call(self, shard_id, position):
+                await trio.lowlevel.checkpoint()
+                return EventStream(response)
+
+        class Owner:
+            is_draining = False
+            abandon = open_window = staticmethod(lambda *_arguments: None)
+
+        response = ResponseStream(Owner(), 1, window=2**20)
+        padding = {"Data": "A" * 4000, "PartitionKey": "k", "ApproximateArrivalTimestamp": 0}
+        for n in range(100):
+            body = {"Records": [padding | {"SequenceNumber": str(n)}], "MillisBehindLatest": 0}
+            response.on_data(
+                encode(EVENT_HEADERS, json.dumps(body | {"ContinuationSequenceNumber": str(n)}).encode()), 0
+            )
+        subscription = subscribe(Buffered())
+        await take(subscription, 1)
+        turns = 0
+
+        async def count():
+            nonlocal turns
+            while True:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        nursery.start_soon(count)
+        assert await take(subscription, 99) == [[n] for n in range(1, 100)]
+        assert 4 <= turns <= 99
+
+
+class TestInterrupt:
+    async def test_an_interrupted_receive_returns_none_and_loses_no_event(self, subscribe, nursery, autojump_clock):
+        service = Service([event(1), 10, event(2)])
+        subscription = subscribe(service)
+        await take(subscription, 1)
+
+        async def interrupt():
+            await trio.sleep(3)
+            subscription.interrupt()
+
+        nursery.start_soon(interrupt)
+        assert await subscription.receive() is None
+        assert trio.current_time() == 3.0
+        assert await take(subscription, 1) == [[2]]
+        assert len(service.calls) == 1
+
+    async def test_an_interrupt_without_a_receive_has_no_effect_on_the_next_one(self, subscribe, autojump_clock):
+        subscription = subscribe(Service([event(1)]))
+        subscription.interrupt()
+        assert await take(subscription, 1) == [[1]]
+
+    async def test_a_close_ends_a_receive_and_calls_no_more(self, subscribe, nursery, reported, autojump_clock):
+        service = Service([event(1)])
+        subscription = subscribe(service)
+        await take(subscription, 1)
+
+        async def close():
+            await trio.sleep(3)
+            subscription.close("seek")
+
+        nursery.start_soon(close)
+        assert await subscription.receive() is None
+        await trio.sleep(1000)
+        assert len(service.calls) == 1
+        assert service.streams[0].closed
+        assert reasons(reported) == ["seek"]
 
 
 class TestCancellation:
