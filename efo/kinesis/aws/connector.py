@@ -7,7 +7,7 @@ import ssl
 import trio
 
 from efo.errors import NotHttp2Error, TlsError, TransportError
-from efo.tls import client_tls_context
+from efo.tls import TlsStream, client_tls_context
 
 
 class Connector:
@@ -34,7 +34,7 @@ class Connector:
             raise TransportError(f"cannot connect to {self.address}: {error}") from error
         if self._tls is None:
             return tcp
-        tls = trio.SSLStream(tcp, self._tls, server_hostname=self._host, https_compatible=True)
+        tls = TlsStream(tcp, self._tls, server_hostname=self._host)
         try:
             await tls.do_handshake()
         except trio.BrokenResourceError as error:
@@ -43,7 +43,7 @@ class Connector:
         except BaseException:
             await trio.aclose_forcefully(tls)
             raise
-        chosen = tls.selected_alpn_protocol()
+        chosen = tls.protocol
         if chosen != "h2":
             await trio.aclose_forcefully(tls)
             raise NotHttp2Error(

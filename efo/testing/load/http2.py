@@ -13,11 +13,11 @@ from typing import Final
 
 import trio
 
-from efo.testing.load.tls import TlsSocket
 from efo.testing.server.dispatch import Service
 from efo.testing.server.http1 import serve_http1
 from efo.testing.server.http2 import Exchange, Respond, ServerConnection
 from efo.testing.server.listener import HANDSHAKE_DEADLINE, detect_http2
+from efo.tls import TlsStream
 
 _CLOSE_TIMEOUT: Final = 1.0
 _SLICE: Final = 256 * 1024
@@ -37,7 +37,8 @@ async def serve_load_connection(
     try:
         with trio.fail_after(HANDSHAKE_DEADLINE):
             if context is not None:
-                stream = tls = await TlsSocket.accept(tcp, context)
+                stream = tls = TlsStream(tcp, context, server_side=True)
+                await tls.do_handshake()
                 negotiated = tls.protocol
             http2, received = await detect_http2(stream, negotiated)
         if http2:
