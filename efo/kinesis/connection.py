@@ -21,18 +21,16 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-import h2.config
-import h2.connection
 import h2.events
 import h2.exceptions
-import h2.settings
 import trio
 from h2.errors import ErrorCodes
 
 from efo.errors import GoAwayError, NotHttp2Error, StreamResetError, TransportError
 from efo.exception_groups import leaf_exceptions
+from efo.kinesis.http2 import Http2
 from efo.kinesis.response_stream import ResponseStream
-from efo.protocol.goaway import GoAway, GoAwayFilter
+from efo.protocol.frame_splitter import Data, FrameSplitter, GoAway
 from efo.settings import STREAM_WINDOW
 
 CONNECTION_WINDOW: Final = 32 * 1024 * 1024
@@ -70,16 +68,17 @@ class Connection:
         self._stream_window = stream_window
         self._connection_window = connection_window
         self._on_reset = on_reset
-        # Headers as bytes: h2 raises UnicodeDecodeError for headers that are not in the given encoding.
-        self._h2 = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True, header_encoding=None))
-        self._goaway = GoAwayFilter()
+        self._h2 = Http2(stream_window=stream_window, connection_window=connection_window)
         self._streams: dict[int, ResponseStream] = {}
+        # Streams with headers and without an end: their DATA does not pass through h2.
+        self._data_streams: set[int] = set()
+        self._splitter = FrameSplitter(self._data_streams)
         self._received = 0
         self._draining: TransportError | None = None
         self._outgoing = bytearray()
-        self._to_send = trio.Event()
-        self._sent = trio.Event()
-        self._window_changed = trio.Event()
+        self._writer = trio.lowlevel.ParkingLot()  # waits for something to send
+        self._sent = trio.lowlevel.ParkingLot()
+        self._window_changed = trio.lowlevel.ParkingLot()
         self._heard_at = -math.inf
         self._ready = trio.Event()
         self._scope = trio.CancelScope()
@@ -122,7 +121,7 @@ class Connection:
 
         `closed_by` has the reason, and every open stream gets that error.
         """
-        self._initiate()
+        self._h2.initiate_connection()
         error = TransportError(f"the connection to {self.address} was closed")
         try:
             with self._scope:
@@ -165,11 +164,12 @@ class Connection:
 
     def abandon(self, stream: ResponseStream) -> None:
         """Forget a stream, and reset it if it is open. DATA that still arrives for it opens the connection's window."""
+        self._data_streams.discard(stream.stream_id)
         if self._streams.pop(stream.stream_id, None) is None or self.closed_by:
             return
         if stream.is_open:
             self._h2.reset_stream(stream.stream_id, ErrorCodes.CANCEL)
-            self._to_send.set()
+            self._writer.unpark_all()
         if self._draining is not None and not self._streams:
             self.close()  # nothing is left to wait for, and the peer may never close the connection
 
@@ -177,23 +177,9 @@ class Connection:
         """Let the peer send this many more bytes on this stream."""
         if self.closed_by is None and stream.stream_id in self._streams:
             self._h2.increment_flow_control_window(size, stream.stream_id)
-            self._to_send.set()
+            self._writer.unpark_all()
 
     # --- sending ---------------------------------------------------------------------------------------
-
-    def _initiate(self) -> None:
-        settings = h2.settings.SettingCodes
-        self._h2.local_settings = h2.settings.Settings(
-            client=True,
-            initial_values={
-                settings.ENABLE_PUSH: 0,
-                settings.INITIAL_WINDOW_SIZE: self._stream_window,
-                settings.MAX_HEADER_LIST_SIZE: 64 * 1024,
-            },
-        )
-        self._h2.initiate_connection()
-        self._h2.increment_flow_control_window(self._connection_window - 65_535)
-        self._to_send.set()
 
     async def _send_body(self, response: ResponseStream, body: bytes) -> None:
         stream_id = response.stream_id
@@ -202,13 +188,13 @@ class Connection:
                 return  # the peer needs no more: it has responded already, or the stream failed
             size = min(len(body), self._h2.local_flow_control_window(stream_id), self._h2.max_outbound_frame_size)
             if size <= 0:
-                self._to_send.set()
-                await self._window_changed.wait()
+                self._writer.unpark_all()
+                await self._window_changed.park()
                 continue
             self._h2.send_data(stream_id, body[:size], end_stream=size == len(body))
             body = body[size:]
         response.request_sent = True
-        self._to_send.set()
+        self._writer.unpark_all()
 
     async def _write(self) -> None:
         while True:
@@ -219,11 +205,9 @@ class Connection:
                 except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
                     raise self._broken(error) from error
                 del self._outgoing[:size]
-                self._sent.set()
-                self._sent = trio.Event()
+                self._sent.unpark_all()
             else:
-                await self._to_send.wait()
-                self._to_send = trio.Event()
+                await self._writer.park()
 
     async def _ping(self) -> None:
         sent, started = 0, trio.current_time()
@@ -235,7 +219,7 @@ class Connection:
             sent += 1
             before = self._heard_at
             self._h2.ping(struct.pack(">Q", sent))
-            self._to_send.set()
+            self._writer.unpark_all()
             await trio.sleep(PING_DEADLINE)
             if self._heard_at == before:
                 raise TransportError(f"{self.address} did not respond to a PING within {PING_DEADLINE:g} s")
@@ -245,7 +229,7 @@ class Connection:
     async def _read(self) -> None:
         while True:
             while len(self._outgoing) > MAX_UNSENT:
-                await self._sent.wait()
+                await self._sent.park()
             try:
                 data = await self._stream.receive_some(_READ_SIZE)
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -253,33 +237,43 @@ class Connection:
             if not data:
                 raise self._draining or TransportError(f"{self.address} closed the connection")
             self._heard_at = trio.current_time()
-            self._receive_data(bytes(data))
+            self._receive_data(data)
             if self._draining is not None and not self._streams:
                 raise self._draining
 
-    def _receive_data(self, data: bytes) -> None:
-        for part in self._goaway.receive_data(data):
-            if isinstance(part, GoAway):
-                self._on_goaway(part)
-                continue
-            if not self._ready.is_set() and part.startswith(b"HTTP/"):
-                raise NotHttp2Error(
-                    f"{self.address} speaks HTTP/1: it is not an HTTP/2 endpoint, which SubscribeToShard needs"
-                )
-            try:
-                events = self._h2.receive_data(part)
-            except h2.exceptions.ProtocolError as error:
-                raise TransportError(f"{self.address} broke the HTTP/2 protocol: {error}") from error
-            for event in events:
-                self._dispatch(event)
+    def _receive_data(self, data: bytes | bytearray) -> None:
+        try:
+            for part in self._splitter.receive_data(data):
+                match part:
+                    case Data():
+                        self._on_data(part)
+                    case GoAway():
+                        self._on_goaway(part)
+                    case _:
+                        self._on_other_frames(part)
+        except h2.exceptions.ProtocolError as error:
+            raise TransportError(f"{self.address} broke the HTTP/2 protocol: {error}") from error
         if self._received * 2 >= self._connection_window:
             self._h2.increment_flow_control_window(self._received)
             self._received = 0
-        self._outgoing += self._h2.data_to_send()
-        self._to_send.set()
+        if replies := self._h2.data_to_send():
+            self._outgoing += replies
+            self._writer.unpark_all()
+
+    def _on_data(self, data: Data) -> None:
+        self._h2.receive_split_data(data.stream_id, data.content)
+        self._received += len(data.content)
+        self._streams[data.stream_id].on_data(data.content, 0)
+
+    def _on_other_frames(self, data: bytes) -> None:
+        if not self._ready.is_set() and data.startswith(b"HTTP/"):
+            raise NotHttp2Error(
+                f"{self.address} speaks HTTP/1: it is not an HTTP/2 endpoint, which SubscribeToShard needs"
+            )
+        for event in self._h2.receive_data(data):
+            self._dispatch(event)
         # Wake senders of bodies: a window may have opened, or the stream may be over.
-        self._window_changed.set()
-        self._window_changed = trio.Event()
+        self._window_changed.unpark_all()
 
     def _dispatch(self, event: h2.events.Event) -> None:
         stream = self._streams.get(getattr(event, "stream_id", None) or 0)
@@ -290,9 +284,12 @@ class Connection:
                     stream.on_data(data or b"", (size or 0) - len(data or b""))
             case h2.events.ResponseReceived(headers=headers) if stream:
                 stream.on_headers(self._checked(headers or ()))
+                self._data_streams.add(stream.stream_id)
             case h2.events.StreamEnded() if stream:
+                self._data_streams.discard(stream.stream_id)
                 stream.on_end()
             case h2.events.StreamReset(error_code=code) if stream:
+                self._data_streams.discard(stream.stream_id)
                 text = f"{self.address} reset the stream: {_name(code or 0)}"
                 self._on_reset(_name(code or 0))
                 stream.on_error(StreamResetError(text, code=int(code or 0)))
@@ -328,7 +325,7 @@ class Connection:
     def _close(self, error: TransportError) -> None:
         self.closed_by = error
         self._ready.set()
-        self._window_changed.set()
+        self._window_changed.unpark_all()
         for stream in self._streams.values():
             stream.on_error(error)
 

@@ -13,7 +13,7 @@ from efo.errors import TransportError
 _TAKE_SIZE: Final = 64 * 1024
 """The maximum number of bytes that a reader takes at once, and so holds beyond its window."""
 _SMALL: Final = 1024
-"""Chunks shorter than this are joined when they arrive: a single byte as a chunk takes fifty times its memory."""
+"""Shorter chunks are joined to this length when they arrive: a byte as a chunk takes fifty times its memory."""
 
 
 class StreamOwner(Protocol):
@@ -47,10 +47,11 @@ class ResponseStream:
         self._connection = connection
         self._window = window
         self._chunks: deque[bytes] = deque()
+        self._buffered = 0
         self._credit = 0
         self._ended = False
         self._error: TransportError | None = None
-        self._changed = trio.Event()
+        self._changed = trio.lowlevel.ParkingLot()
         self._on_change: Callable[[], None] = lambda: None
         self._on_goaway: Callable[[], None] | None = None
 
@@ -82,7 +83,7 @@ class ResponseStream:
     @property
     def buffered(self) -> int:
         """The number of bytes that arrived and were not taken: never more than the stream's window."""
-        return sum(map(len, self._chunks))
+        return self._buffered
 
     async def response(self) -> int:
         """Wait for the headers of the response and return the status. Raises TransportError."""
@@ -112,6 +113,7 @@ class ResponseStream:
         while self._chunks and size + len(self._chunks[0]) <= _TAKE_SIZE:
             taken.append(self._chunks.popleft())
             size += len(taken[-1])
+        self._buffered -= size
         self._open_window(size)
         return b"".join(taken) if len(taken) > 1 else taken[0]
 
@@ -126,11 +128,10 @@ class ResponseStream:
     async def _wait(self) -> None:
         if self._error is not None:
             raise self._error
-        self._changed = trio.Event()
-        await self._changed.wait()
+        await self._changed.park()
 
     def _signal(self) -> None:
-        self._changed.set()
+        self._changed.unpark_all()
         self._on_change()
 
     # --- called by the connection ------------------------------------------------------------------------
@@ -145,7 +146,8 @@ class ResponseStream:
         """Handle DATA. Its padding counts against the window too (RFC 9113, section 6.9.1)."""
         if padding:
             self._open_window(padding)
-        if data and self._chunks and len(self._chunks[-1]) < _SMALL:
+        self._buffered += len(data)
+        if self._chunks and len(self._chunks[-1]) + len(data) <= _SMALL:
             self._chunks[-1] += data
         elif data:
             self._chunks.append(data)

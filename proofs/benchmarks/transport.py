@@ -95,7 +95,7 @@ def main() -> None:
     medians = {}
     for shape, arguments in SHAPES.items():
         figures = []
-        profile = cProfile.Profile() if options.profile else None
+        profile = cProfile.Profile(time.process_time) if options.profile else None
         with Server(arguments) as server:
             for number in range(options.runs):
                 reader = Reader(server.served, f"bench-{number}")

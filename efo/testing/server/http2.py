@@ -19,7 +19,7 @@ import h2.settings
 import trio
 from h2.errors import ErrorCodes
 
-from efo.protocol.goaway import GoAway, GoAwayFilter
+from efo.protocol.frame_splitter import FrameSplitter, GoAway
 from efo.testing.faults.wire import apply_fault
 from efo.testing.server.chunks import Body, Pause
 from efo.testing.server.dispatch import MAX_BODY, Request, Response
@@ -108,7 +108,7 @@ class ServerConnection:
         self.max_streams = max_concurrent_streams
         self._exchanges: dict[int, Exchange] = {}
         self._preface_left = len(PREFACE)
-        self._goaways = GoAwayFilter()
+        self._splitter = FrameSplitter()
         self._goaway_received = False  # the peer opens no more streams, but its open streams continue
         self._reading = trio.CancelScope()
         self.ended = False
@@ -160,11 +160,11 @@ class ServerConnection:
         """Process received bytes: first the preface, which is not a frame, then frames. Raises h2's ProtocolError."""
         preface, data = data[: self._preface_left], data[self._preface_left :]
         self._preface_left -= len(preface)
-        for piece in (preface, *self._goaways.receive_data(data)):
+        for piece in (preface, *self._splitter.receive_data(data)):
             if isinstance(piece, GoAway):
                 self._goaway_received = True
                 self.ended = self.ended or piece.error_code != ErrorCodes.NO_ERROR
-            elif piece:
+            elif isinstance(piece, bytes) and piece:
                 for event in self.h2.receive_data(piece):
                     self._handle(event, responding)
 
