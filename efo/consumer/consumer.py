@@ -40,7 +40,6 @@ from efo.errors import (
 )
 from efo.events import Observer, ShardFinished, ShardIsolated, ShardsCounted, ShardStarted, ShardStopped
 from efo.exception_groups import collapse_groups
-from efo.kinesis.aws.client import open_kinesis
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.registration import Registration
@@ -86,6 +85,8 @@ async def open_consumer(
             check_text(name, value, "a text, or None")
     async with AsyncExitStack() as stack:
         if isinstance(stream, str):
+            from efo.kinesis.aws.client import open_kinesis  # noqa: PLC0415 - AWS's packages, only if they are used
+
             kinesis = await stack.enter_async_context(open_kinesis(stream, **where))
         elif given := [name for name, value in where.items() if value is not None]:
             raise ConfigurationError(f"{given[0]} has no effect on an open client: pass it to open_kinesis")

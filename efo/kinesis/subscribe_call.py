@@ -7,22 +7,17 @@ from collections.abc import Callable
 from typing import Final, Self
 
 import msgspec
-import trio
 
-from efo.errors import ProtocolError, SilenceError
+from efo.errors import ProtocolError
 from efo.kinesis.client import Sign
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.response_stream import ResponseStream
+from efo.kinesis.service_call import ServiceCaller
 from efo.model import Position
 from efo.protocol.eventstream import Decoder
-from efo.protocol.messages import SubscribeToShardEvent, parse_error_response, parse_message
+from efo.protocol.messages import SubscribeToShardEvent, parse_message
 
-TARGET: Final = "Kinesis_20131202.SubscribeToShard"
-RESPONSE_TIMEOUT: Final = 20.0
-"""Seconds from the request to the headers of its response."""
-_OK: Final = 200
-_ERROR_SIZE: Final = 64 * 1024
-_CONTENT_TYPE: Final = "application/x-amz-json-1.1"
+OPERATION: Final = "SubscribeToShard"
 
 
 class SubscribeCaller:
@@ -40,15 +35,8 @@ class SubscribeCaller:
         scheme: str,
         consumer_arn: Callable[[], str],
     ) -> None:
-        self._pool = pool
-        self._sign = sign
+        self._service = ServiceCaller(pool, sign=sign, authority=authority, scheme=scheme)
         self._consumer_arn = consumer_arn
-        self._pseudo_headers = (
-            (":method", "POST"),
-            (":scheme", scheme),
-            (":authority", authority),
-            (":path", "/"),
-        )
 
     async def call(self, shard_id: str, position: Position) -> EventStream:
         """Call, and return the event stream once the service has accepted the call; use it as a context manager.
@@ -56,25 +44,7 @@ class SubscribeCaller:
         Raises TransportError, and ServiceError if the service rejects the call.
         """
         body = request_body(self._consumer_arn(), shard_id, position)
-        signed = await self._sign(TARGET, body)
-        headers = [
-            *self._pseudo_headers,
-            ("content-type", _CONTENT_TYPE),
-            ("content-length", str(len(body))),
-            ("x-amz-target", TARGET),
-            *((name.lower(), value) for name, value in signed),
-        ]
-        try:
-            with trio.fail_after(RESPONSE_TIMEOUT):
-                response = await self._pool.open(headers, body)
-                try:
-                    await _check(response)
-                except BaseException:
-                    response.close()
-                    raise
-        except trio.TooSlowError:
-            raise SilenceError(f"no response to SubscribeToShard within {RESPONSE_TIMEOUT:g} s") from None
-        return EventStream(response)
+        return EventStream(await self._service.call(OPERATION, body))
 
 
 class EventStream:
@@ -151,12 +121,3 @@ def request_body(consumer_arn: str, shard_id: str, position: Position) -> bytes:
         # that a float cannot represent exactly.
         start["Timestamp"] = math.floor(position.timestamp * 1000 + 0.001) / 1000
     return msgspec.json.encode({"ConsumerARN": consumer_arn, "ShardId": shard_id, "StartingPosition": start})
-
-
-async def _check(response: ResponseStream) -> None:
-    if await response.response() == _OK:
-        return
-    body = b""
-    while len(body) < _ERROR_SIZE and (data := await response.receive()):
-        body += data
-    raise parse_error_response(response.status, body)

@@ -28,7 +28,7 @@ class StreamUsage:
 
 def stream_usage(consumer: Consumer) -> StreamUsage:
     """Return the stream usage of a running consumer."""
-    streams = [stream for c in consumer._caller._pool._connections for stream in c._streams.values()]
+    streams = [stream for c in consumer._caller._service._pool._connections for stream in c._streams.values()]
     shards = len(consumer._running)
     max_streams = STREAMS_PER_SHARD * (shards + SHARDS_IN_TRANSITION)
     return StreamUsage(max((stream.buffered for stream in streams), default=0), len(streams), max_streams)
@@ -41,7 +41,7 @@ def find_leaks(consumer: Consumer) -> dict[str, int]:
         "leases held": consumer._keeper.held,
         "shards read": consumer._running,
         "shards begun": consumer._started,
-        "connections": consumer._caller._pool._connections,
+        "connections": consumer._caller._service._pool._connections,
         "subscribes admitted": limiter._granted,
         "subscribes asked for": limiter._pacer._waiting,
     }

@@ -18,6 +18,18 @@ def modules_after(code: str) -> set[str]:
     return set(json.loads(done.stderr))
 
 
+def test_efo_itself_loads_only_the_standard_library():
+    loaded = {name.partition(".")[0] for name in modules_after("import efo")}
+    assert loaded - {"efo", "__main__", "__mp_main__"} - sys.stdlib_module_names - modules_after("") == set()
+
+
+def test_consume_loads_no_module_of_aws_and_none_of_metrics():
+    """Those of AWS are loaded when a stream is opened by its name, aiobotocore only if it is needed."""
+    loaded = modules_after("from efo import consume")
+    unwanted = {"aiobotocore", "aiohttp", "asyncio", "boto3", "botocore", "httpx2", "opentelemetry", "pyarrow"}
+    assert loaded & unwanted == set()
+
+
 def test_the_library_loads_the_opentelemetry_api_but_not_the_sdk():
     loaded = modules_after("import efo.consumer.consumer, efo.telemetry.observer")
     assert "opentelemetry.metrics" in loaded

@@ -18,7 +18,9 @@ from efo.errors import (
     ConfigurationError,
     InternalFailureError,
     NotHttp2Error,
+    ProtocolError,
     ResourceInUseError,
+    ResourceNotFoundError,
     ServiceError,
     ThrottledError,
     TlsError,
@@ -343,22 +345,47 @@ class TestTranslation:
             raise botocore.exceptions.ClientError(response, "ListShards")
 
 
-class ScriptedClient:
-    """An aiobotocore client that returns these responses, and records its calls."""
+class ScriptedAiobotocore:
+    """Returns these responses, and records its calls."""
 
     def __init__(self, *responses, date=None):
         self._responses = list(responses)
         self._date = date
         self.calls = []
 
-    def __getattr__(self, operation):
-        async def call(**arguments):
-            await trio.lowlevel.checkpoint()
-            self.calls.append((operation, arguments))
-            headers = {} if self._date is None else {"date": self._date}
-            return self._responses.pop(0) | {"ResponseMetadata": {"HTTPHeaders": headers}}
+    async def call(self, operation, **arguments):
+        await trio.lowlevel.checkpoint()
+        self.calls.append((operation, arguments))
+        headers = {} if self._date is None else {"date": self._date}
+        return self._responses.pop(0) | {"ResponseMetadata": {"HTTPHeaders": headers}}
 
-        return call
+
+class ScriptedReads:
+    """Reads without aiobotocore: returns or raises these results, and records its calls."""
+
+    def __init__(self, *results, date=""):
+        self._results = list(results)
+        self._date = date
+        self.calls = []
+
+    async def read(self, operation, arguments):
+        await trio.lowlevel.checkpoint()
+        self.calls.append((operation, arguments))
+        result = self._results.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result, {"date": self._date}
+
+
+def through_aiobotocore(client, arn=None):
+    """Return a control plane whose own connection never works."""
+    return AwsControlPlane(client, ScriptedReads(*[TransportError("no connection")] * 9), "orders", arn)
+
+
+def reading(*results, arn=None, date="", aiobotocore=None):
+    """Return a control plane and its reads. Calls of aiobotocore fail unless it is given."""
+    reads = ScriptedReads(*results, date=date)
+    return AwsControlPlane(aiobotocore or ScriptedAiobotocore(), reads, "orders", arn), reads
 
 
 def listed(number, **members):
@@ -370,6 +397,11 @@ def listed(number, **members):
     return item | members
 
 
+SUMMARY = {
+    "StreamDescriptionSummary": {
+        "StreamName": "orders", "StreamARN": ARN, "StreamStatus": "ACTIVE", "RetentionPeriodHours": 48,
+    }
+}  # fmt: skip
 CONSUMER = {"ConsumerName": "app", "ConsumerARN": ARN + "/consumer/app:1", "ConsumerStatus": "ACTIVE"}
 
 
@@ -378,11 +410,12 @@ class TestControlPlane:
         ("arn", "stream"), [(None, {"StreamName": "orders"}), (ARN, {"StreamARN": ARN})], ids=["name", "ARN"]
     )
     async def test_calls_use_the_arn_of_the_stream_if_it_is_known(self, arn, stream):
-        summary = {"StreamName": "orders", "StreamARN": ARN, "StreamStatus": "ACTIVE", "RetentionPeriodHours": 48}
-        client = ScriptedClient({"StreamDescriptionSummary": summary})
-        described = await AwsControlPlane(client, "orders", arn).describe_stream()
-        assert described == StreamDescription("orders", ARN, "ACTIVE", 48)
+        client, (control, reads) = ScriptedAiobotocore(SUMMARY), reading(SUMMARY, arn=arn)
+        described = StreamDescription("orders", ARN, "ACTIVE", 48)
+        assert await through_aiobotocore(client, arn).describe_stream() == described
+        assert await control.describe_stream() == described
         assert client.calls == [("describe_stream_summary", stream)]
+        assert reads.calls == [("DescribeStreamSummary", stream)]
 
     async def test_all_pages_of_shards_are_read_and_the_token_is_sent_alone(self):
         closed = listed(
@@ -391,25 +424,46 @@ class TestControlPlane:
             ParentShardId="p",
             AdjacentParentShardId="q",
         )
-        client = ScriptedClient(
-            {"Shards": [listed(0)], "NextToken": "t1"}, {"Shards": [], "NextToken": "t2"}, {"Shards": [closed]}
-        )
+        pages = [{"Shards": [listed(0)], "NextToken": "t1"}, {"Shards": [], "NextToken": "t2"}, {"Shards": [closed]}]
+        client, (control, reads) = ScriptedAiobotocore(*pages), reading(*pages)
         keys = HashKeyRange("0", "9")
-        assert await AwsControlPlane(client, "orders", None).list_shards() == [
-            Shard("shardId-0", keys, "1"),
-            Shard("shardId-1", keys, "1", "7", "p", "q"),
-        ]
-        assert client.calls == [
-            ("list_shards", {"StreamName": "orders"}),
-            ("list_shards", {"NextToken": "t1"}),
-            ("list_shards", {"NextToken": "t2"}),
-        ]
+        for shards in (await through_aiobotocore(client).list_shards(), await control.list_shards()):
+            assert shards == [Shard("shardId-0", keys, "1"), Shard("shardId-1", keys, "1", "7", "p", "q")]
+        arguments = [{"StreamName": "orders"}, {"NextToken": "t1"}, {"NextToken": "t2"}]
+        assert client.calls == [("list_shards", each) for each in arguments]
+        assert reads.calls == [("ListShards", each) for each in arguments]
+
+    @pytest.mark.parametrize(
+        "failure",
+        [
+            TransportError("no connection"),
+            NotHttp2Error("HTTP/1 only"),
+            ProtocolError("no JSON"),
+            ThrottledError("LimitExceededException", ""),
+            AccessDeniedError("AccessDeniedException", ""),
+        ],
+    )
+    async def test_a_read_that_fails_is_repeated_through_aiobotocore(self, failure):
+        client = ScriptedAiobotocore({"Shards": []}, {"Shards": []})
+        control, reads = reading(failure, failure, aiobotocore=client)
+        assert [await control.list_shards(), await control.list_shards()] == [[], []]
+        assert (len(reads.calls), len(client.calls)) == (2, 2)
+
+    async def test_a_read_of_something_that_does_not_exist_is_not_repeated(self):
+        control, _ = reading(ResourceNotFoundError("ResourceNotFoundException", "no consumer"))
+        with pytest.raises(ResourceNotFoundError, match="no consumer"):
+            await control.describe_consumer(ARN, "app")
+
+    async def test_a_read_without_credentials_is_not_repeated(self):
+        control, _ = reading(ConfigurationError("no usable AWS credentials"))
+        with pytest.raises(ConfigurationError, match="credentials"):
+            await control.describe_stream()
 
     async def test_consumers_are_described_registered_and_deregistered(self):
-        client = ScriptedClient(
+        client = ScriptedAiobotocore(
             {"ConsumerDescription": CONSUMER}, {"Consumer": CONSUMER | {"ConsumerStatus": "CREATING"}}, {}
         )
-        control = AwsControlPlane(client, "orders", None)
+        control = through_aiobotocore(client)
         arn = CONSUMER["ConsumerARN"]
         assert await control.describe_consumer(ARN, "app") == FanOutConsumer("app", arn, "ACTIVE")
         assert await control.register_consumer(ARN, "app") == FanOutConsumer("app", arn, "CREATING")
@@ -421,13 +475,17 @@ class TestControlPlane:
         ]
 
     async def test_the_service_time_follows_the_date_header(self):
-        control = AwsControlPlane(ScriptedClient({}, date="Thu, 01 Jan 2026 00:00:00 GMT"), "orders", None)
-        await control.deregister_consumer("x")
-        assert control.service_time() == pytest.approx(1767225600, abs=60)
+        date = "Thu, 01 Jan 2026 00:00:00 GMT"
+        called = through_aiobotocore(ScriptedAiobotocore({}, date=date))
+        await called.deregister_consumer("x")
+        read, _ = reading({"Shards": []}, date=date)
+        await read.list_shards()
+        assert called.service_time() == pytest.approx(1767225600, abs=60)
+        assert read.service_time() == pytest.approx(1767225600, abs=60)
 
     @pytest.mark.parametrize("date", ["", "yesterday", "Thu, 99 Jan 2026 00:00:00 GMT", None])
     async def test_an_invalid_date_header_is_ignored(self, date):
-        control = AwsControlPlane(ScriptedClient({}, date=date), "orders", None)
+        control = through_aiobotocore(ScriptedAiobotocore({}, date=date))
         await control.deregister_consumer("x")
         assert control.service_time() == pytest.approx(time.time(), abs=60)
 

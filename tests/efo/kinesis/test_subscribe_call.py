@@ -21,7 +21,8 @@ from efo.errors import (
     TransportError,
 )
 from efo.kinesis.connection_pool import ConnectionPool
-from efo.kinesis.subscribe_call import RESPONSE_TIMEOUT, TARGET, SubscribeCaller, request_body
+from efo.kinesis.service_call import RESPONSE_TIMEOUT
+from efo.kinesis.subscribe_call import SubscribeCaller, request_body
 from efo.model import Position
 from efo.protocol.eventstream import encode
 
@@ -113,8 +114,8 @@ class TestRequest:
             ":path": "/",
             "content-type": "application/x-amz-json-1.1",
             "content-length": str(len(body)),
-            "x-amz-target": TARGET,
-            "authorization": f"{TARGET} {len(body)}",
+            "x-amz-target": "Kinesis_20131202.SubscribeToShard",
+            "authorization": f"Kinesis_20131202.SubscribeToShard {len(body)}",
             "x-amz-date": "20260101T000000Z",
         }
         assert server.peers[0].bodies[1] == body
@@ -145,7 +146,7 @@ class TestServiceErrors:
         with pytest.raises(ServiceError) as raised:
             await call(caller)
         assert (type(raised.value), raised.value.status) == (kind, status)
-        assert caller._pool._least_loaded().open_streams == 0
+        assert caller._service._pool._least_loaded().open_streams == 0
 
     async def test_an_error_response_without_end_is_read_up_to_a_limit(self, caller, server, autojump_clock):
         server.on_request = respond_with(b"x" * 200_000, status=400, end=False)
@@ -249,7 +250,7 @@ class TestEnd:
         await trio.testing.wait_all_tasks_blocked()
         if after:
             assert server.peers[0].received(h2.events.StreamReset)
-            assert caller._pool._least_loaded().open_streams == 0
+            assert caller._service._pool._least_loaded().open_streams == 0
 
     async def test_a_cancelled_receive_within_an_event_loses_nothing(self, caller, server, autojump_clock):
         server.on_request = respond_with(event(1)[:50], end=False)

@@ -1,16 +1,24 @@
-"""Tests for every ControlPlane: FakeControlPlane in memory, and AwsControlPlane, with signatures, on a served fake."""
+"""Tests for every ControlPlane: FakeControlPlane in memory, and both ways of AwsControlPlane, with
+signatures, on a served fake.
+"""
 
 from __future__ import annotations
 
 import time
+from urllib.parse import urlsplit
 
 import aiobotocore.config
 import aiobotocore.httpxsession
 import aiobotocore.session
 import pytest
+from botocore.credentials import ReadOnlyCredentials
 
 from efo import errors
+from efo.kinesis.aws.connector import Connector
 from efo.kinesis.aws.control_plane import AwsControlPlane
+from efo.kinesis.aws.signer import Signer
+from efo.kinesis.connection_pool import ConnectionPool
+from efo.kinesis.service_call import ServiceCaller
 from efo.model import FanOutConsumer, Position
 from efo.testing import Credential, FakeKinesis, FakeSettings
 
@@ -43,8 +51,31 @@ async def fake(clock):
         yield fake
 
 
-@pytest.fixture(params=["memory", "served"])
-async def control_of(request, fake):
+class Aiobotocore:
+    """Credentials, and calls without retries."""
+
+    def __init__(self, client):
+        self._client = client
+
+    async def get_credentials(self):
+        return self
+
+    async def get_frozen_credentials(self):
+        return ReadOnlyCredentials(KEY, SECRET, None)
+
+    async def call(self, operation, **arguments):
+        return await getattr(self._client, operation)(**arguments)
+
+
+class Unreachable:
+    """Reads without aiobotocore, which always fail."""
+
+    async def read(self, _operation, _arguments):
+        raise errors.TransportError("no connection")
+
+
+@pytest.fixture(params=["memory", "direct", "aiobotocore"])
+async def control_of(request, fake, nursery):
     """Return a function that returns the control plane of a stream."""
     if request.param == "memory":
         yield lambda stream: fake.kinesis(stream).control_plane
@@ -64,7 +95,14 @@ async def control_of(request, fake):
             config=config,
         ) as client,
     ):
-        yield lambda stream: AwsControlPlane(client, stream, None)
+        through, direct = Aiobotocore(client), Unreachable()
+        if request.param == "direct":
+            url = urlsplit(address.url)
+            pool = ConnectionPool(Connector(url.hostname, url.port, ca_file=str(address.ca_file)).connect, address="")
+            await nursery.start(pool.run)
+            sign = Signer(through, address.url, "us-east-1").sign
+            direct = ServiceCaller(pool, sign=sign, authority=url.netloc, scheme="https")
+        yield lambda stream: AwsControlPlane(through, direct, stream, None)
 
 
 @pytest.fixture
@@ -204,7 +242,7 @@ async def test_all_pages_of_consumers_are_listed():
             return {"Consumers": [consumer], **more, "ResponseMetadata": {"HTTPHeaders": {}}}
 
     requests = []
-    consumers = await AwsControlPlane(Client(), "s", None).list_consumers("arn")
+    consumers = await AwsControlPlane(Aiobotocore(Client()), Unreachable(), "s", None).list_consumers("arn")
     assert [consumer.name for consumer in consumers] == ["c1", "c2"]
     assert requests == [{"StreamARN": "arn"}, {"StreamARN": "arn", "NextToken": "more"}]
 

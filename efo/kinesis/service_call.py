@@ -1,0 +1,103 @@
+"""Calls of the service over HTTP/2: signs a request, sends it, and checks the status of its response."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+import trio
+
+from efo.errors import ProtocolError, SilenceError
+from efo.kinesis.client import Sign
+from efo.kinesis.connection_pool import ConnectionPool
+from efo.kinesis.response_stream import ResponseStream
+from efo.protocol.messages import parse_error_response
+
+RESPONSE_TIMEOUT: Final = 20.0
+"""Seconds from the request to the headers of its response."""
+READ_TIMEOUT: Final = 5.0
+"""Seconds for a read of the control plane, with its connection."""
+MAX_READ: Final = 16 * 1024 * 1024
+"""The most bytes of the response to a read. A page of 1,000 shards has 300 kB."""
+_PREFIX: Final = "Kinesis_20131202."
+_CONTENT_TYPE: Final = "application/x-amz-json-1.1"
+_OK: Final = 200
+_ERROR_SIZE: Final = 64 * 1024
+
+
+class ServiceCaller:
+    """Calls operations of one endpoint on the connections of a pool."""
+
+    def __init__(self, pool: ConnectionPool, *, sign: Sign, authority: str, scheme: str) -> None:
+        self._pool = pool
+        self._sign = sign
+        self._pseudo_headers = (
+            (":method", "POST"),
+            (":scheme", scheme),
+            (":authority", authority),
+            (":path", "/"),
+        )
+
+    async def call(self, operation: str, body: bytes) -> ResponseStream:
+        """Call an operation; return its response once the service has accepted it. The caller must close it.
+
+        Raises TransportError, and ServiceError if the service rejects the call.
+        """
+        target = _PREFIX + operation
+        signed = await self._sign(target, body)
+        headers = [
+            *self._pseudo_headers,
+            ("content-type", _CONTENT_TYPE),
+            ("content-length", str(len(body))),
+            ("x-amz-target", target),
+            *((name.lower(), value) for name, value in signed),
+        ]
+        try:
+            with trio.fail_after(RESPONSE_TIMEOUT):
+                response = await self._pool.open(headers, body)
+                try:
+                    await _check(response)
+                except BaseException:
+                    response.close()
+                    raise
+        except trio.TooSlowError:
+            raise SilenceError(f"no response to {operation} within {RESPONSE_TIMEOUT:g} s") from None
+        return response
+
+    async def read(self, operation: str, arguments: Mapping[str, object]) -> tuple[dict[str, Any], Mapping[str, str]]:
+        """Call an operation that responds with a JSON object; return it and the headers of the response.
+
+        Raises TransportError, ProtocolError and ServiceError.
+        """
+        try:
+            with trio.fail_after(READ_TIMEOUT):
+                response = await self.call(operation, msgspec.json.encode(arguments))
+                try:
+                    body = await _body(response)
+                finally:
+                    response.close()
+        except trio.TooSlowError:
+            raise SilenceError(f"no complete response to {operation} within {READ_TIMEOUT:g} s") from None
+        try:
+            return msgspec.json.decode(body, type=dict[str, Any]), response.headers
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ProtocolError(f"the response to {operation} is no JSON object: {error}") from error
+
+
+async def _body(response: ResponseStream) -> bytes:
+    body = bytearray()
+    while data := await response.receive():
+        body += data
+        if len(body) > MAX_READ:
+            raise ProtocolError(f"the response has more than {MAX_READ} bytes")
+    return bytes(body)
+
+
+async def _check(response: ResponseStream) -> None:
+    if await response.response() == _OK:
+        return
+    body = b""
+    while len(body) < _ERROR_SIZE and (data := await response.receive()):
+        body += data
+    raise parse_error_response(response.status, body)
