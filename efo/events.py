@@ -2,13 +2,16 @@
 
 Metrics, logs and status pages are observers. The modules that report events know none of them. An observer runs in the
 task that reports: it must be quick and must not raise.
+
+Events are msgspec's structs: defining one takes a thirtieth of the time of a frozen dataclass, making one a fifth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from efo.checks import check_callable
 from efo.model import Checkpoint, Position
@@ -33,8 +36,7 @@ LeaseOperation = Literal[
 # --- the fan-out consumer and its subscriptions ------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerReady:
+class ConsumerReady(msgspec.Struct, frozen=True):
     """The fan-out consumer is ACTIVE. `registered`: whether this worker has just registered it."""
 
     name: str
@@ -42,8 +44,7 @@ class ConsumerReady:
     registered: bool
 
 
-@dataclass(frozen=True, slots=True)
-class SubscribeAttempted:
+class SubscribeAttempted(msgspec.Struct, frozen=True):
     """A call of SubscribeToShard got its response. `error_type` is None if it was accepted.
 
     `waited`: seconds spent waiting for the subscribe budget (rule R6). `duration`: seconds that the call took.
@@ -56,8 +57,7 @@ class SubscribeAttempted:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionEnded:
+class SubscriptionEnded(msgspec.Struct, frozen=True):
     """A subscription ended that was accepted `age` seconds ago."""
 
     shard_id: str
@@ -66,8 +66,7 @@ class SubscriptionEnded:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class EventReceived:
+class EventReceived(msgspec.Struct, frozen=True):
     """An event arrived. `wire_bytes`: its length with framing. `interval`: seconds since the shard's previous event."""
 
     shard_id: str
@@ -77,8 +76,7 @@ class EventReceived:
     interval: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryBlocked:
+class DeliveryBlocked(msgspec.Struct, frozen=True):
     """An event waited `duration` seconds after its arrival until the reader took it: back-pressure (rule R9).
 
     Reported after the reader took the event, and only if the wait was long enough to matter.
@@ -91,16 +89,14 @@ class DeliveryBlocked:
 # --- batches and records -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class BatchDelivered:
+class BatchDelivered(msgspec.Struct, frozen=True):
     """A batch of this many records was delivered to the reader. RecordsProcessed follows when it is acked."""
 
     shard_id: str
     records: int
 
 
-@dataclass(frozen=True, slots=True)
-class RecordsProcessed:
+class RecordsProcessed(msgspec.Struct, frozen=True):
     """A batch was acked. `duration`: seconds since its delivery.
 
     `oldest_age`, `newest_age`: seconds from the arrival of its first and last record in Kinesis until now; None if the
@@ -114,8 +110,7 @@ class RecordsProcessed:
     newest_age: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class AcksOverdue:
+class AcksOverdue(msgspec.Struct, frozen=True):
     """Batches were delivered and are not acked, so that the checkpoint does not move. Reported each time they double.
 
     `batches`, `records`: how many are in flight. `oldest`: seconds since the delivery of the first of them.
@@ -127,8 +122,7 @@ class AcksOverdue:
     oldest: float
 
 
-@dataclass(frozen=True, slots=True)
-class HandlerFailed:
+class HandlerFailed(msgspec.Struct, frozen=True):
     """A handler or a dead-letter sink raised, and the failure policy has decided what happens (rule R11).
 
     `sequence_number`: of the first of the `records` in the call. `attempt`: the number of this attempt, from 1.
@@ -147,8 +141,7 @@ class HandlerFailed:
     call: FailedCall = "handler"
 
 
-@dataclass(frozen=True, slots=True)
-class RecordSkipped:
+class RecordSkipped(msgspec.Struct, frozen=True):
     """A record was skipped by the failure policy: its handler failed, and it counts as done (rule R11)."""
 
     shard_id: str
@@ -157,8 +150,7 @@ class RecordSkipped:
     error_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class RecordDeadLettered:
+class RecordDeadLettered(msgspec.Struct, frozen=True):
     """A record was written to the dead-letter sink: its handler failed, and it counts as done (rule R11)."""
 
     shard_id: str
@@ -167,8 +159,7 @@ class RecordDeadLettered:
     error_type: str
 
 
-@dataclass(frozen=True, slots=True)
-class AggregateDamaged:
+class AggregateDamaged(msgspec.Struct, frozen=True):
     """A record starts like a KPL aggregate but does not parse. It is delivered unchanged."""
 
     shard_id: str
@@ -176,8 +167,7 @@ class AggregateDamaged:
     problem: str
 
 
-@dataclass(frozen=True, slots=True)
-class RecordsFiltered:
+class RecordsFiltered(msgspec.Struct, frozen=True):
     """Records of a KPL aggregate were dropped: their hash keys belong to another shard (see AggregateMode)."""
 
     shard_id: str
@@ -188,48 +178,42 @@ class RecordsFiltered:
 # --- shards ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ShardStarted:
+class ShardStarted(msgspec.Struct, frozen=True):
     """This worker starts to read a shard after this checkpoint."""
 
     shard_id: str
     checkpoint: Checkpoint
 
 
-@dataclass(frozen=True, slots=True)
-class ShardFinished:
+class ShardFinished(msgspec.Struct, frozen=True):
     """A shard was read to its end, all its records are acked, and SHARD_END is checkpointed (rule R2)."""
 
     shard_id: str
     children: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ShardGone:
+class ShardGone(msgspec.Struct, frozen=True):
     """A shard no longer exists. Records after this checkpoint expired before they were read."""
 
     shard_id: str
     checkpoint: Checkpoint
 
 
-@dataclass(frozen=True, slots=True)
-class ShardSyncFailed:
+class ShardSyncFailed(msgspec.Struct, frozen=True):
     """The stream's shards could not be listed. The next shard sync tries again; known shards are not affected."""
 
     error_type: str
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class HashRangeHoleFound:
+class HashRangeHoleFound(msgspec.Struct, frozen=True):
     """No lease has covered these hash keys (both ends included) for some time. A shard sync starts at once."""
 
     start: int
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class ShardStopped:
+class ShardStopped(msgspec.Struct, frozen=True):
     """This worker stops reading a shard before its end. `error_type`: why; None if it was planned."""
 
     shard_id: str
@@ -237,8 +221,7 @@ class ShardStopped:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ShardIsolated:
+class ShardIsolated(msgspec.Struct, frozen=True):
     """A shard failed and was isolated: its lease is released, and the other shards go on (rule R11).
 
     This worker does not read it for `cooldown` seconds.
@@ -250,30 +233,26 @@ class ShardIsolated:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ShardPaused:
+class ShardPaused(msgspec.Struct, frozen=True):
     """A shard was paused: no batches are delivered until it is resumed."""
 
     shard_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShardResumed:
+class ShardResumed(msgspec.Struct, frozen=True):
     """A paused shard was resumed."""
 
     shard_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class ShardRepositioned:
+class ShardRepositioned(msgspec.Struct, frozen=True):
     """A seek moved the reading of a shard after this checkpoint, or to this position."""
 
     shard_id: str
     to: Checkpoint | Position
 
 
-@dataclass(frozen=True, slots=True)
-class ShardsCounted:
+class ShardsCounted(msgspec.Struct, frozen=True):
     """The number of shards in each state: waiting_parent, ready, consuming, finished."""
 
     counts: dict[str, int]
@@ -282,8 +261,7 @@ class ShardsCounted:
 # --- leases ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseStoreCalled:
+class LeaseStoreCalled(msgspec.Struct, frozen=True):
     """An operation of the lease store ended. `duration`: seconds. `error_type`: None if it succeeded."""
 
     operation: LeaseOperation
@@ -292,24 +270,21 @@ class LeaseStoreCalled:
     error_type: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseLost:
+class LeaseLost(msgspec.Struct, frozen=True):
     """This worker no longer holds a lease. `reason`: taken, expired, released, handed_over or store."""
 
     shard_id: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class LeasesCounted:
+class LeasesCounted(msgspec.Struct, frozen=True):
     """The number of leases in each state (held, unowned, expired), and of workers that hold any."""
 
     counts: dict[str, int]
     workers: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointSaved:
+class CheckpointSaved(msgspec.Struct, frozen=True):
     """A checkpoint was written to the lease store."""
 
     shard_id: str
@@ -319,15 +294,13 @@ class CheckpointSaved:
 # --- connections -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionOpened:
+class ConnectionOpened(msgspec.Struct, frozen=True):
     """An HTTP/2 connection was opened."""
 
     address: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionClosed:
+class ConnectionClosed(msgspec.Struct, frozen=True):
     """An HTTP/2 connection was closed. `error_type`: the `error_type` of the error that closed it, if there was one."""
 
     address: str
@@ -335,8 +308,7 @@ class ConnectionClosed:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class StreamReset:
+class StreamReset(msgspec.Struct, frozen=True):
     """The peer reset an HTTP/2 stream. `error_code`: the name of the HTTP/2 error code, for example CANCEL."""
 
     address: str

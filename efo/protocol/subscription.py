@@ -106,8 +106,7 @@ TRANSITIONS: Final[dict[tuple[State, Signal], State]] = {
 # --- inputs ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(msgspec.Struct, frozen=True):
     """An attempt received an event.
 
     `wire_bytes`: the length of the event on the wire. `accepted_at`: when the call was accepted, if earlier than now.
@@ -119,23 +118,20 @@ class Received:
     accepted_at: float = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(msgspec.Struct, frozen=True):
     """An attempt closed. `error`: None for a clean end of its stream (the service ends each after 5 minutes)."""
 
     attempt: int
     error: EfoError | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GoAwayReceived:
+class GoAwayReceived(msgspec.Struct, frozen=True):
     """The connection of an attempt received GOAWAY: the attempt continues for now and must be replaced soon."""
 
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class DataArrived:
+class DataArrived(msgspec.Struct, frozen=True):
     """A part of an event has arrived: the attempt is not silent."""
 
     attempt: int
@@ -150,8 +146,7 @@ CancelReason = Literal["renewed", "silence", "shard_end", "service", "protocol"]
 # --- actions ---------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Subscribe:
+class Subscribe(msgspec.Struct, frozen=True):
     """Open an attempt. `renewal`: whether there is a live attempt."""
 
     attempt: int
@@ -159,31 +154,27 @@ class Subscribe:
     renewal: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Cancel:
+class Cancel(msgspec.Struct, frozen=True):
     """Reset the stream of an attempt, if it is still open."""
 
     attempt: int
     reason: CancelReason
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(msgspec.Struct, frozen=True):
     """Deliver an event. Its records were not delivered before."""
 
     event: SubscribeToShardEvent
     wire_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True):
     """End the subscription: the shard was read to its end, and has these children."""
 
     children: tuple[ChildShard, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Fail:
+class Fail(msgspec.Struct, frozen=True):
     """End the subscription with an error that is not retryable."""
 
     error: EfoError
@@ -213,8 +204,7 @@ class SubscriptionTiming:
             raise ConfigurationError(f"renew_from={self.renew_from!r}: expected at most renew_to={self.renew_to!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class _LastEvent:
+class _LastEvent(msgspec.Struct, frozen=True):
     """The last event of the live attempt, and the state of the subscription before it.
 
     `continuation`: the continuation that the service sent.

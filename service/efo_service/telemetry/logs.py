@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import fields
 from typing import Any, Final, TextIO
 
 import structlog
@@ -166,7 +165,7 @@ _NAMES: Final[dict[type, str]] = {
 
 
 def _fields(event: Event) -> dict[str, Any]:
-    values = {field.name: getattr(event, field.name) for field in fields(event)}
+    values = {name: getattr(event, name) for name in event.__struct_fields__}
     return {name: _plain(value) for name, value in values.items() if value is not None and value != ""}
 
 
