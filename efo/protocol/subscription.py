@@ -45,7 +45,7 @@ from efo.errors import (
 )
 from efo.model import ChildShard, Position, PositionType
 from efo.protocol.messages import SubscribeToShardEvent
-from efo.protocol.pacing import TAKE_OVER_AFTER, Backoff
+from efo.protocol.pacing import SHARD_INTERVAL, TAKE_OVER_AFTER, Backoff
 
 
 class State(Enum):
@@ -244,6 +244,8 @@ class Subscription:
         # Records up to this sequence number were delivered or are before the start.
         self._delivered = _last_before(position)
         self._last: _LastEvent | None = None
+        # When the service began to reject candidates with ResourceInUse, if it rejected the last one.
+        self._in_use_since: float | None = None
         self._due = float("-inf")
         self._silence_deadline = float("inf")
         self._event_deadline = float("inf")
@@ -331,6 +333,7 @@ class Subscription:
             return [deliver]
         self._move(Signal.CANDIDATE_EVENT)
         self._backoff.reset()
+        self._in_use_since = None
         replaced, self._live, self._candidate = self._live, self._candidate, None
         low, high = self.timing.renew_from, self.timing.renew_to
         self._due = min(now, received.accepted_at) + low + (high - low) * self._random()
@@ -390,10 +393,22 @@ class Subscription:
         else:
             self._candidate = None
             self._move(Signal.CANDIDATE_CLOSED)
-            # ResourceInUse: wait until 5 s have passed since the last success of any caller (R6).
-            floor = TAKE_OVER_AFTER if isinstance(error, ResourceInUseError) else 0.0
-            self._due = now + max(floor, self._backoff.next())
+            self._due = now + self._pause_after(error, now)
         return []
+
+    def _pause_after(self, error: EfoError | None, now: float) -> float:
+        """Return the seconds until the next attempt, after a candidate that failed with this error."""
+        if not isinstance(error, ResourceInUseError):
+            self._in_use_since = None
+            return self._backoff.next()
+        if self._in_use_since is None:
+            self._in_use_since = now
+        if self._live is None and now - self._in_use_since < TAKE_OVER_AFTER:
+            # The last success was up to 5 s ago, for example that of a process which was killed: the next call
+            # succeeds some time within 5 s. A rejected call does not start them again (R6).
+            return SHARD_INTERVAL
+        # Someone else subscribes too, or the consumer is not ACTIVE.
+        return max(TAKE_OVER_AFTER, self._backoff.next())
 
     def _subscribe(self) -> Subscribe:
         self._attempts += 1

@@ -307,13 +307,23 @@ class TestFailures:
         assert service.calls[1] == (5.0, Position.after("1"))
 
     @pytest.mark.scenario("G52")
-    async def test_resource_in_use_waits_five_seconds_each_time(self, subscribe, reported, autojump_clock):
-        service = Service(IN_USE, IN_USE, IN_USE, [event(1)])
+    async def test_resource_in_use_at_the_start_is_repeated_each_second_for_five_seconds(
+        self, subscribe, reported, autojump_clock
+    ):
+        """The last success, of a process that was killed, may be up to five seconds ago."""
+        service = Service(*[IN_USE] * 8, [event(1)])
         await take(subscribe(service), 1)
         times = [at for at, _ in service.calls]
-        assert all(later - earlier >= 5.0 for earlier, later in itertools.pairwise(times))
+        pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+        assert pauses[:5] == [1.0] * 5
+        assert all(pause >= 5.0 for pause in pauses[5:])
         attempted = [e.error_type for e in reported if isinstance(e, SubscribeAttempted)]
-        assert attempted == ["ResourceInUseException"] * 3 + [None]
+        assert attempted == ["ResourceInUseException"] * 8 + [None]
+
+    async def test_a_killed_process_is_replaced_within_a_second_of_the_services_rule(self, subscribe, autojump_clock):
+        service = Service(IN_USE, IN_USE, [event(1)])
+        await take(subscribe(service), 1)
+        assert [at for at, _ in service.calls] == [0.0, 1.0, 2.0]
 
     async def test_repeated_failures_back_off(self, subscribe, autojump_clock):
         service = Service(*[TransportError("broke")] * 40, [event(1)])

@@ -219,6 +219,13 @@ class TestRenewal:
         machine.handle(Received(3, event(12)), 264.0)
         assert machine._due == 264.0 + 262.5
 
+    def test_resource_in_use_is_repeated_each_second_anew_after_another_failure(self):
+        machine = in_state(State.CONNECTING)
+        for number, (error, pause) in enumerate([(IN_USE, 1.0), (BROKEN, 0.25), (IN_USE, 1.0)], start=1):
+            machine.handle(Closed(number, error), 10.0 * number)
+            assert machine.deadline == 10.0 * number + pause
+            machine.tick(machine.deadline)
+
     def test_a_failed_renewal_backs_off_despite_goaway(self):
         machine = in_state(State.RENEWING)
         machine.handle(GoAwayReceived(1), 262.5)
@@ -285,11 +292,11 @@ class TestRenewal:
 
 
 class TestFailures:
-    def test_the_next_attempt_is_due_five_seconds_after_resource_in_use(self):
+    def test_the_next_attempt_is_due_five_seconds_after_resource_in_use_that_lasts(self):
         machine = in_state(State.CONNECTING, random=0.0)
         machine.handle(Closed(1, IN_USE), 100.0)
-        assert machine.deadline == 105.0
-        machine.tick(105.0)
+        assert machine.deadline == 101.0
+        machine.tick(101.0)
         machine.handle(Closed(2, IN_USE), 105.5)
         assert machine.deadline == 110.5
 
