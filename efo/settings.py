@@ -17,6 +17,9 @@ STREAM_WINDOW: Final = 1024 * 1024
 """Bytes that the service may send on one stream before its reader takes them (the AWS SDKs' default)."""
 MAX_STREAM_WINDOW: Final = 2**31 - 1
 """The maximum window of HTTP/2 (RFC 9113, section 6.9.1)."""
+SUBSCRIBES_PER_SECOND: Final = 100.0
+"""The subscribe budget of a worker. AWS limits the calls of each shard, and documents no limit for a consumer or an
+account. The budget keeps a start with many shards from being a burst of requests."""
 LEASE_CLEANUP_AFTER: Final = 600.0
 """Seconds after which the lease of a finished shard is deleted."""
 
@@ -85,7 +88,7 @@ class ConsumerSettings:
     start_at: StartAt | None = None
     shards: ShardSelection | None = None
     consumer_name: str | None = None
-    subscribes_per_second: float = 20.0
+    subscribes_per_second: float = SUBSCRIBES_PER_SECOND
     stream_window: int = STREAM_WINDOW
     unsubscribe_idle_after: float = 60.0
     timing: SubscriptionTiming = field(default_factory=SubscriptionTiming)

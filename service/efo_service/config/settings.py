@@ -17,7 +17,7 @@ from efo.arn import parse_stream
 from efo.errors import ConfigurationError
 from efo.model import Position
 from efo.protocol.aggregation import AggregateMode
-from efo.settings import LATEST, STREAM_WINDOW, TRIM_HORIZON, OnServiceError
+from efo.settings import LATEST, STREAM_WINDOW, SUBSCRIBES_PER_SECOND, TRIM_HORIZON, OnServiceError
 from efo_service.config.dynamodb import DynamoDbSettings
 from efo_service.config.kafka import KafkaSettings
 from efo_service.config.pipeline import PipelineSettings
@@ -98,7 +98,7 @@ class ConsumerSettings(Section):
         description="Initial position of unread shards: trim_horizon, latest or a time like 2026-01-31T12:00:00Z.",
     )
     subscribes_per_second: Seconds = Field(
-        20.0, description="Maximum number of SubscribeToShard calls per second by this worker (R6)."
+        SUBSCRIBES_PER_SECOND, description="Maximum number of SubscribeToShard calls per second by this worker (R6)."
     )
     checkpoint_seconds: Seconds = Field(5.0, description="Time between two checkpoints of a shard in the lease store.")
     shard_sync_seconds: Seconds = Field(
