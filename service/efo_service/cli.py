@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from inspect import cleandoc
@@ -208,8 +209,14 @@ def call(arguments: Sequence[str] | None = None) -> int:
     return result if isinstance(result, int) else Exit.OK
 
 
+GC_THRESHOLDS: Final = (50_000, 20, 50)
+"""How many new objects start a garbage collection, and how many of these one of the older objects. What a start makes
+stays: with Python's 700, collections would take a seventh of it."""
+
+
 def main() -> NoReturn:
     """Run the program, and exit."""
+    gc.set_threshold(*GC_THRESHOLDS)
     sys.exit(call())
 
 

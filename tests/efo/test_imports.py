@@ -42,6 +42,13 @@ def test_help_and_version_load_no_heavy_module(arguments):
     assert loaded & HEAVY == set()
 
 
+def test_the_service_loads_only_the_sink_and_the_exporters_that_are_configured():
+    loaded = modules_after("import efo_service.commands.run")
+    unwanted = {"aiobotocore", "aiohttp", "confluent_kafka", "google", "httpx2", "numpy", "psycopg", "pyarrow", "redis"}
+    assert loaded & unwanted == set()
+    assert not any(name.startswith("opentelemetry.exporter.otlp") for name in loaded)
+
+
 def test_the_package_for_spark_executors_loads_neither_trio_nor_aws():
     loaded = modules_after("import pyspark_efo")
     assert loaded & {"trio", "aiobotocore", "botocore", "h2", "pydantic"} == set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -55,6 +56,7 @@ def run(
             return _supervise(settings, config, count)
         if os.environ.get(SUPERVISED):
             threading.Thread(target=drain_when_orphaned, daemon=True).start()
+        gc.freeze()  # modules stay: collections, which delay all shards, need not look at them
         with telemetry(settings.leases.worker_id or "") as sdk:
             trio.run(partial(app.run, settings, sdk))
     return Exit.OK

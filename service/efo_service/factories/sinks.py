@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from typing import Final
 
 import structlog
-import trio
 
 from efo.arn import parse_stream
-from efo.exception_groups import collapse_groups
 from efo.model import Checkpoint
 from efo_service.config.settings import RelaySettings, Settings
 from efo_service.errors import UnavailableError
@@ -21,9 +17,6 @@ from efo_service.factories.kafka import kafka_options
 from efo_service.relay.dead_letter import DeadLetteringSink
 from efo_service.relay.errors import SinkError
 from efo_service.relay.jsonlines import open_json_lines
-from efo_service.relay.log.maintenance import Maintenance
-from efo_service.relay.log.retention import RetentionRules
-from efo_service.relay.log.sink import LOCK_TIMEOUT, LogSink
 from efo_service.relay.mapping import Extractor, load_extractor
 from efo_service.relay.retrying import RetryingSink
 from efo_service.relay.sink import Sink
@@ -45,8 +38,7 @@ async def open_sink(settings: Settings) -> AsyncIterator[Sink]:
         if relay.dead_letters is None:
             yield sink
         else:
-            dead_letters = _log(settings, relay.dead_letters, extract)
-            async with maintained(relay, relay.dead_letters):
+            async with _open_log(settings, relay.dead_letters, extract) as dead_letters:
                 yield DeadLetteringSink(sink, dead_letters, _log_refused_record)
 
 
@@ -55,18 +47,18 @@ async def _open(settings: Settings, extract: Extractor | None) -> AsyncIterator[
     relay = settings.relay
     match relay.sink:
         case "log":
-            async with maintained(relay, settings.topic):
-                yield _log(settings, settings.topic, extract)
+            async with _open_log(settings, settings.topic, extract) as sink:
+                yield sink
         case "jsonl":
             path = None if writes_to_stdout(relay) else relay.jsonl_file
             async with open_json_lines(path, encoding=relay.jsonl_encoding, extract=extract) as sink:
                 yield sink
 
 
-def _log(settings: Settings, topic: str, extract: Extractor | None) -> LogSink:
-    # A worker that lost its lease holds the lock on the shard's partition until it notices, within the fail-over time.
-    lock_timeout = max(LOCK_TIMEOUT, settings.leases.failover_seconds)
-    return LogSink(settings.relay.directory, topic, lock_timeout=lock_timeout, extract=extract, on_retry=_log_retry)
+def _open_log(settings: Settings, topic: str, extract: Extractor | None) -> AbstractAsyncContextManager[Sink]:
+    from efo_service.factories.log import open_log  # noqa: PLC0415 - pyarrow is slow to import, only if it is used
+
+    return open_log(settings, topic, extract, on_retry=_log_retry)
 
 
 @asynccontextmanager
@@ -96,34 +88,6 @@ async def _open_kafka(settings: Settings, extract: Extractor | None) -> AsyncIte
             sink = DeadLetteringSink(sink, dead_letters, _log_refused_record)
         isolating_errors = (kafka_errors.KafkaFencedError, kafka_errors.KafkaFatalError)
         yield RetryingSink(sink, seconds=options.retry_seconds, isolating_errors=isolating_errors, on_retry=_log_retry)
-
-
-@asynccontextmanager
-async def maintained(relay: RelaySettings, topic: str) -> AsyncIterator[None]:
-    """Run maintenance of a topic of the log for the duration of the context: compaction and retention."""
-    hours = relay.retention_hours
-    rules = RetentionRules(None if hours is None else hours * 3600, relay.retention_bytes)
-    with collapse_groups():
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_maintain, Maintenance(relay.directory, topic, rules), topic, relay.maintenance_seconds)
-            yield
-            nursery.cancel_scope.cancel()
-
-
-async def _maintain(maintenance: Maintenance, topic: str, seconds: float) -> None:
-    """Run a pass every `seconds`. Errors are logged and the next pass retries, since the relay works without."""
-    log = structlog.get_logger().bind(topic=topic)
-    while True:
-        await trio.sleep(seconds)
-        try:
-            report = await trio.to_thread.run_sync(maintenance.run, time.time(), trio.from_thread.check_cancelled)
-        except SinkError as error:
-            log.warning("maintenance_failed", error_type=error.error_type, message=str(error))
-        else:
-            if report is not None and report.has_changed_log:
-                log.info("maintenance_done", **asdict(report))
-            if report is not None and report.held_back:
-                log.warning("retention_waits_for_readers", bytes=report.held_back)
 
 
 def writes_to_stdout(relay: RelaySettings) -> bool:

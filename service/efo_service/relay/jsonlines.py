@@ -21,7 +21,7 @@ import trio
 
 from efo.model import Batch, Record
 from efo_service.relay.errors import SinkLockedError, os_errors
-from efo_service.relay.log.catalog import lock
+from efo_service.relay.file_lock import lock
 from efo_service.relay.log.fencing import sync_directory
 from efo_service.relay.mapping import Extractor, RecordMapping
 from efo_service.relay.write_buffer import WriteBuffer, check_refusals

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
@@ -43,6 +42,10 @@ def telemetry(worker_id: str, environ: Mapping[str, str] = os.environ) -> Iterat
     # exponential histogram breaks the whole scrape: choose it in the OTLP reader, never by a View.
     readers: list[MetricReader] = [PrometheusMetricReader(scope_info_enabled=False, registry=registry)]
     if any(environ.get(name) for name in _OTLP_ENDPOINTS):
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import (  # noqa: PLC0415 - slow, only if it is used
+            OTLPMetricExporter,
+        )
+
         readers.append(PeriodicExportingMetricReader(OTLPMetricExporter()))
     provider = MeterProvider(metric_readers=readers, resource=_resource(worker_id), shutdown_on_exit=False)
     try:

@@ -9,17 +9,17 @@ sees an incomplete file.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from efo.errors import ConfigurationError
 from efo_service.relay.errors import LogError, LogOwnerError, LogVersionError, TopicNotFoundError, os_errors
+from efo_service.relay.file_lock import lock
 from efo_service.relay.log.fencing import sync_directory
 from efo_service.relay.log.segments import FORMAT_VERSION
 
@@ -113,17 +113,3 @@ def _replace(path: Path, catalog: Catalog) -> None:
     temporary.rename(path)
     sync_directory(path.parent)
     sync_directory(path.parent.parent)
-
-
-def lock(path: Path, *, wait: bool = True) -> IO[bytes]:
-    """Lock a file, which is created if missing. Closing it unlocks it, and so does the end of the process.
-
-    Raises BlockingIOError if the file is locked and `wait` is false.
-    """
-    file = path.open("ab")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException:
-        file.close()
-        raise
-    return file

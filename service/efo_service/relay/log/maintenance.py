@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from efo_service.relay.errors import SinkError, os_errors
-from efo_service.relay.log.catalog import lock, read_catalog, topic_directory, topics
+from efo_service.relay.file_lock import lock
+from efo_service.relay.log.catalog import read_catalog, topic_directory, topics
 from efo_service.relay.log.compaction import compact, covered_parts, plan_compaction, remove, remove_superseded
 from efo_service.relay.log.reader_offsets import floor, read_readers
 from efo_service.relay.log.retention import Candidate, RetentionRules, plan_retention

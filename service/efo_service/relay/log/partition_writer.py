@@ -8,8 +8,9 @@ from typing import IO
 
 from efo.model import Checkpoint, Record, checkpoint_of
 from efo_service.relay.errors import LogOwnerError, SinkLockedError, os_errors
+from efo_service.relay.file_lock import lock
 from efo_service.relay.log.arrow import record_batch
-from efo_service.relay.log.catalog import allocate_partition, lock, topic_directory
+from efo_service.relay.log.catalog import allocate_partition, topic_directory
 from efo_service.relay.log.fencing import Epoch, begin_epoch, sync_directory
 from efo_service.relay.log.segments import (
     Origin,

@@ -11,8 +11,8 @@ import pytest
 
 from efo.model import checkpoint_of
 from efo_service.relay.errors import LogOwnerError, SegmentCorruptError, SinkFullError
+from efo_service.relay.file_lock import lock
 from efo_service.relay.log import segments as segments_module
-from efo_service.relay.log.catalog import lock
 from efo_service.relay.log.compaction import FAN_IN, compact
 from efo_service.relay.log.maintenance import Maintenance
 from efo_service.relay.log.partition_writer import open_partition

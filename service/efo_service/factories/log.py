@@ -1,0 +1,60 @@
+"""The embedded log, from the configuration."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+
+import structlog
+import trio
+
+from efo.exception_groups import collapse_groups
+from efo_service.config.settings import RelaySettings, Settings
+from efo_service.relay.errors import SinkError
+from efo_service.relay.log.maintenance import Maintenance
+from efo_service.relay.log.retention import RetentionRules
+from efo_service.relay.log.sink import LOCK_TIMEOUT, LogSink
+from efo_service.relay.mapping import Extractor
+from efo_service.relay.retrying import OnRetry
+from efo_service.relay.sink import Sink
+
+
+@asynccontextmanager
+async def open_log(
+    settings: Settings, topic: str, extract: Extractor | None, *, on_retry: OnRetry
+) -> AsyncIterator[Sink]:
+    """Open a topic of the log as a sink, and run its maintenance."""
+    # A worker that lost its lease holds the lock on the shard's partition until it notices, within the fail-over time.
+    lock_timeout = max(LOCK_TIMEOUT, settings.leases.failover_seconds)
+    async with _maintained(settings.relay, topic):
+        yield LogSink(settings.relay.directory, topic, lock_timeout=lock_timeout, extract=extract, on_retry=on_retry)
+
+
+@asynccontextmanager
+async def _maintained(relay: RelaySettings, topic: str) -> AsyncIterator[None]:
+    """Run maintenance of a topic of the log for the duration of the context: compaction and retention."""
+    hours = relay.retention_hours
+    rules = RetentionRules(None if hours is None else hours * 3600, relay.retention_bytes)
+    with collapse_groups():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_maintain, Maintenance(relay.directory, topic, rules), topic, relay.maintenance_seconds)
+            yield
+            nursery.cancel_scope.cancel()
+
+
+async def _maintain(maintenance: Maintenance, topic: str, seconds: float) -> None:
+    """Run a pass every `seconds`. Errors are logged and the next pass retries, since the relay works without."""
+    log = structlog.get_logger().bind(topic=topic)
+    while True:
+        await trio.sleep(seconds)
+        try:
+            report = await trio.to_thread.run_sync(maintenance.run, time.time(), trio.from_thread.check_cancelled)
+        except SinkError as error:
+            log.warning("maintenance_failed", error_type=error.error_type, message=str(error))
+        else:
+            if report is not None and report.has_changed_log:
+                log.info("maintenance_done", **asdict(report))
+            if report is not None and report.held_back:
+                log.warning("retention_waits_for_readers", bytes=report.held_back)
