@@ -94,33 +94,36 @@ async def open_consumer(
             kinesis = stream
         if worker_id is None:
             worker_id = stack.enter_context(worker_slot(application, kinesis.stream))
-        store = await stack.enter_async_context(open_lease_store(leases, application, kinesis.stream, region))
         registration = Registration(kinesis.control_plane, settings.consumer_name or application, observer)
-        await registration.ensure()
         pool = ConnectionPool(
             kinesis.connect, address=kinesis.authority, stream_window=settings.stream_window, observer=observer
         )
         limiter = SubscribeLimiter(settings.subscribes_per_second)
-        consumer = Consumer(
-            kinesis,
-            store,
-            settings,
-            worker_id=worker_id,
-            on_service_error=on_service_error,
-            registration=registration,
-            pool=pool,
-            limiter=limiter,
-            observer=observer,
-            rng=rng or random.Random(),  # noqa: S311 - jitter is no secret
-        )
         with collapse_groups():
             async with trio.open_nursery() as connections:
                 await connections.start(pool.run)
                 await connections.start(limiter.run)
-                async with trio.open_nursery() as keeping:
-                    await keeping.start(consumer._keeper.run)  # noqa: SLF001 - only this function makes consumers
-                    yield consumer
-                    keeping.cancel_scope.cancel()
+                registered = trio.Event()
+                connections.start_soon(_register, registration, registered)
+                # Meanwhile the store opens: a server of its own may take as long to respond.
+                async with open_lease_store(leases, application, kinesis.stream, region) as store:
+                    await registered.wait()
+                    consumer = Consumer(
+                        kinesis,
+                        store,
+                        settings,
+                        worker_id=worker_id,
+                        on_service_error=on_service_error,
+                        registration=registration,
+                        pool=pool,
+                        limiter=limiter,
+                        observer=observer,
+                        rng=rng or random.Random(),  # noqa: S311 - jitter is no secret
+                    )
+                    async with trio.open_nursery() as keeping:
+                        await keeping.start(consumer._keeper.run)  # noqa: SLF001 - only this function makes consumers
+                        yield consumer
+                        keeping.cancel_scope.cancel()
                 connections.cancel_scope.cancel()
 
 
@@ -136,6 +139,11 @@ def _check_arguments(
     if on_service_error not in get_args(OnServiceError):
         raise ConfigurationError(f"on_service_error={shown(on_service_error)}: expected 'stop' or 'isolate'")
     check_callable("observer", observer, "a function of an event, or None", "event")
+
+
+async def _register(registration: Registration, registered: trio.Event) -> None:
+    await registration.ensure()
+    registered.set()
 
 
 class Consumer:

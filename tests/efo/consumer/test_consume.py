@@ -7,13 +7,14 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Self
 
 import pytest
 import trio
 
 import efo
 from efo import events
-from efo.testing import FakeKinesis
+from efo.testing import FakeKinesis, FakeSettings
 
 STREAM = "orders"
 
@@ -480,3 +481,32 @@ async def test_an_ack_of_something_else_is_rejected(autojump_clock):
         with pytest.raises(efo.ConfigurationError, match=r"batch=Record.*: expected the Batch"):
             async with opening as consumer:
                 await consumer.run(read)
+
+
+class SlowStore(efo.MemoryLeaseStore):
+    """A lease store that opens after three seconds."""
+
+    is_open = False
+
+    async def __aenter__(self) -> Self:
+        await trio.sleep(3)
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        """Close nothing."""
+
+
+async def test_the_lease_store_opens_while_the_fan_out_consumer_becomes_active(autojump_clock):
+    async with FakeKinesis(settings=FakeSettings(consumer_creating=4.0)) as fake:
+        fake.create_stream(STREAM)
+        async with efo.open_consumer(fake.kinesis(STREAM), application="billing", leases=SlowStore()) as consumer:
+            assert consumer.status().consumer_active
+            assert trio.current_time() == pytest.approx(4.0, abs=1.0)
+
+
+async def test_a_consumer_that_cannot_be_registered_is_the_error_of_opening(autojump_clock):
+    async with FakeKinesis() as fake:
+        with pytest.raises(efo.ResourceNotFoundError):
+            async with efo.open_consumer(fake.kinesis("nothing"), application="billing", leases=SlowStore()):
+                pytest.fail("it is open")
+    assert trio.current_time() < 3
