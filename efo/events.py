@@ -160,7 +160,7 @@ class RecordDeadLettered(msgspec.Struct, frozen=True):
 
 
 class AggregateDamaged(msgspec.Struct, frozen=True):
-    """A record starts like a KPL aggregate but does not parse. It is delivered unchanged."""
+    """A record starts like a KPL aggregate but is not a valid one. It is delivered unchanged."""
 
     shard_id: str
     sequence_number: str

@@ -33,7 +33,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     `partition_key`: 1 to 256 characters.
     `encryption_type`: "NONE" or "KMS"; None if the service did not send it.
     `sub_sequence_number`: the index in the KPL aggregate; 0 for a plain record.
-    `explicit_hash_key`: decimal digits; only set for records of a KPL aggregate.
+    `explicit_hash_key`: decimal digits; only set for records of a KPL aggregate; None if it is not a valid hash key.
     `tags`: KPL tags, as pairs.
     """
 

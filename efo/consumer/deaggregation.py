@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from efo.events import AggregateDamaged, Observer, RecordsFiltered
 from efo.model import Checkpoint, HashKeyRange, Record, checkpoint_of
-from efo.protocol.aggregation import AggregateMode, deaggregate, is_aggregate
+from efo.protocol.aggregation import AggregateMode, ShardFilter, is_aggregate
 
 
 class Deaggregator:
@@ -14,8 +14,7 @@ class Deaggregator:
         self, shard_id: str, hash_key_range: HashKeyRange | None, aggregates: AggregateMode, observer: Observer
     ) -> None:
         self._shard_id = shard_id
-        self._hash_key_range = hash_key_range
-        self._aggregates = aggregates
+        self._filter = ShardFilter(hash_key_range, aggregates)
         self._observer = observer
 
     def deaggregate(self, records: tuple[Record, ...], after: Checkpoint) -> tuple[Record, ...]:
@@ -27,9 +26,17 @@ class Deaggregator:
         return records
 
     def _deaggregate(self, record: Record) -> tuple[Record, ...]:
-        deaggregation = deaggregate(record, self._hash_key_range, self._aggregates)
-        if deaggregation.problem is not None:
-            self._observer(AggregateDamaged(self._shard_id, record.sequence_number, deaggregation.problem))
-        if deaggregation.filtered:
-            self._observer(RecordsFiltered(self._shard_id, record.sequence_number, deaggregation.filtered))
-        return deaggregation.records
+        from efo.protocol.deaggregation import expand  # noqa: PLC0415 - loads protobuf, so with the first aggregate
+
+        users: list[Record] = []
+        for step in expand(record, self._filter):
+            if step is not None:
+                self._report(record, step.filtered, step.problem)
+                users += step.records
+        return tuple(users)
+
+    def _report(self, record: Record, filtered: int, problem: str | None) -> None:
+        if problem is not None:
+            self._observer(AggregateDamaged(self._shard_id, record.sequence_number, problem))
+        if filtered:
+            self._observer(RecordsFiltered(self._shard_id, record.sequence_number, filtered))

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from efo.model import HashKeyRange
-from efo.protocol.aggregation import deaggregate, is_aggregate
+from efo.protocol.aggregation import is_aggregate
+from efo.protocol.deaggregation import deaggregate
 from efo.protocol.eventstream import Decoder
 from efo.protocol.messages import SubscribeToShardEvent, parse_message
 from proofs.benchmarks.load_client import LoadClient

@@ -1,7 +1,7 @@
-"""The parser of KPL aggregates: it agrees with Google's protobuf library, or it passes the record on unchanged.
+"""The reader of KPL aggregates: it agrees with a plain reader in Python and with Google's protobuf library.
 
 An input is the bytes after the magic bytes, as they are or with a correct MD5. Or it is a list of user records, which
-this module aggregates and the parser expands again.
+this module aggregates and the reader expands again. Aggregates are also read as if they were large: in small chunks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ import aws_kinesis_agg.aggregator  # noqa: F401 - adds the directory to sys.path
 from aws_kinesis_agg import messages_pb2
 
 from efo.model import MAX_HASH_KEY, HashKeyRange, Record
-from efo.protocol.aggregation import MAGIC, AggregateMode, Deaggregation, Entry, aggregate, deaggregate, hash_key
+from efo.protocol.aggregate_message import MAX_FIELDS
+from efo.protocol.aggregation import MAGIC, AggregateMode, Entry, aggregate, hash_key
+from efo.protocol.deaggregation import deaggregate
+from proofs.fuzz import plain_aggregates
 from proofs.fuzz.cursor import Cursor
 from proofs.fuzz.target import Target, require
 
@@ -23,19 +26,18 @@ _RANGES: Final = (None, HashKeyRange("0", str(MAX_HASH_KEY)), HashKeyRange("0", 
 _MODES: Final = tuple(AggregateMode)
 _DIGEST: Final = 16
 _MAX_ENTRIES: Final = 64
+_UNSPLITTABLE: Final = "a large aggregate has a field of an unknown wire type"
 
 
 def check(data: bytes) -> None:
-    """Expand the record that the input describes, and compare the result with Google's protobuf library."""
+    """Expand the record that the input describes, and compare the result with the other readers."""
     cursor = Cursor(data)
     kind, choice = cursor.byte() % 3, cursor.byte()
     shard, mode = _RANGES[choice % 3], _MODES[choice // 3 % 3]
     if kind == _BARE:
-        deaggregation = deaggregate(record := _outer(MAGIC + cursor.rest()), shard, mode)
-        _check(record, deaggregation, shard, mode)
+        _check(_outer(MAGIC + cursor.rest()), shard, mode)
     elif kind == _SEALED:
-        deaggregation = deaggregate(record := _outer(_seal(cursor.rest())), shard, mode)
-        _check(record, deaggregation, shard, mode)
+        _check(_outer(_seal(cursor.rest())), shard, mode)
     else:
         entries = list(_entries(cursor))
         record = _outer(aggregate(entries))
@@ -44,39 +46,42 @@ def check(data: bytes) -> None:
                 Entry(user.partition_key, user.data, user.explicit_hash_key) for user in deaggregate(record).records
             ]
             require(expanded == entries, "the expanded records differ from the aggregated ones")
-        _check(record, deaggregate(record, shard, mode), shard, mode)
+        _check(record, shard, mode)
 
 
-def _check(record: Record, deaggregation: Deaggregation, shard: HashKeyRange | None, mode: AggregateMode) -> None:
-    if deaggregation.problem is not None:
-        require(
-            deaggregation.records == (record,) and not deaggregation.filtered,
-            "a damaged aggregate is not passed on unchanged",
-        )
-        return
+def _check(record: Record, shard: HashKeyRange | None, mode: AggregateMode) -> None:
+    """Expand the record at once and as if it were large, and compare with the other readers."""
+    expected = _expected(record)
+    for max_fields in (MAX_FIELDS, 2):
+        deaggregation = deaggregate(record, shard, mode, max_fields=max_fields)
+        if deaggregation.problem is None:
+            require(expected is not None, f"a damaged aggregate is expanded to {deaggregation.records!r}")
+            own = _own(expected or [], shard, mode)
+            require(list(deaggregation.records) == own, f"read {deaggregation.records!r}, expected {own!r}")
+            require(deaggregation.filtered == len(expected or []) - len(own), "filtered is wrong")
+        else:
+            require(
+                deaggregation == ((record,), 0, deaggregation.problem), "a damaged aggregate is not passed on unchanged"
+            )
+            require(expected is None or _UNSPLITTABLE in deaggregation.problem, deaggregation.problem)
+
+
+def _expected(record: Record) -> list[Record] | None:
+    """Return the user records as the other readers read them; None for a damaged aggregate."""
+    try:
+        users = plain_aggregates.read(record)
+    except plain_aggregates.Damaged:
+        return None
     message: Any = messages_pb2.AggregatedRecord.FromString(record.data[len(MAGIC) : -_DIGEST])
-    expected = [_user_record(record, message, number) for number in range(len(message.records))]
-    if shard is not None and mode is not AggregateMode.KEEP:
-        own = [user for user in expected if hash_key(user.partition_key, user.explicit_hash_key) in shard]
-        require(deaggregation.filtered == len(expected) - len(own) or mode is AggregateMode.DROP, "filtered is wrong")
-        expected = own if mode is AggregateMode.FILTER or len(own) == len(expected) else []
-    require(list(deaggregation.records) == expected, f"read {deaggregation.records!r}, expected {expected!r}")
+    require([user.data for user in users] == [user.data for user in message.records], "protobuf reads other data")
+    return users
 
 
-def _user_record(outer: Record, message: Any, number: int) -> Record:
-    """Return a user record as Google's protobuf library reads it."""
-    user = message.records[number]
-    explicit = user.HasField("explicit_hash_key_index")
-    return Record(
-        sequence_number=outer.sequence_number,
-        approximate_arrival_timestamp=outer.approximate_arrival_timestamp,
-        data=user.data,
-        partition_key=message.partition_key_table[user.partition_key_index],
-        encryption_type=outer.encryption_type,
-        sub_sequence_number=number,
-        explicit_hash_key=message.explicit_hash_key_table[user.explicit_hash_key_index] if explicit else None,
-        tags=tuple((tag.key, tag.value if tag.HasField("value") else None) for tag in user.tags),
-    )
+def _own(users: list[Record], shard: HashKeyRange | None, mode: AggregateMode) -> list[Record]:
+    if shard is None or mode is AggregateMode.KEEP:
+        return users
+    own = [user for user in users if hash_key(user.partition_key, user.explicit_hash_key) in shard]
+    return own if mode is AggregateMode.FILTER or len(own) == len(users) else []
 
 
 def _outer(data: bytes) -> Record:
@@ -105,8 +110,18 @@ def seeds() -> Iterator[bytes]:
     tagged = message.records.add(partition_key_index=1, data=b"tagged", explicit_hash_key_index=0)
     tagged.tags.add(key="t", value="v")
     tagged.tags.add(key="bare")
+    foreign: Any = messages_pb2.AggregatedRecord(
+        partition_key_table=["k", "", "x" * 257], explicit_hash_key_table=["undefined"]
+    )
+    foreign.records.add(partition_key_index=0, data=b"an invalid hash key", explicit_hash_key_index=0)
+    poison: Any = messages_pb2.AggregatedRecord(partition_key_table=["k", "x" * 257])
+    poison.records.add(partition_key_index=0, data=b"")
+    poison.records.add(partition_key_index=1, data=b"")
     unknown = b"\x31" + bytes(8) + b"\x35" + bytes(4) + b"\x38\x96\x01" + b"\x42\x02hi"
+    groups = b"\x3b\x08\x01\x3c" + b"\x0a\x01k" + b"\x1a\x07\x08\0\x1a\x01x\x33\x34"
     for choice in range(0, 9, 2):
+        for body in (foreign.SerializeToString(), poison.SerializeToString(), groups):
+            yield bytes([_SEALED, choice]) + body
         for data in (aggregate(entries), _seal(message.SerializeToString()), _seal(unknown)):
             yield bytes([_BARE, choice]) + data[len(MAGIC) :]
             yield bytes([_SEALED, choice]) + data[len(MAGIC) : -_DIGEST]
@@ -125,5 +140,7 @@ TARGET: Final = Target(
         b"\x10\0",
         b"\x22\x03\x0a\x01t",
         b"\x08" + b"\xff" * 9,
+        b"\x10" + b"\xff" * 9 + b"\x01",
+        b"\x33\x34",
     ),
 )

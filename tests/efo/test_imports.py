@@ -36,6 +36,12 @@ def test_the_library_loads_the_opentelemetry_api_but_not_the_sdk():
     assert [name for name in loaded if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))] == []
 
 
+def test_protobuf_is_loaded_with_the_first_aggregate():
+    code = "import efo.consumer.consumer; from efo.protocol.aggregation import Entry, aggregate"
+    assert "google.protobuf" not in modules_after(code)
+    assert "google.protobuf" in modules_after(code + "; aggregate([Entry('k', b'')])")
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["version"]])
 def test_help_and_version_load_no_heavy_module(arguments):
     loaded = modules_after(f"from efo_service.cli import call; assert call({arguments}) == 0")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efo.protocol import aggregation, eventstream, messages
+from efo.protocol import aggregation, deaggregation, eventstream, messages
 from proofs.fuzz import aggregates, events, frames
 
 MODULES = {"frames": frames, "events": events, "aggregates": aggregates}
@@ -85,5 +85,18 @@ class TestDefectsAreFound:
         assert self.failures(events)
 
     def test_a_parser_that_ignores_the_hash_key_range_is_found(self, monkeypatch):
-        monkeypatch.setattr(aggregation, "hash_key", lambda *_keys: 0)
-        assert self.failures(aggregates)
+        monkeypatch.setattr(aggregation.ShardFilter, "keeps", lambda _filter, keys: [True for _ in keys])
+        assert any("expected" in message for message in self.failures(aggregates))
+
+    def test_a_parser_that_ignores_explicit_hash_keys_and_tags_is_found(self, monkeypatch):
+        monkeypatch.setattr(deaggregation, "_full_records", deaggregation._plain_records)
+        assert any("expected" in message for message in self.failures(aggregates))
+
+    def test_a_parser_that_accepts_every_partition_key_is_found(self, monkeypatch):
+        monkeypatch.setattr(deaggregation, "MAX_PARTITION_KEY", 1000)
+        assert any("damaged" in message for message in self.failures(aggregates))
+
+    def test_a_parser_that_numbers_each_chunk_from_zero_is_found(self, monkeypatch):
+        original = deaggregation._user_records
+        monkeypatch.setattr(deaggregation, "_user_records", lambda *arguments: original(*arguments[:3], 0))
+        assert any("expected" in message for message in self.failures(aggregates))

@@ -1,0 +1,237 @@
+"""KPL deaggregation: from one Kinesis record to its user records.
+
+A record may begin with MAGIC and still not be a valid aggregate: its MD5 is wrong, its protobuf does not parse, an
+index is outside its table, or a user record has a partition key that Kinesis does not allow. Such a record is passed
+on unchanged, as one plain record. Damaged data is never dropped.
+
+What else producers write is read as protobuf and AWS's libraries read it, so that no user record is lost. An explicit
+hash key that is no hash key counts as absent: some producers write "undefined". Unknown fields and groups are skipped.
+Of a repeated index or data, the last one counts. Of an index of more than 64 bits, the lowest 64 count. A large
+aggregate may have unknown fields too, but only length-delimited ones, since it is read in parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import md5
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from efo.model import HashKeyRange, Record
+from efo.protocol.aggregate_message import (
+    MAX_CHUNK,
+    MAX_FIELDS,
+    NO_INDEX,
+    OUTSIDE,
+    AggregateError,
+    Chunk,
+    end_of_chunk,
+    parse,
+)
+from efo.protocol.aggregation import MAGIC, AggregateMode, ShardFilter, is_aggregate, is_hash_key
+
+MAX_PARTITION_KEY: Final = 256
+"""The maximum number of characters of a partition key; the minimum is 1 (AWS: PutRecord, PartitionKey)."""
+_MD5_LENGTH: Final = 16
+
+
+class Deaggregation(NamedTuple):
+    """The user records of one Kinesis record, or some of those of a large aggregate.
+
+    `filtered`: the number of user records that the mode filtered out.
+    `problem`: why a damaged aggregate could not be deaggregated, None otherwise.
+    """
+
+    records: tuple[Record, ...]
+    filtered: int = 0
+    problem: str | None = None
+
+
+def deaggregate(
+    record: Record,
+    shard: HashKeyRange | None = None,
+    mode: AggregateMode = AggregateMode.FILTER,
+    *,
+    max_fields: int = MAX_FIELDS,
+) -> Deaggregation:
+    """Return the user records of a Kinesis record: the record itself if it is not an aggregate.
+
+    `shard`: the hash key range of the shard that the record came from; None keeps all user records.
+    `max_fields`: see `expand`. An aggregate without user records returns none.
+    """
+    parts = [part for part in expand(record, ShardFilter(shard, mode), max_fields) if part is not None]
+    records = tuple(user for part in parts for user in part.records)
+    return Deaggregation(records, sum(part.filtered for part in parts), parts[-1].problem)
+
+
+def expand(record: Record, shard: ShardFilter, max_fields: int = MAX_FIELDS) -> Iterator[Deaggregation | None]:
+    """Yield the user records of a Kinesis record: at once, or in parts if it is a large aggregate.
+
+    An aggregate is large if it has more than `max_fields` user records, or MAX_CHUNK bytes. A part of it has at most as
+    many, and one user record may exceed the bytes. Nothing is yielded before the whole aggregate was found valid. None
+    is yielded between the steps of a few milliseconds that this takes, and before each part: others may run.
+    """
+    if not is_aggregate(record):
+        yield Deaggregation((record,))
+        return
+    try:
+        body = _body(record.data)
+        if len(body) <= MAX_CHUNK:
+            chunk = parse(body)
+            if len(chunk.message.records) <= max_fields:
+                yield _expand_chunk(record, chunk, shard)
+                return
+        yield from _expand_large(record, body, shard, max_fields)
+    except AggregateError as error:
+        yield Deaggregation((record,), problem=str(error))
+
+
+def _body(data: bytes) -> bytes:
+    body = data[len(MAGIC) : -_MD5_LENGTH]
+    if len(data) <= len(MAGIC) + _MD5_LENGTH:
+        raise AggregateError("the record is too short for an aggregate")
+    if md5(body, usedforsecurity=False).digest() != data[-_MD5_LENGTH:]:
+        raise AggregateError("the MD5 of the aggregate does not match")
+    return body
+
+
+def _expand_chunk(record: Record, chunk: Chunk, shard: ShardFilter) -> Deaggregation:
+    tables = _Tables(shard)
+    tables.add(chunk)
+    users = _user_records(record, chunk, tables, 0)
+    filtered = len(chunk.message.records) - len(users)
+    if filtered and shard.drops_aggregates:
+        return Deaggregation((), len(chunk.message.records))
+    return Deaggregation(tuple(users), filtered)
+
+
+def _expand_large(record: Record, body: bytes, shard: ShardFilter, max_fields: int) -> Iterator[Deaggregation | None]:
+    """Read chunk by chunk, three times: the tables, then all user records to check them, then to deliver them.
+
+    The chunks are parsed each time, so that one of them at a time is in memory.
+    """
+    tables = _Tables(shard)
+    cuts = [0]
+    while cuts[-1] < len(body):
+        cuts.append(end_of_chunk(body, cuts[-1], max_fields))
+        tables.add(parse(body[cuts[-2] : cuts[-1]]))
+        yield None
+    count = filtered = 0
+    for start, end in pairwise(cuts):
+        chunk = parse(body[start:end])
+        users = len(chunk.message.records)
+        filtered += users - len(_user_records(record, chunk, tables, count))
+        count += users
+        yield None
+    if filtered and shard.drops_aggregates:
+        yield Deaggregation((), count)
+        return
+    yield Deaggregation((), filtered)
+    first = 0
+    for start, end in pairwise(cuts):
+        yield None
+        chunk = parse(body[start:end])
+        yield Deaggregation(tuple(_user_records(record, chunk, tables, first)))
+        first += len(chunk.message.records)
+
+
+class _Tables:
+    """The partition keys and explicit hash keys of an aggregate, and which of them the shard keeps.
+
+    `keys`: the partition keys. `invalid`: the indexes of those that Kinesis does not allow; they matter if they are
+    used. `hashes`: the explicit hash keys; None for an invalid one. `kept_keys`, `kept_hashes`: whether the shard keeps
+    them. `keeps_all`: whether it keeps all hash keys, so that none needs to be looked at.
+    """
+
+    __slots__ = ("_shard", "hashes", "invalid", "keeps_all", "kept_hashes", "kept_keys", "keys")
+
+    def __init__(self, shard: ShardFilter) -> None:
+        self._shard = shard
+        self.keeps_all = shard.keeps_all
+        self.keys: list[str] = []
+        self.invalid: set[int] = set()
+        self.hashes: dict[int, str | None] = {NO_INDEX: None}
+        self.kept_hashes: dict[int, bool] = {}
+        self.kept_keys = _KeptKeys(shard, self.keys)
+
+    def add(self, chunk: Chunk) -> None:
+        """Add the tables of a chunk."""
+        keys = list(chunk.message.partition_key_table)
+        if keys and (not all(keys) or max(map(len, keys)) > MAX_PARTITION_KEY):
+            start = len(self.keys)
+            self.invalid.update(start + n for n, key in enumerate(keys) if not 1 <= len(key) <= MAX_PARTITION_KEY)
+        self.keys += keys
+        for index, text in enumerate(chunk.message.explicit_hash_key_table, len(self.kept_hashes)):
+            valid = is_hash_key(text)
+            self.hashes[index] = text if valid else None
+            self.kept_hashes[index] = valid and (self.keeps_all or self._shard.keeps_hash_key(text))
+
+    def keeps_all_keys(self) -> bool:
+        """Return whether the shard keeps all partition keys. The answer is no if they are too many to be hashed now."""
+        if self.keeps_all:
+            return True
+        if len(self.keys) > MAX_FIELDS:
+            return False
+        if len(self.kept_keys) < len(self.keys):
+            self.kept_keys.update(enumerate(self._shard.keeps(self.keys)))
+        return all(self.kept_keys.values())
+
+
+class _KeptKeys(dict[int, bool]):
+    """Whether the shard keeps each partition key of a table: hashed when it is first used."""
+
+    def __init__(self, shard: ShardFilter, keys: Sequence[str]) -> None:
+        self._shard = shard
+        self._keys = keys
+
+    def __missing__(self, index: int) -> bool:
+        (self[index],) = self._shard.keeps([self._keys[index]])
+        return self[index]
+
+
+def _user_records(outer: Record, chunk: Chunk, tables: _Tables, first: int) -> list[Record]:
+    """Return the user records of a chunk that the shard keeps. `first`: the index of the first one in the aggregate."""
+    users = chunk.message.records
+    if tables.invalid and not tables.invalid.isdisjoint(user.partition_key_index for user in users):
+        raise AggregateError(f"the partition key of a user record has not 1 to {MAX_PARTITION_KEY} characters")
+    read = _plain_records if chunk.is_plain else _full_records
+    try:
+        return read(outer, users, tables, first)
+    except LookupError as error:
+        raise AggregateError(OUTSIDE) from error
+
+
+def _plain_records(outer: Record, users: Any, tables: _Tables, first: int) -> list[Record]:
+    """Return user records that have neither explicit hash keys nor tags."""
+    number, at, encryption = outer.sequence_number, outer.approximate_arrival_timestamp, outer.encryption_type
+    keys, kept = tables.keys, tables.kept_keys
+    if tables.keeps_all_keys():
+        return [
+            Record(number, at, user.data, keys[user.partition_key_index], encryption, sub)
+            for sub, user in enumerate(users, first)
+        ]
+    return [
+        Record(number, at, user.data, keys[index], encryption, sub)
+        for sub, user in enumerate(users, first)
+        if kept[index := user.partition_key_index]
+    ]
+
+
+def _full_records(outer: Record, users: Any, tables: _Tables, first: int) -> list[Record]:
+    number, at, encryption = outer.sequence_number, outer.approximate_arrival_timestamp, outer.encryption_type
+    keys, hashes, kept, kept_hashes = tables.keys, tables.hashes, tables.kept_keys, tables.kept_hashes
+    keeps_all = tables.keeps_all
+    records = []
+    for sub, user in enumerate(users, first):
+        index, hash_index = user.partition_key_index, user.explicit_hash_key_index
+        key, explicit, is_kept = keys[index], hashes[hash_index], True
+        if not keeps_all:
+            is_kept = kept[index] if explicit is None else kept_hashes[hash_index]
+        if is_kept:
+            tags = _tags(user.tags) if user.tags else ()
+            records.append(Record(number, at, user.data, key, encryption, sub, explicit, tags))
+    return records
+
+
+def _tags(tags: Any) -> tuple[tuple[str, str | None], ...]:
+    return tuple((tag.key, tag.value if tag.HasField("value") else None) for tag in tags)
