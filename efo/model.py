@@ -216,14 +216,15 @@ def checkpoint_of(record: Record) -> Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The user records of one event of one shard, in order.
+    """The user records of one event of one shard, in order; or some of them, if the event has large KPL aggregates.
 
     Iterate over it for its records; `len(batch)` counts them.
 
     `stream`: the stream's name.
     `shard_id`: the shard's id.
     `records`: the user records, after deaggregation; may be empty.
-    `continuation`: the sequence number after which the subscription continues; None at the end of the shard.
+    `continuation`: the sequence number after which the subscription continues; None at the end of the shard, and if the
+    event has more user records than this batch.
     `millis_behind_latest`: how far the batch is behind the tip of the shard, in milliseconds.
     `number`: the index of the batch since its shard task started. It identifies the batch in acks.
     """

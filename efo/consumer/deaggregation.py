@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
 from efo.events import AggregateDamaged, Observer, RecordsFiltered
 from efo.model import Checkpoint, HashKeyRange, Record, checkpoint_of
 from efo.protocol.aggregation import AggregateMode, ShardFilter, is_aggregate
+
+MAX_RECORDS: Final = 10_000
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""A part of an event with aggregates has at most this many user records, and the Kinesis records in it this many bytes,
+unless a single one is larger. So a few small aggregates with a long key cannot become gigabytes at once."""
+
+
+class Part(NamedTuple):
+    """Some user records of one event, in order; maybe none. `is_last`: the event has no others."""
+
+    records: tuple[Record, ...]
+    is_last: bool
 
 
 class Deaggregator:
@@ -17,26 +32,39 @@ class Deaggregator:
         self._filter = ShardFilter(hash_key_range, aggregates)
         self._observer = observer
 
-    def deaggregate(self, records: tuple[Record, ...], after: Checkpoint) -> tuple[Record, ...]:
-        """Return the user records after this checkpoint (rule R5); all of them if it is a sentinel."""
-        if any(map(is_aggregate, records)):
-            records = tuple(user for record in records for user in self._deaggregate(record))
-        if records and not after.is_sentinel and checkpoint_of(records[0]) <= after:
-            records = tuple(record for record in records if checkpoint_of(record) > after)
-        return records
+    def deaggregate(self, records: tuple[Record, ...], after: Checkpoint) -> Iterator[Part]:
+        """Yield the user records after this checkpoint (rule R5), in parts; all of them if it is a sentinel.
 
-    def _deaggregate(self, record: Record) -> tuple[Record, ...]:
+        Most events are one part. Each part of a large one takes some milliseconds: before the next, others should run.
+        """
+        if not any(map(is_aggregate, records)):
+            yield Part(_after(records, after), is_last=True)
+            return
         from efo.protocol.deaggregation import expand  # noqa: PLC0415 - loads protobuf, so with the first aggregate
 
         users: list[Record] = []
-        for step in expand(record, self._filter):
-            if step is not None:
-                self._report(record, step.filtered, step.problem)
-                users += step.records
-        return tuple(users)
+        count = size = 0  # user records so far, with those that were filtered out; bytes of Kinesis records
+        for record in records:
+            for step in expand(record, self._filter):
+                more = 0 if step is None else len(step.records) + step.filtered
+                if step is None or count + more > MAX_RECORDS or size + len(record.data) > MAX_BYTES:
+                    yield Part(_after(tuple(users), after), is_last=False)
+                    users, count, size = [], 0, 0
+                if step is not None:
+                    self._report(record, step.filtered, step.problem)
+                    users += step.records
+                    count += more
+            size += len(record.data)
+        yield Part(_after(tuple(users), after), is_last=True)
 
     def _report(self, record: Record, filtered: int, problem: str | None) -> None:
         if problem is not None:
             self._observer(AggregateDamaged(self._shard_id, record.sequence_number, problem))
         if filtered:
             self._observer(RecordsFiltered(self._shard_id, record.sequence_number, filtered))
+
+
+def _after(records: tuple[Record, ...], after: Checkpoint) -> tuple[Record, ...]:
+    if records and not after.is_sentinel and checkpoint_of(records[0]) <= after:
+        return tuple(record for record in records if checkpoint_of(record) > after)
+    return records

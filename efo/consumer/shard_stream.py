@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import inf
 from operator import attrgetter
@@ -11,7 +11,7 @@ from typing import Final, Literal, Self
 import trio
 
 from efo.checks import check_type, shown
-from efo.consumer.deaggregation import Deaggregator
+from efo.consumer.deaggregation import Deaggregator, Part
 from efo.errors import ConfigurationError, ShardGoneError, ShardNotReadError
 from efo.events import (
     AcksOverdue,
@@ -102,6 +102,8 @@ class ShardStream:
         self._idle_since = trio.current_time()  # infinity while the reader waits for a batch
         self._interrupted = trio.Event()
         self._batch: Batch | None = None
+        self._event: SubscribeToShardEvent | None = None  # its user records are not all delivered
+        self._parts: Iterator[Part] = iter(())
 
     @property
     def is_finished(self) -> bool:
@@ -161,7 +163,7 @@ class ShardStream:
             self._progress.restart(None if to.is_sentinel else to)
         self._first_number = self._number
         self._unacked.clear()
-        self._batch, self._is_at_end = None, False
+        self._batch, self._event, self._is_at_end = None, None, False
         self._observer(ShardRepositioned(self.shard_id, to))
         self._interrupt()
 
@@ -290,6 +292,11 @@ class ShardStream:
             await trio.sleep_until(due if now < due < inf else now + after)
 
     async def _receive(self) -> None:
+        if self._event is not None:
+            await trio.lowlevel.checkpoint()  # a large event has many parts: other tasks run between them
+            if self._event is not None:  # a seek may come meanwhile
+                self._take_part(self._event)
+            return
         if self._subscription is None:
             self._subscription = self._subscribe(self._position)
         subscription = self._subscription
@@ -314,8 +321,17 @@ class ShardStream:
         self._is_at_end = event.continuation_sequence_number is None
         self.millis_behind_latest = event.millis_behind_latest
         self.bytes_received += sum(map(len, map(_DATA, event.records)))
-        records = self._deaggregator.deaggregate(event.records, self.checkpoint)
-        continuation = event.continuation_sequence_number
+        self._event, self._parts = event, self._deaggregator.deaggregate(event.records, self.checkpoint)
+        self._take_part(event)
+
+    def _take_part(self, event: SubscribeToShardEvent) -> None:
+        """Take the next part of an event. Only the last one has the continuation: then all are done (rule R3)."""
+        records, is_last = next(self._parts)
+        if is_last:
+            self._event, self._parts = None, iter(())
+        elif not records:
+            return
+        continuation = event.continuation_sequence_number if is_last else None
         batch = Batch(self.stream, self.shard_id, records, continuation, event.millis_behind_latest, self._number)
         self._number += 1
         self._progress.delivered(batch)

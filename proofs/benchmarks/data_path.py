@@ -97,8 +97,11 @@ def decode(frames, *, parsed=False, deaggregated=False):
             if parsed:
                 event = parse_message(message)
                 assert isinstance(event, SubscribeToShardEvent)
-                records = event.records
-                count += len(deaggregator.deaggregate(records, Checkpoint.TRIM_HORIZON) if deaggregated else records)
+                if not deaggregated:
+                    count += len(event.records)
+                    continue
+                for part in deaggregator.deaggregate(event.records, Checkpoint.TRIM_HORIZON):
+                    count += len(part.records)
     return count
 
 

@@ -281,6 +281,129 @@ async def test_a_seek_into_an_aggregate_drops_the_user_records_before_it(autojum
         assert env.received == [0, 1, 2, 3, 4, 3, 4]
 
 
+class TestLargeAggregates:
+    """The user records of a large aggregate are several batches."""
+
+    COUNT = 25_000
+
+    def put(self, env):
+        """Put a large aggregate, and a record after it. Return the sequence number of the aggregate."""
+        entries = [Entry("k", b"%d" % n) for n in range(self.COUNT)]
+        _, number = env.fake.put(STREAM, "outer", aggregate(entries))
+        env.put(self.COUNT)
+        return number
+
+    async def test_every_batch_but_the_last_is_without_a_continuation(self, autojump_clock):
+        batches = []
+
+        async def read(shard: ShardStream) -> None:
+            async for batch in shard:
+                batches.append(batch)
+                shard.ack(batch)
+
+        async with open_environment() as env:
+            number = self.put(env)
+            async with env.consuming(read):
+                await trio.sleep(3)
+        records = [record for batch in batches for record in batch]
+        assert [int(record.data) for record in records] == list(range(self.COUNT + 1))
+        assert max(map(len, batches)) <= 10_000
+        *parts, last = [batch for batch in batches if any(record.sequence_number == number for record in batch)]
+        assert len(parts) >= 2
+        assert {batch.continuation for batch in parts} == {None}
+        assert int(last.continuation) >= int(number)
+
+    async def test_an_ack_of_one_batch_saves_the_checkpoint_within_the_aggregate(self, autojump_clock):
+        """Rule R3: the continuation is not saved before the last batch is acked."""
+        acked = []
+
+        async def read(shard: ShardStream) -> None:
+            async for batch in shard:
+                if not acked:
+                    acked.append(batch)
+                    shard.ack(batch)
+
+        async with open_environment() as env:
+            number = self.put(env)
+            async with env.consuming(read):
+                await trio.sleep(10)
+            assert (await env.checkpoint()) == Checkpoint(number, len(acked[0]) - 1)
+
+    async def test_a_restart_within_the_aggregate_loses_and_repeats_nothing(self, autojump_clock):
+        """Rule R5: each reader stops after one batch."""
+
+        async def read(shard: ShardStream) -> None:
+            async for batch in shard:
+                env.received += [int(record.data) for record in batch]
+                shard.ack(batch)
+                shard.drain()
+
+        async with open_environment() as env:
+            self.put(env)
+            restarts = 0
+            while len(env.received) <= self.COUNT:
+                async with env.consuming(read):
+                    await trio.sleep(3)
+                restarts += 1
+        assert env.received == list(range(self.COUNT + 1))
+        assert restarts >= 3
+
+    async def test_a_pause_between_two_batches_loses_nothing(self, autojump_clock):
+        async def read(shard: ShardStream) -> None:
+            async for batch in shard:
+                env.received += [int(record.data) for record in batch]
+                consumer.pause(shard.shard_id)
+                shard.ack(batch)
+
+        async with open_environment() as env:
+            self.put(env)
+            async with env.consuming(read) as consumer:
+                for _ in range(6):
+                    await trio.sleep(100)  # longer than an idle shard stays subscribed
+                    consumer.resume(env.shard_id)
+                await trio.sleep(3)
+        assert env.received == list(range(self.COUNT + 1))
+
+    async def test_a_seek_between_two_batches_forgets_the_rest(self, autojump_clock):
+        async def read(shard: ShardStream) -> None:
+            async for batch in shard:
+                env.received += [int(record.data) for record in batch]
+                if batch.records[0].sequence_number == number and not seeks:
+                    seeks.append(len(batch))
+                    shard.seek(Checkpoint(number, self.COUNT - 2))
+                else:
+                    shard.ack(batch)
+
+        seeks = []
+        async with open_environment() as env:
+            number = self.put(env)
+            async with env.consuming(read):
+                await trio.sleep(10)
+        assert env.received == [*range(seeks[0]), self.COUNT - 1, self.COUNT]
+
+    async def test_other_tasks_run_between_the_batches(self, autojump_clock):
+        turns, seen = 0, []
+
+        async def read(shard: ShardStream) -> None:
+            async for batch in shard:
+                seen.append(turns)
+                shard.ack(batch)
+
+        async with open_environment() as env:
+            self.put(env)
+            async with env.consuming(read), trio.open_nursery() as nursery:
+
+                @nursery.start_soon
+                async def count() -> None:
+                    nonlocal turns
+                    while len(seen) < 3:
+                        turns += 1
+                        await trio.lowlevel.checkpoint()
+
+                await trio.sleep(3)
+        assert seen[0] < seen[2]  # trio runs the tasks of one turn in any order
+
+
 async def test_a_seek_to_a_checkpoint_is_saved_at_a_drain(autojump_clock):
     async with open_environment() as env:
         async with env.consuming() as consumer:
