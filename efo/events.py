@@ -262,12 +262,16 @@ class ShardsCounted(msgspec.Struct, frozen=True):
 
 
 class LeaseStoreCalled(msgspec.Struct, frozen=True):
-    """An operation of the lease store ended. `duration`: seconds. `error_type`: None if it succeeded."""
+    """An operation of the lease store ended. `duration`: seconds. `error_type`: None if it succeeded.
+
+    `leases`: the number of leases. If it is more than one, they were written in one batch, and `shard_id` is empty.
+    """
 
     operation: LeaseOperation
     shard_id: str
     duration: float
     error_type: str | None = None
+    leases: int = 1
 
 
 class LeaseLost(msgspec.Struct, frozen=True):

@@ -310,7 +310,7 @@ class Lease:
     @property
     def is_finished(self) -> bool:
         """Whether the shard was read to its end."""
-        return self.checkpoint == Checkpoint.SHARD_END
+        return self.checkpoint.sequence_number == "SHARD_END"
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,8 +173,10 @@ class Consumer:
             max_leases=settings.max_leases,
             scan_interval=settings.lease_scan_interval,
             by_throughput=settings.balance_by_throughput,
+            checkpoint_interval=settings.checkpoint_interval,
             observer=observer,
             on_change=self._wake,
+            on_scan=self._report_counts,
             eligible=self._may_take,
         )
         self._kinesis = kinesis
@@ -198,6 +200,7 @@ class Consumer:
         self._isolated: dict[str, tuple[float, str]] = {}  # until when, and why
         self._draining = False
         self._changed = trio.Event()
+        self._are_counts_outdated = False
 
     async def run(self, reader: ShardReader) -> None:
         """Read shards until `drain`, each in a task of its own that calls `reader(shard)`.
@@ -211,6 +214,7 @@ class Consumer:
         with collapse_groups():
             async with trio.open_nursery() as background:
                 await background.start(self._shard_sync.run)
+                self._observer(ShardsCounted(self._counts()))
                 async with trio.open_nursery() as shards:
                     while not self._draining:
                         self._changed = trio.Event()
@@ -218,7 +222,7 @@ class Consumer:
                             self._started.add(held.lease.key)
                             is_ours = self._settings.selects(held.lease) and not held.handoff_requested.is_set()
                             shards.start_soon(self._read_shard if is_ours else self._give_back, held, reader)
-                        self._report_counts()
+                        self._are_counts_outdated = True
                         await self._changed.wait()
                 background.cancel_scope.cancel()
 
@@ -301,7 +305,10 @@ class Consumer:
         return counts
 
     def _report_counts(self) -> None:
-        self._observer(ShardsCounted(self._counts()))
+        """Report the counts if they may have changed. Called after a lease scan, since it visits all leases."""
+        if self._are_counts_outdated:
+            self._are_counts_outdated = False
+            self._observer(ShardsCounted(self._counts()))
 
     def _wake(self) -> None:
         self._changed.set()
@@ -315,7 +322,7 @@ class Consumer:
         finished = False
         try:
             opened = partial(self._open, held)
-            task = ShardTask(held, opened, self._settings, self._keeper, self._store, self._observer)
+            task = ShardTask(held, opened, self._settings, self._keeper, self._store)
             finished = await task.run(reader)
         except LeaseLostError:
             pass  # the new owner continues after the last checkpoint
@@ -380,7 +387,7 @@ class Consumer:
             clock=self._kinesis.clock,
             observer=self._observer,
         )
-        held.bytes_received = lambda: shard.bytes_received
+        held.reader = shard
         self._observer(ShardStarted(lease.key, lease.checkpoint))
         if (start := self._start_of(lease)) is not None:
             shard.seek(start)

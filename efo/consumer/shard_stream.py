@@ -60,7 +60,8 @@ class ShardStream:
     R3). Batches without records are not delivered; they move the checkpoint all the same.
 
     `stream`: the stream's name. `shard_id`: the shard's id. `checkpoint`: the checkpoint of the lease, or of the last
-    seek, after which it reads. `bytes_received`: the size of the data of all Kinesis records received.
+    seek, after which it reads. `bytes_received`: the size of the data of all Kinesis records received. `acks`: grows
+    with each ack and each seek.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class ShardStream:
         self._progress = Progress(None if checkpoint.is_sentinel else checkpoint)
         self.millis_behind_latest: int | None = None
         self.bytes_received: int = 0
+        self.acks: int = 0
         self._position = start_position(checkpoint, initial)
         self._subscribe = subscribe
         self._pin = pin
@@ -162,6 +164,7 @@ class ShardStream:
             self.checkpoint = to
             self._progress.restart(None if to.is_sentinel else to)
         self._first_number = self._number
+        self.acks += 1
         self._unacked.clear()
         self._batch, self._event, self._is_at_end = None, None, False
         self._observer(ShardRepositioned(self.shard_id, to))
@@ -254,6 +257,7 @@ class ShardStream:
             )
 
     def _acked(self, numbers: Iterable[int]) -> None:
+        self.acks += 1
         for number in numbers:
             if delivered := self._unacked.pop(number, None):
                 now, wall = trio.current_time(), self._clock()

@@ -1,8 +1,10 @@
 """The task that reads one shard, from a held lease to the end of the shard, a drain, or a failure.
 
-lease watch, checkpointer, idle watch
+idle watch
   attempts of the subscription
     the reader
+
+The keeper saves the progress meanwhile, with the renewals of the lease.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ import trio
 
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import EfoError, HandlerError, LeaseError
-from efo.events import CheckpointSaved, Observer
 from efo.exception_groups import collapse_groups
 from efo.leases.keeper import HeldLease, LeaseKeeper
 from efo.leases.store import LeaseStore
@@ -43,14 +44,12 @@ class ShardTask:
         settings: ConsumerSettings,
         keeper: LeaseKeeper,
         store: LeaseStore,
-        observer: Observer,
     ) -> None:
         self._held = held
         self._open_shard = open_shard
         self._settings = settings
         self._keeper = keeper
         self._store = store
-        self._observer = observer
 
     async def run(self, reader: ShardReader) -> bool:
         """Read the shard until the reader returns; return whether the shard has ended.
@@ -61,13 +60,12 @@ class ShardTask:
         finished = False
         with collapse_groups():
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._stop_when_lost, nursery.cancel_scope)
                 shard: ShardStream | None = None
                 try:
                     async with trio.open_nursery() as attempts:
                         shard = self._open_shard(attempts)
-                        nursery.start_soon(self._drain_on_handoff_request, shard)
-                        nursery.start_soon(self._save_progress, shard)
+                        # A requested lease is drained: its next owner then continues without repeating anything.
+                        self._held.watch(on_lost=nursery.cancel_scope.cancel, on_handoff_requested=shard.drain)
                         nursery.start_soon(shard.unsubscribe_when_idle, self._settings.unsubscribe_idle_after)
                         await reader(shard)
                         _check_iterated(shard)
@@ -81,35 +79,11 @@ class ShardTask:
                 nursery.cancel_scope.cancel()
         return finished
 
-    async def _stop_when_lost(self, scope: trio.CancelScope) -> None:
-        await self._held.lost.wait()
-        scope.cancel()
-
-    async def _drain_on_handoff_request(self, shard: ShardStream) -> None:
-        """Drain the shard when another worker asks for its lease. That one continues without repeating anything."""
-        await self._held.handoff_requested.wait()
-        shard.drain()
-
-    async def _save_progress(self, shard: ShardStream) -> None:
-        due = trio.current_time()
-        while True:
-            # After a slow save the next one follows at once: otherwise what was acked meanwhile would wait for two
-            # saves.
-            due = max(due + self._settings.checkpoint_interval, trio.current_time())
-            await trio.sleep_until(due)
-            try:
-                await self._save(shard)
-            except LeaseError as error:
-                # The keeper decides how long the store may be unavailable: it gives up the lease in time.
-                if not error.retryable:
-                    raise
-
     async def _save(self, shard: ShardStream) -> None:
         checkpoint, lease = shard.acked, self._held.lease
         # The lease may be finished although the store's response has not arrived. That must not be undone.
         if checkpoint is not None and checkpoint != lease.checkpoint and not lease.is_finished:
             await self._held.checkpoint(checkpoint)
-            self._observer(CheckpointSaved(shard.shard_id, checkpoint))
 
     async def _save_at_last(self, shard: ShardStream) -> None:
         """Save what was acked after a failure or a cancellation, so that less is repeated."""
@@ -141,7 +115,6 @@ class ShardTask:
             await _retry_until_written(partial(self._store.create, lease))
         await _retry_until_written(lambda: self._held.save_children(tuple(child.shard_id for child in children)))
         await _retry_until_written(lambda: self._held.checkpoint(Checkpoint.SHARD_END))
-        self._observer(CheckpointSaved(shard.shard_id, Checkpoint.SHARD_END))
         self._keeper.wake()
         return True
 

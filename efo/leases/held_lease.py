@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import dataclass
+from math import inf
+from typing import Final, Protocol
+from zlib import crc32
 
 import trio
 
-from efo.errors import EfoError, LeaseLostError, LeaseStoreUnavailableError
-from efo.events import LeaseLost, LeaseOperation, LeaseStoreCalled, Observer
+from efo.errors import EfoError, LeaseError, LeaseLostError, LeaseStoreUnavailableError
+from efo.events import CheckpointSaved, LeaseLost, LeaseOperation, LeaseStoreCalled, Observer
 from efo.leases import transitions
 from efo.leases.store import LeaseStore
+from efo.leases.writer import LeaseWriter, PendingWrite
+from efo.leases.writes import Release, Renew
 from efo.model import Checkpoint, Lease
 from efo.protocol.throughput import Throughput
 
@@ -20,16 +25,53 @@ RENEWALS: Final = 3
 TRUSTED_SHARE: Final = 0.95
 """How long after a write this worker relies on a lease, as a share of the fail-over time. In the rest of it the reader
 stops, before another worker may take the lease."""
+IDLE_CHECKPOINT_INTERVAL: Final = 300.0
+"""Maximum seconds between two checkpoints of a shard without records, about half of them at least. A stream retains
+records for 24 hours or more."""
+
+
+class LeaseReader(Protocol):
+    """The reader of a held lease's shard: a ShardStream.
+
+    `acked`: the checkpoint that may be saved. `acks`: grows with each ack, and so does not if the checkpoint moved
+    without records. `bytes_received`: the bytes received so far.
+    """
+
+    @property
+    def acked(self) -> Checkpoint | None: ...  # noqa: D102 - see above
+    @property
+    def acks(self) -> int: ...  # noqa: D102
+    @property
+    def bytes_received(self) -> int: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTiming:
+    """`failover_time`: see LeaseKeeper. `checkpoint_interval`: how often the progress of a reader is saved, seconds."""
+
+    failover_time: float
+    checkpoint_interval: float
+
+    @property
+    def renewal_interval(self) -> float:
+        """Seconds between two renewals."""
+        return self.failover_time / RENEWALS
+
+    @property
+    def retry_interval(self) -> float:
+        """Seconds until a renewal that the store could not perform is repeated."""
+        return self.failover_time / (6 * RENEWALS)
 
 
 class HeldLease:
-    """A lease that this worker holds; created by LeaseKeeper.
+    """A lease that this worker holds; created by LeaseKeeper, whose task renews it.
 
     `lost`: set when this worker does not hold the lease any more: stop reading. The end of the shard does not set it.
     `handoff_requested`: set when another worker has requested the lease: finish the current work, checkpoint and
-    release.
-    `bytes_received`: set by the reader of the shard: returns the bytes received so far. Renewals save the throughput;
-    frequent checkpoints replace renewals, and do not save it.
+    release. `watch` sets functions to call at these moments.
+    `reader`: set by the reader of the shard. Renewals save its progress and its throughput.
+    `renew_at`, `trusted_until`: when to renew the lease (infinity while it is being renewed), and until when this
+    worker relies on it. `unresolved`: an error of a renewal that needs a call of `resolve`.
 
     Writes run one at a time, so that none of them meets a counter that another write of this worker has changed.
     """
@@ -38,55 +80,84 @@ class HeldLease:
         self,
         lease: Lease,
         store: LeaseStore,
+        writer: LeaseWriter,
         *,
         taken_at: float,
-        failover_time: float,
+        timing: LeaseTiming,
         observer: Observer,
         on_end: Callable[[HeldLease], None],
         on_handoff_requested: Callable[[], None],
+        on_due: Callable[[HeldLease], None] = lambda _held: None,
     ) -> None:
         self.lost = trio.Event()
         self.handoff_requested = trio.Event()
-        self.bytes_received: Callable[[], int] | None = None
+        self.reader: LeaseReader | None = None
         self._throughput = Throughput()
         self._lease = lease
         self._store = store
-        self._failover_time = failover_time
-        self._trusted_until = self._renew_at = taken_at
-        self._extend_trust(taken_at)
+        self._writer = writer
+        self._timing = timing
         self._observer = observer
         self._on_end = on_end
         self._on_handoff_requested = on_handoff_requested
-        self._write_lock = trio.Lock()
-        self._scope = trio.CancelScope()
+        self._on_due = on_due
+        self._on_lost: Callable[[], None] = lambda: None
+        self._on_requested: Callable[[], None] = lambda: None
+        self._free = trio.Semaphore(1)  # not a lock: a batch ends a renewal in another task than it began in
         self._has_ended = False
         self._is_in_doubt = False  # whether a write may have taken place unseen: the counter may be one ahead
+        self.unresolved: LeaseError | None = None
+        self._renewal: PendingWrite | None = None
+        self._saved_at = taken_at
+        self._saved_acks = 0
+        self._idle_interval = IDLE_CHECKPOINT_INTERVAL * (0.5 + crc32(lease.key.encode()) / 2**33)
+        self._extend_trust(taken_at)
 
     @property
     def lease(self) -> Lease:
         """The lease as this worker last wrote it."""
         return self._lease
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether this worker does not hold the lease any more: it is lost, or its shard is finished."""
+        return self._has_ended
+
+    def watch(self, *, on_lost: Callable[[], None], on_handoff_requested: Callable[[], None]) -> None:
+        """Call these functions when `lost` and `handoff_requested` are set, or now if they are."""
+        self._on_lost, self._on_requested = on_lost, on_handoff_requested
+        if self.handoff_requested.is_set():
+            on_handoff_requested()
+        if self.lost.is_set():
+            on_lost()
+
+    # --- writes of the reader --------------------------------------------------------------------------------
+
     async def checkpoint(self, checkpoint: Checkpoint) -> None:
         """Save the progress. With SHARD_END this worker stops holding the lease: there is nothing left to read.
 
         Raises LeaseLostError, and LeaseStoreUnavailableError: the checkpoint may or may not be saved, save it again.
         """
-        await self._write("checkpoint", lambda lease: self._store.checkpoint(lease, checkpoint))
-        if checkpoint == Checkpoint.SHARD_END:
-            self._end()
+        if checkpoint != Checkpoint.SHARD_END:
+            await self._write(lambda lease: self._writer.write(Renew(lease, checkpoint)))
+            return
+        # Not with a batch: the children wait for it.
+        await self._write(lambda lease: self._call("checkpoint", self._store.checkpoint(lease, checkpoint)))
+        self._end()
 
     async def prepare_checkpoint(self, checkpoint: Checkpoint, state: bytes | None = None) -> None:
         """Save the next checkpoint as pending, with bytes of the reader. Raises as `checkpoint` does."""
-        await self._write("prepare_checkpoint", lambda lease: self._store.prepare_checkpoint(lease, checkpoint, state))
+        await self._write(
+            lambda lease: self._call("prepare_checkpoint", self._store.prepare_checkpoint(lease, checkpoint, state))
+        )
 
     async def confirm(self) -> None:
         """Renew the lease now, to check that this worker holds it. Raises as `checkpoint` does."""
-        await self._write("renew", self._renew)
+        await self._write(lambda lease: self._call("renew", self._store.renew(lease, self._kbps())))
 
     async def save_children(self, children: tuple[str, ...]) -> None:
         """Save the ids of the shard's children (rule R2). Raises as `checkpoint` does."""
-        await self._write("save_children", lambda lease: self._store.save_children(lease, children))
+        await self._write(lambda lease: self._call("save_children", self._store.save_children(lease, children)))
 
     async def release(self) -> None:
         """Release the lease, for the worker that requested it or for any worker.
@@ -95,25 +166,17 @@ class HeldLease:
         lease, until it expires.
         """
         try:
-            await self._write("release", self._store.release)
+            await self._write(lambda lease: self._writer.write(Release(lease)))
         except LeaseLostError:
             return
         self.mark_lost("released" if self._lease.owner is None else "handed_over")
+
+    # --- called by the keeper --------------------------------------------------------------------------------
 
     def observe_row(self, row: Lease) -> None:
         """Set `handoff_requested` if the row, as just read, shows that another worker has requested the lease."""
         if not self._has_ended and row.checkpoint_owner == self._lease.holder and row.counter >= self._lease.counter:
             self._set_handoff_requested()
-
-    async def keep_alive(self) -> None:
-        """Renew the lease until it ends. Give it up if no renewal succeeds in time (rule R10)."""
-        with self._scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._renew_forever)
-                # Not in the task of the renewals: one of them may hang.
-                while trio.current_time() < self._trusted_until:  # noqa: ASYNC110 - writes extend it
-                    await trio.sleep_until(self._trusted_until)
-                self.mark_lost("store" if self._is_store_down else "expired")
 
     def mark_lost(self, reason: str) -> None:
         """Treat the lease as lost, without a write. `reason`: as in the event LeaseLost."""
@@ -122,48 +185,121 @@ class HeldLease:
             self._observer(LeaseLost(self._lease.key, reason))
             self._end()
 
-    async def _renew_forever(self) -> None:
-        while True:
-            await trio.sleep_until(self._renew_at)
-            if trio.current_time() < self._renew_at:
-                continue  # another write has renewed the lease
-            try:
-                await self._write("renew", self._renew)
-            except LeaseLostError:
-                return
-            except LeaseStoreUnavailableError:
-                self._is_store_down = True
-                self._renew_at = trio.current_time() + self._failover_time / (6 * RENEWALS)
+    def expire(self) -> None:
+        """Give the lease up: no renewal has succeeded in time (rule R10)."""
+        self.mark_lost("store" if self._is_store_down else "expired")
 
-    async def _renew(self, lease: Lease) -> Lease:
-        kbps = (
-            None
-            if self.bytes_received is None
-            else self._throughput.measure(self.bytes_received(), trio.current_time())
-        )
-        return await self._store.renew(lease, kbps)
+    async def resolve(self, error: LeaseError) -> None:
+        """Find out whether the lease is lost, after a renewal in doubt failed. Raises LeaseStoreCorruptError."""
+        if not isinstance(error, LeaseLostError):
+            raise error
+        try:
+            await self.confirm()
+        except LeaseLostError:
+            return
+        except LeaseStoreUnavailableError:
+            self._retry_later()
 
-    async def _write(self, operation: LeaseOperation, write: Callable[[Lease], Awaitable[Lease]]) -> None:
-        async with self._write_lock:
+    def next_save_check(self, now: float) -> float:
+        """Return when to look again for progress that is due: at the latest after one checkpoint interval."""
+        due = self._saved_at + self._timing.checkpoint_interval
+        return due if due > now else now + self._timing.checkpoint_interval
+
+    def save_at(self) -> float:
+        """Return when the progress of the reader is due to be saved; infinity if there is none."""
+        reader = self.reader
+        checkpoint = None if reader is None else reader.acked
+        if reader is None or checkpoint is None or checkpoint == self._lease.checkpoint:
+            return inf
+        if self._has_ended or self._lease.is_finished:  # by a write whose response was lost: never undo that
+            return inf
+        is_urgent = reader.acks != self._saved_acks or self._lease.checkpoint.is_sentinel
+        return self._saved_at + (self._timing.checkpoint_interval if is_urgent else self._idle_interval)
+
+    def renew_soon(self) -> None:
+        """Renew the lease with the next batch. If the progress is due before the next renewal, save it."""
+        try:
+            self._free.acquire_nowait()
+        except trio.WouldBlock:  # another write is running, and renews the lease
+            self._retry_later()
+            return
+        started, reader = trio.current_time(), self.reader
+        is_due = self.save_at() <= started + self._timing.renewal_interval
+        checkpoint = reader.acked if reader is not None and is_due else None
+        acks = 0 if reader is None else reader.acks
+        self.renew_at = inf
+
+        def settle(result: Lease | LeaseError) -> None:
+            self._renewal = None
+            self._free.release()
+            if not self._has_ended:
+                self._settle(result, started)
+                if checkpoint is not None and isinstance(result, Lease):
+                    self._saved(checkpoint, started, acks)
+
+        self._renewal = self._writer.put(Renew(self._lease, checkpoint, self._kbps()), settle)
+
+    def _settle(self, result: Lease | LeaseError, started: float) -> None:
+        if isinstance(result, Lease):
+            self._lease, self._is_in_doubt = result, False
+            self._written(started)
+        elif result.retryable:
+            self._is_in_doubt = self._is_store_down = True
+            self._retry_later()
+        elif isinstance(result, LeaseLostError) and not self._is_in_doubt:
+            self.mark_lost("taken")
+        else:
+            self.unresolved = result
+            self.renew_at = trio.current_time()
+            self._on_due(self)
+
+    def _retry_later(self) -> None:
+        self.renew_at = trio.current_time() + self._timing.retry_interval
+        self._on_due(self)
+
+    # --- one write -------------------------------------------------------------------------------------------
+
+    def _kbps(self) -> float | None:
+        if self.reader is None:
+            return None
+        return self._throughput.measure(self.reader.bytes_received, trio.current_time())
+
+    async def _call(self, operation: LeaseOperation, call: Awaitable[Lease]) -> Lease:
+        with report_store_call(self._observer, operation, self._lease.key):
+            return await call
+
+    async def _write(self, write: Callable[[Lease], Awaitable[Lease]]) -> None:
+        async with self._free:
             if self._has_ended:
                 raise LeaseLostError(f"lease {self._lease.key} is not held by this worker any more")
-            started = trio.current_time()
+            started, acks = trio.current_time(), 0 if self.reader is None else self.reader.acks
+            previous = self._lease
             try:
-                with report_store_call(self._observer, operation, self._lease.key):
-                    self._lease = await self._try_write(write)
+                self._lease = await self._try_write(write)
             except LeaseLostError:
                 self.mark_lost("taken")
                 raise
-            if self._lease.checkpoint_owner is not None:
-                self._set_handoff_requested()
-            if operation != "save_children":  # which does not change the counter
-                self._extend_trust(started)
+            if self._lease.counter == previous.counter:  # `save_children` is no renewal
+                return
+            self._written(started)
+            if self._lease.checkpoint != previous.checkpoint:
+                self._saved(self._lease.checkpoint, started, acks)
+
+    def _written(self, started: float) -> None:
+        if self._lease.checkpoint_owner is not None:
+            self._set_handoff_requested()
+        self._extend_trust(started)
+
+    def _saved(self, checkpoint: Checkpoint, started: float, acks: int) -> None:
+        self._saved_at, self._saved_acks = started, acks
+        self._observer(CheckpointSaved(self._lease.key, checkpoint))
 
     def _extend_trust(self, started: float) -> None:
         """Rely on the lease from the start of the write. Other workers count from later, when they see the write."""
-        self._trusted_until = started + TRUSTED_SHARE * self._failover_time
-        self._renew_at = started + self._failover_time / RENEWALS
+        self.trusted_until = started + TRUSTED_SHARE * self._timing.failover_time
+        self.renew_at = started + self._timing.renewal_interval
         self._is_store_down = False
+        self._on_due(self)
 
     async def _try_write(self, write: Callable[[Lease], Awaitable[Lease]]) -> Lease:
         try:
@@ -193,12 +329,16 @@ class HeldLease:
     def _set_handoff_requested(self) -> None:
         if not self.handoff_requested.is_set():
             self.handoff_requested.set()
+            self._on_requested()
             self._on_handoff_requested()
 
     def _end(self) -> None:
         if not self._has_ended:
             self._has_ended = True
-            self._scope.cancel()
+            if self._renewal is not None:
+                self._writer.withdraw(self._renewal, hangs=True)
+            if self.lost.is_set():
+                self._on_lost()
             self._on_end(self)
 
 

@@ -15,8 +15,11 @@ from efo.errors import ConfigurationError, LeaseError, LeaseLostError, LeaseStor
 from efo.events import LeaseOperation, LeasesCounted, Observer, ignore_events
 from efo.exception_groups import collapse_groups
 from efo.leases.handoffs import Handoffs
-from efo.leases.held_lease import HeldLease, report_store_call
+from efo.leases.held_lease import HeldLease, LeaseTiming, report_store_call
+from efo.leases.renewals import Renewals
 from efo.leases.store import LeaseStore
+from efo.leases.writer import LeaseWriter
+from efo.leases.writes import Take
 from efo.model import Lease
 from efo.protocol.assignment import Plan, assign, default_scan_interval
 from efo.protocol.expiry import Expiry
@@ -28,9 +31,11 @@ RELEASE_TIMEOUT: Final = 5.0
 """Seconds for the release of all leases at the end. A lease that is not released by then expires."""
 RELEASE_RETRY: Final = 0.5
 """Maximum seconds between two tries of that release, however long the lease scan interval is."""
-MAX_CONCURRENT_MOVES: Final = 10
-"""How many leases are taken or requested at the same time. If another worker took one of them first, the table as read
-is outdated, and the remaining moves wait for the next lease scan."""
+MIN_MOVES: Final = 10
+MAX_MOVES: Final = 160
+"""How many leases are taken or requested at the same time: at first `MIN_MOVES`, and then twice as many each time. If
+another worker took one of them first, the table as read is outdated, and the remaining moves wait for the next lease
+scan."""
 OUTDATED_RESCAN_SHARE: Final = 0.01
 """Delay until the next lease scan if the table as read was outdated, as a share of the fail-over time."""
 
@@ -47,8 +52,10 @@ class LeaseKeeper:
     checkpointed are read again.
     `max_leases`: the most leases that this worker owns.
     `by_throughput`: balance the throughput of the shards, not their number.
+    `checkpoint_interval`: how often the progress of readers is saved, in seconds; see `HeldLease.reader`.
     `on_change`: called when `held` changes, when `leases` gains or loses a row, or one changes its owner or is
     finished, and when a held lease is requested. Must be quick, and must not call `wake`.
+    `on_scan`: called after each lease scan. Must be quick.
     `eligible`: whether a lease may be taken now, according to `leases`.
     """
 
@@ -63,8 +70,10 @@ class LeaseKeeper:
         handoff_timeout: float = 30.0,
         max_leases: int | None = None,
         by_throughput: bool = False,
+        checkpoint_interval: float = 5.0,
         observer: Observer = ignore_events,
         on_change: Callable[[], None] = lambda: None,
+        on_scan: Callable[[], None] = lambda: None,
         eligible: Callable[[Lease], bool] = lambda _lease: True,
     ) -> None:
         if not worker_id or failover_time <= 0:
@@ -81,11 +90,15 @@ class LeaseKeeper:
         self._by_throughput = by_throughput
         self._observer = observer
         self._on_change = on_change
+        self._on_scan = on_scan
         self._eligible = eligible
+        self._timing = LeaseTiming(failover_time, checkpoint_interval)
         self._expiry = Expiry(failover_time)
+        self._writer = LeaseWriter(store, failover_time, observer)
         self._handoffs = Handoffs(store, worker_id, handoff_timeout + failover_time, observer)
         self._leases: dict[str, Lease] = {}
         self._held: dict[str, HeldLease] = {}
+        self._renewals = Renewals(self._held, self._timing)
         self._workers = 1
         self._has_scanned = False
         self._is_table_outdated = False
@@ -121,16 +134,18 @@ class LeaseKeeper:
         try:
             with collapse_groups():
                 async with trio.open_nursery() as nursery:
+                    await nursery.start(self._writer.run)
+                    nursery.start_soon(self._renewals.run)
                     task_status.started()
-                    await self._scan_forever(nursery)
+                    await self._scan_forever()
         finally:
             await self._release_all()
 
-    async def _scan_forever(self, nursery: trio.Nursery) -> None:
+    async def _scan_forever(self) -> None:
         while True:
             with trio.move_on_after(self._failover_time):  # the store may hang
                 with suppress(LeaseStoreUnavailableError):  # reported, and retried soon
-                    await self._scan(nursery)
+                    await self._scan()
             with trio.move_on_at(self._next_scan()):
                 await self._woken.wait()
             self._woken = trio.Event()
@@ -151,7 +166,7 @@ class LeaseKeeper:
             return self._scan_interval
         return default_scan_interval(self._failover_time, self._workers)
 
-    async def _scan(self, nursery: trio.Nursery) -> None:
+    async def _scan(self) -> None:
         """Scan the lease table, then take and request leases."""
         started = trio.current_time()
         with report_store_call(self._observer, "list", ""):
@@ -164,27 +179,31 @@ class LeaseKeeper:
             if key in self._leases:
                 held.observe_row(self._leases[key])
         if self._is_acquiring:
-            await self._make_moves(rows, nursery)
+            await self._make_moves(rows)
         else:
             await self._handoffs.withdraw(self._held)
         self._report_counts()
+        self._on_scan()
 
-    async def _make_moves(self, rows: Sequence[Lease], nursery: trio.Nursery) -> None:
+    async def _make_moves(self, rows: Sequence[Lease]) -> None:
         plan, due = self._plan(rows), self._handoffs.observe(rows, self._held)
         self._has_scanned = True
         to_move = self._leases_to_move(plan)
         stolen = () if self._graceful_handoff else to_move
         moves: list[Callable[[], Awaitable[None]]] = [
-            *(partial(self._take, lease, "take", nursery) for lease in (*due.handed_over, *plan.take)),
-            *(partial(self._take, lease, "steal", nursery) for lease in (*due.overdue, *stolen)),
+            *(partial(self._take, lease, "take") for lease in (*due.handed_over, *plan.take)),
+            *(partial(self._take, lease, "steal") for lease in (*due.overdue, *stolen)),
             *(partial(self._handoffs.request, lease) for lease in to_move if self._graceful_handoff),
             *(partial(self._handoffs.pass_on, lease) for lease in due.requested),
         ]
-        for start in range(0, len(moves), MAX_CONCURRENT_MOVES):
+        size = MIN_MOVES
+        while moves:
+            now, moves = moves[:size], moves[size:]
+            size = min(2 * size, MAX_MOVES)
             failures: list[LeaseStoreUnavailableError] = []
             with collapse_groups():
                 async with trio.open_nursery() as batch:
-                    for move in moves[start : start + MAX_CONCURRENT_MOVES]:
+                    for move in now:
                         batch.start_soon(_make_move, move, failures)
             if failures:
                 raise failures[0]
@@ -219,13 +238,12 @@ class LeaseKeeper:
             by_throughput=self._by_throughput,
         )
 
-    async def _take(self, lease: Lease, operation: LeaseOperation, nursery: trio.Nursery) -> None:
+    async def _take(self, lease: Lease, operation: LeaseOperation) -> None:
         if lease.key in self._held or not self._is_acquiring:
             return
         started = trio.current_time()
         try:
-            with report_store_call(self._observer, operation, lease.key):
-                lease = await self._store.take(lease, self._worker_id)
+            lease = await self._writer.write(Take(lease, self._worker_id), operation)
         except LeaseLostError:  # another worker took it first, or the overdue holder renewed it
             if operation == "take":
                 self._handoffs.forget(lease.key)
@@ -234,15 +252,16 @@ class LeaseKeeper:
         held = HeldLease(
             lease,
             self._store,
+            self._writer,
             taken_at=started,
-            failover_time=self._failover_time,
+            timing=self._timing,
             observer=self._observer,
             on_end=self._remove,
             on_handoff_requested=self._on_change,
+            on_due=self._renewals.due,
         )
         self._held[lease.key] = held
         self._leases[lease.key] = lease
-        nursery.start_soon(held.keep_alive)
         self._on_change()
 
     def _remove(self, held: HeldLease) -> None:
@@ -273,10 +292,13 @@ class LeaseKeeper:
 
     async def _release_all(self) -> None:
         with trio.move_on_after(RELEASE_TIMEOUT, shield=True):
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._retry_until_written, lambda: self._handoffs.withdraw(self._held))
-                for held in list(self._held.values()):
-                    nursery.start_soon(self._retry_until_written, held.release)
+            async with trio.open_nursery() as writing:
+                await writing.start(self._writer.run)
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._retry_until_written, lambda: self._handoffs.withdraw(self._held))
+                    for held in list(self._held.values()):
+                        nursery.start_soon(self._retry_until_written, held.release)
+                writing.cancel_scope.cancel()
         for held in list(self._held.values()):
             held.mark_lost("store")
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
+from efo.errors import LeaseError
 from efo.leases import transitions
+from efo.leases.writes import LeaseWrite, Release, Renew, Settle, Take, check_distinct, row_after
 from efo.model import Checkpoint, Lease
 
 Change = Callable[[Lease | None], Lease]
@@ -20,9 +23,19 @@ class RowStore(ABC):
     async def _write(self, key: str, change: Change) -> Lease:
         """Read, change and write a row in one atomic step; return it. If `change` raises, write nothing."""
 
+    @abstractmethod
+    async def _write_rows(self, writes: Sequence[LeaseWrite]) -> Sequence[Lease | LeaseError]:
+        """Perform the writes of a batch, each as `efo.leases.writes.row_after` defines it; return their results."""
+
+    async def write_many(self, writes: Sequence[LeaseWrite], settle: Settle) -> None:
+        """Perform writes of different leases in one transaction."""
+        check_distinct(writes)
+        for index, result in enumerate(await self._write_rows(writes)):
+            settle(index, result)
+
     async def take(self, lease: Lease, owner: str) -> Lease:
         """Make `owner` the owner, if the counter is unchanged."""
-        return await self._write(lease.key, lambda row: transitions.taken(transitions.same_counter(row, lease), owner))
+        return await self._write(lease.key, partial(row_after, Take(lease, owner)))
 
     async def request_handoff(self, lease: Lease, to: str) -> Lease:
         """Request the lease from its holder, if the owners are unchanged."""
@@ -30,19 +43,15 @@ class RowStore(ABC):
 
     async def renew(self, lease: Lease, throughput_kbps: float | None = None) -> Lease:
         """Renew the lease, if holder and counter are unchanged."""
-        return await self._write(
-            lease.key, lambda row: transitions.renewed(transitions.same_holder(row, lease), throughput_kbps)
-        )
+        return await self._write(lease.key, partial(row_after, Renew(lease, throughput_kbps=throughput_kbps)))
 
     async def release(self, lease: Lease) -> Lease:
         """Release the lease, if holder and counter are unchanged."""
-        return await self._write(lease.key, lambda row: transitions.released(transitions.same_holder(row, lease)))
+        return await self._write(lease.key, partial(row_after, Release(lease)))
 
-    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
+    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint, throughput_kbps: float | None = None) -> Lease:
         """Save the progress, if holder and counter are unchanged."""
-        return await self._write(
-            lease.key, lambda row: transitions.checkpointed(transitions.same_holder(row, lease), checkpoint)
-        )
+        return await self._write(lease.key, partial(row_after, Renew(lease, checkpoint, throughput_kbps)))
 
     async def prepare_checkpoint(self, lease: Lease, checkpoint: Checkpoint, state: bytes | None = None) -> Lease:
         """Save the next checkpoint as pending, if holder and counter are unchanged."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from efo.leases.writes import LeaseWrite, Settle, write_each
 from efo.model import Checkpoint, Lease
 
 
@@ -74,10 +75,10 @@ class LeaseStore(Protocol):
         """
         ...
 
-    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
+    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint, throughput_kbps: float | None = None) -> Lease:
         """Save the progress: `counter` + 1, `owner_switches` 0, no pending checkpoint. Condition: same holder.
 
-        The store does not compare checkpoints: the caller decides what to write.
+        The store does not compare checkpoints: the caller decides what to write. `throughput_kbps`: as for `renew`.
         """
         ...
 
@@ -103,3 +104,15 @@ class LeaseStore(Protocol):
     async def delete(self, key: str) -> None:
         """Delete a lease, if it exists."""
         ...
+
+    async def write_many(self, writes: Sequence[LeaseWrite], settle: Settle) -> None:
+        """Perform writes of different leases at once: in one transaction, where the store has transactions.
+
+        Each write has the effect and the condition of the method for it. `settle` is called once for each, with its
+        index and its result, as soon as that is known: the row after the write, or the LeaseError that it met alone. So
+        a lost lease does not fail the others. If the call is cancelled or raises LeaseError, the effect of each write
+        that is not settled is unknown, but it is never partial.
+
+        Raises ValueError for two writes of one lease. A store that cannot batch uses `efo.leases.writes.write_each`.
+        """
+        await write_each(self, writes, settle)

@@ -85,8 +85,8 @@ def released(lease: Lease) -> Lease:
     return replace(lease, checkpoint_owner=None, counter=lease.counter + 1, owner_switches=lease.owner_switches + 1)
 
 
-def checkpointed(lease: Lease, checkpoint: Checkpoint) -> Lease:
-    """Return the lease with a checkpoint, and without a pending one."""
+def checkpointed(lease: Lease, checkpoint: Checkpoint, throughput_kbps: float | None = None) -> Lease:
+    """Return the lease with a checkpoint and without a pending one, with the throughput if it was measured."""
     return replace(
         lease,
         checkpoint=checkpoint,
@@ -94,6 +94,7 @@ def checkpointed(lease: Lease, checkpoint: Checkpoint) -> Lease:
         owner_switches=0,
         pending_checkpoint=None,
         pending_checkpoint_state=None,
+        throughput_kbps=lease.throughput_kbps if throughput_kbps is None else throughput_kbps,
     )
 
 

@@ -222,7 +222,7 @@ class OtelObserver:
 
     def _store_called(self, event: LeaseStoreCalled) -> None:
         attributes = {"efo.lease.operation": event.operation} | _error(event.error_type)
-        self._add(instruments.LEASE_OPERATIONS, 1, attributes)
+        self._add(instruments.LEASE_OPERATIONS, event.leases, attributes)
         self._record(instruments.LEASE_OPERATION_DURATION, event.duration, attributes)
         if event.operation == "checkpoint":
             operation = {"messaging.operation.name": "checkpoint", "messaging.operation.type": "settle"}

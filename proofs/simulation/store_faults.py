@@ -10,8 +10,9 @@ from typing import TypeVar
 
 import trio
 
-from efo.errors import LeaseLostError, LeaseStoreUnavailableError
+from efo.errors import LeaseError, LeaseLostError, LeaseStoreUnavailableError
 from efo.leases.store import LeaseStore
+from efo.leases.writes import LeaseWrite, Settle, Take
 from efo.model import Checkpoint, Lease
 from proofs.simulation.story import ChildrenSaved, Created, Deleted, Held, Line, Saved, StoreFailed
 
@@ -139,9 +140,9 @@ class FaultyLeaseStore:
         """Release the lease."""
         return await self._write(lambda: self._store.release(lease))
 
-    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
+    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint, throughput_kbps: float | None = None) -> Lease:
         """Save a checkpoint."""
-        return await self._write(lambda: self._store.checkpoint(lease, checkpoint))
+        return await self._write(lambda: self._store.checkpoint(lease, checkpoint, throughput_kbps))
 
     async def prepare_checkpoint(self, lease: Lease, checkpoint: Checkpoint, state: bytes | None = None) -> Lease:
         """Save a pending checkpoint."""
@@ -169,6 +170,22 @@ class FaultyLeaseStore:
             self._add_lines(self._rows.deletion(self._worker, key))
 
         await self._call(delete)
+
+    async def write_many(self, writes: Sequence[LeaseWrite], settle: Settle) -> None:
+        """Write a batch. A fault applies to all of it: it is one call to the store."""
+        results: dict[int, Lease | LeaseError] = {}
+
+        async def write() -> None:
+            await self._store.write_many(writes, results.__setitem__)
+            for index, row in results.items():
+                if isinstance(row, Lease):
+                    if isinstance(writes[index], Take):
+                        self._rows.forget_holder(row.key)
+                    self._add_lines(self._rows.changes(self._worker, self._worker_id, row))
+
+        await self._call(write)
+        for index, result in results.items():
+            settle(index, result)
 
     async def _write(self, operation: Callable[[], Awaitable[Lease]]) -> Lease:
         async def write() -> Lease:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import trio
 
+from efo.errors import LeaseError, LeaseLostError
 from efo.leases.row_store import Change, RowStore
 from efo.leases.scope import LeaseScope
+from efo.leases.writes import LeaseWrite, row_after
 from efo.model import Lease
 
 
@@ -52,3 +54,16 @@ class MemoryLeaseStore(RowStore):
         await trio.lowlevel.checkpoint()
         row = self._rows[key] = change(self._rows.get(key))
         return row
+
+    async def _write_rows(self, writes: Sequence[LeaseWrite]) -> Sequence[Lease | LeaseError]:
+        await trio.lowlevel.checkpoint()
+        results: list[Lease | LeaseError] = []
+        for write in writes:
+            key = write.lease.key
+            try:
+                result = self._rows[key] = row_after(write, self._rows.get(key))
+            except LeaseLostError as error:
+                results.append(error)
+            else:
+                results.append(result)
+        return results

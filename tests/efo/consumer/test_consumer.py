@@ -247,11 +247,11 @@ async def test_the_failure_of_one_shard_does_not_prevent_the_last_save_of_anothe
     class Store(MemoryLeaseStore):
         is_slow = True
 
-        async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
+        async def checkpoint(self, lease: Lease, checkpoint: Checkpoint, throughput_kbps: float | None = None) -> Lease:
             if self.is_slow:
                 self.is_slow = False
                 await trio.sleep(10)
-            return await super().checkpoint(lease, checkpoint)
+            return await super().checkpoint(lease, checkpoint, throughput_kbps)
 
     async def reader(shard: ShardStream) -> None:
         async for batch in shard:

@@ -14,6 +14,7 @@ from efo import events
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import LeaseStoreUnavailableError, ServiceError
 from efo.leases.stores.memory import MemoryLeaseStore
+from efo.leases.writes import LeaseWrite, Settle, write_each
 from efo.model import Checkpoint, Lease, Position, Shard
 from efo.protocol.aggregation import Entry, aggregate
 from efo.settings import ConsumerSettings
@@ -49,9 +50,12 @@ class FaultyStore(MemoryLeaseStore):
         self._record("release", lease.key)
         return await super().release(lease)
 
-    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
+    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint, throughput_kbps: float | None = None) -> Lease:
         self._record("end" if checkpoint == Checkpoint.SHARD_END else "checkpoint", lease.key, checkpoint)
-        return await super().checkpoint(lease, checkpoint)
+        return await super().checkpoint(lease, checkpoint, throughput_kbps)
+
+    async def write_many(self, writes: Sequence[LeaseWrite], settle: Settle) -> None:
+        await write_each(self, writes, settle)
 
     async def save_children(self, lease: Lease, children: tuple[str, ...]) -> Lease:
         self._record("save_children", lease.key, children)
@@ -138,8 +142,8 @@ async def test_a_single_failed_write_is_retried(autojump_clock: Clock, operation
 class LostResponseStore(FaultyStore):
     """Saves SHARD_END, but loses the responses during the first 30 seconds. Renewals read the saved lease row."""
 
-    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
-        row = await super().checkpoint(lease, checkpoint)
+    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint, throughput_kbps: float | None = None) -> Lease:
+        row = await super().checkpoint(lease, checkpoint, throughput_kbps)
         if checkpoint == Checkpoint.SHARD_END and trio.current_time() < 30.0:
             raise LeaseStoreUnavailableError("no response")
         return row
@@ -155,14 +159,14 @@ async def test_a_saved_shard_end_whose_response_was_lost_is_never_overwritten(au
 
 
 class SlowStore(MemoryLeaseStore):
-    """Its first checkpoint takes seven seconds."""
+    """Its first checkpoint takes five seconds."""
 
-    seconds = 7.0
+    seconds = 5.0
 
-    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
+    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint, throughput_kbps: float | None = None) -> Lease:
         seconds, self.seconds = self.seconds, 0.0
         await trio.sleep(seconds)
-        return await super().checkpoint(lease, checkpoint)
+        return await super().checkpoint(lease, checkpoint, throughput_kbps)
 
 
 async def test_acks_during_a_slow_save_are_saved_directly_after_it(autojump_clock: Clock) -> None:

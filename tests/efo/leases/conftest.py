@@ -10,6 +10,7 @@ from efo.events import LeaseLost, LeasesCounted, LeaseStoreCalled
 from efo.exception_groups import collapse_groups
 from efo.leases.keeper import LeaseKeeper
 from efo.leases.stores.memory import MemoryLeaseStore
+from efo.leases.writes import write_each
 from efo.model import Checkpoint, Lease
 
 
@@ -49,6 +50,10 @@ class FaultyStore:
             return result
 
         return wrapped
+
+    async def write_many(self, writes, settle):
+        """Perform each write by the method for it, with the faults of that method."""
+        await write_each(self, writes, settle)
 
     def times(self, operation):
         return [at for name, at in self.calls if name == operation]

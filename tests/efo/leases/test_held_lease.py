@@ -229,3 +229,122 @@ async def test_operations_are_reported_as_events(autojump_clock, ann, held):
         LeaseStoreCalled("renew", "s0", 0.0),
         LeaseStoreCalled("checkpoint", "s0", 0.0, "lease_store_unavailable"),
     ]
+
+
+# --- the progress of the reader ---
+
+
+class Reader:
+    """The reader of a shard: its progress, and how many acks it has made."""
+
+    def __init__(self, checkpoint=None):
+        self.acked = checkpoint
+        self.acks = 0
+        self.bytes_received = 0
+
+    def ack(self, number):
+        self.acked = Checkpoint(str(number))
+        self.acks += 1
+
+    def move(self, number):
+        """Move without records: by the continuation of an event without records."""
+        self.acked = Checkpoint(str(number))
+
+
+async def test_progress_is_saved_with_renewals_and_without_a_write_of_its_own(autojump_clock, fleet, ann, held):
+    held.reader = Reader()
+    for number in range(50):
+        held.reader.ack(number)
+        await trio.sleep(2)
+    times = ann.store.times("checkpoint")
+    assert ann.store.times("renew") == []
+    assert max(after - before for before, after in pairwise(times)) == pytest.approx(10 / 3)
+
+
+async def test_progress_is_saved_within_the_checkpoint_interval(autojump_clock, fleet):
+    """Also if renewals are less frequent."""
+    await fleet.create(3)
+    ann = fleet.start("ann", failover_time=100.0, checkpoint_interval=2.0)
+    await trio.testing.wait_all_tasks_blocked()
+    readers = {key: Reader() for key in ann.keys}
+    for key, held in ann.keeper.held.items():
+        held.reader = readers[key]
+    for number in range(100):
+        for key in ("s0", "s1"):
+            readers[key].ack(number)
+            await trio.sleep(2.4)
+            assert ann.keeper.held[key].lease.checkpoint == Checkpoint(str(number))
+    assert ann.keeper.held["s2"].lease.counter < 20
+
+
+async def test_progress_without_records_is_saved_rarely_after_the_first_time(autojump_clock, fleet, ann, held):
+    held.reader = Reader()
+    held.reader.move(0)
+    await trio.sleep(4)
+    assert held.lease.checkpoint == Checkpoint("0")
+    for number in range(1, 1000):
+        held.reader.move(number)
+        await trio.sleep(5)
+    saved = ann.store.times("checkpoint")
+    assert all(145 <= after - before <= 300 for before, after in pairwise(saved))
+    assert len(saved) > 1000 * 5 / 300
+
+
+async def test_an_ack_after_idle_time_is_saved_with_the_next_renewal(autojump_clock, fleet, ann, held):
+    held.reader = Reader()
+    held.reader.ack(1)
+    await trio.sleep(4)
+    held.reader.move(2)
+    await trio.sleep(60)
+    assert held.lease.checkpoint == Checkpoint("1")
+    held.reader.ack(3)
+    await trio.sleep(3.4)
+    assert held.lease.checkpoint == Checkpoint("3")
+
+
+async def test_a_long_checkpoint_interval_is_kept(autojump_clock, fleet):
+    await fleet.create(1)
+    ann = fleet.start("ann", checkpoint_interval=60.0)
+    await trio.testing.wait_all_tasks_blocked()
+    held = ann.keeper.held["s0"]
+    held.reader = Reader()
+    for number in range(600):
+        held.reader.ack(number)
+        await trio.sleep(1)
+    saved = ann.store.times("checkpoint")
+    assert all(50 <= after - before <= 60 for before, after in pairwise(saved))
+    assert len(saved) >= 9
+
+
+async def test_progress_whose_save_failed_is_saved_at_the_next_try(autojump_clock, fleet, ann, held):
+    held.reader = Reader()
+    held.reader.ack(1)
+    ann.store.faults["checkpoint"] = "down"
+    await trio.sleep(5)
+    ann.store.faults.clear()
+    await trio.sleep(1)
+    assert (await fleet.rows())["s0"].checkpoint == Checkpoint("1")
+
+
+async def test_many_leases_are_renewed_in_few_batches(autojump_clock, fleet):
+    sizes = []
+
+    class Store(type(fleet.store)):
+        async def write_many(self, writes, settle):
+            sizes.append(len(writes))
+            await super().write_many(writes, settle)
+
+    fleet.store = Store()
+    await fleet.create(500)
+    worker = fleet.make_worker("ann")
+    worker.keeper = type(worker.keeper)(fleet.store, "ann")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(worker.run)
+        await trio.sleep(1)
+        sizes.clear()
+        await trio.sleep(100)
+        assert sizes == [500] * 30
+        sizes.clear()
+        await worker.stop()
+    assert sizes == [500]
+    assert {row.owner for row in (await fleet.rows()).values()} == {None}

@@ -5,6 +5,7 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -120,7 +121,9 @@ async def test_balancing_by_throughput_waits_for_new_measurements_after_each_mov
 
     def receive(worker, bytes_per_second):
         for held in worker.keeper.held.values():
-            held.bytes_received = lambda: int(bytes_per_second * trio.current_time())
+            held.reader = SimpleNamespace(
+                acked=None, acks=0, bytes_received=int(bytes_per_second * trio.current_time())
+            )
 
     for _ in range(120):
         receive(ann, 1_000_000)

@@ -19,6 +19,7 @@ from efo.leases.scope import LeaseScope
 from efo.leases.stores.dynamodb.client import ConditionFailedError, Table, TableLocation, open_table
 from efo.leases.stores.dynamodb.items import CHECKPOINT_OWNER, CHILDREN, COUNTER, KEY, OWNER, Item, ItemCodec, update_of
 from efo.leases.stores.dynamodb.table import NewTable, prepare
+from efo.leases.writes import LeaseWrite, Settle, write_each
 from efo.model import Checkpoint, Lease
 
 __all__ = ["DynamoDbLeaseStore", "NewTable"]
@@ -152,10 +153,11 @@ class DynamoDbLeaseStore:
         """Release the lease, if holder and counter are unchanged."""
         return await self._write(lease, lambda row: transitions.released(transitions.same_holder(row, lease)))
 
-    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> Lease:
+    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint, throughput_kbps: float | None = None) -> Lease:
         """Save the progress, if holder and counter are unchanged."""
         return await self._write(
-            lease, lambda row: transitions.checkpointed(transitions.same_holder(row, lease), checkpoint)
+            lease,
+            lambda row: transitions.checkpointed(transitions.same_holder(row, lease), checkpoint, throughput_kbps),
         )
 
     async def prepare_checkpoint(self, lease: Lease, checkpoint: Checkpoint, state: bytes | None = None) -> Lease:
@@ -188,6 +190,10 @@ class DynamoDbLeaseStore:
     async def delete(self, key: str) -> None:
         """Delete a lease, if it exists."""
         await self._table.call("delete_item", Key=self._codec.key(key))
+
+    async def write_many(self, writes: Sequence[LeaseWrite], settle: Settle) -> None:
+        """Perform writes of different leases, some at the same time. DynamoDB has no cheap transaction for them."""
+        await write_each(self, writes, settle)
 
     @property
     def _table(self) -> Table:

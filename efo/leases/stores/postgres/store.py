@@ -7,17 +7,27 @@ statement, so a suspended worker or a network failure blocks no other worker.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import msgspec
 
 from efo.arn import parse_stream
-from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.errors import (
+    ConfigurationError,
+    LeaseError,
+    LeaseLostError,
+    LeaseStoreCorruptError,
+    LeaseStoreUnavailableError,
+)
 from efo.leases.lease_row import COLUMN_NAMES, LeaseRow
 from efo.leases.row_store import Change, RowStore
 from efo.leases.scope import LeaseScope
 from efo.leases.stores.drivers import driver_of
+from efo.leases.writes import LeaseWrite, row_after
 from efo.model import Lease
 
 if TYPE_CHECKING:
@@ -34,6 +44,28 @@ _WRITE: Final = (
     f"UPDATE efo_lease SET {', '.join(f'{name} = %s' for name in COLUMN_NAMES)} "  # noqa: S608 - constants
     f"{_SCOPE} AND lease_key = %s AND xmin = %s"
 )
+_CHANGING: Final = {
+    "lease_owner": "text", "lease_counter": "bigint", "owner_switches_since_checkpoint": "bigint",
+    "checkpoint": "text", "checkpoint_sub_sequence_number": "bigint", "checkpoint_owner": "text",
+    "pending_checkpoint": "text", "pending_checkpoint_sub_sequence_number": "bigint",
+    "pending_checkpoint_state": "bytea", "throughput_kbps": "double precision",
+}  # fmt: skip
+"""The columns that the writes of a batch may change, with their types."""
+_CONDITIONS: Final = {"lease_key": "text", "was_counter": "bigint", "was_owner": "text", "was_checkpoint_owner": "text"}
+_WRITE_MANY: Final = f"""
+    WITH locked AS MATERIALIZED (
+        SELECT lease_key FROM efo_lease {_SCOPE} AND lease_key = ANY(%s::text[]) ORDER BY lease_key FOR UPDATE
+    )
+    UPDATE efo_lease AS row SET {", ".join(f"{name} = new.{name}" for name in _CHANGING)}
+    FROM locked, unnest({", ".join(f"%s::{kind}[]" for kind in (*_CONDITIONS.values(), *_CHANGING.values()))})
+        AS new ({", ".join((*_CONDITIONS, *_CHANGING))})
+    WHERE row.application = %s AND row.stream = %s AND row.lease_key = locked.lease_key
+        AND new.lease_key = locked.lease_key AND row.lease_counter = new.was_counter
+        AND row.lease_owner IS NOT DISTINCT FROM new.was_owner
+        AND row.checkpoint_owner IS NOT DISTINCT FROM new.was_checkpoint_owner
+    RETURNING row.lease_key, row.child_shard_ids
+"""  # noqa: S608 - constants
+"""Writes the rows that are unchanged. It locks them in one order, so that two batches cannot block each other."""
 _DELETE: Final = f"DELETE FROM efo_lease {_SCOPE} AND lease_key = %s"  # noqa: S608 - constants
 
 _T = TypeVar("_T")
@@ -111,14 +143,43 @@ class PostgresLeaseStore(RowStore):
         await self._run(lambda connection: connection.execute(_DELETE, (*self._scope, key)))
 
     async def _write(self, key: str, change: Change) -> Lease:
-        def write(connection: psycopg.Connection) -> Lease:
-            while True:  # repeated only if another write succeeded in between
-                row, version = self._read(connection, key)
-                new = change(row)
-                if connection.execute(_WRITE, (*_values(new), *self._scope, key, version)).rowcount == 1:
-                    return new
+        return await self._run(lambda connection: self._change(connection, key, change))
 
-        return await self._run(write)
+    async def _write_rows(self, writes: Sequence[LeaseWrite]) -> Sequence[Lease | LeaseError]:
+        return await self._run(lambda connection: self._change_many(connection, writes))
+
+    def _change(self, connection: psycopg.Connection, key: str, change: Change) -> Lease:
+        while True:  # repeated only if another write succeeded in between
+            row, version = self._read(connection, key)
+            new = change(row)
+            if connection.execute(_WRITE, (*_values(new), *self._scope, key, version)).rowcount == 1:
+                return new
+
+    def _change_many(
+        self, connection: psycopg.Connection, writes: Sequence[LeaseWrite]
+    ) -> Sequence[Lease | LeaseError]:
+        """Write rows as their worker last read them, nearly always the current rows. Read those that have changed."""
+        new: dict[str, Lease] = {}
+        for write in writes:
+            with suppress(LeaseLostError):  # raised again below
+                new[write.lease.key] = row_after(write, write.lease)
+        was = [write.lease for write in writes if write.lease.key in new]
+        columns = zip(*(_changing_of(lease, new[lease.key]) for lease in was), strict=True)
+        written: dict[str, tuple[str, ...]] = {}
+        if was:
+            arguments = (*self._scope, list(new), *map(list, columns), *self._scope)
+            written = {key: tuple(children) for key, children in connection.execute(_WRITE_MANY, arguments)}
+        results: list[Lease | LeaseError] = []
+        for write in writes:
+            key = write.lease.key
+            try:
+                if key in written:
+                    results.append(replace(new[key], children=written[key]))
+                else:
+                    results.append(self._change(connection, key, partial(row_after, write)))
+            except LeaseError as error:
+                results.append(error)
+        return results
 
     def _read(self, connection: psycopg.Connection, key: str) -> tuple[Lease | None, object]:
         """Return a lease and the version of its row."""
@@ -142,6 +203,27 @@ class PostgresLeaseStore(RowStore):
                 f"lease store {self._pool.location}, application {self._scope[0]!r}, stream {self._scope[1]!r}, "
                 f"lease {row[0]!r}: {error}; correct the row or delete it"
             ) from error
+
+
+def _changing_of(was: Lease, new: Lease) -> tuple[object, ...]:
+    """Return the values of a lease in the order of _CONDITIONS and _CHANGING."""
+    pending = new.pending_checkpoint
+    return (
+        was.key,
+        was.counter,
+        was.owner,
+        was.checkpoint_owner,
+        new.owner,
+        new.counter,
+        new.owner_switches,
+        new.checkpoint.sequence_number,
+        new.checkpoint.sub_sequence_number,
+        new.checkpoint_owner,
+        None if pending is None else pending.sequence_number,
+        None if pending is None else pending.sub_sequence_number,
+        new.pending_checkpoint_state,
+        new.throughput_kbps,
+    )
 
 
 def _values(lease: Lease) -> tuple[object, ...]:

@@ -10,17 +10,19 @@ How much a crash or fail-over of Redis loses depends on its settings, see docs/l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Final, Self, TypeVar, cast
 
 import msgspec
 
 from efo.arn import parse_stream
-from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases.lease_row import LeaseRow
 from efo.leases.row_store import Change, RowStore
 from efo.leases.scope import LeaseScope
 from efo.leases.stores.drivers import driver_of
+from efo.leases.writes import LeaseWrite, row_after
 from efo.model import Lease
 
 _T = TypeVar("_T")
@@ -37,6 +39,15 @@ _WRITE: Final = """
     if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
     redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
     return 1
+"""
+_WRITE_MANY: Final = """
+    local done = {}
+    for i = 1, #ARGV, 3 do
+        local same = redis.call('HGET', KEYS[1], ARGV[i]) == ARGV[i + 1]
+        if same then redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 2]) end
+        done[#done + 1] = same and 1 or 0
+    end
+    return done
 """
 
 
@@ -64,6 +75,7 @@ class RedisLeaseStore(RowStore):
         self._client = RedisClient(url, self._key, timeout, connections)
         self._create_script = self._client.redis.register_script(_CREATE)
         self._write_script = self._client.redis.register_script(_WRITE)
+        self._write_many_script = self._client.redis.register_script(_WRITE_MANY)
         self._is_open = False
 
     async def __aenter__(self) -> Self:
@@ -112,14 +124,40 @@ class RedisLeaseStore(RowStore):
         await self._run(lambda: self._client.redis.hdel(self._key, key))
 
     async def _write(self, key: str, change: Change) -> Lease:
-        def write() -> Lease:
-            while True:  # repeated only if another write succeeded in between
-                old = self._read(key)
-                new = change(None if old is None else self._lease_of(key, old))
-                if self._write_script([self._key], [key, old or b"", _value(new)]) == 1:
-                    return new
+        return await self._run(lambda: self._change(key, change))
 
-        return await self._run(write)
+    async def _write_rows(self, writes: Sequence[LeaseWrite]) -> Sequence[Lease | LeaseError]:
+        return await self._run(lambda: self._change_many(writes))
+
+    def _change(self, key: str, change: Change) -> Lease:
+        while True:  # repeated only if another write succeeded in between
+            old = self._read(key)
+            new = change(None if old is None else self._lease_of(key, old))
+            if self._write_script([self._key], [key, old or b"", _value(new)]) == 1:
+                return new
+
+    def _change_many(self, writes: Sequence[LeaseWrite]) -> Sequence[Lease | LeaseError]:
+        """Change rows by one read and one script. A row that another worker has changed in between is read again."""
+        keys = [write.lease.key for write in writes]
+        values = cast("Sequence[bytes | None]", self._client.redis.hmget(self._key, keys)) if keys else ()
+        results: dict[str, Lease | LeaseError] = {}
+        arguments: list[str | bytes] = []
+        for write, old in zip(writes, values, strict=True):
+            key = write.lease.key
+            try:
+                new = results[key] = row_after(write, None if old is None else self._lease_of(key, old))
+                arguments += (key, old or b"", _value(new))
+            except LeaseError as error:
+                results[key] = error
+        done = self._write_many_script([self._key], arguments) if arguments else ()
+        outdated = {str(key) for key, is_done in zip(arguments[::3], done, strict=True) if not is_done}
+        for write in writes:
+            if write.lease.key in outdated:
+                try:
+                    results[write.lease.key] = self._change(write.lease.key, partial(row_after, write))
+                except LeaseError as error:
+                    results[write.lease.key] = error
+        return [results[key] for key in keys]
 
     def _read_all(self) -> Sequence[Lease]:
         fields = cast("dict[bytes, bytes]", self._client.redis.hgetall(self._key))
@@ -129,7 +167,8 @@ class RedisLeaseStore(RowStore):
                 f"lease store {self._client.location}: its version is {(version or b'missing').decode()}, "
                 f"this efo supports {VERSION}: use the efo release that wrote the leases, or a newer one"
             )
-        return [self._lease_of(key.decode(), value) for key, value in fields.items()]
+        rows = {key.decode(): value for key, value in fields.items()}
+        return [self._lease_of(key, value) for key, value in rows.items()]
 
     def _read(self, key: str) -> bytes | None:
         return cast("bytes | None", self._client.redis.hget(self._key, key))

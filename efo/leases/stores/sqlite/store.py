@@ -14,6 +14,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -22,11 +23,13 @@ import msgspec
 import trio
 
 from efo.arn import parse_stream
-from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.leases.known_rows import KnownRows
 from efo.leases.lease_row import COLUMN_NAMES, LeaseRow
 from efo.leases.row_store import Change, RowStore
 from efo.leases.scope import LeaseScope
 from efo.leases.stores.sqlite.schema import prepare
+from efo.leases.writes import LeaseWrite, row_after
 from efo.model import Lease
 
 _T = TypeVar("_T")
@@ -45,6 +48,18 @@ _WRITE: Final = (
     f"UPDATE lease SET {', '.join(f'{name} = ?' for name in COLUMN_NAMES)} "  # noqa: S608 - constants
     "WHERE application = ? AND stream = ? AND lease_key = ?"
 )
+_CHANGING: Final = (
+    "lease_owner", "lease_counter", "owner_switches_since_checkpoint", "checkpoint", "checkpoint_sub_sequence_number",
+    "checkpoint_owner", "pending_checkpoint", "pending_checkpoint_sub_sequence_number", "pending_checkpoint_state",
+    "throughput_kbps",
+)  # fmt: skip
+"""The columns that the writes of a batch may change."""
+_WRITE_IF: Final = (
+    f"UPDATE lease SET {', '.join(f'{name} = ?' for name in _CHANGING)} "  # noqa: S608 - constants
+    "WHERE application = ? AND stream = ? AND lease_key = ? "
+    "AND lease_counter = ? AND lease_owner IS ? AND checkpoint_owner IS ? AND child_shard_ids = ?"
+)
+"""Writes a row if it is unchanged: only a request and saved children change it without its counter."""
 _DELETE: Final = "DELETE FROM lease WHERE application = ? AND stream = ? AND lease_key = ?"
 
 _CORRUPT_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -67,6 +82,8 @@ class SqliteLeaseStore(RowStore):
         self._scope = (application, parse_stream(stream)[0])
         self._connection: sqlite3.Connection | None = None
         self._single_thread = trio.CapacityLimiter(1)
+        self._rows = KnownRows(self._lease_of)
+        self._version: int | None = None  # of the file as in `_rows`; None: read all
 
     async def __aenter__(self) -> Self:
         # Not abandoned on cancellation: nothing would close the connection.
@@ -94,9 +111,8 @@ class SqliteLeaseStore(RowStore):
         return self._connection is not None
 
     async def list(self) -> Sequence[Lease]:
-        """Return all leases, in no particular order."""
-        rows = await self._run(lambda connection: connection.execute(_LIST, self._scope).fetchall())
-        return [self._lease_of(row) for row in rows]
+        """Return all leases, in no particular order. Reads them only if another process has changed the file."""
+        return await self._run(self._read_all)
 
     async def get(self, key: str) -> Lease | None:
         """Return one lease, or None."""
@@ -106,8 +122,11 @@ class SqliteLeaseStore(RowStore):
         """Add a lease unless its key exists; return whether it was added."""
 
         def insert(connection: sqlite3.Connection) -> bool:
-            with _transaction(connection):
-                return connection.execute(_CREATE, (*self._scope, *_row_of(lease))).rowcount == 1
+            with self._transaction(connection):
+                created = connection.execute(_CREATE, (*self._scope, *_row_of(lease))).rowcount == 1
+            if created:
+                self._rows.written(lease)
+            return created
 
         return await self._run(insert)
 
@@ -115,23 +134,74 @@ class SqliteLeaseStore(RowStore):
         """Delete a lease, if it exists."""
 
         def remove(connection: sqlite3.Connection) -> None:
-            with _transaction(connection):
+            with self._transaction(connection):
                 connection.execute(_DELETE, (*self._scope, key))
+            self._rows.deleted(key)
 
         await self._run(remove)
 
     async def _write(self, key: str, change: Change) -> Lease:
         def write(connection: sqlite3.Connection) -> Lease:
-            with _transaction(connection):
-                row = change(self._read(connection, key))
-                connection.execute(_WRITE, (*_row_of(row), *self._scope, key))
+            with self._transaction(connection):
+                row = self._change(connection, key, change)
+            self._rows.written(row)
             return row
 
         return await self._run(write)
 
+    async def _write_rows(self, writes: Sequence[LeaseWrite]) -> Sequence[Lease | LeaseError]:
+        def write(connection: sqlite3.Connection) -> Sequence[Lease | LeaseError]:
+            with self._transaction(connection):
+                results = [self._write_row(connection, write) for write in writes]
+            for result in results:
+                if isinstance(result, Lease):
+                    self._rows.written(result)
+            return results
+
+        return await self._run(write)
+
+    def _write_row(self, connection: sqlite3.Connection, write: LeaseWrite) -> Lease | LeaseError:
+        """Write a row as its worker last read it, nearly always the current row; otherwise read it first."""
+        lease = write.lease
+        try:
+            new = row_after(write, lease)
+            was = (lease.key, lease.counter, lease.owner, lease.checkpoint_owner, json.dumps(lease.children))
+            if connection.execute(_WRITE_IF, (*_changing_of(new), *self._scope, *was)).rowcount == 1:
+                return new
+            return self._change(connection, lease.key, partial(row_after, write))
+        except LeaseError as error:
+            return error
+
+    def _change(self, connection: sqlite3.Connection, key: str, change: Change) -> Lease:
+        row = change(self._read(connection, key))
+        connection.execute(_WRITE, (*_row_of(row), *self._scope, key))
+        return row
+
+    def _read_all(self, connection: sqlite3.Connection) -> Sequence[Lease]:
+        (version,) = connection.execute("PRAGMA data_version").fetchone()  # changes with each commit by others
+        if version != self._version:
+            self._version = None
+            rows = connection.execute(_LIST, self._scope).fetchall()
+            self._rows.read((row[0], row) for row in rows)
+            self._version = version
+        return self._rows.leases()
+
     def _read(self, connection: sqlite3.Connection, key: str) -> Lease | None:
         row = connection.execute(_GET, (*self._scope, key)).fetchone()
         return None if row is None else self._lease_of(row)
+
+    @contextmanager
+    def _transaction(self, connection: sqlite3.Connection) -> Iterator[None]:
+        """Commit the statements of the block, or roll them back if it raises."""
+        version, self._version = self._version, None  # unknown until it is committed
+        connection.execute("BEGIN IMMEDIATE")  # takes the write lock first: no deadlock with another process
+        try:
+            yield
+            connection.execute("COMMIT")
+            self._version = version
+        finally:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
 
     async def _run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         """Run `work` in a thread, after any other work on the connection."""
@@ -192,19 +262,24 @@ def _retry_while_locked(work: Callable[[], None]) -> None:
             time.sleep(0.01)
 
 
+def _changing_of(lease: Lease) -> tuple[_Value, ...]:
+    """Return the values of a lease in the order of _CHANGING."""
+    checkpoint, pending = lease.checkpoint, lease.pending_checkpoint
+    return (
+        lease.owner,
+        lease.counter,
+        lease.owner_switches,
+        checkpoint.sequence_number,
+        checkpoint.sub_sequence_number,
+        lease.checkpoint_owner,
+        None if pending is None else pending.sequence_number,
+        None if pending is None else pending.sub_sequence_number,
+        lease.pending_checkpoint_state,
+        lease.throughput_kbps,
+    )
+
+
 def _row_of(lease: Lease) -> tuple[_Value, ...]:
     """Return the values of a lease in the order of COLUMN_NAMES."""
     values = msgspec.structs.astuple(LeaseRow.of(lease))
     return tuple(json.dumps(value) if isinstance(value, tuple) else value for value in values)
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit the statements of the block, or roll them back if it raises."""
-    connection.execute("BEGIN IMMEDIATE")  # takes the write lock first: no deadlock with another process
-    try:
-        yield
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")

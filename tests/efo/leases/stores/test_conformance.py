@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from efo.errors import LeaseLostError
+from efo.leases.writes import Release, Renew, Take, row_after
 from efo.model import MAX_HASH_KEY, Checkpoint, HashKeyRange, Lease
 from tests.efo.leases.stores.all_stores import STORES
 
@@ -414,6 +415,136 @@ async def test_one_of_many_concurrent_creates_succeeds(stores):
         for number in range(6):
             nursery.start_soon(create, stores[number % 2], f"w{number}")
     assert sorted(created) == [False] * 5 + [True]
+
+
+# --- batches ---
+
+
+async def results_of(store, writes):
+    """Perform a batch; return its results in order. Each write is settled once."""
+    results = {}
+
+    def settle(index, result):
+        assert index not in results
+        results[index] = result
+
+    await store.write_many(writes, settle)
+    assert len(results) == len(writes)
+    return [results[index] for index in range(len(writes))]
+
+
+async def create_held(store, count, owner="ann"):
+    """Create leases with an owner; return them by key."""
+    for number in range(count):
+        await store.create(Lease(f"s{number}", Checkpoint("5"), owner=owner, counter=number))
+    return {lease.key: lease for lease in await store.list()}
+
+
+async def test_an_empty_batch_does_nothing(store):
+    assert await results_of(store, []) == []
+
+
+async def test_a_batch_has_the_effects_of_its_writes(stores):
+    one, other = stores
+    held = await create_held(one, 5)
+    await one.create(replace(FULL, key="full"))
+    await one.create(Lease("free", Checkpoint.LATEST))
+    writes = [
+        Renew(held["s0"]),
+        Renew(held["s1"], throughput_kbps=12.25),
+        Renew(held["s2"], Checkpoint("7", 1)),
+        Renew(held["s3"], Checkpoint("8"), 0.5),
+        Release(held["s4"]),
+        Release(replace(FULL, key="full")),
+        Take(Lease("free", Checkpoint.LATEST), "cid"),
+    ]
+    results = await results_of(one, writes)
+    assert results == [row_after(write, write.lease) for write in writes]
+    assert {lease.key: lease for lease in await other.list()} == {lease.key: lease for lease in results}
+    assert {lease.key: lease for lease in await one.list()} == {lease.key: lease for lease in results}
+
+
+@pytest.mark.parametrize("batch", [2, 40])
+async def test_a_lost_lease_and_a_deleted_one_fail_alone(stores, batch):
+    one, other = stores
+    held = await create_held(one, batch + 2)
+    taken = await other.take(held["s1"], "bob")
+    await other.delete("s2")
+    results = await results_of(one, [Renew(lease, Checkpoint("9")) for lease in held.values()])
+    results = dict(zip(held, results, strict=True))
+    assert isinstance(results.pop("s1"), LeaseLostError)
+    assert isinstance(results.pop("s2"), LeaseLostError)
+    assert results == {key: await other.get(key) for key in results}
+    assert {lease.checkpoint for lease in results.values()} == {Checkpoint("9")}
+    assert await one.get("s1") == taken
+    assert await one.get("s2") is None
+
+
+async def test_a_batch_returns_requests_and_children_that_its_worker_has_not_read(stores):
+    one, other = stores
+    held = await create_held(one, 3)
+    await other.request_handoff(held["s0"], "bob")
+    await other.request_handoff(held["s1"], "bob")
+    await other.save_children(held["s2"], ("c",))
+    results = await results_of(one, [Renew(held["s0"], Checkpoint("9")), Release(held["s1"]), Renew(held["s2"])])
+    assert results == [await other.get(key) for key in ("s0", "s1", "s2")]
+    assert [(lease.owner, lease.checkpoint_owner) for lease in results] == [
+        ("bob", "ann"),
+        ("bob", None),
+        ("ann", None),
+    ]
+    assert results[2].children == ("c",)
+
+
+async def test_an_unowned_lease_in_a_batch_can_only_be_taken(store):
+    await create_held(store, 1)
+    await store.create(Lease("free", Checkpoint.LATEST))
+    free = await store.get("free")
+    for write in (Renew(free), Renew(free, Checkpoint("9")), Release(free)):
+        lost, renewed = await results_of(store, [write, Renew(await store.get("s0"))])
+        assert isinstance(lost, LeaseLostError)
+        assert renewed == await store.get("s0")
+    assert await store.get("free") == free
+
+
+async def test_two_writes_of_one_lease_in_a_batch_are_refused(store):
+    held = await create_held(store, 2)
+    with pytest.raises(ValueError, match="two writes of one lease"):
+        await results_of(store, [Renew(held["s0"]), Renew(held["s1"]), Release(held["s0"])])
+    assert {lease.key: lease for lease in await store.list()} == held
+
+
+async def test_a_cancelled_batch_leaves_each_row_either_old_or_new(stores):
+    one, other = stores
+    held = await create_held(one, 60)
+    writes = [Renew(lease, Checkpoint("9")) for lease in held.values()]
+    with trio.CancelScope() as scope:
+        await one.write_many(writes, lambda _index, _result: scope.cancel())
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await one.write_many(writes, lambda _index, _result: None)
+    await one.get("s0")  # waits for work that was left in the background
+    rows = {lease.key: lease for lease in await other.list()}
+    assert rows.keys() == held.keys()
+    assert all(rows[write.lease.key] in (write.lease, row_after(write, write.lease)) for write in writes)
+
+
+async def test_one_of_two_concurrent_batches_takes_each_lease(stores):
+    keys = [f"s{number}" for number in range(30)]
+    for key in keys:
+        await stores[0].create(Lease(key, Checkpoint.LATEST))
+    leases = list(await stores[0].list())
+    won = []
+
+    async def take(store, worker, order):
+        results = await results_of(store, [Take(lease, worker) for lease in leases[::order]])
+        won.extend(result for result in results if isinstance(result, Lease))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(4):
+            nursery.start_soon(take, stores[number % 2], f"w{number}", (-1) ** number)
+    assert sorted(lease.key for lease in won) == sorted(keys)
+    assert sorted(won, key=lambda lease: lease.key) == sorted(await stores[1].list(), key=lambda lease: lease.key)
 
 
 @pytest.mark.parametrize("write", [*HOLDER_WRITES, write_request, write_children])

@@ -1,0 +1,173 @@
+"""Group commit: writes that come together, or while a batch is written, share the next batch."""
+
+import pytest
+import trio
+
+from efo.errors import LeaseLostError, LeaseStoreUnavailableError
+from efo.events import LeaseStoreCalled
+from efo.leases.stores.memory import MemoryLeaseStore
+from efo.leases.writer import LeaseWriter
+from efo.leases.writes import Release, Renew
+from efo.model import Checkpoint, Lease
+
+
+class BatchStore(MemoryLeaseStore):
+    """Keeps the sizes of its batches. A batch takes `seconds`."""
+
+    def __init__(self):
+        super().__init__()
+        self.batches = []
+        self.seconds = 0.0
+        self.error = None
+
+    async def renew(self, lease, throughput_kbps=None):
+        self.batches.append(1)
+        await trio.sleep(self.seconds)
+        return await super().renew(lease, throughput_kbps)
+
+    async def write_many(self, writes, settle):
+        self.batches.append(len(writes))
+        await trio.sleep(self.seconds)
+        if self.error:
+            raise self.error
+        await super().write_many(writes, settle)
+
+
+@pytest.fixture
+async def store():
+    store = BatchStore()
+    for number in range(100):
+        await store.create(Lease(f"s{number}", Checkpoint("5"), owner="ann"))
+    return store
+
+
+@pytest.fixture
+def events():
+    return []
+
+
+@pytest.fixture
+async def writer(store, events, nursery):
+    writer = LeaseWriter(store, 10.0, events.append)
+    await nursery.start(writer.run)
+    return writer
+
+
+async def write_all(writer, leases, results):
+    async def write(lease):
+        try:
+            results[lease.key] = await writer.write(Renew(lease))
+        except (LeaseLostError, LeaseStoreUnavailableError) as error:
+            results[lease.key] = error
+
+    async with trio.open_nursery() as nursery:
+        for lease in leases:
+            nursery.start_soon(write, lease)
+
+
+async def test_writes_of_many_tasks_share_one_batch(autojump_clock, store, writer, events):
+    results = {}
+    await write_all(writer, await store.list(), results)
+    assert store.batches == [100]
+    assert results == {lease.key: lease for lease in await store.list()}
+    assert events == [LeaseStoreCalled("renew", "", 0.0, None, 100)]
+
+
+async def test_writes_during_a_batch_share_the_next_one(autojump_clock, store, writer):
+    store.seconds = 0.3
+    leases, results = await store.list(), {}
+    async with trio.open_nursery() as nursery:
+        for number in range(10):
+            nursery.start_soon(write_all, writer, leases[number * 10 : number * 10 + 10], results)
+            await trio.sleep(0.02)
+    assert store.batches == [10, 90]
+    assert len(results) == 100
+
+
+async def test_a_batch_that_hangs_delays_the_next_one_by_half_a_second(autojump_clock, store, writer):
+    store.seconds = 8
+    one, *others = await store.list()
+    results = {}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write_all, writer, [one], results)
+        await trio.sleep(0.1)
+        store.seconds = 0
+        started = trio.current_time()
+        await write_all(writer, others, results)
+        assert trio.current_time() - started == pytest.approx(0.4)
+        assert one.key not in results
+
+
+async def test_a_lost_lease_fails_alone(autojump_clock, store, writer, events):
+    leases = await store.list()
+    await store.take(leases[7], "bob")
+    results = {}
+    await write_all(writer, leases, results)
+    assert isinstance(results.pop("s7"), LeaseLostError)
+    assert {row.counter for row in results.values()} == {1}
+    assert events == [
+        LeaseStoreCalled("renew", "", 0.0, None, 99),
+        LeaseStoreCalled("renew", "s7", 0.0, "lease_lost", 1),
+    ]
+
+
+@pytest.mark.parametrize("fault", ["error", "hang"])
+async def test_each_write_of_a_batch_that_fails_or_hangs_is_in_doubt(autojump_clock, store, writer, events, fault):
+    store.error, store.seconds = LeaseStoreUnavailableError("down"), {"error": 0.0, "hang": 100.0}[fault]
+    results = {}
+    await write_all(writer, await store.list(), results)
+    assert {type(result) for result in results.values()} == {LeaseStoreUnavailableError}
+    assert [event.error_type for event in events] == ["lease_store_unavailable"]
+    assert trio.current_time() == {"error": 0.0, "hang": 10.0}[fault]
+
+
+async def test_two_writes_of_one_lease_go_into_two_batches(autojump_clock, store, writer):
+    lease, *_ = await store.list()
+    settled = []
+    writer.put(Renew(lease), settled.append)
+    writer.put(Release(lease), settled.append)
+    await trio.testing.wait_all_tasks_blocked()
+    renewed, lost = settled
+    assert renewed.counter == 1
+    assert isinstance(lost, LeaseLostError)
+
+
+async def test_a_write_that_is_cancelled_before_its_batch_has_no_effect(autojump_clock, store, writer):
+    store.seconds = 0.2
+    one, other, *_ = await store.list()
+    results = {}
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write_all, writer, [one], results)
+        await trio.sleep(0.1)
+        with trio.move_on_after(0.05):
+            await writer.write(Renew(other))
+    await trio.sleep(1)
+    assert store.batches == [1]
+    assert await store.get(other.key) == other
+
+
+async def test_a_batch_is_cancelled_when_nobody_waits_for_it(autojump_clock, store, writer):
+    store.seconds = 5
+    leases = await store.list()
+    with trio.move_on_after(1):
+        await write_all(writer, leases, {})
+    await trio.sleep(10)
+    assert list(await store.list()) == list(leases)
+
+
+async def test_writes_are_performed_one_by_one_while_the_task_does_not_run(autojump_clock, store, events):
+    writer, results = LeaseWriter(store, 10.0, events.append), {}
+    await write_all(writer, (await store.list())[:3], results)
+    assert store.batches == [1, 1, 1]
+    assert {row.counter for row in results.values()} == {1}
+
+
+async def test_writes_in_the_queue_fail_when_the_task_ends(autojump_clock, store, events):
+    writer, results = LeaseWriter(store, 10.0, events.append), {}
+    store.seconds = 3
+    async with trio.open_nursery() as nursery:
+        await nursery.start(writer.run)
+        nursery.start_soon(write_all, writer, (await store.list())[:3], results)
+        await trio.sleep(1)
+        nursery.cancel_scope.cancel()
+    assert list(await store.list()) == [Lease(f"s{number}", Checkpoint("5"), owner="ann") for number in range(100)]
