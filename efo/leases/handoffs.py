@@ -40,6 +40,11 @@ class Handoffs:
         self._observer = observer
         self._deadlines: dict[str, float] = {}
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether this worker waits for a lease."""
+        return bool(self._deadlines)
+
     async def request(self, lease: Lease) -> None:
         """Request a lease. Does nothing if it was released, or requested by another worker, in the meantime."""
         with suppress(LeaseLostError), report_store_call(self._observer, "request_handoff", lease.key):

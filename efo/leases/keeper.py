@@ -104,6 +104,8 @@ class LeaseKeeper:
         self._is_table_outdated = False
         self._is_acquiring = True
         self._next_balance_at = -inf
+        self._settled_until = -inf
+        self._counted = LeasesCounted({"held": 0, "unowned": 0, "expired": 0}, 0)
         self._woken = trio.Event()
 
     @property
@@ -118,6 +120,7 @@ class LeaseKeeper:
 
     def wake(self) -> None:
         """Scan the lease table at once: leases were created, or a shard reached its end."""
+        self._settled_until = -inf
         self._woken.set()
 
     def stop_acquiring(self) -> None:
@@ -158,6 +161,7 @@ class LeaseKeeper:
             return now + OUTDATED_RESCAN_SHARE * self._failover_time
         others = [key for key, lease in self._leases.items() if key not in self._held and lease.holder is not None]
         expiry = self._expiry.next_expiry(others)
+        self._settled_until = min(self._settled_until, inf if expiry is None else expiry)
         latest = now + self._interval()
         return expiry if expiry is not None and now < expiry < latest else latest
 
@@ -172,20 +176,50 @@ class LeaseKeeper:
         with report_store_call(self._observer, "list", ""):
             rows = await self._store.list()
         self._expiry.observe(rows, sent_at=started, received_at=trio.current_time())
-        previous, self._leases = self._leases, {row.key: row for row in rows}
-        if _ownership(previous) != _ownership(self._leases):
+        if self._observe(rows):
+            self._settled_until = -inf
             self._on_change()
-        for key, held in self._held.items():
-            if key in self._leases:
-                held.observe_row(self._leases[key])
-        if self._is_acquiring:
-            await self._make_moves(rows)
-        else:
-            await self._handoffs.withdraw(self._held)
-        self._report_counts()
+        if trio.current_time() >= self._settled_until:
+            await self._assign(rows)
+        self._observer(self._counted)
         self._on_scan()
 
-    async def _make_moves(self, rows: Sequence[Lease]) -> None:
+    def _observe(self, rows: Sequence[Lease]) -> bool:
+        """Replace `leases`; return whether a row was added or removed, or has changed its owners, or is finished.
+
+        A store returns the same Lease while its row is unchanged.
+        """
+        previous, self._leases = self._leases, {row.key: row for row in rows}
+        is_changed = len(previous) != len(self._leases)
+        for row in rows:
+            before = previous.get(row.key)
+            if before is not row:
+                is_changed = is_changed or before is None or _ownership(before) != _ownership(row)
+                if row.key in self._held:
+                    self._held[row.key].observe_row(row)
+        return is_changed
+
+    async def _assign(self, rows: Sequence[Lease]) -> None:
+        """Take and request leases, and count the leases.
+
+        If every lease has an owner that renews it, and there is nothing to move, then the next lease scans need not do
+        this again: until a row changes its owners, or a lease may have expired. The fail-over time limits how long a
+        change of what is eligible goes unnoticed.
+        """
+        now, is_acquiring = trio.current_time(), self._is_acquiring
+        is_moving = False
+        if is_acquiring:
+            is_moving = await self._make_moves(rows)
+        else:
+            await self._handoffs.withdraw(self._held)
+        self._count()
+        counts = self._counted.counts
+        is_settled = not (is_moving or counts["unowned"] or counts["expired"] or self._handoffs.is_waiting)
+        if is_acquiring and is_settled and not self._by_throughput:
+            self._settled_until = now + self._failover_time
+
+    async def _make_moves(self, rows: Sequence[Lease]) -> bool:
+        """Take and request leases; return whether there were any to take or request."""
         plan, due = self._plan(rows), self._handoffs.observe(rows, self._held)
         self._has_scanned = True
         to_move = self._leases_to_move(plan)
@@ -196,7 +230,7 @@ class LeaseKeeper:
             *(partial(self._handoffs.request, lease) for lease in to_move if self._graceful_handoff),
             *(partial(self._handoffs.pass_on, lease) for lease in due.requested),
         ]
-        size = MIN_MOVES
+        is_moving, size = bool(moves), MIN_MOVES
         while moves:
             now, moves = moves[:size], moves[size:]
             size = min(2 * size, MAX_MOVES)
@@ -208,7 +242,8 @@ class LeaseKeeper:
             if failures:
                 raise failures[0]
             if self._is_table_outdated:
-                return
+                break
+        return is_moving
 
     def _leases_to_move(self, plan: Plan) -> Sequence[Lease]:
         """Return the leases to move to this worker now.
@@ -268,12 +303,13 @@ class LeaseKeeper:
         key = held.lease.key
         del self._held[key]
         self._leases[key] = held.lease
+        self._settled_until = -inf
         self._on_change()
 
     def _expired(self) -> set[str]:
         return self._expiry.expired() - self._held.keys()
 
-    def _report_counts(self) -> None:
+    def _count(self) -> None:
         counts = {"held": 0, "unowned": 0, "expired": 0}
         workers: set[str] = set()
         expired = self._expired()
@@ -288,7 +324,7 @@ class LeaseKeeper:
                 counts["held"] += 1
                 workers.add(lease.owner)
         self._workers = len(workers | {self._worker_id})
-        self._observer(LeasesCounted(counts, len(workers)))
+        self._counted = LeasesCounted(counts, len(workers))
 
     async def _release_all(self) -> None:
         with trio.move_on_after(RELEASE_TIMEOUT, shield=True):
@@ -322,6 +358,6 @@ async def _make_move(move: Callable[[], Awaitable[None]], failures: list[LeaseSt
         failures.append(error)
 
 
-def _ownership(leases: Mapping[str, Lease]) -> dict[str, tuple[str | None, bool]]:
-    """Return the parts of the leases that `on_change` reports. Renewals and progress are not among them."""
-    return {key: (lease.owner, lease.is_finished) for key, lease in leases.items()}
+def _ownership(lease: Lease) -> tuple[str | None, str | None, bool]:
+    """Return the parts of a lease whose change `on_change` reports. Renewals and progress are not among them."""
+    return lease.owner, lease.checkpoint_owner, lease.is_finished

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from efo.model import Lease
 
-Row = TypeVar("Row")
+Version = TypeVar("Version")
 
 
-class KnownRows(Generic[Row]):
-    """The leases of a table, by key. `decode` returns the lease of a stored row. An unchanged row keeps its Lease."""
+class KnownRows(Generic[Version]):
+    """The leases of a table. `Version`: what differs when a row has changed, for example the row as it is stored.
 
-    def __init__(self, decode: Callable[[Row], Lease]) -> None:
-        self._decode = decode
-        self._known: dict[str, tuple[Row | None, Lease]] = {}
+    A row that is unchanged keeps its Lease object. Threads may scan at the same time.
+    """
 
-    def read(self, rows: Iterable[tuple[str, Row]]) -> None:
-        """Replace all rows by these: by key, as just read. Raises what `decode` raises."""
-        known: dict[str, tuple[Row | None, Lease]] = {}
-        for key, row in rows:
-            before = self._known.get(key)
-            known[key] = before if before is not None and before[0] == row else (row, self._decode(row))
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Version | None, Lease]] = {}
+
+    def replace(self, versions: Mapping[str, Version], decode: Callable[[str, Version], Lease]) -> Sequence[Lease]:
+        """Replace all rows by these, by key; return their leases. Calls `decode` for those that have changed."""
+        before, known = self._known, dict[str, tuple[Version | None, Lease]]()
+        for key, version in versions.items():
+            row = before.get(key)
+            known[key] = row if row is not None and row[0] == version else (version, decode(key, version))
         self._known = known
+        return self.leases()
+
+    def changed(self, versions: Mapping[str, Version]) -> list[str]:
+        """Return the keys of the rows that are new or have changed."""
+        known = self._known
+        return [key for key, version in versions.items() if key not in known or known[key][0] != version]
 
     def leases(self) -> Sequence[Lease]:
         """Return all leases."""
         return [lease for _, lease in self._known.values()]
 
     def written(self, lease: Lease) -> None:
-        """Record that this store has written a row."""
+        """Record that this store has written a row. Its version is unknown."""
         self._known[lease.key] = (None, lease)
 
     def deleted(self, key: str) -> None:

@@ -14,7 +14,7 @@ NEGLECTED_AFTER: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class _Observation:
-    counter: int
+    lease: Lease
     holder: str | None
     since: float
 
@@ -41,8 +41,9 @@ class Expiry:
         observed: dict[str, _Observation] = {}
         for lease in leases:
             known = self._observed.get(lease.key)
-            same = known is not None and (known.counter, known.holder) == (lease.counter, lease.holder)
-            observed[lease.key] = known if known and same else _Observation(lease.counter, lease.holder, received_at)
+            if known is None or (known.lease is not lease and not _is_same(known, lease)):
+                known = _Observation(lease, lease.holder, received_at)
+            observed[lease.key] = known
         self._observed = observed
         self._sent_at = sent_at
 
@@ -61,3 +62,7 @@ class Expiry:
 
     def _unchanged(self, duration: float) -> set[str]:
         return {key for key, observation in self._observed.items() if observation.since + duration <= self._sent_at}
+
+
+def _is_same(known: _Observation, lease: Lease) -> bool:
+    return (known.lease.counter, known.holder) == (lease.counter, lease.holder)

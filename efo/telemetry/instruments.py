@@ -116,7 +116,7 @@ CHECKPOINT_AGE: Final = Instrument(
     "efo.checkpoint.age",
     "observable_gauge",
     "s",
-    "Time since the shard's checkpoint was saved, or since its reading started.",
+    "Time since records were delivered that no saved checkpoint includes; 0 if none were.",
 )
 WORKER_COUNT: Final = Instrument("efo.worker.count", "gauge", "{worker}", "Workers that hold leases.")
 CONNECTION_ACTIVE: Final = Instrument(

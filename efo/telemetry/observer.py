@@ -50,10 +50,13 @@ Attributes = Mapping[str, str]
 
 @dataclass(slots=True)
 class _ShardFigures:
-    """The figures of one shard. Times are readings of `clock`; `left_at` is None while the shard is read."""
+    """The figures of one shard. Times are readings of `clock`; `left_at` is None while the shard is read.
+
+    `unsaved_since`: when records were first delivered after the last checkpoint; None if none were.
+    """
 
     attributes: Attributes
-    checkpoint_at: float
+    unsaved_since: float | None = None
     lag: float | None = None
     records: int = 0
     wire_bytes: int = 0
@@ -182,7 +185,10 @@ class OtelObserver:
         self._shard(event.shard_id).backpressure += event.duration
 
     def _delivered(self, event: BatchDelivered) -> None:
-        self._shard(event.shard_id).inflight += event.records
+        shard = self._shard(event.shard_id)
+        shard.inflight += event.records
+        if shard.unsaved_since is None:
+            shard.unsaved_since = self._clock()
 
     def _processed(self, event: RecordsProcessed) -> None:
         self._process_duration.record(event.duration, self._process)
@@ -198,16 +204,16 @@ class OtelObserver:
 
     def _started(self, event: ShardStarted) -> None:
         shard = self._shard(event.shard_id)
-        shard.checkpoint_at, shard.lag, shard.inflight, shard.left_at = self._clock(), None, 0, None
+        shard.unsaved_since, shard.lag, shard.inflight, shard.left_at = None, None, 0, None
 
     def _repositioned(self, event: ShardRepositioned) -> None:
         """Reset the records in flight: acks of batches that were delivered before a seek have no effect."""
         if shard := self._shards.get(event.shard_id):
-            shard.inflight = 0
+            shard.inflight, shard.unsaved_since = 0, None
 
     def _checkpointed(self, event: CheckpointSaved) -> None:
         if shard := self._shards.get(event.shard_id):
-            shard.checkpoint_at = self._clock()
+            shard.unsaved_since = self._clock() if shard.inflight else None
 
     def _left(self, event: ShardStopped | ShardFinished) -> None:
         if shard := self._shards.get(event.shard_id):
@@ -253,7 +259,7 @@ class OtelObserver:
         if figures := self._shards.get(shard_id):
             return figures
         attributes = {**self._common, "messaging.destination.partition.id": shard_id}
-        figures = self._shards[shard_id] = _ShardFigures(attributes, checkpoint_at=self._clock())
+        figures = self._shards[shard_id] = _ShardFigures(attributes)
         return figures
 
     def _forget(self) -> None:
@@ -289,7 +295,8 @@ class OtelObserver:
     def _observe_checkpoint_age(self, _options: CallbackOptions) -> Iterable[Observation]:
         now = self._clock()
         shards = [shard for shard in list(self._shards.values()) if shard.left_at is None]
-        return [Observation(now - shard.checkpoint_at, shard.attributes) for shard in shards]
+        ages = ((shard, 0.0 if shard.unsaved_since is None else now - shard.unsaved_since) for shard in shards)
+        return [Observation(age, shard.attributes) for shard, age in ages]
 
 
 def _error(error_type: str | None) -> dict[str, str]:

@@ -209,13 +209,31 @@ def test_the_time_of_back_pressure_is_summed(telemetry):
     assert telemetry.values(instruments.BACKPRESSURE_TIME) == {("s-0",): 2.0}
 
 
-def test_the_checkpoint_age_starts_at_the_start_and_at_each_checkpoint(telemetry):
+def test_the_checkpoint_age_counts_from_the_first_delivery_after_a_checkpoint(telemetry):
+    def age():
+        return telemetry.values(instruments.CHECKPOINT_AGE)
+
     telemetry.observe(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
     telemetry.now += 7
-    assert telemetry.values(instruments.CHECKPOINT_AGE) == {("s-0",): 7}
-    telemetry.observe(events.CheckpointSaved("s-0", Checkpoint("1")))
+    assert age() == {("s-0",): 0}
+    telemetry.observe(events.BatchDelivered("s-0", 3))
     telemetry.now += 2
-    assert telemetry.values(instruments.CHECKPOINT_AGE) == {("s-0",): 2}
+    telemetry.observe(events.BatchDelivered("s-0", 1))
+    telemetry.observe(events.RecordsProcessed("s-0", 3, 0.1, None, None))
+    assert age() == {("s-0",): 2}
+    telemetry.observe(events.CheckpointSaved("s-0", Checkpoint("1")))
+    telemetry.now += 3
+    assert age() == {("s-0",): 3}  # of the record in flight
+    telemetry.observe(events.RecordsProcessed("s-0", 1, 0.1, None, None))
+    telemetry.observe(events.CheckpointSaved("s-0", Checkpoint("2")))
+    telemetry.now += 300
+    assert age() == {("s-0",): 0}
+
+
+def test_the_operations_of_a_batch_count_for_each_lease(telemetry):
+    telemetry.observe(events.LeaseStoreCalled("renew", "", 0.25, None, 40))
+    (count,) = telemetry.values(instruments.LEASE_OPERATIONS).values()
+    assert count == 40
 
 
 @pytest.mark.parametrize("end", [events.ShardStopped("s-0"), events.ShardFinished("s-0", ("s-1", "s-2"))])

@@ -14,6 +14,7 @@ from typing import Final, Self
 
 from efo.errors import ConfigurationError, EfoError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases import transitions
+from efo.leases.known_rows import KnownRows
 from efo.leases.row_store import Change
 from efo.leases.scope import LeaseScope
 from efo.leases.stores.dynamodb.client import ConditionFailedError, Table, TableLocation, open_table
@@ -73,6 +74,7 @@ class DynamoDbLeaseStore:
         self._consistent_reads = consistent_reads
         self._opening: AbstractAsyncContextManager[Table] | None = None
         self._opened: Table | None = None
+        self._rows = KnownRows[Item]()
 
     async def __aenter__(self) -> Self:
         opening = open_table(self._name, self._location)
@@ -111,7 +113,8 @@ class DynamoDbLeaseStore:
 
         Raises ConfigurationError for a multi-stream lease table without `stream_id`.
         """
-        return [self._lease_of(item) for item in await self._items() if self._codec.is_lease_of_stream(item)]
+        items = {item[KEY]["S"]: item for item in await self._items() if self._codec.is_lease_of_stream(item)}
+        return self._rows.replace(items, lambda _key, item: self._lease_of(item))
 
     async def get(self, key: str) -> Lease | None:
         """Return one lease as of the last write, or None."""

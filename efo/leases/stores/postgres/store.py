@@ -23,6 +23,7 @@ from efo.errors import (
     LeaseStoreCorruptError,
     LeaseStoreUnavailableError,
 )
+from efo.leases.known_rows import KnownRows
 from efo.leases.lease_row import COLUMN_NAMES, LeaseRow
 from efo.leases.row_store import Change, RowStore
 from efo.leases.scope import LeaseScope
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 _SCOPE: Final = "WHERE application = %s AND stream = %s"
 _LIST: Final = f"SELECT {', '.join(COLUMN_NAMES)}, xmin FROM efo_lease {_SCOPE}"  # noqa: S608 - constants
+_VERSIONS: Final = f"SELECT lease_key, xmin FROM efo_lease {_SCOPE}"  # noqa: S608 - constants
+_LIST_SOME: Final = _LIST + " AND lease_key = ANY(%s)"
 _GET: Final = _LIST + " AND lease_key = %s"
 _CREATE: Final = (
     f"INSERT INTO efo_lease (application, stream, {', '.join(COLUMN_NAMES)}) "  # noqa: S608 - constants
@@ -94,6 +97,7 @@ class PostgresLeaseStore(RowStore):
         self._pool = ConnectionPool(url, timeout, connections)
         self._lease_scope = LeaseScope(application, stream)
         self._scope = (application, parse_stream(stream)[0])
+        self._rows = KnownRows[object]()
         self._is_open = False
 
     async def __aenter__(self) -> Self:
@@ -123,10 +127,8 @@ class PostgresLeaseStore(RowStore):
         return self._is_open
 
     async def list(self) -> Sequence[Lease]:
-        """Return all leases, in no particular order."""
-        return await self._run(
-            lambda connection: [self._lease_of(row) for row in connection.execute(_LIST, self._scope)]
-        )
+        """Return all leases, in no particular order. Reads the versions of all rows, and the rows that have changed."""
+        return await self._run(self._read_all)
 
     async def get(self, key: str) -> Lease | None:
         """Return one lease, or None."""
@@ -180,6 +182,18 @@ class PostgresLeaseStore(RowStore):
             except LeaseError as error:
                 results.append(error)
         return results
+
+    def _read_all(self, connection: psycopg.Connection) -> Sequence[Lease]:
+        versions: dict[str, object] = dict(connection.execute(_VERSIONS, self._scope))
+        rows: dict[str, Any] = {}
+        if changed := self._rows.changed(versions):
+            rows = {row[0]: row for row in connection.execute(_LIST_SOME, (*self._scope, changed))}
+        for key in changed:
+            if key in rows:
+                versions[key] = rows[key][-1]  # it may have changed once more
+            else:
+                del versions[key]
+        return self._rows.replace(versions, lambda key, _version: self._lease_of(rows[key]))
 
     def _read(self, connection: psycopg.Connection, key: str) -> tuple[Lease | None, object]:
         """Return a lease and the version of its row."""

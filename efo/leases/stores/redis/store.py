@@ -18,6 +18,7 @@ import msgspec
 
 from efo.arn import parse_stream
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.leases.known_rows import KnownRows
 from efo.leases.lease_row import LeaseRow
 from efo.leases.row_store import Change, RowStore
 from efo.leases.scope import LeaseScope
@@ -76,6 +77,7 @@ class RedisLeaseStore(RowStore):
         self._create_script = self._client.redis.register_script(_CREATE)
         self._write_script = self._client.redis.register_script(_WRITE)
         self._write_many_script = self._client.redis.register_script(_WRITE_MANY)
+        self._rows = KnownRows[bytes]()
         self._is_open = False
 
     async def __aenter__(self) -> Self:
@@ -167,8 +169,7 @@ class RedisLeaseStore(RowStore):
                 f"lease store {self._client.location}: its version is {(version or b'missing').decode()}, "
                 f"this efo supports {VERSION}: use the efo release that wrote the leases, or a newer one"
             )
-        rows = {key.decode(): value for key, value in fields.items()}
-        return [self._lease_of(key, value) for key, value in rows.items()]
+        return self._rows.replace({key.decode(): value for key, value in fields.items()}, self._lease_of)
 
     def _read(self, key: str) -> bytes | None:
         return cast("bytes | None", self._client.redis.hget(self._key, key))

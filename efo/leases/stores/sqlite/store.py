@@ -82,10 +82,11 @@ class SqliteLeaseStore(RowStore):
         self._scope = (application, parse_stream(stream)[0])
         self._connection: sqlite3.Connection | None = None
         self._single_thread = trio.CapacityLimiter(1)
-        self._rows = KnownRows(self._lease_of)
+        self._rows = KnownRows[tuple[Any, ...]]()
         self._version: int | None = None  # of the file as in `_rows`; None: read all
 
     async def __aenter__(self) -> Self:
+        self._version = None  # versions of different connections cannot be compared
         # Not abandoned on cancellation: nothing would close the connection.
         self._connection = await trio.to_thread.run_sync(self._open, limiter=self._single_thread)
         return self
@@ -182,7 +183,7 @@ class SqliteLeaseStore(RowStore):
         if version != self._version:
             self._version = None
             rows = connection.execute(_LIST, self._scope).fetchall()
-            self._rows.read((row[0], row) for row in rows)
+            self._rows.replace({row[0]: row for row in rows}, lambda _key, row: self._lease_of(row))
             self._version = version
         return self._rows.leases()
 

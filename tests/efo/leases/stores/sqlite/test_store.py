@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 
 import pytest
 import trio
@@ -13,6 +14,7 @@ from efo.errors import LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavail
 from efo.leases.stores.sqlite import store as module
 from efo.leases.stores.sqlite.schema import APPLICATION_ID, VERSION
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
+from efo.leases.writes import Renew
 from efo.model import Checkpoint, HashKeyRange, Lease
 
 
@@ -225,6 +227,7 @@ import sys, trio
 from pathlib import Path
 from efo.errors import LeaseLostError
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
+from efo.leases.writes import Renew
 from efo.model import Checkpoint, Lease
 
 async def main(path, worker):
@@ -265,3 +268,82 @@ def test_each_lease_has_one_owner_after_processes_race_from_a_missing_file(path)
     assert sorted(key for keys in taken.values() for key in keys) == sorted(f"s{number}" for number in range(20))
     rows = execute(path, "SELECT lease_key, lease_owner, lease_counter FROM lease")
     assert set(rows) == {(key, f"w{number}", 1) for number, keys in taken.items() for key in keys}
+
+
+# --- lease scans ---
+
+
+@pytest.fixture
+async def traced(path):
+    """A store with ten leases, and the statements that it executes."""
+    async with open_store(path) as store:
+        for number in range(10):
+            await store.create(Lease(f"s{number}", Checkpoint("5"), owner="ann"))
+        statements = []
+        store._connection.set_trace_callback(statements.append)
+        yield store, statements
+
+
+def scans(statements):
+    return sum("SELECT lease_key" in text and "AND lease_key" not in text for text in statements)
+
+
+async def test_a_lease_scan_reads_rows_only_after_another_process_has_changed_the_file(path, traced):
+    store, statements = traced
+    leases = {lease.key: lease for lease in await store.list()}
+    assert scans(statements) == 1
+    assert all(leases[lease.key] is lease for lease in await store.list())
+    assert scans(statements) == 1
+    async with open_store(path) as other:
+        requested = await other.request_handoff(leases["s3"], "bob")
+        await other.delete("s4")
+        created = Lease("s99", Checkpoint.LATEST)
+        await other.create(created)
+    after = {lease.key: lease for lease in await store.list()}
+    assert scans(statements) == 2
+    assert after == {key: lease for key, lease in leases.items() if key != "s4"} | {"s3": requested, "s99": created}
+    assert [key for key, lease in after.items() if leases.get(key) is not lease] == ["s3", "s99"]
+
+
+async def test_a_lease_scan_shows_the_writes_of_its_own_store_without_reading(traced):
+    store, statements = traced
+    leases = await store.list()
+    results = []
+    await store.write_many([Renew(lease) for lease in leases[:8]], lambda _index, result: results.append(result))
+    results.append(await store.checkpoint(leases[8], Checkpoint("7")))
+    await store.delete(leases[9].key)
+    assert sorted(await store.list(), key=repr) == sorted(results, key=repr)
+    assert scans(statements) == 1
+
+
+async def test_a_lease_scan_reads_again_after_a_write_that_failed(traced):
+    store, statements = traced
+    lease, *_ = await store.list()
+    with pytest.raises(LeaseLostError):
+        await store.renew(replace(lease, counter=7))
+    assert lease in await store.list()
+    assert scans(statements) == 2
+
+
+async def test_a_store_that_is_opened_again_reads_the_file(path):
+    store = open_store(path)
+    async with store:
+        await store.create(Lease("s", Checkpoint("5")))
+        await store.list()
+    async with open_store(path) as other:
+        await other.delete("s")
+    async with store:
+        assert list(await store.list()) == []
+
+
+async def test_a_damaged_row_in_a_batch_fails_alone(path):
+    async with open_store(path) as store:
+        for key in ("a", "b", "c"):
+            await store.create(Lease(key, Checkpoint("5"), owner="ann"))
+        leases = await store.list()
+        execute(path, "UPDATE lease SET child_shard_ids = 'x' WHERE lease_key = 'b'")
+        results = {}
+        await store.write_many([Renew(lease) for lease in leases], results.__setitem__)
+        errors = {leases[index].key: type(result) for index, result in results.items() if not isinstance(result, Lease)}
+        assert errors == {"b": LeaseStoreCorruptError}
+        assert (await store.get("a")).counter == (await store.get("c")).counter == 1
