@@ -28,7 +28,7 @@ def client_tls_context(ca_file: str) -> ssl.SSLContext:
         raise ConfigurationError(
             f"cannot use the CA file {ca_file}: {error.strerror}: expected certificates in PEM format"
         ) from error
-    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.options |= ssl.OP_NO_RENEGOTIATION  # `TlsStream` requires it
     return context
 
 
