@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses kcl-interop kafka-e2e kafka-install foreign foreign-install dynamodb-local ministack conformance failover lint format lock clean
+.PHONY: help demo test sim bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install dynamodb-local ministack conformance failover lint format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -93,6 +93,16 @@ dynamodb-local: $(DYNAMODB_LOCAL)/.ready ## Download DynamoDB Local, for tests (
 
 ministack: $(MINISTACK)/.ready ## Download MiniStack, for tests
 
+# efo beside other consumers. They need Java 17 and Maven, or Go; a peer without its toolchain is left out by name. Not
+# part of `test`, and for a machine that does nothing else.
+PEERS := .tools/peers/python-venv
+KCLPY := .tools/peers/kclpy
+peers: peers-install ## Measure efo beside KCL, AWS's SDKs and others; takes hours (ARGS="kcl boto3", ARGS="--help")
+	@$(BIN)/python -m proofs.peers $(ARGS)
+
+# amazon_kclpy only where Java and Maven are.
+peers-install: $(READY) $(PEERS)/.ready $(if $(shell command -v mvn),$(DYNAMODB_LOCAL)/.ready $(KCLPY)/.ready) ## Download the Python peers, and DynamoDB Local
+
 kcl-interop: $(READY) $(DYNAMODB_LOCAL)/.ready ## Let KCL and efo share an application and its lease table; about 5 minutes
 	@$(BIN)/python -m proofs.interop.kcl $(ARGS)
 
@@ -126,6 +136,8 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 		-o requirements/service.txt
 	$(COMPILE) pyproject.toml -c requirements/dev.txt -o requirements/base.txt
 	$(COMPILE) requirements/witnesses.in -o requirements/witnesses.txt
+	$(COMPILE) requirements/peers.in -o requirements/peers.txt
+	$(COMPILE) --no-deps requirements/peers-kclpy.in -o requirements/peers-kclpy.txt
 	$(COMPILE) pyproject.toml requirements/fuzz.in -c requirements/dev.txt -o requirements/fuzz.txt
 	$(COMPILE) requirements/ministack.in -o requirements/ministack.txt
 	$(COMPILE) --exclude-newer 2025-11-01 requirements/foreign-localstack.in -o requirements/foreign-localstack.txt
@@ -158,6 +170,22 @@ $(BASE)/.ready: $(UV) requirements/build.txt requirements/base.txt pyproject.tom
 $(WITNESSES)/.ready: $(UV) requirements/witnesses.txt
 	@test -x $(WITNESSES)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(WITNESSES)
 	$(UV) pip install --quiet --python $(WITNESSES)/bin/python --require-hashes -r requirements/witnesses.txt
+	@touch $@
+
+$(PEERS)/.ready: $(UV) requirements/build.txt requirements/peers.txt
+	@test -x $(PEERS)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(PEERS)
+	$(UV) pip install --quiet --python $(PEERS)/bin/python --require-hashes -r requirements/build.txt
+	$(UV) pip install --quiet --python $(PEERS)/bin/python --require-hashes -r requirements/peers.txt
+	@touch $@
+
+# Unpacked, and not installed: its installation would fetch jars without checksums.
+$(KCLPY)/.ready: $(PEERS)/.ready requirements/peers-kclpy.txt proofs/peers/programs/kclpy/pom.xml
+	rm -rf $(KCLPY)
+	.tools/uv/bin/python -m pip --python $(PEERS)/bin/python download --quiet --disable-pip-version-check --no-deps \
+		--no-build-isolation --no-binary :all: --require-hashes -r requirements/peers-kclpy.txt -d $(KCLPY)
+	tar -xzf $(KCLPY)/amazon_kclpy-*.tar.gz -C $(KCLPY)
+	mvn --quiet --batch-mode --no-transfer-progress --strict-checksums -f proofs/peers/programs/kclpy/pom.xml \
+		dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(KCLPY)/jars
 	@touch $@
 
 $(FUZZ)/.ready: $(UV) requirements/fuzz.txt

@@ -1,0 +1,147 @@
+"""The peers: their versions, how their programs are built and run, and what they cannot do."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from proofs.paths import TOOLS
+
+PROGRAMS: Final = Path(__file__).parent / "programs"
+WORK: Final = TOOLS / "peers"
+"""The directory in which everything is built, so that the source tree stays clean."""
+PYTHON: Final = WORK / "python-venv" / "bin" / "python"
+"""A separate environment, so that efo's dependencies do not constrain those of the peers. The Makefile creates it."""
+KCLPY: Final = WORK / "kclpy"
+"""The unpacked package, and its jars. The Makefile creates it."""
+
+Command = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A consumer, and the program here that drives it.
+
+    `name`, `version`: as in the table. `source`: the directory of the program below `programs`. `run`: the command
+    that runs it in the copy of `source`; the configuration's file follows, then `arguments`. `build`: the commands that
+    build it there. `needs`: programs on PATH, or files that `make peers-install` creates.
+    `warm`: seconds from the first record to the measurement. A JVM needs more, until its code is compiled.
+    `leases`: whether it has leases or checkpoints, so that it continues after a crash.
+    `polls`: it reads by GetRecords.
+    `cannot`: why a figure, or a part of it (such as "idle/1000"), is not measured.
+    """
+
+    name: str
+    version: str
+    source: str
+    run: Command
+    arguments: Command = ()
+    build: tuple[Command, ...] = ()
+    needs: tuple[str, ...] = ()
+    warm: float = 3.0
+    leases: bool = False
+    polls: bool = False
+    cannot: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> Path:
+        """The copy of the source directory, in which the program is built and run."""
+        return WORK / self.source
+
+    def missing(self) -> str | None:
+        """Return what is missing on this machine, as a message, or None."""
+        absent = [what for what in self.needs if shutil.which(what) is None and not Path(what).exists()]
+        return f"not found: {', '.join(absent)}" if absent else None
+
+    def reason(self, figure: str) -> str | None:
+        """Return why a figure or a part of it cannot be measured, or None."""
+        return next((why for part, why in self.cannot.items() if f"{figure}/".startswith(f"{part}/")), None)
+
+    def copy_source(self) -> None:
+        """Copy the sources again. Downloaded and built files in the copy stay."""
+        shutil.copytree(PROGRAMS / self.source, self.directory, dirs_exist_ok=True)
+
+
+_LEASE_TABLE: Final = str(TOOLS / "dynamodb-local" / ".ready")
+_MVN: Final = ("mvn", "--quiet", "--batch-mode", "--no-transfer-progress", "--strict-checksums", "package", "-P")
+_RAW: Final = "has no checkpoints: after a kill the application must know by itself where to continue"
+
+
+def _python(name: str, version: str, program: str, **others: str) -> Peer:
+    cannot = {"correctness/kill": f"{version} {_RAW}"} | others
+    return Peer(name, version, "python", (str(PYTHON), program), needs=(str(PYTHON),), cannot=cannot)
+
+
+def _efo(name: str, variant: str, *, leases: bool) -> Peer:
+    cannot = {} if leases else {"correctness/kill": "its leases are in memory: see efo"}
+    run = (sys.executable, "efo_program.py", variant)
+    return Peer(name, "this checkout", "python", run, leases=leases, cannot=cannot)
+
+
+def _java(http: str) -> Peer:
+    return Peer(
+        name=f"sdk-java-{http}",
+        version="AWS SDK for Java 2.52.0",
+        source="java",
+        run=("java", "-Xmx1g", "-cp", "target/sdk/classes:target/sdk/dependency/*", "peers.SdkProgram"),
+        arguments=(http,),
+        build=((*_MVN, "sdk"),),
+        needs=("java", "mvn"),
+        warm=15.0,
+        cannot={"correctness/kill": f"AWS SDK for Java 2.52.0 {_RAW}"},
+    )
+
+
+def _go(name: str, version: str, program: str, **others: str | bool) -> Peer:
+    build = (("go", "build", "-o", f"bin/{program}", f"./{program}"),)
+    leases, polls = bool(others.pop("leases", False)), bool(others.pop("polls", False))
+    cannot = {part: str(why) for part, why in others.items()}
+    if not leases:
+        cannot["correctness/kill"] = f"{version} {_RAW}"
+    needs = ("go", "java", _LEASE_TABLE) if leases else ("go",)
+    return Peer(name, version, "go", (f"bin/{program}",), (), build, needs, 3.0, leases, polls, cannot)
+
+
+PEERS: Final = (
+    _efo("efo", "full", leases=True),
+    _efo("efo-bare", "bare", leases=False),
+    _python("boto3", "boto3 1.43.117", "boto3_program.py"),
+    _java("crt"),
+    _java("netty"),
+    _go("sdk-go", "AWS SDK for Go v2, kinesis 1.56.10", "raw"),
+    Peer(
+        name="kcl",
+        version="KCL 3.5.1",
+        source="java",
+        run=("java", "-Xmx2g", "-cp", "target/kcl/classes:target/kcl/dependency/*", "peers.KclProgram"),
+        build=((*_MVN, "kcl"),),
+        needs=("java", "mvn", _LEASE_TABLE),
+        warm=30.0,
+        leases=True,
+    ),
+    _go("vmware-kcl-go", "vmware-go-kcl-v2 v1.0.0", "vmware", leases=True),
+    _go(
+        "harlow",
+        "harlow/kinesis-consumer v0.3.6-0.20211204214318-c2b9f79d7ab6",
+        "harlow",
+        leases=True,
+        polls=True,
+    ),
+    _python("aiobotocore", "aiobotocore 3.10.0, aiohttp 3.14.5", "aiobotocore_program.py"),
+    Peer(
+        name="kclpy",
+        version="amazon_kclpy 3.1.3",
+        source="python",
+        run=(str(PYTHON), "kclpy_program.py", str(KCLPY)),
+        needs=("java", str(PYTHON), str(KCLPY / ".ready"), _LEASE_TABLE),
+        warm=30.0,
+        leases=True,
+        cannot={"idle/1000": "amazon_kclpy 3.1.3 runs one Python process for each shard"},
+    ),
+)
+BASE: Final = "efo"
+"""The peer that all others are compared with."""
