@@ -130,6 +130,7 @@ PEERS: Final = (
         "harlow",
         leases=True,
         polls=True,
+        **{"throughput/kpl": "its deaggregation returns the last record instead of each: see docs/peers.md"},
     ),
     _python("aiobotocore", "aiobotocore 3.10.0, aiohttp 3.14.5", "aiobotocore_program.py"),
     Peer(

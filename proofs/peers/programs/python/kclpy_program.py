@@ -11,6 +11,15 @@ from pathlib import Path
 
 from meter import configuration
 
+LOGGING = """\
+<configuration>
+  <appender name="stderr" class="ch.qos.logback.core.ConsoleAppender">
+    <target>System.err</target>
+    <encoder><pattern>%level %logger{0} %msg%n</pattern></encoder>
+  </appender>
+  <root level="ERROR"><appender-ref ref="stderr"/></root>
+</configuration>
+"""
 PROCESSOR = Path(__file__).with_name("kclpy_processor.py")
 
 
@@ -39,7 +48,7 @@ def main() -> None:
     properties = directory / "kclpy.properties"
     properties.write_text("".join(f"{name} = {value}\n" for name, value in values.items()))
     logging = directory / "logback.xml"
-    logging.write_text('<configuration><root level="OFF"/></configuration>')
+    logging.write_text(LOGGING)
     os.environ["PYTHONPATH"] = str(next(package.glob("amazon_kclpy-*/")))
     daemon = "software.amazon.kinesis.multilang.MultiLangDaemon"
     trust = (f"-Djavax.net.ssl.trustStore={config['trust_store']}", "-Djavax.net.ssl.trustStorePassword=not-secret")
