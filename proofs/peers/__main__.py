@@ -1,6 +1,6 @@
 """`python -m proofs.peers [PEER ...]`: measure efo beside its peers; print tables and, as the last line, JSON.
 
-Exit status: 0 if nothing failed, 1 if a figure of a peer failed, 2 for a wrong command line.
+Exit status: 0 if nothing failed, 1 if a figure of a peer failed, 2 for a wrong command line, 130 if interrupted.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ import argparse
 import json
 import os
 import platform
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -20,17 +21,19 @@ from typing import Any, Final
 
 import trio
 
+from efo.exception_groups import collapse_groups
 from proofs.local_servers.dynamodb import serve_dynamodb_local
 from proofs.local_servers.running import NotInstalledError
 from proofs.paths import ROOT
 from proofs.peers.chart import draw
 from proofs.peers.figures import Timing
-from proofs.peers.peers import BASE, PEERS
+from proofs.peers.peers import BASE, PEERS, Peer
 from proofs.peers.results import Results
 from proofs.peers.runner import FIGURES, PARTS, Run
 from proofs.peers.servers import Site
 from proofs.peers.table import lines_of
 
+_INTERRUPTED: Final = 130
 _EPILOG: Final = """\
 example: python -m proofs.peers kcl boto3 --figures throughput,latency --seconds 5 --rounds 3
 
@@ -62,10 +65,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
             progress=partial(_progress, began),
             save=save,
         )
-        trio.run(run.all, peers)
+        if not trio.run(_completed, run, peers):
+            return _INTERRUPTED
     save()
     _print(results, as_json=options.json)
     return 1 if results.failed else 0
+
+
+async def _completed(run: Run, peers: Sequence[Peer]) -> bool:
+    """Run; return whether it was completed. Ctrl-C and SIGTERM end it, with its programs and servers."""
+    completed = False
+
+    async def until_signal(signals: AsyncIterator[int]) -> None:
+        await anext(signals)
+        nursery.cancel_scope.cancel()
+
+    with collapse_groups(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(until_signal, signals)
+            await run.all(peers)
+            completed = True
+            nursery.cancel_scope.cancel()
+    return completed
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -15,8 +15,8 @@ import (
 	"peers/meter"
 )
 
-// Shards are looked for this often; the default of a minute delays the start by a minute.
-const shardSyncMillis = 1000
+// It takes one lease at each sync: the default of a minute delays each shard by a minute.
+const shardSyncMillis = 200
 
 type processor struct {
 	meter        *meter.Meter
