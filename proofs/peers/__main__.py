@@ -108,7 +108,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add("--seconds", type=_positive, default=5.0, help="length of each measurement (default: 5)")
     add("--rounds", type=int, default=3, help="rounds; each has every peer once (default: 3)")
-    add("--warm", type=_positive, help="seconds before a measurement (default: 3; Java SDK 15; KCL and kclpy 30)")
+    add("--warm", type=_positive, help="seconds before a measurement (default: 3, and 30 for peers on a JVM)")
     add("--output", type=Path, default=ROOT / "docs", help="where to write peers.json and peers.svg (default: docs)")
     add("--json", action="store_true", help="print the JSON alone, without tables")
     return parser.parse_args(arguments)

@@ -91,7 +91,7 @@ def _java(http: str) -> Peer:
         arguments=(http,),
         build=((*_MVN, "sdk"),),
         needs=("java", "mvn"),
-        warm=15.0,
+        warm=30.0,
         cannot={"correctness/kill": f"AWS SDK for Java 2.52.0 {_RAW}"},
     )
 
