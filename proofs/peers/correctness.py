@@ -21,8 +21,8 @@ _KEYS: Final = 211
 _CHUNK: Final = 100
 _PAUSE: Final = 0.05
 """100 records in 50 ms: at most 2,000 records/s, so the put lasts at least 10 s, two checkpoints."""
-_QUIET: Final = 150.0
-"""Seconds without a new record after which the missing ones count as lost. KCL needs a minute to take leases over."""
+_QUIET: Final = 300.0
+"""Seconds without a record after which the missing ones count as lost. KCL starts in two minutes, also after a kill."""
 _LINGER: Final = 5.0
 """Seconds to wait for repeated records after the last one."""
 
@@ -103,6 +103,7 @@ async def correctness(
         while load.done < RECORDS:
             load.put_chunk()
         async with running(peer, config, output) as program:
+            await program.until(lambda: bool(output.seen), START_TIMEOUT, "the first record")
             await _until_complete(program, output)
     else:
         await _read_live(peer, config, load, output, progress)
