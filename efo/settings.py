@@ -67,7 +67,7 @@ class ConsumerSettings:
     `aggregates`: what to do with records of a KPL aggregate that belong to another shard.
 
     Progress and leases:
-    `checkpoint_interval`: how often progress is saved.
+    `checkpoint_interval`: how often progress is saved; without records, every few minutes only.
     `failover_time`: other workers take a lease that was not renewed for this long (rule R10).
     `graceful_handoff`: ask the holder for a lease, so that it finishes and checkpoints first. `handoff_timeout`: take
     the lease by force if the holder has not released it within this and the fail-over time.

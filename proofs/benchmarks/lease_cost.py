@@ -1,6 +1,6 @@
 """Measures the cost of leases in DynamoDB: calls and capacity units per lease and minute, from DynamoDB Local.
 
-Real lease keepers hold the leases, each lease is checkpointed as by a consumer, and every call returns the capacity
+Real lease keepers hold the leases, save the progress of a reader as for a consumer, and every call returns the capacity
 that it consumed. For comparison, the same figures are calculated from KCL's timings.
 """
 
@@ -10,11 +10,10 @@ import argparse
 import json
 import time
 from collections import Counter
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 
 import trio
 
-from efo.errors import LeaseError
 from efo.leases.keeper import LeaseKeeper
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
 from efo.model import MAX_HASH_KEY, Checkpoint, HashKeyRange, Lease
@@ -61,7 +60,7 @@ async def measure(url: str, workers: int, leases: int, seconds: float, scan_inte
         async with trio.open_nursery() as nursery:
             for keeper in keepers:
                 nursery.start_soon(keeper.run)
-                nursery.start_soon(_checkpoint_forever, keeper)
+                nursery.start_soon(Reader().read, keeper)
             while sum(len(keeper.held) for keeper in keepers) < leases:  # noqa: ASYNC110 - no event for it
                 await trio.sleep(0.5)
             print(f"{workers} workers hold {leases} leases; measuring for {seconds:g} s", flush=True)
@@ -90,14 +89,24 @@ async def _create(store: DynamoDbLeaseStore, leases: int) -> None:
         await store.create(Lease(f"shardId-{number:012}", Checkpoint.TRIM_HORIZON, hash_key_range=keys))
 
 
-async def _checkpoint_forever(keeper: LeaseKeeper) -> None:
-    number = 49_590_338_271_490_256_608_559_692_538_361_571_095_921_575_989_136_588_898
-    while True:
-        await trio.sleep(DEFAULTS.checkpoint_interval)
-        number += 1
-        for held in list(keeper.held.values()):
-            with suppress(LeaseError):  # the lease has just moved
-                await held.checkpoint(Checkpoint(str(number)))
+class Reader:
+    """The reader of all leases of a keeper: it acks a record of each shard every second."""
+
+    bytes_received = 0
+
+    def __init__(self) -> None:
+        self.acks = 0
+
+    @property
+    def acked(self) -> Checkpoint:
+        return Checkpoint(str(49_590_338_271_490_256_608_559_692_538_361_571_095_921_575_989_136_588_898 + self.acks))
+
+    async def read(self, keeper: LeaseKeeper) -> None:
+        while True:
+            await trio.sleep(1.0)
+            self.acks += 1
+            for held in keeper.held.values():
+                held.reader = self
 
 
 def of_kcl(failover: float = 10.0) -> dict[str, float]:

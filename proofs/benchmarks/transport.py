@@ -21,7 +21,7 @@ import trio
 from efo.kinesis.aws.connector import Connector
 from efo.kinesis.connection import Connection
 from efo.kinesis.response_stream import ResponseStream
-from efo.kinesis.subscribe_call import TARGET, request_body
+from efo.kinesis.subscribe_call import request_body
 from efo.model import Position
 from efo.settings import STREAM_WINDOW
 from proofs.benchmarks.fake import Server
@@ -82,7 +82,7 @@ class Reader:
     def _request(self, shard: str) -> tuple[list[tuple[str, str]], bytes]:
         body = request_body(self._arn, shard, Position.trim_horizon())
         headers = {":method": "POST", ":scheme": "https", ":authority": self._authority, ":path": "/"}
-        headers |= {"x-amz-target": TARGET, "content-type": "application/x-amz-json-1.1"}
+        headers |= {"x-amz-target": "Kinesis_20131202.SubscribeToShard", "content-type": "application/x-amz-json-1.1"}
         return [*headers.items()], body
 
 

@@ -90,6 +90,8 @@ def _fields(data: bytes, depth: int) -> Iterator[tuple[int, int | bytes]]:
     at = 0
     while at < len(data):
         number, kind, at = _field_tag(data, at)
+        if not number:
+            raise Damaged("the field number 0")
         if kind == _END_GROUP:
             raise Damaged("the end of a group that has not begun")
         value, at = _value(data, at, number, kind, depth)
@@ -99,7 +101,7 @@ def _fields(data: bytes, depth: int) -> Iterator[tuple[int, int | bytes]]:
 
 def _field_tag(data: bytes, at: int) -> tuple[int, int, int]:
     tag, end = _varint(data, at)
-    if not tag >> 3 or tag >> 32 or end - at > _MAX_TAG:
+    if tag >> 32 or end - at > _MAX_TAG:
         raise Damaged("a field number")
     return tag >> 3, tag & 7, end
 
@@ -125,6 +127,7 @@ def _value(data: bytes, at: int, number: int, kind: int, depth: int) -> tuple[in
 
 
 def _end_of_group(data: bytes, at: int, number: int, depth: int) -> int:
+    """Return where a group ends. Within groups, which are unknown, protobuf's C parser accepts the field number 0."""
     if depth < 0:
         raise Damaged("groups are nested too deeply")
     while True:

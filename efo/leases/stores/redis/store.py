@@ -41,6 +41,11 @@ _WRITE: Final = """
     redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
     return 1
 """
+_READ_MANY: Final = """
+    local values = {}
+    for i = 1, #ARGV do values[i] = redis.call('HGET', KEYS[1], ARGV[i]) end
+    return values
+"""
 _WRITE_MANY: Final = """
     local done = {}
     for i = 1, #ARGV, 3 do
@@ -76,6 +81,7 @@ class RedisLeaseStore(RowStore):
         self._client = RedisClient(url, self._key, timeout, connections)
         self._create_script = self._client.redis.register_script(_CREATE)
         self._write_script = self._client.redis.register_script(_WRITE)
+        self._read_many_script = self._client.redis.register_script(_READ_MANY)
         self._write_many_script = self._client.redis.register_script(_WRITE_MANY)
         self._rows = KnownRows[bytes]()
         self._is_open = False
@@ -139,9 +145,9 @@ class RedisLeaseStore(RowStore):
                 return new
 
     def _change_many(self, writes: Sequence[LeaseWrite]) -> Sequence[Lease | LeaseError]:
-        """Change rows by one read and one script. A row that another worker has changed in between is read again."""
+        """Change rows by one script that reads and one that writes. A row that has changed in between is read again."""
         keys = [write.lease.key for write in writes]
-        values = cast("Sequence[bytes | None]", self._client.redis.hmget(self._key, keys)) if keys else ()
+        values = cast("Sequence[bytes | None]", self._read_many_script([self._key], keys))
         results: dict[str, Lease | LeaseError] = {}
         arguments: list[str | bytes] = []
         for write, old in zip(writes, values, strict=True):

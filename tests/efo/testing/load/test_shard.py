@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from efo.model import MAX_HASH_KEY, HashKeyRange, Position
-from efo.protocol.aggregation import deaggregate
+from efo.protocol.deaggregation import deaggregate
 from efo.protocol.eventstream import Decoder
 from efo.protocol.messages import parse_message
 from efo.testing.errors import FakeError
