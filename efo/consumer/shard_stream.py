@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from math import inf
 from operator import attrgetter
 from typing import Final, Literal, Self
 
+import msgspec
 import trio
 
 from efo.checks import check_type, shown
@@ -42,8 +42,7 @@ more, in a burst many more."""
 _DATA: Final = attrgetter("data")
 
 
-@dataclass(frozen=True, slots=True)
-class _Delivered:
+class _Delivered(msgspec.Struct, frozen=True, gc=False):
     """What is reported about a batch after it is acked. `at`: trio's clock. Arrival times: seconds since the epoch."""
 
     records: int
@@ -299,7 +298,7 @@ class ShardStream:
         if self._event is not None:
             await trio.lowlevel.checkpoint()  # a large event has many parts: other tasks run between them
             if self._event is not None:  # a seek may come meanwhile
-                self._take_part(self._event)
+                self._take_part(self._event, trio.current_time())
             return
         if self._subscription is None:
             self._subscription = self._subscribe(self._position)
@@ -315,20 +314,20 @@ class ShardStream:
             self._idle_since = trio.current_time()
         # None after an interrupt. A seek may come while the event is on its way.
         if event is not None and subscription is self._subscription:
-            self._take(event)
+            self._take(event, self._idle_since)
 
-    def _take(self, event: SubscribeToShardEvent | ShardEnd) -> None:
+    def _take(self, event: SubscribeToShardEvent | ShardEnd, now: float) -> None:
         if isinstance(event, ShardEnd):
             self.children = event.children
             return
-        self._last_event_at = trio.current_time()
+        self._last_event_at = now
         self._is_at_end = event.continuation_sequence_number is None
         self.millis_behind_latest = event.millis_behind_latest
         self.bytes_received += sum(map(len, map(_DATA, event.records)))
         self._event, self._parts = event, self._deaggregator.deaggregate(event.records, self.checkpoint)
-        self._take_part(event)
+        self._take_part(event, now)
 
-    def _take_part(self, event: SubscribeToShardEvent) -> None:
+    def _take_part(self, event: SubscribeToShardEvent, now: float) -> None:
         """Take the next part of an event. Only the last one has the continuation: then all are done (rule R3)."""
         records, is_last = next(self._parts)
         if is_last:
@@ -342,9 +341,9 @@ class ShardStream:
         if not batch.records:
             self._progress.ack(batch.number)
             return
-        arrivals = (batch.records[0], batch.records[-1])
+        oldest, newest = batch.records[0], batch.records[-1]
         self._unacked[batch.number] = _Delivered(
-            len(batch.records), trio.current_time(), *(r.approximate_arrival_timestamp for r in arrivals)
+            len(batch.records), now, oldest.approximate_arrival_timestamp, newest.approximate_arrival_timestamp
         )
         self._batch = batch
         if len(self._unacked) >= self._overdue_at:

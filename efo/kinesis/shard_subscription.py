@@ -86,8 +86,8 @@ _STATES: Final[dict[State, SubscriptionState]] = {
 class _Attempt:
     """An attempt: its task, and after its first event the stream that the reader reads.
 
-    `reason`: why it was cancelled, if it was. `arrived_at`: when the event arrived that is next to be read, None if
-    nothing has arrived. `over`: set when its stream has ended, by `error` or cleanly.
+    `reason`: why it was cancelled, if it was. `arrived_at`: when the event arrived that is next to be read, None if the
+    reader was waiting for it. `over`: set when its stream has ended, by `error` or cleanly.
     """
 
     def __init__(self, number: int) -> None:
@@ -101,14 +101,13 @@ class _Attempt:
 
     def open(self, events: EventStream, on_change: Callable[[], None]) -> None:
         """Let the reader read this stream; call `on_change` when more of it arrives."""
-
-        def changed() -> None:
-            if self.arrived_at is None:
-                self.arrived_at = trio.current_time()
-            on_change()
-
         self._events = events
-        events.notify_change(changed)
+        events.notify_change(on_change)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether more has arrived than was read."""
+        return self._events is not None and self._events.held > 0
 
     def read(self) -> Received | DataArrived | None:
         """Return the next event, or that a part of one has arrived; None if nothing has."""
@@ -189,21 +188,22 @@ class ShardSubscription:
         if self._since_wait >= _YIELD_BYTES:
             self._since_wait = 0
             await trio.lowlevel.checkpoint()
-        self._machine.wait_started(trio.current_time())
+        now = trio.current_time()
+        self._machine.wait_started(now)
         while not self._ready:
             if self._interrupted:
                 return None
-            now = trio.current_time()
             if (input_ := self._next_input(now)) is not None:
                 self._act(self._machine.handle(input_, now))
             if due := self._machine.tick(now):
                 self._act(due)
             elif input_ is None:
                 await self._wait()
+                now = trio.current_time()
         match self._ready.popleft():
             case Deliver(event=event, wire_bytes=wire_bytes):
                 self._since_wait += wire_bytes
-                self._report(event, wire_bytes)
+                self._report(event, wire_bytes, now)
                 return event
             case Finish(children=children):
                 self._end_alarm()
@@ -235,11 +235,20 @@ class ShardSubscription:
         elif attempt is not None:
             input_ = attempt.read()
         if attempt is not None and isinstance(input_, Received):
-            waited = 0.0 if attempt.arrived_at is None else now - attempt.arrived_at
-            attempt.arrived_at = now
-            if waited >= MIN_BLOCKED:
-                self._observer(DeliveryBlocked(self.shard_id, waited))
+            self._report_blocked(attempt, now)
         return input_
+
+    def _report_blocked(self, attempt: _Attempt, now: float) -> None:
+        arrived_at, attempt.arrived_at = attempt.arrived_at, now if attempt.has_more else None
+        if arrived_at is not None and now - arrived_at >= MIN_BLOCKED:
+            self._observer(DeliveryBlocked(self.shard_id, now - arrived_at))
+
+    def _on_change(self, attempt: _Attempt) -> None:
+        """Handle that more of an attempt's stream has arrived. The connection's task calls this."""
+        if self._changed is not None:
+            self._changed.set()
+        elif attempt.arrived_at is None:
+            attempt.arrived_at = trio.current_time()
 
     def _report_input(self, input_: Received | Closed) -> None:
         self._inputs.append(input_)
@@ -344,7 +353,7 @@ class ShardSubscription:
         if received is None:
             return
         attempt.arrived_at = trio.current_time()
-        attempt.open(events, self._wake)
+        attempt.open(events, partial(self._on_change, attempt))
         self._report_input(Received(attempt.number, *received, opened_at))
         await attempt.over.wait()
         if attempt.error is not None:
@@ -355,8 +364,7 @@ class ShardSubscription:
         error_type = error.error_type if error else None
         self._observer(SubscribeAttempted(self.shard_id, waited, duration, error_type, str(error or "")))
 
-    def _report(self, event: SubscribeToShardEvent, wire_bytes: int) -> None:
-        now = trio.current_time()
+    def _report(self, event: SubscribeToShardEvent, wire_bytes: int, now: float) -> None:
         interval = None if self._last_event_at is None else now - self._last_event_at
         self._last_event_at = now
         behind = event.millis_behind_latest

@@ -96,6 +96,10 @@ class ScriptedEvents:
             if self.closed:
                 return
 
+    @property
+    def held(self):
+        return len(self._arrived)
+
     def poll(self):
         match self._arrived:
             case [None | "part"] | []:
@@ -463,6 +467,15 @@ class TestSilence:
         assert reasons(reported) == []
         # Only the second event waited for the reader. The third one was not fetched meanwhile.
         assert [e.duration for e in reported if isinstance(e, DeliveryBlocked)] == [100.0]
+
+    async def test_an_event_is_blocked_from_its_arrival_until_the_reader_takes_it(
+        self, subscribe, reported, autojump_clock
+    ):
+        subscription = subscribe(Service([event(1), 7, event(2), 9, event(3), 1]))
+        await take(subscription, 1)
+        await trio.sleep(10)
+        await take(subscription, 2)
+        assert [e.duration for e in reported if isinstance(e, DeliveryBlocked)] == [3.0]
 
 
 class TestBackPressure:
