@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Self
 
@@ -50,12 +51,16 @@ class Server:
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: S603 - runs efo itself
         assert self.process.stdout is not None
         self.served = json.loads(self.process.stdout.readline())
-        self._consumers = iter(consumers)
+        self._consumers = cycle(consumers)
+
+    def next_consumer(self) -> str:
+        """Return the name of the consumer that was not used for the longest time."""
+        return next(self._consumers)
 
     @contextmanager
     def client(self, **options: Any) -> Iterator[LoadClient]:
         """Subscribe to all shards as a consumer that has not subscribed yet."""
-        client = LoadClient(self.served, next(self._consumers), **options)
+        client = LoadClient(self.served, self.next_consumer(), **options)
         try:
             yield client
         finally:

@@ -1,0 +1,44 @@
+"""What is known of this machine and this checkout, to be kept beside figures."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+from efo.consumer.processes import usable_cores
+from proofs.paths import ROOT
+
+
+def machine(**more: Any) -> dict[str, Any]:
+    """Return cores, processor, Python, date, commit and load; `more` is added."""
+    return {
+        "cores": usable_cores(),
+        "processor": _processor(),
+        "python": platform.python_version(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "commit": _commit(),
+        "load_average": round(os.getloadavg()[0], 1),
+        **more,
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return done.stdout.strip()
