@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install dynamodb-local ministack conformance failover lint format lock clean
+.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install dynamodb-local ministack conformance failover lint format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -39,6 +39,9 @@ sim: $(READY) ## Simulate whole consumers (SEEDS=500; ARGS="--seed 7" repeats on
 
 bench: $(READY) ## Measure efo, each figure beside its target; a quarter of an hour (ARGS="--only data-path", ARGS="--help")
 	@$(BIN)/python -m proofs.benchmarks $(ARGS)
+
+bench-quick: $(READY) ## Compare efo with fixed clients, and with the kept ratios; under three minutes (ARGS="--help")
+	@$(BIN)/python -m proofs.benchmarks.quick $(ARGS)
 
 bench-core: $(READY) ## Measure renewal, back-pressure and the data path; takes minutes (ARGS="--help" for options)
 	@$(BIN)/python -m proofs.benchmarks.core $(ARGS)
