@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from efo.leases.stores.postgres.store import PostgresLeaseStore
     from efo.leases.stores.redis.store import RedisLeaseStore
     from efo.leases.stores.sqlite.store import SqliteLeaseStore
+    from efo.leases.writes import LeaseWrite, ReleaseLease, RenewLease, SettleWrite, TakeLease, write_each
     from efo.model import (
         Batch,
         Checkpoint,
@@ -130,6 +131,7 @@ _NAMES = {
     "efo.leases.stores.postgres.store": "PostgresLeaseStore",
     "efo.leases.stores.redis.store": "RedisLeaseStore",
     "efo.leases.stores.sqlite.store": "SqliteLeaseStore",
+    "efo.leases.writes": "LeaseWrite ReleaseLease RenewLease SettleWrite TakeLease write_each",
     "efo.model": (
         "Batch Checkpoint ChildShard FanOutConsumer HashKeyRange Lease Position PositionType Record "
         "Shard StreamDescription"
@@ -192,6 +194,7 @@ __all__ = (
     "LeaseStore",
     "LeaseStoreCorruptError",
     "LeaseStoreUnavailableError",
+    "LeaseWrite",
     "LoggingObserver",
     "MemoryLeaseStore",
     "MissingExtraError",
@@ -212,9 +215,12 @@ __all__ = (
     "Record",
     "RecordHandler",
     "RedisLeaseStore",
+    "ReleaseLease",
+    "RenewLease",
     "ResourceInUseError",
     "ResourceNotFoundError",
     "ServiceError",
+    "SettleWrite",
     "Shard",
     "ShardGoneError",
     "ShardNotReadError",
@@ -231,6 +237,7 @@ __all__ = (
     "StreamResetError",
     "SubscriptionState",
     "SubscriptionTiming",
+    "TakeLease",
     "ThrottledError",
     "TlsError",
     "TransportError",
@@ -244,6 +251,7 @@ __all__ = (
     "open_consumer",
     "open_kinesis",
     "open_lease_store",
+    "write_each",
 )
 
 if not TYPE_CHECKING:  # type checkers would otherwise accept any name

@@ -16,7 +16,7 @@ from efo.events import CheckpointSaved, LeaseLost, LeaseOperation, LeaseStoreCal
 from efo.leases import transitions
 from efo.leases.store import LeaseStore
 from efo.leases.writer import LeaseWriter, PendingWrite
-from efo.leases.writes import Release, Renew
+from efo.leases.writes import ReleaseLease, RenewLease
 from efo.model import Checkpoint, Lease
 from efo.protocol.throughput import Throughput
 
@@ -139,7 +139,7 @@ class HeldLease:
         Raises LeaseLostError, and LeaseStoreUnavailableError: the checkpoint may or may not be saved, save it again.
         """
         if checkpoint != Checkpoint.SHARD_END:
-            await self._write(lambda lease: self._writer.write(Renew(lease, checkpoint)))
+            await self._write(lambda lease: self._writer.write(RenewLease(lease, checkpoint)))
             return
         # Not with a batch: the children wait for it.
         await self._write(lambda lease: self._call("checkpoint", self._store.checkpoint(lease, checkpoint)))
@@ -166,7 +166,7 @@ class HeldLease:
         lease, until it expires.
         """
         try:
-            await self._write(lambda lease: self._writer.write(Release(lease)))
+            await self._write(lambda lease: self._writer.write(ReleaseLease(lease)))
         except LeaseLostError:
             return
         self.mark_lost("released" if self._lease.owner is None else "handed_over")
@@ -237,7 +237,7 @@ class HeldLease:
                 if checkpoint is not None and isinstance(result, Lease):
                     self._saved(checkpoint, started, acks)
 
-        self._renewal = self._writer.put(Renew(self._lease, checkpoint, self._kbps()), settle)
+        self._renewal = self._writer.put(RenewLease(self._lease, checkpoint, self._kbps()), settle)
 
     def _settle(self, result: Lease | LeaseError, started: float) -> None:
         if isinstance(result, Lease):

@@ -19,7 +19,7 @@ from efo.leases.held_lease import HeldLease, LeaseTiming, report_store_call
 from efo.leases.renewals import Renewals
 from efo.leases.store import LeaseStore
 from efo.leases.writer import LeaseWriter
-from efo.leases.writes import Take
+from efo.leases.writes import TakeLease
 from efo.model import Lease
 from efo.protocol.assignment import Plan, assign, default_scan_interval
 from efo.protocol.expiry import Expiry
@@ -278,7 +278,7 @@ class LeaseKeeper:
             return
         started = trio.current_time()
         try:
-            lease = await self._writer.write(Take(lease, self._worker_id), operation)
+            lease = await self._writer.write(TakeLease(lease, self._worker_id), operation)
         except LeaseLostError:  # another worker took it first, or the overdue holder renewed it
             if operation == "take":
                 self._handoffs.forget(lease.key)

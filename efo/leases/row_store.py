@@ -9,7 +9,7 @@ from functools import partial
 
 from efo.errors import LeaseError
 from efo.leases import transitions
-from efo.leases.writes import LeaseWrite, Release, Renew, Settle, Take, check_distinct, row_after
+from efo.leases.writes import LeaseWrite, ReleaseLease, RenewLease, SettleWrite, TakeLease, check_distinct, row_after
 from efo.model import Checkpoint, Lease
 
 Change = Callable[[Lease | None], Lease]
@@ -27,7 +27,7 @@ class RowStore(ABC):
     async def _write_rows(self, writes: Sequence[LeaseWrite]) -> Sequence[Lease | LeaseError]:
         """Perform the writes of a batch, each as `efo.leases.writes.row_after` defines it; return their results."""
 
-    async def write_many(self, writes: Sequence[LeaseWrite], settle: Settle) -> None:
+    async def write_many(self, writes: Sequence[LeaseWrite], settle: SettleWrite) -> None:
         """Perform writes of different leases in one transaction."""
         check_distinct(writes)
         for index, result in enumerate(await self._write_rows(writes)):
@@ -35,7 +35,7 @@ class RowStore(ABC):
 
     async def take(self, lease: Lease, owner: str) -> Lease:
         """Make `owner` the owner, if the counter is unchanged."""
-        return await self._write(lease.key, partial(row_after, Take(lease, owner)))
+        return await self._write(lease.key, partial(row_after, TakeLease(lease, owner)))
 
     async def request_handoff(self, lease: Lease, to: str) -> Lease:
         """Request the lease from its holder, if the owners are unchanged."""
@@ -43,15 +43,15 @@ class RowStore(ABC):
 
     async def renew(self, lease: Lease, throughput_kbps: float | None = None) -> Lease:
         """Renew the lease, if holder and counter are unchanged."""
-        return await self._write(lease.key, partial(row_after, Renew(lease, throughput_kbps=throughput_kbps)))
+        return await self._write(lease.key, partial(row_after, RenewLease(lease, throughput_kbps=throughput_kbps)))
 
     async def release(self, lease: Lease) -> Lease:
         """Release the lease, if holder and counter are unchanged."""
-        return await self._write(lease.key, partial(row_after, Release(lease)))
+        return await self._write(lease.key, partial(row_after, ReleaseLease(lease)))
 
     async def checkpoint(self, lease: Lease, checkpoint: Checkpoint, throughput_kbps: float | None = None) -> Lease:
         """Save the progress, if holder and counter are unchanged."""
-        return await self._write(lease.key, partial(row_after, Renew(lease, checkpoint, throughput_kbps)))
+        return await self._write(lease.key, partial(row_after, RenewLease(lease, checkpoint, throughput_kbps)))
 
     async def prepare_checkpoint(self, lease: Lease, checkpoint: Checkpoint, state: bytes | None = None) -> Lease:
         """Save the next checkpoint as pending, if holder and counter are unchanged."""

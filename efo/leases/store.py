@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from efo.leases.writes import LeaseWrite, Settle, write_each
+from efo.leases.writes import LeaseWrite, SettleWrite, write_each
 from efo.model import Checkpoint, Lease
 
 
@@ -105,7 +105,7 @@ class LeaseStore(Protocol):
         """Delete a lease, if it exists."""
         ...
 
-    async def write_many(self, writes: Sequence[LeaseWrite], settle: Settle) -> None:
+    async def write_many(self, writes: Sequence[LeaseWrite], settle: SettleWrite) -> None:
         """Perform writes of different leases at once: in one transaction, where the store has transactions.
 
         Each write has the effect and the condition of the method for it. `settle` is called once for each, with its

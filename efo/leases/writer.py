@@ -13,7 +13,7 @@ import trio
 from efo.errors import LeaseError, LeaseStoreUnavailableError
 from efo.events import LeaseOperation, LeaseStoreCalled, Observer
 from efo.leases.store import LeaseStore
-from efo.leases.writes import LeaseWrite, Release, Renew, Take, write_one
+from efo.leases.writes import LeaseWrite, ReleaseLease, RenewLease, TakeLease, write_one
 from efo.model import Lease
 
 PATIENCE_SHARE: Final = 0.05
@@ -138,7 +138,7 @@ class LeaseWriter:
             entry = unsettled.pop(index)
             error_type = result.error_type if isinstance(result, LeaseError) else None
             key = entry.write.lease.key
-            apart = key if isinstance(entry.write, Take) else ""  # each take is reported by itself
+            apart = key if isinstance(entry.write, TakeLease) else ""  # each take is reported by itself
             ended.setdefault((entry.operation, error_type, apart), []).append(key)
             entry.settle(result)
 
@@ -176,13 +176,13 @@ def _batch_of(entries: list[PendingWrite]) -> _Batch:
 
 def _operation_of(write: LeaseWrite) -> LeaseOperation:
     match write:
-        case Take():
+        case TakeLease():
             return "take"
-        case Release():
+        case ReleaseLease():
             return "release"
-        case Renew(checkpoint=None):
+        case RenewLease(checkpoint=None):
             return "renew"
-        case Renew():
+        case RenewLease():
             return "checkpoint"
 
 

@@ -21,7 +21,7 @@ MAX_CONCURRENT_WRITES: Final = 25
 
 
 @dataclass(frozen=True, slots=True)
-class Take:
+class TakeLease:
     """Make `owner` the owner of the lease: see `LeaseStore.take`."""
 
     lease: Lease
@@ -29,7 +29,7 @@ class Take:
 
 
 @dataclass(frozen=True, slots=True)
-class Renew:
+class RenewLease:
     """Renew the lease, see `LeaseStore.renew`; with a checkpoint, save the progress too: `LeaseStore.checkpoint`."""
 
     lease: Lease
@@ -38,29 +38,29 @@ class Renew:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseLease:
     """Release the lease: see `LeaseStore.release`."""
 
     lease: Lease
 
 
-LeaseWrite = Take | Renew | Release
+LeaseWrite = TakeLease | RenewLease | ReleaseLease
 
-Settle = Callable[[int, Lease | LeaseError], None]
+SettleWrite = Callable[[int, Lease | LeaseError], None]
 """Receives the result of a write of a batch, by its index: the row after the write, or the error that it met alone."""
 
 
 def row_after(write: LeaseWrite, row: Lease | None) -> Lease:
     """Return the row after a write. `row`: the current one, None if missing. Raises LeaseLostError."""
     match write:
-        case Take(lease, owner):
+        case TakeLease(lease, owner):
             return transitions.taken(transitions.same_counter(row, lease), owner)
-        case Renew(lease, checkpoint, kbps):
+        case RenewLease(lease, checkpoint, kbps):
             held = transitions.same_holder(row, lease)
             if checkpoint is None:
                 return transitions.renewed(held, kbps)
             return transitions.checkpointed(held, checkpoint, kbps)
-        case Release(lease):
+        case ReleaseLease(lease):
             return transitions.released(transitions.same_holder(row, lease))
 
 
@@ -71,7 +71,7 @@ def check_distinct(writes: Sequence[LeaseWrite]) -> None:
         raise ValueError("a batch has two writes of one lease: write the second one after the first")
 
 
-async def write_each(store: LeaseStore, writes: Sequence[LeaseWrite], settle: Settle) -> None:
+async def write_each(store: LeaseStore, writes: Sequence[LeaseWrite], settle: SettleWrite) -> None:
     """Perform the writes of a batch one by one, some at the same time: `write_many` of a store without transactions.
 
     A write that fails has no effect on the others, and each is settled as soon as its result is known.
@@ -96,11 +96,11 @@ async def write_each(store: LeaseStore, writes: Sequence[LeaseWrite], settle: Se
 async def write_one(store: LeaseStore, write: LeaseWrite) -> Lease:
     """Perform one write by the store's method for it. Raises LeaseError."""
     match write:
-        case Take(lease, owner):
+        case TakeLease(lease, owner):
             return await store.take(lease, owner)
-        case Renew(lease, checkpoint, kbps):
+        case RenewLease(lease, checkpoint, kbps):
             if checkpoint is None:
                 return await store.renew(lease, kbps)
             return await store.checkpoint(lease, checkpoint, kbps)
-        case Release(lease):
+        case ReleaseLease(lease):
             return await store.release(lease)

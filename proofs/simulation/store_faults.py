@@ -12,7 +12,7 @@ import trio
 
 from efo.errors import LeaseError, LeaseLostError, LeaseStoreUnavailableError
 from efo.leases.store import LeaseStore
-from efo.leases.writes import LeaseWrite, Settle, Take
+from efo.leases.writes import LeaseWrite, SettleWrite, TakeLease
 from efo.model import Checkpoint, Lease
 from proofs.simulation.story import ChildrenSaved, Created, Deleted, Held, Line, Saved, StoreFailed
 
@@ -171,7 +171,7 @@ class FaultyLeaseStore:
 
         await self._call(delete)
 
-    async def write_many(self, writes: Sequence[LeaseWrite], settle: Settle) -> None:
+    async def write_many(self, writes: Sequence[LeaseWrite], settle: SettleWrite) -> None:
         """Write a batch. A fault applies to all of it: it is one call to the store."""
         results: dict[int, Lease | LeaseError] = {}
 
@@ -179,7 +179,7 @@ class FaultyLeaseStore:
             await self._store.write_many(writes, results.__setitem__)
             for index, row in results.items():
                 if isinstance(row, Lease):
-                    if isinstance(writes[index], Take):
+                    if isinstance(writes[index], TakeLease):
                         self._rows.forget_holder(row.key)
                     self._add_lines(self._rows.changes(self._worker, self._worker_id, row))
 

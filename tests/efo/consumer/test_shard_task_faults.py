@@ -14,7 +14,7 @@ from efo import events
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import LeaseStoreUnavailableError, ServiceError
 from efo.leases.stores.memory import MemoryLeaseStore
-from efo.leases.writes import LeaseWrite, Settle, write_each
+from efo.leases.writes import LeaseWrite, SettleWrite, write_each
 from efo.model import Checkpoint, Lease, Position, Shard
 from efo.protocol.aggregation import Entry, aggregate
 from efo.settings import ConsumerSettings
@@ -54,7 +54,7 @@ class FaultyStore(MemoryLeaseStore):
         self._record("end" if checkpoint == Checkpoint.SHARD_END else "checkpoint", lease.key, checkpoint)
         return await super().checkpoint(lease, checkpoint, throughput_kbps)
 
-    async def write_many(self, writes: Sequence[LeaseWrite], settle: Settle) -> None:
+    async def write_many(self, writes: Sequence[LeaseWrite], settle: SettleWrite) -> None:
         await write_each(self, writes, settle)
 
     async def save_children(self, lease: Lease, children: tuple[str, ...]) -> Lease:

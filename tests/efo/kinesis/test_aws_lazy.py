@@ -10,7 +10,7 @@ import pytest
 
 from efo.kinesis.aws.lazy import open_aiobotocore
 from efo.kinesis.aws.signer import Signer
-from efo.testing import FakeKinesisThread
+from efo.testing import FakeKinesisThread, FakeSettings
 
 READER = """
 import collections, json, sys
@@ -65,7 +65,7 @@ async def signed_by(lazy):
 
 
 def test_the_first_record_takes_three_calls_of_the_control_plane_and_no_aiobotocore(environment):
-    with FakeKinesisThread() as fake:
+    with FakeKinesisThread(settings=FakeSettings(consumer_creating=0.0)) as fake:
         fake.create_stream("orders")
         fake.register("orders", "app")
         fake.put("orders", "key", b"1")

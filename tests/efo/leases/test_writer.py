@@ -7,7 +7,7 @@ from efo.errors import LeaseLostError, LeaseStoreUnavailableError
 from efo.events import LeaseStoreCalled
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.writer import LeaseWriter
-from efo.leases.writes import Release, Renew
+from efo.leases.writes import ReleaseLease, RenewLease
 from efo.model import Checkpoint, Lease
 
 
@@ -56,7 +56,7 @@ async def writer(store, events, nursery):
 async def write_all(writer, leases, results):
     async def write(lease):
         try:
-            results[lease.key] = await writer.write(Renew(lease))
+            results[lease.key] = await writer.write(RenewLease(lease))
         except (LeaseLostError, LeaseStoreUnavailableError) as error:
             results[lease.key] = error
 
@@ -124,8 +124,8 @@ async def test_each_write_of_a_batch_that_fails_or_hangs_is_in_doubt(autojump_cl
 async def test_two_writes_of_one_lease_go_into_two_batches(autojump_clock, store, writer):
     lease, *_ = await store.list()
     settled = []
-    writer.put(Renew(lease), settled.append)
-    writer.put(Release(lease), settled.append)
+    writer.put(RenewLease(lease), settled.append)
+    writer.put(ReleaseLease(lease), settled.append)
     await trio.testing.wait_all_tasks_blocked()
     renewed, lost = settled
     assert renewed.counter == 1
@@ -140,7 +140,7 @@ async def test_a_write_that_is_cancelled_before_its_batch_has_no_effect(autojump
         nursery.start_soon(write_all, writer, [one], results)
         await trio.sleep(0.1)
         with trio.move_on_after(0.05):
-            await writer.write(Renew(other))
+            await writer.write(RenewLease(other))
     await trio.sleep(1)
     assert store.batches == [1]
     assert await store.get(other.key) == other

@@ -20,7 +20,7 @@ from efo.leases.scope import LeaseScope
 from efo.leases.stores.dynamodb.client import ConditionFailedError, Table, TableLocation, open_table
 from efo.leases.stores.dynamodb.items import CHECKPOINT_OWNER, CHILDREN, COUNTER, KEY, OWNER, Item, ItemCodec, update_of
 from efo.leases.stores.dynamodb.table import NewTable, prepare
-from efo.leases.writes import LeaseWrite, Settle, write_each
+from efo.leases.writes import LeaseWrite, SettleWrite, write_each
 from efo.model import Checkpoint, Lease
 
 __all__ = ["DynamoDbLeaseStore", "NewTable"]
@@ -194,7 +194,7 @@ class DynamoDbLeaseStore:
         """Delete a lease, if it exists."""
         await self._table.call("delete_item", Key=self._codec.key(key))
 
-    async def write_many(self, writes: Sequence[LeaseWrite], settle: Settle) -> None:
+    async def write_many(self, writes: Sequence[LeaseWrite], settle: SettleWrite) -> None:
         """Perform writes of different leases, some at the same time. DynamoDB has no cheap transaction for them."""
         await write_each(self, writes, settle)
 

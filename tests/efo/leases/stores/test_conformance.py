@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from efo.errors import LeaseLostError
-from efo.leases.writes import Release, Renew, Take, row_after
+from efo.leases.writes import ReleaseLease, RenewLease, TakeLease, row_after
 from efo.model import MAX_HASH_KEY, Checkpoint, HashKeyRange, Lease
 from tests.efo.leases.stores.all_stores import STORES
 
@@ -450,13 +450,13 @@ async def test_a_batch_has_the_effects_of_its_writes(stores):
     await one.create(replace(FULL, key="full"))
     await one.create(Lease("free", Checkpoint.LATEST))
     writes = [
-        Renew(held["s0"]),
-        Renew(held["s1"], throughput_kbps=12.25),
-        Renew(held["s2"], Checkpoint("7", 1)),
-        Renew(held["s3"], Checkpoint("8"), 0.5),
-        Release(held["s4"]),
-        Release(replace(FULL, key="full")),
-        Take(Lease("free", Checkpoint.LATEST), "cid"),
+        RenewLease(held["s0"]),
+        RenewLease(held["s1"], throughput_kbps=12.25),
+        RenewLease(held["s2"], Checkpoint("7", 1)),
+        RenewLease(held["s3"], Checkpoint("8"), 0.5),
+        ReleaseLease(held["s4"]),
+        ReleaseLease(replace(FULL, key="full")),
+        TakeLease(Lease("free", Checkpoint.LATEST), "cid"),
     ]
     results = await results_of(one, writes)
     assert results == [row_after(write, write.lease) for write in writes]
@@ -470,7 +470,7 @@ async def test_a_lost_lease_and_a_deleted_one_fail_alone(stores, batch):
     held = await create_held(one, batch + 2)
     taken = await other.take(held["s1"], "bob")
     await other.delete("s2")
-    results = await results_of(one, [Renew(lease, Checkpoint("9")) for lease in held.values()])
+    results = await results_of(one, [RenewLease(lease, Checkpoint("9")) for lease in held.values()])
     results = dict(zip(held, results, strict=True))
     assert isinstance(results.pop("s1"), LeaseLostError)
     assert isinstance(results.pop("s2"), LeaseLostError)
@@ -486,7 +486,9 @@ async def test_a_batch_returns_requests_and_children_that_its_worker_has_not_rea
     await other.request_handoff(held["s0"], "bob")
     await other.request_handoff(held["s1"], "bob")
     await other.save_children(held["s2"], ("c",))
-    results = await results_of(one, [Renew(held["s0"], Checkpoint("9")), Release(held["s1"]), Renew(held["s2"])])
+    results = await results_of(
+        one, [RenewLease(held["s0"], Checkpoint("9")), ReleaseLease(held["s1"]), RenewLease(held["s2"])]
+    )
     assert results == [await other.get(key) for key in ("s0", "s1", "s2")]
     assert [(lease.owner, lease.checkpoint_owner) for lease in results] == [
         ("bob", "ann"),
@@ -500,8 +502,8 @@ async def test_an_unowned_lease_in_a_batch_can_only_be_taken(store):
     await create_held(store, 1)
     await store.create(Lease("free", Checkpoint.LATEST))
     free = await store.get("free")
-    for write in (Renew(free), Renew(free, Checkpoint("9")), Release(free)):
-        lost, renewed = await results_of(store, [write, Renew(await store.get("s0"))])
+    for write in (RenewLease(free), RenewLease(free, Checkpoint("9")), ReleaseLease(free)):
+        lost, renewed = await results_of(store, [write, RenewLease(await store.get("s0"))])
         assert isinstance(lost, LeaseLostError)
         assert renewed == await store.get("s0")
     assert await store.get("free") == free
@@ -510,14 +512,14 @@ async def test_an_unowned_lease_in_a_batch_can_only_be_taken(store):
 async def test_two_writes_of_one_lease_in_a_batch_are_refused(store):
     held = await create_held(store, 2)
     with pytest.raises(ValueError, match="two writes of one lease"):
-        await results_of(store, [Renew(held["s0"]), Renew(held["s1"]), Release(held["s0"])])
+        await results_of(store, [RenewLease(held["s0"]), RenewLease(held["s1"]), ReleaseLease(held["s0"])])
     assert {lease.key: lease for lease in await store.list()} == held
 
 
 async def test_a_cancelled_batch_leaves_each_row_either_old_or_new(stores):
     one, other = stores
     held = await create_held(one, 60)
-    writes = [Renew(lease, Checkpoint("9")) for lease in held.values()]
+    writes = [RenewLease(lease, Checkpoint("9")) for lease in held.values()]
     with trio.CancelScope() as scope:
         await one.write_many(writes, lambda _index, _result: scope.cancel())
     with trio.CancelScope() as scope:
@@ -537,7 +539,7 @@ async def test_one_of_two_concurrent_batches_takes_each_lease(stores):
     won = []
 
     async def take(store, worker, order):
-        results = await results_of(store, [Take(lease, worker) for lease in leases[::order]])
+        results = await results_of(store, [TakeLease(lease, worker) for lease in leases[::order]])
         won.extend(result for result in results if isinstance(result, Lease))
 
     async with trio.open_nursery() as nursery:

@@ -14,7 +14,7 @@ from efo.errors import LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavail
 from efo.leases.stores.sqlite import store as module
 from efo.leases.stores.sqlite.schema import APPLICATION_ID, VERSION
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
-from efo.leases.writes import Renew
+from efo.leases.writes import RenewLease
 from efo.model import Checkpoint, HashKeyRange, Lease
 
 
@@ -227,7 +227,7 @@ import sys, trio
 from pathlib import Path
 from efo.errors import LeaseLostError
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
-from efo.leases.writes import Renew
+from efo.leases.writes import RenewLease
 from efo.model import Checkpoint, Lease
 
 async def main(path, worker):
@@ -309,7 +309,7 @@ async def test_a_lease_scan_shows_the_writes_of_its_own_store_without_reading(tr
     store, statements = traced
     leases = await store.list()
     results = []
-    await store.write_many([Renew(lease) for lease in leases[:8]], lambda _index, result: results.append(result))
+    await store.write_many([RenewLease(lease) for lease in leases[:8]], lambda _index, result: results.append(result))
     results.append(await store.checkpoint(leases[8], Checkpoint("7")))
     await store.delete(leases[9].key)
     assert sorted(await store.list(), key=repr) == sorted(results, key=repr)
@@ -343,7 +343,7 @@ async def test_a_damaged_row_in_a_batch_fails_alone(path):
         leases = await store.list()
         execute(path, "UPDATE lease SET child_shard_ids = 'x' WHERE lease_key = 'b'")
         results = {}
-        await store.write_many([Renew(lease) for lease in leases], results.__setitem__)
+        await store.write_many([RenewLease(lease) for lease in leases], results.__setitem__)
         errors = {leases[index].key: type(result) for index, result in results.items() if not isinstance(result, Lease)}
         assert errors == {"b": LeaseStoreCorruptError}
         assert (await store.get("a")).counter == (await store.get("c")).counter == 1
