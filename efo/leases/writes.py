@@ -45,6 +45,7 @@ class ReleaseLease:
 
 
 LeaseWrite = TakeLease | RenewLease | ReleaseLease
+"""A write of one lease that can share a batch with writes of other leases."""
 
 SettleWrite = Callable[[int, Lease | LeaseError], None]
 """Receives the result of a write of a batch, by its index: the row after the write, or the error that it met alone."""
