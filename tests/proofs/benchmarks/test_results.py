@@ -1,6 +1,8 @@
+import json
+
 import pytest
 
-from proofs.benchmarks.__main__ import MEASURES, measure, parse
+from proofs.benchmarks.__main__ import MEASURES, PAGE, RESULTS, measure, parse
 from proofs.benchmarks.figures.results import (
     END,
     START,
@@ -87,6 +89,11 @@ def test_the_table_of_a_page_is_replaced_between_its_markers():
 def test_a_page_without_markers_is_an_error():
     with pytest.raises(ValueError, match="no lines"):
         with_table("# Title\n", {"figures": {}, "machine": MACHINE})
+
+
+def test_the_page_shows_the_kept_results():
+    page = PAGE.read_text()
+    assert with_table(page, json.loads(RESULTS.read_text())) == page
 
 
 def test_a_group_that_fails_says_why_for_each_of_its_figures(monkeypatch):
