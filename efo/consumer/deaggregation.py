@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import repeat
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from efo.events import AggregateDamaged, Observer, RecordsFiltered
 from efo.model import Checkpoint, HashKeyRange, Record, checkpoint_of
-from efo.protocol.aggregation import AggregateMode, ShardFilter, is_aggregate
+from efo.protocol.aggregation import MAGIC, AggregateMode, ShardFilter
 
+_DATA: Final = attrgetter("data")
 MAX_RECORDS: Final = 10_000
 MAX_BYTES: Final = 8 * 1024 * 1024
 """A part of an event with aggregates has at most this many user records, and the Kinesis records in it this many bytes,
@@ -37,7 +40,7 @@ class Deaggregator:
 
         Most events are one part. Each part of a large one takes some milliseconds: before the next, others should run.
         """
-        if not any(map(is_aggregate, records)):
+        if not any(map(bytes.startswith, map(_DATA, records), repeat(MAGIC))):  # in C: each record passes here
             yield Part(_after(records, after), is_last=True)
             return
         from efo.protocol.deaggregation import expand  # noqa: PLC0415 - loads protobuf, so with the first aggregate
