@@ -98,8 +98,8 @@ class PositionType(StrEnum):
     AFTER_SEQUENCE_NUMBER = "AFTER_SEQUENCE_NUMBER"
 
 
-def is_sequence_number(text: str) -> bool:
-    """Return whether the text is a sequence number: decimal digits, and not too many (AWS: SequenceNumber)."""
+def is_decimal(text: str) -> bool:
+    """Return whether the text is decimal digits, as sequence numbers and hash keys are, and not too many."""
     return text.isascii() and text.isdigit() and len(text) <= MAX_SEQUENCE_DIGITS
 
 
@@ -173,7 +173,7 @@ class Checkpoint:
             raise ConfigurationError(f"sub_sequence_number={shown(self.sub_sequence_number)}: expected 0 or more")
         if text in _SENTINEL_ORDER:
             key = (_SENTINEL_ORDER[text], 0, 0)
-        elif is_sequence_number(text):
+        elif is_decimal(text):
             key = (0, int(text), self.sub_sequence_number)
         else:
             raise ConfigurationError(

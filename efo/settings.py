@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from efo.checks import check_callable, check_count, check_number, check_text, check_type, shown
 from efo.errors import ConfigurationError
-from efo.model import Checkpoint, Lease, Position, PositionType, is_sequence_number
+from efo.model import Checkpoint, Lease, Position, PositionType, is_decimal
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.subscription import SubscriptionTiming
 
@@ -195,7 +195,7 @@ def _check_position(position: Position, name: str) -> None:
         case Position(
             type=PositionType.AT_SEQUENCE_NUMBER | PositionType.AFTER_SEQUENCE_NUMBER, sequence_number=number
         ):
-            if not isinstance(number, str) or not is_sequence_number(number):
+            if not isinstance(number, str) or not is_decimal(number):
                 raise ConfigurationError(f"{name}: sequence_number={shown(number)}: expected a text of decimal digits")
         case Position(type=PositionType.AT_TIMESTAMP, timestamp=timestamp):
             check_number(f"{name}: timestamp", timestamp, zero=True, unit=" seconds since the epoch")

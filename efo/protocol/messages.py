@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from efo.errors import EventError, ServiceError
-from efo.model import MAX_SEQUENCE_DIGITS, ChildShard, Record
+from efo.model import MAX_SEQUENCE_DIGITS, ChildShard, Record, is_decimal
 from efo.protocol.eventstream import Message
 from efo.protocol.service_errors import service_error
 
@@ -128,26 +128,26 @@ def _parse_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
     if (continuation is None) != bool(children):
         found = "neither a continuation nor child shards" if continuation is None else "a continuation and child shards"
         raise EventError(f"the event has {found}: exactly one of them is allowed")
-    if continuation is not None and not _is_decimal(continuation):
+    if continuation is not None and not is_decimal(continuation):
         raise EventError(f"the continuation {continuation[:200]!r} is not a sequence number")
     for child in children:
         if not child.parent_shards:
             raise EventError("a child shard has no parents")
         keys = child.hash_key_range
-        if not (_is_decimal(keys.starting_hash_key) and _is_decimal(keys.ending_hash_key)):
+        if not (is_decimal(keys.starting_hash_key) and is_decimal(keys.ending_hash_key)):
             raise EventError(f"the hash keys of child shard {child.shard_id} are not decimal integers")
     _check_sequence_numbers(event.records)
     return event
 
 
 def _check_sequence_numbers(records: tuple[Record, ...]) -> None:
-    """Raise EventError unless `_is_decimal` is true for each sequence number."""
+    """Raise EventError unless `is_decimal` is true for each sequence number."""
     numbers = [record.sequence_number for record in records]
     # All at once: that takes a fifth of the time. The digits of bytes are faster to check than those of a str.
     joined = "".join(numbers)
     if not numbers or (joined.isascii() and joined.encode().isdigit() and set(map(len, numbers)) <= _VALID_LENGTHS):
         return
-    number = next(number for number in numbers if not _is_decimal(number))
+    number = next(number for number in numbers if not is_decimal(number))
     raise EventError(f"the sequence number {number[:200]!r} is not a decimal integer")
 
 
@@ -156,7 +156,3 @@ def _decode_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
         return _EVENT.decode(payload)
     except msgspec.ValidationError:
         return _UNTIMED_EVENT.decode(payload).with_timestamps()
-
-
-def _is_decimal(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) <= MAX_SEQUENCE_DIGITS
