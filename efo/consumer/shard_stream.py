@@ -27,7 +27,7 @@ from efo.events import (
 from efo.kinesis.shard_subscription import ShardEnd, ShardSubscription, SubscriptionState
 from efo.model import Batch, Checkpoint, ChildShard, Position, PositionType, Record
 from efo.protocol.messages import SubscribeToShardEvent
-from efo.protocol.progress import Progress
+from efo.protocol.progress import Progress, index_of
 from efo.settings import PositionLike, parse_position
 
 ShardState = SubscriptionState | Literal["unsubscribed"]
@@ -222,7 +222,8 @@ class ShardStream:
         """Ack this record of the batch. The checkpoint does not pass earlier records that are not acked."""
         number = self._number_of(batch)
         check_type("record", record, Record, "a Record of the batch")
-        if not any(record is known or record == known for known in batch.records):
+        index = index_of(batch.records, record)
+        if index is None or batch.records[index] != record:
             raise ConfigurationError(f"{self.shard_id}: ack of a record that is not one of its batch")
         self._acked(self._progress.ack_record(number, record))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
 
@@ -121,9 +121,8 @@ class Progress:
         batch = self._in_flight.get(number)
         if batch is None or batch.is_done:
             return []
-        index = bisect_left(batch.records, _sort_key(record), key=_sort_key)
-        known = index < len(batch.records) and _sort_key(batch.records[index]) == _sort_key(record)
-        return self.ack_records(number, [index]) if known else []
+        index = index_of(batch.records, record)
+        return [] if index is None else self.ack_records(number, [index])
 
     def _advance(self, completed: list[int]) -> list[int]:
         """Remove the first batches that are done, and return `completed`."""
@@ -138,6 +137,13 @@ class Progress:
 
     def _later(self, checkpoint: Checkpoint) -> Checkpoint:
         return checkpoint if self._checkpoint is None or checkpoint > self._checkpoint else self._checkpoint
+
+
+def index_of(records: Sequence[Record], record: Record) -> int | None:
+    """Return the index of the record with the sequence and sub-sequence number of this one, None if there is none."""
+    index = bisect_left(records, _sort_key(record), key=_sort_key)
+    known = index < len(records) and _sort_key(records[index]) == _sort_key(record)
+    return index if known else None
 
 
 def _sort_key(record: Record) -> tuple[int, int]:
