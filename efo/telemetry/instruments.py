@@ -62,7 +62,7 @@ RECORD_AGE: Final = Instrument(
     "efo.record.age",
     "histogram",
     "s",
-    "Time from a record's arrival in Kinesis until it was processed; the oldest record of each batch.",
+    "Time from a record's arrival in Kinesis until it was processed; of each shard the highest in each second.",
     _AGE,
 )
 RECORD_INFLIGHT: Final = Instrument(
@@ -94,7 +94,11 @@ SUBSCRIPTION_WAIT: Final = Instrument(
     _WAIT,
 )
 EVENT_INTERVAL: Final = Instrument(
-    "efo.subscription.event.interval", "histogram", "s", "Time between two events of a shard.", _INTERVAL
+    "efo.subscription.event.interval",
+    "histogram",
+    "s",
+    "Time between two events of a shard; of each shard the highest in each second.",
+    _INTERVAL,
 )
 SUBSCRIPTION_IO: Final = Instrument(
     "efo.subscription.io", "observable_counter", "By", "Bytes of events on the wire, with framing."

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from time import monotonic
 from typing import Any, Final
 
@@ -45,7 +47,41 @@ LEASE_STATES: Final = ("held", "unowned", "expired")
 KEEP_COUNTERS: Final = 300.0
 """Seconds for which counters of a stopped shard are still observed, so that no exporter misses their last values."""
 
+PEAK_INTERVAL: Final = 1.0
+"""Seconds between two measurements of a shard by a histogram that takes the highest."""
+
 Attributes = Mapping[str, str]
+
+
+class _Peaks:
+    """Passes on the highest of the measurements of each second, of one shard.
+
+    A measurement takes the SDK longer than efo needs for an event of one record. So a busy shard has one each second,
+    and a quiet one has one for each event.
+    """
+
+    __slots__ = ("_due", "_highest", "_record")
+
+    def __init__(self, record: Callable[[float], None]) -> None:
+        self._record = record
+        self._highest: float | None = None
+        self._due = -inf
+
+    def add(self, value: float, now: float) -> None:
+        if self._highest is None or value > self._highest:
+            self._highest = value
+        self.flush_if_due(now)
+
+    def flush_if_due(self, now: float) -> None:
+        """Pass on what was held back, when a second is over."""
+        if now >= self._due:
+            self.flush(now)
+
+    def flush(self, now: float) -> None:
+        """Pass on the highest measurement that was not passed on."""
+        if self._highest is not None:
+            self._record(self._highest)
+            self._highest, self._due = None, now + PEAK_INTERVAL
 
 
 @dataclass(slots=True)
@@ -56,6 +92,8 @@ class _ShardFigures:
     """
 
     attributes: Attributes
+    intervals: _Peaks
+    ages: _Peaks
     unsaved_since: float | None = None
     lag: float | None = None
     records: int = 0
@@ -107,9 +145,9 @@ class OtelObserver:
         }
         # What each event of a shard feeds.
         self._process = {**self._common, "messaging.operation.name": "process"}
-        self._event_interval: Histogram = self._instruments[instruments.EVENT_INTERVAL]
         self._process_duration: Histogram = self._instruments[instruments.PROCESS_DURATION]
-        self._record_age: Histogram = self._instruments[instruments.RECORD_AGE]
+        self._record_interval = partial(self._record, instruments.EVENT_INTERVAL)
+        self._record_age = partial(self._record, instruments.RECORD_AGE)
 
     @property
     def _table(self) -> dict[type, Callable[[Any], None]]:
@@ -160,9 +198,10 @@ class OtelObserver:
             self._add(instruments.DECODE_ERRORS, 1, _error("protocol"))
 
     def _received(self, event: EventReceived) -> None:
+        shard, now = self._shard(event.shard_id), self._clock()
         if event.interval is not None:
-            self._event_interval.record(event.interval, self._common)
-        shard = self._shard(event.shard_id)
+            shard.intervals.add(event.interval, now)
+        shard.ages.flush_if_due(now)
         shard.lag = event.millis_behind_latest / 1000
         shard.wire_bytes += event.wire_bytes
 
@@ -192,9 +231,9 @@ class OtelObserver:
 
     def _processed(self, event: RecordsProcessed) -> None:
         self._process_duration.record(event.duration, self._process)
-        if event.oldest_age is not None:
-            self._record_age.record(event.oldest_age, self._common)
         shard = self._shard(event.shard_id)
+        if event.oldest_age is not None:
+            shard.ages.add(event.oldest_age, self._clock())
         shard.records += event.records
         shard.inflight = max(0, shard.inflight - event.records)
 
@@ -217,7 +256,9 @@ class OtelObserver:
 
     def _left(self, event: ShardStopped | ShardFinished) -> None:
         if shard := self._shards.get(event.shard_id):
-            shard.left_at = self._clock()
+            now = shard.left_at = self._clock()
+            shard.intervals.flush(now)
+            shard.ages.flush(now)
         self._forget()
 
     def _shards_counted(self, event: ShardsCounted) -> None:
@@ -259,7 +300,9 @@ class OtelObserver:
         if figures := self._shards.get(shard_id):
             return figures
         attributes = {**self._common, "messaging.destination.partition.id": shard_id}
-        figures = self._shards[shard_id] = _ShardFigures(attributes)
+        figures = self._shards[shard_id] = _ShardFigures(
+            attributes, _Peaks(self._record_interval), _Peaks(self._record_age)
+        )
         return figures
 
     def _forget(self) -> None:

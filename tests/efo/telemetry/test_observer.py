@@ -164,6 +164,24 @@ def test_received_events_feed_lag_bytes_and_interval(telemetry):
     assert telemetry.values(instruments.EVENT_INTERVAL) == {(): (4.9, 1)}
 
 
+def test_a_busy_shard_has_one_interval_and_one_age_each_second_the_highest(telemetry):
+    for interval, age in ((0.2, 0.4), (0.5, 0.9), (0.3, 0.6)):
+        telemetry.now += 0.1
+        telemetry.observe(events.EventReceived("s-0", 1, 700, 0, interval))
+        telemetry.observe(events.RecordsProcessed("s-0", 1, 0.01, age, age))
+        telemetry.observe(events.EventReceived("s-1", 1, 700, 0, interval))
+    # The first of each shard at once; the others are held back.
+    assert telemetry.values(instruments.EVENT_INTERVAL) == {(): (0.4, 2)}
+    assert telemetry.values(instruments.RECORD_AGE) == {(): (0.4, 1)}
+    telemetry.now += 5
+    telemetry.observe(events.EventReceived("s-0", 0, 200, 0, 0.1))
+    assert telemetry.values(instruments.EVENT_INTERVAL) == {(): (0.9, 3)}
+    assert telemetry.values(instruments.RECORD_AGE) == {(): (1.3, 2)}  # an event without records passes it on
+    telemetry.observe(events.ShardStopped("s-1"))
+    assert telemetry.values(instruments.EVENT_INTERVAL) == {(): (1.4, 4)}
+    assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): (0.03, 3)}  # of each batch
+
+
 def test_records_count_as_consumed_when_they_are_processed_and_not_when_the_handler_fails(telemetry):
     telemetry.observe(events.HandlerFailed("s-0", "1", 4, 1, 0.5, "ValueError", "retry"))
     telemetry.observe(events.RecordsProcessed("s-0", 4, 0.5, 2.0, 1.0))
