@@ -91,13 +91,24 @@ class Handler:
 
     async def _read_in_order(self, shard: ShardStream) -> None:
         failure_handler = self._failure_handler(shard, lambda part: shard.ack_through(part.batch, part.indexes[-1]))
-        async for batch in shard:
-            for part in self._slices(BatchSlice.whole(batch)):
-                if not shard.is_wanted(batch):
-                    break
-                await failure_handler.process(part)
+        while await self._process_next(shard, failure_handler):
+            pass
         if self._flush is not None:
             await failure_handler.flush(self._flush)
+
+    async def _process_next(self, shard: ShardStream, failure_handler: FailureHandler) -> bool:
+        """Process the next batch; return whether there was one.
+
+        No variable outside has the batch: while the next one is awaited, idle shards would hold much memory.
+        """
+        batch = await anext(shard, None)
+        if batch is None:
+            return False
+        for part in self._slices(BatchSlice.whole(batch)):
+            if not shard.is_wanted(batch):
+                break
+            await failure_handler.process(part)
+        return True
 
     async def _read_by_key(self, shard: ShardStream) -> None:
         failure_handler = self._failure_handler(shard, lambda part: shard.ack_records(part.batch, part.indexes))

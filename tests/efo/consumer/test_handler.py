@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections import defaultdict
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ from efo import HOLD, DeadLetter, FailurePolicy, Handler, IsolateShardError, eve
 from efo.consumer.handler import MAX_PENDING_BYTES
 from efo.errors import ConfigurationError, EfoError, HandlerError
 from efo.leases.stores.memory import MemoryLeaseStore
-from efo.model import Checkpoint
+from efo.model import Batch, Checkpoint
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis, FakeSettings
 from tests.workers import open_worker
@@ -118,6 +119,19 @@ async def test_a_failed_batch_is_retried_and_no_record_is_repeated(autojump_cloc
             (2, 5, "ValueError", "retry"),
         ]
         assert all("must not be reported" not in str(event) for event in env.seen)
+
+
+@pytest.mark.parametrize("by_record", [False, True], ids=["by batch", "by record"])
+async def test_a_shard_that_waits_for_an_event_holds_no_batch(autojump_clock, by_record):
+    async with open_environment() as env:
+        env.put(*range(5))
+        handler = NumberHandler()
+        arguments = {"record_handler": handler.record} if by_record else {"handler": handler}
+        async with env.consuming(make_handler(env, **arguments)):
+            await trio.sleep(1)  # before the next event of an idle shard
+            gc.collect()
+            assert handler.done == [0, 1, 2, 3, 4]
+            assert [held for held in gc.get_objects() if isinstance(held, Batch)] == []
 
 
 @pytest.mark.parametrize("by_record", [False, True], ids=["by batch", "by record"])
