@@ -162,6 +162,8 @@ class TlsStream(trio.abc.Stream):
             else:
                 at += size
                 self._at_end = not size
+                # Another read would only fail: what OpenSSL has taken is at most a part of a record.
+                self._drained = size > 0 and at < limit and not self._incoming.pending
         if not at and self._failure is not None:
             raise trio.BrokenResourceError(str(self._failure)) from self._failure
         return None if not at and self._drained else bytes(self._buffer[:at])

@@ -36,13 +36,18 @@ class Deaggregator:
         self._observer = observer
 
     def deaggregate(self, records: tuple[Record, ...], after: Checkpoint) -> Iterator[Part]:
-        """Yield the user records after this checkpoint (rule R5), in parts; all of them if it is a sentinel.
+        """Return the user records after this checkpoint (rule R5), in parts; all of them if it is a sentinel.
 
         Most events are one part. Each part of a large one takes some milliseconds: before the next, others should run.
         """
-        if not any(map(bytes.startswith, map(_DATA, records), repeat(MAGIC))):  # in C: each record passes here
-            yield Part(_after(records, after), is_last=True)
-            return
+        # In C, since each record passes here. What starts with MAGIC is not below it, and most data is.
+        if max(map(_DATA, records), default=b"") < MAGIC or not any(
+            map(bytes.startswith, map(_DATA, records), repeat(MAGIC))
+        ):
+            return iter((Part(_after(records, after), is_last=True),))
+        return self._expand(records, after)
+
+    def _expand(self, records: tuple[Record, ...], after: Checkpoint) -> Iterator[Part]:
         from efo.protocol.deaggregation import expand  # noqa: PLC0415 - loads protobuf, so with the first aggregate
 
         users: list[Record] = []

@@ -131,7 +131,8 @@ class ResponseStream:
         await self._changed.park()
 
     def _signal(self) -> None:
-        self._changed.unpark_all()
+        if self._changed:  # few wait here: the events of a live subscription are read after `on_change`
+            self._changed.unpark_all()
         self._on_change()
 
     # --- called by the connection ------------------------------------------------------------------------

@@ -167,7 +167,7 @@ class ShardSubscription:
         self._inputs: deque[Received | Closed] = deque()
         self._ready: deque[Deliver | Finish | Fail] = deque()
         self._last_event_at: float | None = None
-        self._changed: trio.Event | None = None  # while `receive` waits
+        self._waiting: trio.lowlevel.Task | None = None  # the task in `receive`, while it waits
         self._interrupted = False
         self._alarm: Alarm | None = None
         self._since_wait = 0  # bytes of the events that were received without a wait
@@ -245,8 +245,8 @@ class ShardSubscription:
 
     def _on_change(self, attempt: _Attempt) -> None:
         """Handle that more of an attempt's stream has arrived. The connection's task calls this."""
-        if self._changed is not None:
-            self._changed.set()
+        if self._waiting is not None:
+            self._wake()
         elif attempt.arrived_at is None:
             attempt.arrived_at = trio.current_time()
 
@@ -261,15 +261,18 @@ class ShardSubscription:
             self._alarm = Alarm(self._wake)
             self._nursery.start_soon(self._alarm.run)
         self._alarm.set(self._machine.deadline)
-        self._changed = trio.Event()
-        try:
-            await self._changed.wait()
-        finally:
-            self._changed = None
+        # A trio.Event per event would cost as much as the rest of the wait.
+        self._waiting = trio.lowlevel.current_task()
+        await trio.lowlevel.wait_task_rescheduled(self._on_cancelled)
+
+    def _on_cancelled(self, _raise_cancelled: object) -> trio.lowlevel.Abort:
+        self._waiting = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
     def _wake(self) -> None:
-        if self._changed is not None:
-            self._changed.set()
+        task, self._waiting = self._waiting, None
+        if task is not None:
+            trio.lowlevel.reschedule(task)
 
     def _end_alarm(self) -> None:
         if self._alarm is not None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Self
+
+import msgspec
 
 from efo.model import Batch, Record
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSlice:
+class BatchSlice(msgspec.Struct, frozen=True):
     """At least one record of a batch. `indexes`: the positions of the records in the batch, ascending."""
 
     batch: Batch
@@ -39,7 +40,8 @@ class BatchSlice:
         """Return the slice as a batch, with the number and the continuation of the original batch."""
         if self.is_whole:
             return self.batch
-        return replace(self.batch, records=tuple(self.batch.records[index] for index in self.indexes))
+        records = tuple(self.batch.records[index] for index in self.indexes)
+        return replace(self.batch, records=records)
 
     def halves(self) -> tuple[BatchSlice, BatchSlice]:
         """Return the first half and the second half."""

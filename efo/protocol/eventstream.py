@@ -13,10 +13,10 @@ from __future__ import annotations
 import struct
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
 from zlib_ng.zlib_ng import crc32
 
 from efo.errors import ChecksumError, FrameError
@@ -36,13 +36,17 @@ _PRELUDE: Final = struct.Struct(">III")
 _U32: Final = struct.Struct(">I")
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True, eq=False):
     """One message. `wire_length`: the length of its frame in bytes, 0 if it was not decoded from a frame."""
 
     headers: Mapping[str, HeaderValue]
     payload: bytes | memoryview
-    wire_length: int = field(default=0, compare=False)
+    wire_length: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and (self.headers, self.payload) == (other.headers, other.payload)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Decoder:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Container, Iterator
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 MAX_JOINED: Final = 64 * 1024
 """The content of a `Data` is at most this many bytes."""
@@ -28,16 +29,14 @@ _MAX_LENGTH: Final = 16_384
 _STREAM_ID_MASK: Final = 0x7FFF_FFFF
 
 
-@dataclass(frozen=True, slots=True)
-class GoAway:
+class GoAway(msgspec.Struct, frozen=True):
     """The peer accepts no new streams. Streams up to `last_stream_id` continue. `error_code`: RFC 9113, section 7."""
 
     last_stream_id: int
     error_code: int
 
 
-@dataclass(frozen=True, slots=True)
-class Data:
+class Data(msgspec.Struct, frozen=True):
     """The content of DATA frames of one stream, which have no padding and do not end the stream."""
 
     stream_id: int

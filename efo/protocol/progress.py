@@ -16,11 +16,11 @@ def checkpoint_after(batch: Batch) -> Checkpoint | None:
     record, with its sub-sequence number, which the continuation does not have. It is None for a shard end without
     records. It is also None for the continuation zero without records: zero is not the number of a record.
     """
-    last = checkpoint_of(batch.records[-1]) if batch.records else None
-    if batch.continuation is None or not int(batch.continuation):
-        return last
-    continuation = Checkpoint(batch.continuation)
-    return last if last is not None and last >= continuation else continuation
+    last = batch.records[-1] if batch.records else None
+    continuation = int(batch.continuation or 0)
+    if continuation and (last is None or continuation > int(last.sequence_number)):
+        return Checkpoint(str(batch.continuation))
+    return None if last is None else checkpoint_of(last)
 
 
 class _InFlight:

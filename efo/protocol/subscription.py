@@ -51,6 +51,7 @@ from efo.protocol.pacing import SHARD_INTERVAL, TAKE_OVER_AFTER, Backoff
 class State(Enum):
     """The state of a subscription."""
 
+    __hash__ = object.__hash__  # Enum's is written in Python, and each event needs it
     WAITING = auto()
     """No attempt is current. The next one is due at a known time."""
     CONNECTING = auto()
@@ -68,6 +69,7 @@ class State(Enum):
 class Signal(Enum):
     """A column of the transition table: an input, or the time of the next attempt."""
 
+    __hash__ = object.__hash__
     DUE = auto()
     """The next attempt is due."""
     CANDIDATE_EVENT = auto()
