@@ -32,7 +32,7 @@ def record_batch(
     return pa.record_batch(
         [
             pa.array([record.partition_key for record in records], pa.string()).cast(pa.binary()),
-            pa.array([record.data for record in records], pa.binary()),
+            _binary([record.data for record in records]),
             pa.repeat(pa.scalar(topic, pa.string()), rows),
             pa.repeat(pa.scalar(partition, pa.int32()), rows),
             pa.arange(base, base + rows),
@@ -50,10 +50,48 @@ def _timestamps(seconds: list[float]) -> Any:
     return pc.multiply(milliseconds, 1000).cast(SCHEMA.field("timestamp").type)
 
 
+def _binary(values: list[bytes]) -> Any:
+    """Return a binary column. Arrow's own conversion copies large values twice: its buffer grows meanwhile."""
+    return _column(b"".join(values), _offsets([0, *map(len, values)]), len(values))
+
+
+def _column(content: bytes, offsets: pa.Buffer, rows: int) -> Any:
+    return pa.Array.from_buffers(pa.binary(), rows, [None, offsets, pa.py_buffer(content)])
+
+
+def _offsets(widths: Sequence[int]) -> pa.Buffer:
+    """Return the offsets of a column. `widths`: a zero, and the widths of its values."""
+    return pc.cumulative_sum_checked(pa.array(widths, pa.int32())).buffers()[1]
+
+
 def _headers(records: Sequence[Record], mapping: RecordMapping) -> Any:
-    if mapping.extract is not None or any(record.tags for record in records):
+    if mapping.extract is not None or any([record.tags for record in records]):  # noqa: C419 - a list is faster
         return _any_headers(records, mapping)
-    return _fixed_headers(records, mapping)
+    encryptions = {record.encryption_type for record in records}
+    if len(encryptions) > 1 or any([r.sub_sequence_number or r.explicit_hash_key is not None for r in records]):  # noqa: C419
+        return _fixed_headers(records, mapping)
+    return _plain_headers(records, mapping)
+
+
+def _plain_headers(records: Sequence[Record], mapping: RecordMapping) -> Any:
+    """Return the headers of records that differ only in the sequence number: plain ones, not of an aggregate."""
+    rows, names = len(records), list(HEADERS[:REQUIRED_HEADERS])
+    before, after = [mapping.stream, mapping.shard_id], ["0"]
+    if (encryption := encryption_header(records[0])) is not None:
+        names.append(HEADERS[-1])
+        after.append(encryption)
+    numbers = [record.sequence_number for record in records]
+    # Kinesis allows only ASCII in all of them, so that characters are bytes.
+    content = "".join((*before, "".join((*after, *before)).join(numbers), *after)).encode("ascii")
+    lengths = set(map(len, numbers))
+    if len(lengths) == 1:  # as on AWS
+        widths = (*map(len, before), *lengths, *map(len, after))
+        offsets = _repeated_offsets(widths, 1 << rows.bit_length())
+    else:
+        offsets = _offsets([0, *(width for number in numbers for width in map(len, (*before, number, *after)))])
+    width = len(names)
+    keys = _header_keys(tuple(names), 1 << rows.bit_length()).slice(0, width * rows)
+    return _lists(_every(width, rows), keys, _column(content, offsets, width * rows))
 
 
 def _any_headers(records: Sequence[Record], mapping: RecordMapping) -> Any:
@@ -86,7 +124,7 @@ def _fixed_headers(records: Sequence[Record], mapping: RecordMapping) -> Any:
         flat[index::width] = field
     keys = _header_keys(tuple(names), 1 << rows.bit_length()).slice(0, width * rows)
     values = pa.array(flat, pa.string())
-    offsets = pa.arange(0, width * rows + 1, width).cast(pa.int32())
+    offsets = _every(width, rows)
     if values.null_count:
         is_known = values.is_valid()
         keys, values = keys.filter(is_known), values.filter(is_known)
@@ -99,6 +137,17 @@ def _fixed_headers(records: Sequence[Record], mapping: RecordMapping) -> Any:
 def _header_keys(names: tuple[str, ...], rows: int) -> Any:
     """Return the header keys of many rows. They are cached, since creating them is a fifth of the work."""
     return pa.array(names * rows, pa.string())
+
+
+@lru_cache(maxsize=16)
+def _repeated_offsets(widths: tuple[int, ...], rows: int) -> pa.Buffer:
+    """Return the offsets of values whose widths repeat in each row. A column of fewer rows uses the first ones."""
+    return _offsets((0, *widths * rows))
+
+
+def _every(width: int, rows: int) -> Any:
+    """Return the offsets of lists with `width` elements."""
+    return pa.arange(0, width * rows + 1, width).cast(pa.int32())
 
 
 def _lists(offsets: Any, keys: Any, values: Any) -> Any:

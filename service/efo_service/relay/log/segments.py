@@ -21,11 +21,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
-from zlib import crc32
+from typing import IO, Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.ipc
+from zlib_ng.zlib_ng import crc32
 
 from efo.errors import ConfigurationError
 from efo.model import Checkpoint
@@ -132,14 +132,13 @@ def write_segment(directory: Path, batch: pa.RecordBatch, origin: Origin, guard:
     Raises SinkFencedError, SinkFullError (nothing was written) and SinkError.
     """
     base = batch.column("offset")[0].as_py()
-    content = _encode(batch, origin)
-    segment = Segment(base, base + batch.num_rows, crc32(content), directory)
     temporary = guard.temporary
-    with os_errors("write", segment.path), removed_on_error(temporary):
+    with os_errors("write", temporary), removed_on_error(temporary):
         with temporary.open("wb") as file:
-            file.write(content)
+            crc = _write(batch, origin, file)
             file.flush()
             os.fdatasync(file.fileno())
+        segment = Segment(base, base + batch.num_rows, crc, directory)
         guard.check()
         try:
             temporary.rename(segment.path)
@@ -152,7 +151,8 @@ def write_segment(directory: Path, batch: pa.RecordBatch, origin: Origin, guard:
     return segment
 
 
-def _encode(batch: pa.RecordBatch, origin: Origin) -> pa.Buffer:
+def _write(batch: pa.RecordBatch, origin: Origin, file: IO[bytes]) -> int:
+    """Write a segment to a file, and return its CRC. The columns are not copied together before."""
     metadata = {
         "efo.format": str(FORMAT_VERSION),
         "efo.mapping": str(MAPPING_VERSION),
@@ -162,10 +162,27 @@ def _encode(batch: pa.RecordBatch, origin: Origin) -> pa.Buffer:
         "efo.last": str(origin.last),
         "efo.committed_at": repr(origin.committed_at),
     }
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, SCHEMA.with_metadata(metadata)) as writer:
+    checked = _ChecksumFile(file)
+    with pa.ipc.new_file(pa.PythonFile(checked, "w"), SCHEMA.with_metadata(metadata)) as writer:
         writer.write_batch(batch)
-    return sink.getvalue()
+    return checked.crc
+
+
+class _ChecksumFile:
+    """A file that counts the CRC of what is written to it."""
+
+    closed = False
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.crc = 0
+
+    def write(self, data: bytes | pa.Buffer) -> int:
+        self.crc = crc32(data, self.crc)
+        return self._file.write(data)
+
+    def flush(self) -> None:
+        pass
 
 
 # --- reading -------------------------------------------------------------------------------------------

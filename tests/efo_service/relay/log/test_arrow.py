@@ -38,7 +38,20 @@ def traced(record: Record) -> TraceContext | None:
             return TraceContext(f"00-{len(record.data) + 1:032x}-{7:016x}-01", "vendor=1")
 
 
-@given(st.lists(records, min_size=1, max_size=20), st.integers(0, 2**40), st.sampled_from([None, traced]))
+# Of one kind, as most batches are; their sequence numbers may differ in length.
+plain = st.builds(
+    Record,
+    sequence_number=digits,
+    approximate_arrival_timestamp=st.just(1.5),
+    data=st.binary(max_size=50),
+    partition_key=text,
+)
+plain_batches = st.lists(plain, min_size=1, max_size=20)
+encrypted_batches = plain_batches.map(lambda batch: [msgspec.structs.replace(r, encryption_type="KMS") for r in batch])
+batches = st.lists(records, min_size=1, max_size=20) | plain_batches | encrypted_batches
+
+
+@given(batches, st.integers(0, 2**40), st.sampled_from([None, traced]))
 def test_many_records_are_mapped_like_each_record_alone(batch_records: list[Record], base: int, extract) -> None:
     mapping = RecordMapping("s", "shard", extract)
     batch = record_batch(batch_records, mapping, topic="t", partition=3, base=base)
