@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line. Return the exit status."""
     options = parse(arguments)
     peers = [peer for peer in PEERS if not options.peers or peer.name in {BASE, *options.peers}]
-    results = Results()
+    results = _earlier(options.output) if options.add else Results()
     began = time.monotonic()
     machine = _machine(options)
     save = partial(_save, results, machine, options.output)
@@ -110,6 +110,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--rounds", type=int, default=3, help="rounds; each has every peer once (default: 3)")
     add("--warm", type=_positive, help="seconds before a measurement (default: 3, and 30 for peers on a JVM)")
     add("--output", type=Path, default=ROOT / "docs", help="where to write peers.json and peers.svg (default: docs)")
+    add("--add", action="store_true", help="keep what peers.json has: for more figures of the same peers and machine")
     add("--json", action="store_true", help="print the JSON alone, without tables")
     return parser.parse_args(arguments)
 
@@ -140,6 +141,13 @@ def _machine(options: argparse.Namespace) -> dict[str, Any]:
         "seconds": options.seconds,
         "rounds": options.rounds,
     }
+
+
+def _earlier(directory: Path) -> Results:
+    try:
+        return Results.of(json.loads((directory / "peers.json").read_text()))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        sys.exit(f"--add: cannot use {directory / 'peers.json'} ({error!r}): measure without --add first")
 
 
 def _save(results: Results, machine: dict[str, Any], directory: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from proofs.peers.statistics import ratios, summarize
 
@@ -21,6 +21,17 @@ class Results:
     skipped: dict[str, str] = field(default_factory=dict)
     failed: dict[str, dict[str, str]] = field(default_factory=dict)
     cannot: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, found: Mapping[str, Any]) -> Self:
+        """Return the results of an earlier run from its JSON. What failed in it may be measured again."""
+        peers: Mapping[str, Any] = found["peers"]
+        versions = {name: peer["version"] for name, peer in peers.items()}
+        rounds = {
+            name: {metric: list(values["values"]) for metric, values in peer["metrics"].items()}
+            for name, peer in peers.items()
+        }
+        return cls(versions, rounds, cannot={name: dict(why) for name, why in found["cannot"].items()})
 
     def add(self, peer: str, values: Mapping[str, float]) -> None:
         """Add the values of one round."""

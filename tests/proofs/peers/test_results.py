@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -55,6 +56,16 @@ def test_the_json_has_versions_spread_and_ratios():
         "values": [40_000.0, 50_000.0, 60_000.0],
     }
     assert found["skipped"] == {"harlow": "not found: go"}
+
+
+def test_later_figures_are_added_to_those_of_an_earlier_run():
+    kept = Results.of(json.loads(json.dumps(results().as_json("efo", {}))))
+    assert kept.rounds == results().rounds
+    assert kept.versions == results().versions
+    assert kept.cannot == results().cannot
+    assert kept.failed == {}  # measured again
+    kept.add("efo", {"idle/1000/rss_mb": 100.0})
+    assert kept.as_json("efo", {})["peers"]["efo"]["metrics"].keys() > results().rounds["efo"].keys()
 
 
 def test_the_chart_has_a_bar_for_each_peer_with_its_median():
