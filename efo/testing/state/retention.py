@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from efo.testing.errors import invalid_argument
+from efo.testing.errors import FakeError, invalid_argument
 from efo.testing.state.streams import StreamState
 
 MIN_HOURS: Final = 24
@@ -34,27 +34,39 @@ def trim(stream: StreamState, now: float) -> None:
 
 
 def increase(stream: StreamState, hours: int) -> None:
-    """Increase the retention period (AWS: IncreaseStreamRetentionPeriod). Raises InvalidArgumentException."""
+    """Increase the retention period (AWS: IncreaseStreamRetentionPeriod). The present period is accepted.
+
+    Raises InvalidArgumentException.
+    """
     _check(hours)
-    if hours <= stream.retention_hours:
-        raise invalid_argument(
-            f"Requested retention period ({hours} hours) for stream {stream.name} can not be less than or equal to "
-            f"the existing one ({stream.retention_hours} hours)"
-        )
+    if hours < stream.retention_hours:
+        raise _refused(stream, hours, "shorter", "Decrease")
     stream.retention_hours = hours
 
 
 def decrease(stream: StreamState, hours: int) -> None:
-    """Decrease the retention period (AWS: DecreaseStreamRetentionPeriod). Raises InvalidArgumentException."""
+    """Decrease the retention period (AWS: DecreaseStreamRetentionPeriod). The present period is accepted.
+
+    Raises InvalidArgumentException.
+    """
     _check(hours)
-    if hours >= stream.retention_hours:
-        raise invalid_argument(
-            f"Requested retention period ({hours} hours) for stream {stream.name} can not be longer than or equal to "
-            f"the existing one ({stream.retention_hours} hours)"
-        )
+    if hours > stream.retention_hours:
+        raise _refused(stream, hours, "longer", "Increase")
     stream.retention_hours = hours
 
 
+def _refused(stream: StreamState, hours: int, comparison: str, other: str) -> FakeError:
+    return invalid_argument(
+        f"Requested retention period ({hours} hours) for stream {stream.name} can not be {comparison} than existing "
+        f"retention period ({stream.retention_hours:g} hours). Use {other}RetentionPeriod API."
+    )
+
+
 def _check(hours: int) -> None:
-    if not MIN_HOURS <= hours <= MAX_HOURS:
-        raise invalid_argument(f"RetentionPeriodHours {hours}: expected {MIN_HOURS} to {MAX_HOURS}")
+    if hours < MIN_HOURS:
+        limit, problem = f"Minimum allowed retention period is {MIN_HOURS} hours", "short"
+    elif hours > MAX_HOURS:
+        limit, problem = f"Maximum allowed retention period is {MAX_HOURS} hours", "long"
+    else:
+        return
+    raise invalid_argument(f"{limit}. Requested retention period ({hours} hours) is too {problem}.")

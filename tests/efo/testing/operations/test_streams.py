@@ -102,11 +102,19 @@ def test_the_retention_period_can_be_increased_and_decreased(api):
     api("DecreaseStreamRetentionPeriod", StreamName="s", RetentionPeriodHours=24)
     assert hours() == 24
     for operation, wrong in (
-        ("Increase", 24), ("Increase", 23), ("Increase", 8761), ("Decrease", 24), ("Decrease", 25), ("Decrease", 0)
+        ("Increase", 23), ("Increase", 8761), ("Decrease", 25), ("Decrease", 23)
     ):  # fmt: skip
         error = api.error_of(f"{operation}StreamRetentionPeriod", StreamName="s", RetentionPeriodHours=wrong)
         assert error == "InvalidArgumentException"
     assert hours() == 24
+
+
+@pytest.mark.parametrize("operation", ["IncreaseStreamRetentionPeriod", "DecreaseStreamRetentionPeriod"])
+def test_the_present_retention_period_is_accepted(api, operation):
+    api("IncreaseStreamRetentionPeriod", StreamName="s", RetentionPeriodHours=48)
+    assert api(operation, StreamName="s", RetentionPeriodHours=48) is None
+    summary = api("DescribeStreamSummary", StreamName="s")["StreamDescriptionSummary"]
+    assert summary["RetentionPeriodHours"] == 48
 
 
 def test_the_maximum_record_size_of_a_stream_can_be_raised(api):
