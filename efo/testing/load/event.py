@@ -144,6 +144,5 @@ def _record(template: RecordTemplate, high_digits: str, timestamp: str) -> bytes
         f'{{"ApproximateArrivalTimestamp":{timestamp},"Data":"'.encode()
         + template.data
         + f'","PartitionKey":"{template.partition_key}",'.encode()
-        + f'"SequenceNumber":"{high_digits}{template.low_digits}",'.encode()
-        + b'"EncryptionType":"NONE"}'
+        + f'"SequenceNumber":"{high_digits}{template.low_digits}"}}'.encode()
     )

@@ -25,11 +25,7 @@ def put_record(core: Core, request: requests.PutRecord) -> ResponseBody:
     stream = core.data_stream(request.stream_name, request.stream_arn)
     stream.encryption.check()
     shard, record = _put(core, stream, request)
-    return {
-        "ShardId": shard.id,
-        "SequenceNumber": record.sequence_number,
-        "EncryptionType": record.encryption_type,
-    }
+    return {"ShardId": shard.id, "SequenceNumber": record.sequence_number} | _encryption(stream)
 
 
 def put_records(core: Core, request: requests.PutRecords) -> ResponseBody:
@@ -40,7 +36,8 @@ def put_records(core: Core, request: requests.PutRecords) -> ResponseBody:
         stream.check_record(entry.partition_key, entry.data, entry.explicit_hash_key)
     if sum(len(entry.data) + len(entry.partition_key) for entry in request.records) > MAX_REQUEST_BYTES:
         raise invalid_argument("Records size exceeds 10 MB limit")
-    results, failed = [], 0
+    results: list[dict[str, str]] = []
+    failed = 0
     for entry in request.records:
         try:
             shard, record = _put(core, stream, entry)
@@ -49,7 +46,12 @@ def put_records(core: Core, request: requests.PutRecords) -> ResponseBody:
             results.append({"ErrorCode": error.code, "ErrorMessage": error.message})
         else:
             results.append({"ShardId": shard.id, "SequenceNumber": record.sequence_number})
-    return {"FailedRecordCount": failed, "Records": results, "EncryptionType": stream.encryption.type}
+    return {"FailedRecordCount": failed, "Records": results} | _encryption(stream)
+
+
+def _encryption(stream: StreamState) -> dict[str, str]:
+    """Return the encryption type as in the response to a put: missing for a stream without encryption."""
+    return {} if (kind := stream.encryption.of_records) is None else {"EncryptionType": kind}
 
 
 def _put(

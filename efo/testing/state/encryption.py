@@ -26,6 +26,11 @@ class Encryption:
     key_id: str | None = None
     failing: str | None = None
 
+    @property
+    def of_records(self) -> str | None:
+        """The type in records and in responses to puts: None, and so not sent, without encryption."""
+        return None if self.type == "NONE" else self.type
+
     def start(self, key_id: str) -> None:
         """Encrypt records that are put from now on (AWS: StartStreamEncryption). Raises the KMS error, if any."""
         self._raise_failure(key_id)

@@ -16,14 +16,14 @@ _BY_SEQUENCE = attrgetter("sequence_number")
 _BY_ARRIVAL = attrgetter("approximate_arrival_timestamp")
 
 
-class StoredRecord(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
-    """A record, as stored and as sent (AWS: Record)."""
+class StoredRecord(msgspec.Struct, frozen=True, gc=False, rename="pascal", omit_defaults=True):
+    """A record, as stored and as sent (AWS: Record). An unencrypted record has no encryption type."""
 
     approximate_arrival_timestamp: float
     data: bytes
     partition_key: str
     sequence_number: str
-    encryption_type: str = "NONE"
+    encryption_type: str | None = None
 
     def as_record(self) -> Record:
         """Return the record as the library's `Record`."""
@@ -101,7 +101,7 @@ class ShardState:
     def append(self, partition_key: str, data: bytes, now_millis: int) -> StoredRecord:
         """Add a record. The caller must call `notify`, once for all the records that it adds."""
         number = self._sequence.next(now_millis)
-        record = StoredRecord(self._sequence.millis / 1000, data, partition_key, number, self.encryption.type)
+        record = StoredRecord(self._sequence.millis / 1000, data, partition_key, number, self.encryption.of_records)
         self.records.append(record)
         return record
 

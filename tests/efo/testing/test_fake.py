@@ -16,7 +16,7 @@ async def test_records_returns_all_records_by_shard(fake, autojump_clock):
     assert shard_id == FIRST
     assert fake.put_many("s", [("a", b"1"), ("b", b"2")]) == 2
     records = fake.records("s")
-    assert records[FIRST][0] == Record(number, fake.settings.epoch, b"data", "key", "NONE")
+    assert records[FIRST][0] == Record(number, fake.settings.epoch, b"data", "key")
     assert sum(map(len, records.values())) == 3
 
 

@@ -61,7 +61,6 @@ def test_an_event_has_the_members_of_the_service():
                 "Data": "QUJD",
                 "PartitionKey": "key-0",
                 "SequenceNumber": "1" * 28 + RECORDS[0].low_digits,
-                "EncryptionType": "NONE",
             }
         ],
         "MillisBehindLatest": 3,

@@ -54,7 +54,6 @@ async def test_the_messages_have_the_headers_and_payloads_of_aws(fake, client, c
             {
                 "ApproximateArrivalTimestamp": fake.settings.epoch,
                 "Data": "eA==",
-                "EncryptionType": "NONE",
                 "PartitionKey": "k0",
                 "SequenceNumber": number,
             }
