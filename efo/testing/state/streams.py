@@ -69,6 +69,11 @@ class StreamState:
         return "UPDATING" if now < self.updating_until else "ACTIVE"
 
     @property
+    def title(self) -> str:
+        """The stream in the words of AWS's error messages: "stream NAME under account ACCOUNT"."""
+        return f"stream {self.name} under account {self.arn.rpartition(':')[0].rpartition(':')[2]}"
+
+    @property
     def open_shards(self) -> list[ShardState]:
         """The open shards, in the order of their hash keys."""
         return self._open
@@ -131,15 +136,10 @@ class StreamState:
     def split(self, shard_id: str, at: int | None, now_millis: int) -> tuple[ShardState, ShardState]:
         """Split a shard (AWS: SplitShard). `at`: the first hash key of the second child; None: the middle.
 
-        Raises ResourceNotFoundException. Raises InvalidArgumentException: the shard cannot be split there.
+        Raises FakeError as `check_split` does.
         """
-        parent = self._open_shard(shard_id)
-        boundary = (parent.start + parent.end) // 2 + 1 if at is None else at
-        if not parent.start < boundary <= parent.end:
-            raise invalid_argument(
-                f"NewStartingHashKey {boundary} used in SplitShard on shard {shard_id} is invalid: it must be greater "
-                f"than {parent.start} and at most {parent.end}"
-            )
+        boundary = self.check_split(shard_id, at)
+        parent = self.shard(shard_id)
         parent.close(now_millis)
         lower = self._add(parent.start, boundary - 1, now_millis, (parent,))
         upper = self._add(boundary, parent.end, now_millis, (parent,))
@@ -148,15 +148,27 @@ class StreamState:
         parent.notify()
         return lower, upper
 
+    def check_split(self, shard_id: str, at: int | None) -> int:
+        """Return the first hash key of the second child. Raises ResourceNotFoundException, InvalidArgumentException.
+
+        AWS leaves at least two hash keys to each child.
+        """
+        parent = self._open_shard(shard_id)
+        boundary = (parent.start + parent.end) // 2 + 1 if at is None else at
+        if not parent.start + 1 < boundary < parent.end:
+            raise invalid_argument(
+                f"NewStartingHashKey {boundary} used in SplitShard() on shard {parent.id} in {self.title} is not both "
+                f"greater than one plus the shard's StartingHashKey {parent.start} and less than the shard's "
+                f"EndingHashKey {parent.end}."
+            )
+        return boundary
+
     def merge(self, shard_id: str, adjacent_id: str, now_millis: int) -> ShardState:
         """Merge two open shards with adjacent hash key ranges (AWS: MergeShards).
 
-        Raises ResourceNotFoundException. Raises InvalidArgumentException: the shards cannot be merged.
+        Raises FakeError as `check_merge` does.
         """
-        parents = self._open_shard(shard_id), self._open_shard(adjacent_id)
-        lower, upper = sorted(parents, key=attrgetter("start"))
-        if lower.end + 1 != upper.start:
-            raise invalid_argument(f"Shards {shard_id} and {adjacent_id} cannot be merged: they are not adjacent")
+        parents = lower, upper = self.check_merge(shard_id, adjacent_id)
         for parent in parents:
             parent.close(now_millis)
         child = self._add(lower.start, upper.end, now_millis, parents)
@@ -167,10 +179,23 @@ class StreamState:
             parent.notify()
         return child
 
+    def check_merge(self, shard_id: str, adjacent_id: str) -> tuple[ShardState, ShardState]:
+        """Return the shards to merge. Raises ResourceNotFoundException.
+
+        Raises InvalidArgumentException: a shard is closed, or the second shard is not the one after the first.
+        """
+        lower, upper = self._open_shard(shard_id), self._open_shard(adjacent_id)
+        if lower.end + 1 != upper.start:
+            raise invalid_argument(
+                f"Shards {lower.id} and {upper.id} in {self.title} are not an adjacent pair of shards eligible for "
+                "merging"
+            )
+        return lower, upper
+
     def _open_shard(self, shard_id: str) -> ShardState:
         shard = self.shard(shard_id)
         if not shard.is_open:
-            raise invalid_argument(f"Shard {shard_id} in stream {self.name} is closed: only open shards can reshard")
+            raise invalid_argument(f"Shard {shard.id} in {self.title} is closed: only open shards can reshard")
         return shard
 
 

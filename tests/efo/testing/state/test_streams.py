@@ -99,8 +99,14 @@ def test_a_split_without_a_hash_key_is_in_the_middle():
     assert lower.end + 1 == upper.start == 2**127
 
 
-@pytest.mark.parametrize("at", [0, MAX_HASH_KEY + 1])
-def test_a_split_outside_the_shard_is_rejected(at):
+@pytest.mark.parametrize("at", [2, MAX_HASH_KEY - 1])
+def test_each_child_of_a_split_has_at_least_two_hash_keys(at):
+    lower, upper = make(1).split(FIRST, at, NOW)
+    assert (lower.end + 1, upper.start) == (at, at)
+
+
+@pytest.mark.parametrize("at", [0, 1, MAX_HASH_KEY, MAX_HASH_KEY + 1])
+def test_a_split_outside_the_shard_or_beside_its_bounds_is_rejected(at):
     stream = make(1)
     assert error_of(stream.split, FIRST, at, NOW) == "InvalidArgumentException"
     assert stream.open_shards[0].is_open
@@ -108,13 +114,19 @@ def test_a_split_outside_the_shard_is_rejected(at):
 
 def test_a_merge_creates_one_child_of_both_parents():
     stream = make(3)
-    child = stream.merge(SECOND, FIRST, NOW + 9)
+    child = stream.merge(FIRST, SECOND, NOW + 9)
     assert (child.start, child.end) == (0, stream.shard("shardId-000000000002").start - 1)
-    assert child.parents == (SECOND, FIRST)
-    assert (child.as_shard().parent_shard_id, child.as_shard().adjacent_parent_shard_id) == (SECOND, FIRST)
+    assert child.parents == (FIRST, SECOND)
+    assert (child.as_shard().parent_shard_id, child.as_shard().adjacent_parent_shard_id) == (FIRST, SECOND)
     for parent in (FIRST, SECOND):
         assert stream.shard(parent).children == (child,)
         assert stream.shard(parent).ending_number < child.starting_number
+
+
+def test_a_merge_with_the_upper_shard_first_is_rejected():
+    stream = make(2)
+    assert error_of(stream.merge, SECOND, FIRST, NOW) == "InvalidArgumentException"
+    assert len(stream.open_shards) == 2
 
 
 def test_an_invalid_split_or_merge_is_rejected():
