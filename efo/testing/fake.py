@@ -32,7 +32,8 @@ from efo.testing.settings import FakeSettings
 from efo.testing.state.core import Core
 from efo.testing.state.encryption import KMS_ERRORS
 from efo.testing.state.retention import trim
-from efo.testing.state.scaling import scale
+from efo.testing.state.scaling import count_scaling, scale
+from efo.testing.state.streams import StreamState
 from efo.testing.state.subscriptions import SubscriptionCounts, Subscriptions
 
 
@@ -67,6 +68,7 @@ class FakeKinesis:
         self.faults = faults if faults is not None else FaultScript()
         self._core = Core(self.settings, self.clock)
         self._faults = FaultInjector(self.faults, lambda: trio.current_time() - self._started_at)
+        self._core.after = self._after
         self._core.listing = lambda stream: self._faults.listing(stream, self._core.millis)
         self._load = load
         self._subscriptions = Subscriptions(self._core) if load is None else LoadSubscriptions(self._core, load)
@@ -125,12 +127,12 @@ class FakeKinesis:
 
         `at`: the first hash key of the second child; None: the middle of the shard.
         """
-        lower, upper = self._core.stream(stream).split(shard_id, at, self._core.millis)
+        lower, upper = self._reshardable(stream).split(shard_id, at, self._core.millis)
         return lower.id, upper.id
 
     def merge(self, stream: str, shard_id: str, adjacent_shard_id: str) -> str:
-        """Merge two adjacent shards. Return the id of their child."""
-        return self._core.stream(stream).merge(shard_id, adjacent_shard_id, self._core.millis).id
+        """Merge two adjacent shards, the lower one first. Return the id of their child."""
+        return self._reshardable(stream).merge(shard_id, adjacent_shard_id, self._core.millis).id
 
     def open_shards(self, stream: str) -> Sequence[str]:
         """Return the ids of the open shards, in the order of their hash keys."""
@@ -138,8 +140,16 @@ class FakeKinesis:
 
     def scale(self, stream: str, shards: int) -> Sequence[str]:
         """Reshard the stream to `shards` open shards of equal size (AWS: UpdateShardCount). Return their ids."""
-        scale(self._core.stream(stream), shards, self.clock())
+        state = self._reshardable(stream)
+        count_scaling(state, shards, self.clock())
+        scale(state, shards, self._core.millis)
         return self.open_shards(stream)
+
+    def _reshardable(self, stream: str) -> StreamState:
+        """Return a stream. A reshard that was requested before takes effect first."""
+        state = self._core.stream(stream)
+        state.end_update(self.clock())
+        return state
 
     # --- streams -------------------------------------------------------------------------------------------
 
@@ -235,6 +245,16 @@ class FakeKinesis:
             max_concurrent_streams=self.settings.max_concurrent_streams,
             serve_connection=server.serve_connection if self._load is None else serve_load_connection,
         )
+
+    def _after(self, seconds: float, call: Callable[[], object]) -> None:
+        """Call a function after some seconds, if the fake is still running then."""
+
+        async def call_later() -> None:
+            await trio.sleep(seconds)
+            call()
+
+        if self._nursery is not None:
+            self._nursery.start_soon(call_later)
 
     async def _connect(self) -> trio.abc.Stream:
         await trio.lowlevel.checkpoint()

@@ -20,7 +20,8 @@ class FakeSettings:
     `throttle_writes`: whether PutRecord and PutRecords are limited to 1 MiB and 1,000 records per second and shard.
     Beyond that they fail with ProvisionedThroughputExceededException (AWS: quotas and limits).
     `stream_creating`, `stream_updating`, `stream_deleting`: how long a stream stays in that state after the API call.
-    Methods of FakeKinesis such as `create_stream` change the stream at once.
+    A reshard takes effect when the stream is no longer UPDATING; with 0, at once.
+    Methods of FakeKinesis such as `create_stream` and `split` change the stream at once.
     `shard_limit`: maximum number of open shards of the account.
     `consumers_per_stream`: maximum number of fan-out consumers; AWS allows 20, or 50 with On-demand Advantage.
     `consumers_creating`: maximum number of consumers of a stream that are CREATING at the same time.

@@ -11,7 +11,7 @@ from efo.testing.operations.paging import Token, decode_token, encode_token, pag
 from efo.testing.operations.responses import ResponseBody, shard_description
 from efo.testing.state.core import Core
 from efo.testing.state.retention import trim_horizon
-from efo.testing.state.scaling import scale
+from efo.testing.state.scaling import count_scaling, scale
 from efo.testing.state.shards import ShardState
 from efo.testing.state.streams import StreamState, parse_hash_key
 
@@ -91,30 +91,31 @@ def _matches(shard: ShardState, shard_filter: requests.ShardFilter, horizon: flo
 
 
 def split_shard(core: Core, request: requests.SplitShard) -> ResponseBody:
-    """SplitShard."""
+    """SplitShard. The stream is UPDATING first, and has its children after that."""
     stream = _reshardable(core, request)
     at = parse_hash_key(request.new_starting_hash_key, "NewStartingHashKey")
+    stream.check_split(request.shard_to_split, at)
     core.check_shard_limit(1)
-    stream.split(request.shard_to_split, at, core.millis)
-    stream.updating_until = core.clock() + core.settings.stream_updating
+    core.update(stream, lambda millis: stream.split(request.shard_to_split, at, millis))
     return None
 
 
 def merge_shards(core: Core, request: requests.MergeShards) -> ResponseBody:
-    """MergeShards."""
+    """MergeShards. The stream is UPDATING first, and has its child after that."""
     stream = _reshardable(core, request)
-    stream.merge(request.shard_to_merge, request.adjacent_shard_to_merge, core.millis)
-    stream.updating_until = core.clock() + core.settings.stream_updating
+    lower, upper = request.shard_to_merge, request.adjacent_shard_to_merge
+    stream.check_merge(lower, upper)
+    core.update(stream, lambda millis: stream.merge(lower, upper, millis))
     return None
 
 
 def update_shard_count(core: Core, request: requests.UpdateShardCount) -> ResponseBody:
-    """UpdateShardCount."""
+    """UpdateShardCount. The stream is UPDATING first, and has all its new shards after that."""
     stream = _reshardable(core, request)
     current, target = len(stream.open_shards), request.target_shard_count
     core.check_shard_limit(target - current)
-    scale(stream, target, core.clock())
-    stream.updating_until = core.clock() + core.settings.stream_updating
+    count_scaling(stream, target, core.clock())
+    core.update(stream, lambda millis: scale(stream, target, millis))
     return {
         "StreamName": stream.name,
         "StreamARN": stream.arn,

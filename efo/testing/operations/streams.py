@@ -120,7 +120,7 @@ def update_stream_mode(core: Core, request: requests.UpdateStreamMode) -> Respon
     """UpdateStreamMode."""
     stream = core.active_stream(arn=request.stream_arn)
     stream.mode = request.stream_mode_details.stream_mode
-    stream.updating_until = core.clock() + core.settings.stream_updating
+    core.update(stream)
     return None
 
 
@@ -129,7 +129,7 @@ def start_stream_encryption(core: Core, request: requests.StreamEncryption) -> R
     stream = core.active_stream(request.stream_name, request.stream_arn)
     _check_encryption_type(request)
     stream.encryption.start(request.key_id)
-    stream.updating_until = core.clock() + core.settings.stream_updating
+    core.update(stream)
     return None
 
 
@@ -138,7 +138,7 @@ def stop_stream_encryption(core: Core, request: requests.StreamEncryption) -> Re
     stream = core.active_stream(request.stream_name, request.stream_arn)
     _check_encryption_type(request)
     stream.encryption.stop(request.key_id)
-    stream.updating_until = core.clock() + core.settings.stream_updating
+    core.update(stream)
     return None
 
 

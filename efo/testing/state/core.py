@@ -26,11 +26,13 @@ class Core:
     """The complete state of a fake. `clock` returns the wall-clock time in seconds since the epoch.
 
     `listing` returns the shards of a stream for ListShards; the fault script can make it return stale shards.
+    `after` calls a function after some seconds. Without it, an UPDATING that is over ends with the next call.
     """
 
     def __init__(self, settings: FakeSettings, clock: Callable[[], float]) -> None:
         self.settings = settings
         self.clock = clock
+        self.after: Callable[[float, Callable[[], object]], None] = lambda _seconds, _call: None
         self.listing: Callable[[StreamState], list[ShardState]] = lambda stream: list(stream.shards.values())
         self.streams: dict[str, StreamState] = {}
         self.throttle = Throttle()
@@ -106,10 +108,12 @@ class Core:
         for stream in tuple(self.streams.values()):
             if stream.deleted_at is not None and now >= stream.deleted_at:
                 del self.streams[stream.name], self._consumers[stream.name]
+            else:
+                stream.settle(now)
         return [stream for _, stream in sorted(self.streams.items())]
 
     def stream(self, name: str | None = None, arn: str | None = None) -> StreamState:
-        """Return a stream by its name, its ARN, or both. Trim its expired records first.
+        """Return a stream by its name, its ARN, or both. Trim its expired records first, and end its UPDATING.
 
         Raises ResourceNotFoundException. Raises InvalidArgumentException: both are missing, or they do not match.
         """
@@ -120,6 +124,7 @@ class Core:
         if stream.deleted_at is not None and now >= stream.deleted_at:
             self.listed_streams()
             raise not_found(f"Stream {stream.name} under account {self.settings.account} not found")
+        stream.settle(now)
         if now - stream.trimmed_at >= _TRIM_INTERVAL:
             stream.trimmed_at = now
             trim(stream, now)
@@ -133,6 +138,15 @@ class Core:
         if stream is None or arn not in {None, stream.arn}:
             raise not_found(f"Stream {arn or name} under account {self.settings.account} not found")
         return stream
+
+    def update(self, stream: StreamState, change: Callable[[int], object] = lambda _millis: None) -> None:
+        """Make a stream UPDATING. `change` is applied at the end of it, with the time in milliseconds."""
+        now, seconds = self.clock(), self.settings.stream_updating
+        until = now + seconds
+        stream.update(until, change)
+        stream.settle(now)
+        if seconds > 0:
+            self.after(seconds, lambda: stream.settle(max(until, self.clock())))
 
     def data_stream(self, name: str | None = None, arn: str | None = None) -> StreamState:
         """Return a stream whose records can be written and read.

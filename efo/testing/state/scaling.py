@@ -12,11 +12,9 @@ _DAY: Final = 24 * 3600.0
 UPDATES_A_DAY: Final = 10
 
 
-def scale(stream: StreamState, target: int, now: float) -> None:
-    """Reshard to `target` shards with hash key ranges of equal size. `now`: seconds since the epoch.
+def count_scaling(stream: StreamState, target: int, now: float) -> None:
+    """Count a call of UpdateShardCount. `now`: seconds since the epoch.
 
-    As on AWS, temporary shards appear: first every open shard is split at the boundaries of the new shards, then the
-    parts of each new shard are merged (AWS: UpdateShardCount).
     Raises InvalidArgumentException: more than double or less than half the current shards. Raises
     LimitExceededException: more than 10 calls within 24 hours.
     """
@@ -30,9 +28,17 @@ def scale(stream: StreamState, target: int, now: float) -> None:
     if len(stream.scalings) >= UPDATES_A_DAY:
         raise limit_exceeded(f"UpdateShardCount was called {UPDATES_A_DAY} times within 24 hours")
     stream.scalings.append(now)
+
+
+def scale(stream: StreamState, target: int, now_millis: int) -> None:
+    """Reshard to `target` shards with hash key ranges of equal size.
+
+    As on AWS, temporary shards appear: first every open shard is split at the boundaries of the new shards, then the
+    parts of each new shard are merged (AWS: UpdateShardCount).
+    """
     bounds = [number * (MAX_HASH_KEY + 1) // target for number in range(1, target)]
-    _split_at(stream, bounds, int(now * 1000))
-    _merge_between(stream, bounds, int(now * 1000))
+    _split_at(stream, bounds, now_millis)
+    _merge_between(stream, bounds, now_millis)
 
 
 def _split_at(stream: StreamState, bounds: list[int], now_millis: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import md5
 from itertools import pairwise
 from operator import attrgetter
@@ -41,6 +41,7 @@ class StreamState:
         self.scalings: list[float] = []
         self.creating_until = now
         self.updating_until = now
+        self._change: Callable[[int], object] | None = None
         self.deleted_at: float | None = None
         self.trimmed_at = now
         self._next_number = 0
@@ -67,6 +68,25 @@ class StreamState:
         if now < self.creating_until:
             return "CREATING"
         return "UPDATING" if now < self.updating_until else "ACTIVE"
+
+    def update(self, until: float, change: Callable[[int], object]) -> None:
+        """Be UPDATING until this time. `change` is applied at the end of it, with the time in milliseconds.
+
+        Until then the stream has its old shards, and records go to them (observed on AWS).
+        """
+        self.updating_until = until
+        self._change = change
+
+    def settle(self, now: float) -> None:
+        """Apply the change of an UPDATING that has ended at `now`."""
+        if self._change is not None and now >= self.updating_until:
+            change, self._change = self._change, None
+            change(int(self.updating_until * 1000))
+
+    def end_update(self, now: float) -> None:
+        """End an UPDATING at once, at `now`: the stream is ACTIVE, and its change is applied."""
+        self.updating_until = min(self.updating_until, now)
+        self.settle(now)
 
     @property
     def title(self) -> str:

@@ -27,8 +27,8 @@ def test_a_stream_passes_through_creating_active_updating_and_deleting(make_api)
     again = {"StreamName": "s", "ShardToSplit": "shardId-000000000001", "NewStartingHashKey": str(2**127 + 9)}
     assert api.error_of("SplitShard", **again) == "ResourceInUseException"
     api("PutRecord", StreamName="s", PartitionKey="k", Data="")
-    assert len(api("ListShards", StreamName="s")["Shards"]) == 4
     api.now += 3
+    assert status(api) == "ACTIVE"
     api("SplitShard", **again)
     api("DeleteStream", StreamName="s")
     assert status(api) == "DELETING"
@@ -38,6 +38,48 @@ def test_a_stream_passes_through_creating_active_updating_and_deleting(make_api)
     assert api.error_of("DescribeStreamSummary", StreamName="s") == "ResourceNotFoundException"
     assert api("ListStreams")["StreamNames"] == []
     api("CreateStream", StreamName="s", ShardCount=1)
+
+
+RESHARDS = {
+    "split": ("SplitShard", {"ShardToSplit": FIRST, "NewStartingHashKey": "1000"}, 4),
+    "merge": ("MergeShards", {"ShardToMerge": FIRST, "AdjacentShardToMerge": "shardId-000000000001"}, 3),
+    "scaling": ("UpdateShardCount", {"TargetShardCount": 4, "ScalingType": "UNIFORM_SCALING"}, 6),
+}
+
+
+@pytest.mark.parametrize(("operation", "members", "count"), RESHARDS.values(), ids=RESHARDS)
+def test_a_reshard_takes_effect_when_the_updating_ends(make_api, operation, members, count):
+    api = make_api(stream_updating=3)
+    api("CreateStream", StreamName="s", ShardCount=2)
+
+    def described():
+        shards = api("DescribeStream", StreamName="s")["StreamDescription"]["Shards"]
+        assert shards == api("ListShards", StreamName="s")["Shards"]
+        return shards
+
+    before = described()
+    api(operation, StreamName="s", **members)
+    api.now += 2.999
+    assert described() == before
+    last = api("PutRecord", StreamName="s", PartitionKey="k", Data="", ExplicitHashKey="1")
+    assert last["ShardId"] == FIRST
+    assert api("DescribeLimits")["OpenShardCount"] == 2
+    api.now += 0.001
+    assert api("DescribeLimits")["OpenShardCount"] != 2
+    after = described()
+    assert len(after) == count
+    assert last["SequenceNumber"] < after[0]["SequenceNumberRange"]["EndingSequenceNumber"]
+    assert api("PutRecord", StreamName="s", PartitionKey="k", Data="", ExplicitHashKey="1")["ShardId"] != FIRST
+
+
+def test_an_invalid_reshard_is_rejected_at_once(make_api):
+    api = make_api(stream_updating=3)
+    api("CreateStream", StreamName="s", ShardCount=2)
+    wrong = {"StreamName": "s", "ShardToSplit": FIRST, "NewStartingHashKey": "1"}
+    assert api.error_of("SplitShard", **wrong) == "InvalidArgumentException"
+    wrong = {"StreamName": "s", "ShardToMerge": "shardId-000000000001", "AdjacentShardToMerge": FIRST}
+    assert api.error_of("MergeShards", **wrong) == "InvalidArgumentException"
+    assert status(api) == "ACTIVE"
 
 
 def test_deleting_a_stream_with_consumers_requires_enforce_consumer_deletion(api):

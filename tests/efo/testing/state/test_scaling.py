@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from efo.model import MAX_HASH_KEY
 from efo.testing.errors import FakeError
-from efo.testing.state.scaling import scale
+from efo.testing.state.scaling import count_scaling, scale
 from efo.testing.state.streams import StreamState
 
 NOW = 1_767_225_600.0
+MILLIS = int(NOW * 1000)
 
 
 def make(shards):
@@ -37,17 +38,18 @@ def test_scaling_results_in_equal_shards_with_a_consistent_lineage(start, factor
     count = start
     for factor in factors:
         count = min(2 * count, max((count + 1) // 2, round(count * factor)))
-        scale(stream, count, NOW)
+        count_scaling(stream, count, NOW)
+        scale(stream, count, MILLIS)
         check(stream, count)
 
 
 def test_doubling_splits_each_shard_and_halving_merges_each_pair():
     stream = make(2)
-    scale(stream, 4, NOW)
+    scale(stream, 4, MILLIS)
     assert [shard.parents for shard in stream.open_shards] == [
         ("shardId-000000000000",), ("shardId-000000000000",), ("shardId-000000000001",), ("shardId-000000000001",)
     ]  # fmt: skip
-    scale(stream, 2, NOW)
+    scale(stream, 2, MILLIS)
     assert [len(shard.parents) for shard in stream.open_shards] == [2, 2]
     assert len(stream.shards) == 8
 
@@ -56,17 +58,17 @@ def test_doubling_splits_each_shard_and_halving_merges_each_pair():
 def test_more_than_double_and_less_than_half_are_rejected(shards, target):
     stream = make(shards)
     with pytest.raises(FakeError, match="InvalidArgumentException"):
-        scale(stream, target, NOW)
+        count_scaling(stream, target, NOW)
     assert len(stream.shards) == shards
 
 
 def test_an_eleventh_scaling_within_a_day_is_rejected():
     stream = make(2)
     for number in range(10):
-        scale(stream, 3 - number % 2, NOW + number)
+        count_scaling(stream, 3 - number % 2, NOW + number)
     with pytest.raises(FakeError, match="LimitExceededException"):
-        scale(stream, 2, NOW + 24 * 3600 - 1)
-    scale(stream, 2, NOW + 24 * 3600)
+        count_scaling(stream, 2, NOW + 24 * 3600 - 1)
+    count_scaling(stream, 2, NOW + 24 * 3600)
 
 
 def test_update_shard_count_reshards_the_stream(api):

@@ -186,6 +186,25 @@ async def test_a_split_ends_the_subscription_with_two_child_shards(fake, client,
     assert fake.subscriptions("s", FIRST).live == 0
 
 
+async def test_an_idle_subscription_learns_of_a_split_when_the_updating_ends(fake, client, consumer_arn, autojump_clock):
+    call = await client.subscribed(consumer_arn, FIRST)
+    start = trio.current_time()
+    split = await client.call("SplitShard", {"StreamName": "s", "ShardToSplit": FIRST, "NewStartingHashKey": "1000"})
+    assert await split.status() == 200
+    event = await call.next_event()
+    assert trio.current_time() == start + fake.settings.stream_updating
+    assert [child["ShardId"] for child in event["ChildShards"]] == ["shardId-000000000002", "shardId-000000000003"]
+
+
+async def test_a_reshard_by_a_method_follows_one_that_was_requested_before(fake, client, autojump_clock):
+    split = await client.call("SplitShard", {"StreamName": "s", "ShardToSplit": FIRST, "NewStartingHashKey": "1000"})
+    assert await split.status() == 200
+    assert fake.open_shards("s") == [FIRST, SECOND]
+    assert fake.merge("s", "shardId-000000000002", "shardId-000000000003") == "shardId-000000000004"
+    await trio.sleep(2)  # the end of the UPDATING changes nothing more
+    assert fake.open_shards("s") == ["shardId-000000000004", SECOND]
+
+
 async def test_both_parents_of_a_merge_end_with_the_same_child_shard(fake, client, consumer_arn, autojump_clock):
     calls = [await client.subscribed(consumer_arn, shard, "LATEST") for shard in (FIRST, SECOND)]
     child = fake.merge("s", FIRST, SECOND)
