@@ -139,7 +139,7 @@ class FakeKinesis:
         return [shard.id for shard in self._core.stream(stream).open_shards]
 
     def scale(self, stream: str, shards: int) -> Sequence[str]:
-        """Reshard the stream to `shards` open shards of equal size (AWS: UpdateShardCount). Return their ids."""
+        """Reshard the stream to `shards` open shards (AWS: UpdateShardCount). Return their ids."""
         state = self._reshardable(stream)
         count_scaling(state, shards, self.clock())
         scale(state, shards, self._core.millis)

@@ -1,15 +1,19 @@
-"""UpdateShardCount: reshards a stream to shards of equal size by splits and merges."""
+"""UpdateShardCount: reshards a stream by splits and merges."""
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
-from efo.model import MAX_HASH_KEY
 from efo.testing.errors import invalid_argument, limit_exceeded
+from efo.testing.state.shards import ShardState
 from efo.testing.state.streams import StreamState
 
 _DAY: Final = 24 * 3600.0
 UPDATES_A_DAY: Final = 10
+_GROUP: Final = 4
+_ROUNDING: Final = 1024
+"""More hash keys than roundings can add up to, and less than any real shard has."""
 
 
 def count_scaling(stream: StreamState, target: int, now: float) -> None:
@@ -31,25 +35,37 @@ def count_scaling(stream: StreamState, target: int, now: float) -> None:
 
 
 def scale(stream: StreamState, target: int, now_millis: int) -> None:
-    """Reshard to `target` shards with hash key ranges of equal size.
+    """Reshard to `target` shards, with temporary shards, as AWS does (AWS: UpdateShardCount).
 
-    As on AWS, temporary shards appear: first every open shard is split at the boundaries of the new shards, then the
-    parts of each new shard are merged (AWS: UpdateShardCount).
+    Four shards after the other are scaled by themselves, to shards of equal size. So if the target is a multiple of
+    25 % of the current shards, and these have equal sizes, then so have the new ones. That it is groups of four is
+    inferred: from the numbers of shards observed after scalings, and from AWS's advice to use multiples of 25 %.
     """
-    bounds = [number * (MAX_HASH_KEY + 1) // target for number in range(1, target)]
-    _split_at(stream, bounds, now_millis)
-    _merge_between(stream, bounds, now_millis)
+    shards = stream.open_shards
+    for first in range(0, len(shards), _GROUP):
+        group = shards[first : first + _GROUP]
+        end = first + len(group)
+        count = target * end // len(shards) - target * first // len(shards)
+        _scale_group(stream, group, count, now_millis)
 
 
-def _split_at(stream: StreamState, bounds: list[int], now_millis: int) -> None:
-    for bound in bounds:
-        shard = stream.shard_of(bound)
-        if shard.start != bound:
-            stream.split(shard.id, bound, now_millis)
+def _scale_group(stream: StreamState, group: list[ShardState], target: int, now_millis: int) -> None:
+    """Replace adjacent shards by `target` shards of equal size, from the lowest hash key to the highest."""
+    start, size = group[0].start, group[-1].end + 1 - group[0].start
+    starts = [shard.start for shard in group]
+    bounds = [_bound(starts, start + number * size // target, size // target) for number in range(1, target)]
+    for first, following in pairwise((start, *bounds, start + size)):
+        shard = stream.shard_of(first)
+        while shard.end + 1 < following:
+            adjacent = stream.shard_of(shard.end + 1)
+            if adjacent.end + 1 > following:
+                adjacent, _ = stream.split(adjacent.id, following, now_millis)
+            shard = stream.merge(shard.id, adjacent.id, now_millis)
+        if shard.end + 1 > following:
+            stream.split(shard.id, following, now_millis)
 
 
-def _merge_between(stream: StreamState, bounds: list[int], now_millis: int) -> None:
-    starts = {0, *bounds}
-    merged = stream.open_shards[0]
-    for piece in stream.open_shards[1:]:
-        merged = piece if piece.start in starts else stream.merge(merged.id, piece.id, now_millis)
+def _bound(starts: list[int], key: int, size: int) -> int:
+    """Return the start of a shard that differs from this bound only by rounding; without one, the bound itself."""
+    nearest = min(starts, key=lambda start: abs(start - key))
+    return nearest if abs(nearest - key) < min(_ROUNDING, size // 4) else key

@@ -20,11 +20,11 @@ def make(shards):
 
 
 def check(stream, target):
-    """Check that there are `target` open shards of equal size, and that parents and children are consistent."""
+    """Check that `target` open shards have all hash keys, and that parents and children are consistent."""
     shards = stream.open_shards
-    assert [shard.start for shard in shards] == [n * (MAX_HASH_KEY + 1) // target for n in range(target)]
+    assert len(shards) == target
     assert all(a.end + 1 == b.start for a, b in pairwise(shards))
-    assert shards[-1].end == MAX_HASH_KEY
+    assert (shards[0].start, shards[-1].end) == (0, MAX_HASH_KEY)
     for shard in stream.shards.values():
         assert bool(shard.children) != shard.is_open
         for parent in shard.parents:
@@ -33,7 +33,7 @@ def check(stream, target):
 
 
 @given(st.integers(1, 12), st.lists(st.floats(0.5, 2), max_size=4))
-def test_scaling_results_in_equal_shards_with_a_consistent_lineage(start, factors):
+def test_scaling_results_in_the_target_with_a_consistent_lineage(start, factors):
     stream = make(start)
     count = start
     for factor in factors:
@@ -41,6 +41,31 @@ def test_scaling_results_in_equal_shards_with_a_consistent_lineage(start, factor
         count_scaling(stream, count, NOW)
         scale(stream, count, MILLIS)
         check(stream, count)
+
+
+@given(st.integers(1, 5), st.integers(2, 8))
+def test_scaling_by_a_multiple_of_a_quarter_results_in_equal_shards(fours, quarters):
+    stream = make(4 * fours)
+    target = fours * quarters
+    scale(stream, target, MILLIS)
+    check(stream, target)
+    equal = [n * (MAX_HASH_KEY + 1) // target for n in range(target)]
+    assert all(
+        abs(shard.start - start) <= 2 for shard, start in zip(stream.open_shards, equal, strict=True)
+    )  # rounding
+
+
+@pytest.mark.parametrize(("shards", "target", "total"), [(10, 13, 37), (5, 3, 7), (4, 3, 11), (2, 4, 6), (4, 2, 6)])
+def test_scaling_creates_as_many_shards_as_aws_does(shards, target, total):
+    stream = make(shards)
+    scale(stream, target, MILLIS)
+    assert len(stream.shards) == total
+
+
+def test_scaling_from_four_to_three_opens_the_shards_that_aws_opens():
+    stream = make(4)
+    scale(stream, 3, MILLIS)
+    assert [shard.number for shard in stream.open_shards] == [6, 9, 10]
 
 
 def test_doubling_splits_each_shard_and_halving_merges_each_pair():

@@ -186,7 +186,9 @@ async def test_a_split_ends_the_subscription_with_two_child_shards(fake, client,
     assert fake.subscriptions("s", FIRST).live == 0
 
 
-async def test_an_idle_subscription_learns_of_a_split_when_the_updating_ends(fake, client, consumer_arn, autojump_clock):
+async def test_an_idle_subscription_learns_of_a_split_when_the_updating_ends(
+    fake, client, consumer_arn, autojump_clock
+):
     call = await client.subscribed(consumer_arn, FIRST)
     start = trio.current_time()
     split = await client.call("SplitShard", {"StreamName": "s", "ShardToSplit": FIRST, "NewStartingHashKey": "1000"})
