@@ -12,6 +12,7 @@ from efo.testing.operations.paging import Token, decode_token, encode_token, pag
 from efo.testing.operations.responses import ResponseBody, shard_description, stream_description, stream_summary
 from efo.testing.state import retention
 from efo.testing.state.core import Core
+from efo.testing.state.tags import Tags
 
 _ON_DEMAND_SHARDS: Final = 4
 _ON_DEMAND_STREAMS: Final = 50
@@ -33,9 +34,10 @@ def create_stream(core: Core, request: requests.CreateStream) -> ResponseBody:
     if details is not None and mode == "PROVISIONED" and request.shard_count is None:
         raise validation("ShardCount is required for a stream in PROVISIONED mode")
     count = _ON_DEMAND_SHARDS if request.shard_count is None else request.shard_count
+    tags = Tags(request.tags)
     stream = core.create_stream(request.stream_name, count, creating=core.settings.stream_creating)
     stream.mode = mode
-    stream.tags.add(request.tags)
+    stream.tags = tags
     if request.max_record_size is not None:
         stream.max_record_bytes = request.max_record_size * 1024
     return None

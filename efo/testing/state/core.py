@@ -12,6 +12,7 @@ from efo.testing.state.consumers import Consumers, ConsumerState
 from efo.testing.state.retention import trim
 from efo.testing.state.shards import ShardState
 from efo.testing.state.streams import StreamState
+from efo.testing.state.tags import Tags
 from efo.testing.state.throttle import Throttle
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_.-]{1,128}")
@@ -197,8 +198,9 @@ class Core:
         stream = self.stream(arn=stream_arn)
         if (status := stream.status(self.clock())) in {"CREATING", "DELETING"}:
             raise in_use(f"Stream {stream.name} is {status}: register consumers when it is ACTIVE")
+        own = Tags(tags)
         consumer = self.consumers(stream).register(name, self.clock())
-        consumer.tags.add(tags or {})
+        consumer.tags = own
         return consumer
 
     def deregister(self, stream: StreamState, consumer: ConsumerState) -> None:

@@ -237,6 +237,29 @@ def test_streams_and_consumers_can_be_created_with_tags(api):
     assert api("ListTagsForResource", ResourceARN=consumer["ConsumerARN"])["Tags"] == [{"Key": "c", "Value": "3"}]
 
 
+@pytest.mark.parametrize("character", ";,%\t\n\x00!\u200b")
+def test_a_tag_with_a_character_that_is_not_allowed_is_rejected(api, character):
+    wrong = f"abc{character}def"
+    for tags in ({wrong: "1"}, {"a": wrong}):
+        assert api.error_of("AddTagsToStream", StreamName="s", Tags=tags) == "InvalidArgumentException"
+        assert api.error_of("TagResource", ResourceARN=ARN, Tags=tags) == "InvalidArgumentException"
+        assert api.error_of("CreateStream", StreamName="t", ShardCount=1, Tags=tags) == "InvalidArgumentException"
+        consumer = {"StreamARN": ARN, "ConsumerName": "c", "Tags": tags}
+        assert api.error_of("RegisterStreamConsumer", **consumer) == "InvalidArgumentException"
+    assert api.error_of("RemoveTagsFromStream", StreamName="s", TagKeys=[wrong]) == "InvalidArgumentException"
+    assert api("ListTagsForStream", StreamName="s")["Tags"] == []
+    assert api("ListStreams")["StreamNames"] == ["s"]
+    assert api("ListStreamConsumers", StreamARN=ARN)["Consumers"] == []
+
+
+def test_letters_digits_spaces_and_some_marks_are_allowed_in_tags(api):
+    tags = {"ü0 _.": "日本", "/=+-@:": "", "a b": "٣"}
+    api("AddTagsToStream", StreamName="s", Tags=tags)
+    assert len(api("ListTagsForStream", StreamName="s")["Tags"]) == 3
+    api("RemoveTagsFromStream", StreamName="s", TagKeys=list(tags))
+    assert api("ListTagsForStream", StreamName="s")["Tags"] == []
+
+
 @pytest.mark.parametrize("name", ["StreamName", "StreamARN"])
 def test_the_creation_timestamp_distinguishes_streams_of_the_same_name(api, name):
     token = api("ListShards", StreamName="s", MaxResults=1)["NextToken"]
