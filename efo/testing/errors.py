@@ -8,10 +8,13 @@ BAD_REQUEST: Final = 400
 
 
 class FakeError(Exception):
-    """An error response. `code`: AWS's name of the error. `status`: the HTTP status of the response."""
+    """An error response. `code`: AWS's name of the error. `status`: the HTTP status of the response.
 
-    def __init__(self, code: str, message: str, status: int = BAD_REQUEST) -> None:
-        super().__init__(f"{code}: {message}")
+    `message`: "" if the response has none.
+    """
+
+    def __init__(self, code: str, message: str = "", status: int = BAD_REQUEST) -> None:
+        super().__init__(f"{code}: {message}" if message else code)
         self.code = code
         self.message = message
         self.status = status
@@ -43,5 +46,16 @@ def limit_exceeded(message: str) -> FakeError:
 
 
 def serialization(message: str) -> FakeError:
-    """Return a SerializationException: the body cannot be decoded, or a value in it has the wrong type."""
+    """Return a SerializationException: a value in the body has the wrong type."""
     return FakeError("SerializationException", message)
+
+
+def stream_and_account(stream_arn: str) -> tuple[str, str]:
+    """Return the name and the account in a stream's ARN, for AWS's messages: they name both."""
+    rest, _, name = stream_arn.rpartition(":stream/")
+    return name, rest.rpartition(":")[2]
+
+
+def unreadable() -> FakeError:
+    """Return a SerializationException for a body that cannot be decoded. AWS sends no message with it (observed)."""
+    return FakeError("SerializationException")

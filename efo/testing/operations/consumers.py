@@ -42,7 +42,7 @@ def list_stream_consumers(core: Core, request: requests.ListStreamConsumers) -> 
             raise invalid_argument("NextToken and StreamCreationTimestamp cannot be provided together")
         after = decode_token(request.next_token, "ListStreamConsumers", now).after
     if created_at is not None and created_at != stream.created_at:
-        raise not_found(f"Stream {stream.name} created at {created_at} not found")
+        raise not_found(f"Stream {stream.name} created at {created_at} not found.")
     consumers, more = page(core.consumers(stream).list(now), _NAME, after, request.max_results, _MAX_PAGE)
     response: dict[str, Any] = {"Consumers": [consumer_description(consumer, now) for consumer in consumers]}
     if more:

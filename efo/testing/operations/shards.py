@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Any, Final
 
-from efo.testing.errors import in_use, invalid_argument, not_found, validation
+from efo.testing.errors import invalid_argument, not_found, validation
 from efo.testing.operations import requests
 from efo.testing.operations.paging import Token, decode_token, encode_token, page
 from efo.testing.operations.responses import ResponseBody, shard_description
@@ -53,10 +53,9 @@ def _check_only_token(request: requests.ListShards) -> None:
 
 
 def _check_listable(core: Core, stream: StreamState, created_at: float | None) -> None:
-    if (status := stream.status(core.clock())) in {"CREATING", "DELETING"}:
-        raise in_use(f"Stream {stream.name} is {status}: list its shards when it is ACTIVE or UPDATING")
+    core.check_status(stream, "ACTIVE", "UPDATING")
     if created_at is not None and created_at != stream.created_at:
-        raise not_found(f"Stream {stream.name} created at {created_at} not found")
+        raise not_found(f"Stream {stream.name} created at {created_at} not found.")
 
 
 def _check_filter(shard_filter: requests.ShardFilter | None) -> None:

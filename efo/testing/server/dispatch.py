@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from email.utils import formatdate
@@ -25,6 +26,7 @@ from efo.testing.state.subscriptions import Subscriptions
 
 TARGET_PREFIX: Final = "Kinesis_20131202."
 EVENT_STREAM: Final = "application/vnd.amazon.eventstream"
+_EXTENDED_ID_BYTES: Final = 76
 MAX_BODY: Final = 16 * 1024 * 1024
 """Maximum size of a request body in bytes: the 10 MiB of PutRecords, in base64."""
 
@@ -75,7 +77,8 @@ class Service:
             kind = bodies.content_type(request.headers)
             return self._dispatch(request, kind, trusted=trusted)
         except FakeError as error:
-            return self._response(error.status, {"__type": error.code, "message": error.message}, kind)
+            message = {"message": error.message} if error.message else {}
+            return self._response(error.status, {"__type": error.code} | message, kind)
 
     def bad_request(self, message: str) -> Response:
         """Return the response to data that is not HTTP."""
@@ -121,22 +124,27 @@ class Service:
 
     def _common_headers(self) -> list[tuple[str, str]]:
         request_id = UUID(int=self._random.getrandbits(128), version=4)
-        return [("x-amzn-requestid", str(request_id)), ("date", formatdate(self._core.clock(), usegmt=True))]
+        return [
+            ("x-amzn-requestid", str(request_id)),
+            ("x-amz-id-2", b64encode(self._random.randbytes(_EXTENDED_ID_BYTES)).decode()),
+            ("date", formatdate(self._core.clock(), usegmt=True)),
+        ]
 
 
 def _operation(request: Request) -> str:
     """Return the name of the requested operation. Raises UnknownOperationException."""
     if request.method != "POST" or request.path != "/":
-        raise _unknown_operation(f"{request.method} {request.path}: only POST / is supported")
+        raise _unknown_operation()
     target = request.headers.get("x-amz-target", "")
     name = target.removeprefix(TARGET_PREFIX) if target.startswith(TARGET_PREFIX) else ""
     if name not in INPUTS:
-        raise _unknown_operation(f"X-Amz-Target {target!r} is not an operation of this service")
+        raise _unknown_operation()
     return name
 
 
-def _unknown_operation(message: str) -> FakeError:
-    return FakeError("UnknownOperationException", message)
+def _unknown_operation() -> FakeError:
+    """Return the error, without a message, as on AWS (observed)."""
+    return FakeError("UnknownOperationException")
 
 
 def _check_dry_run(members: object) -> None:

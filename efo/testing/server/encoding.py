@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from efo.testing.errors import serialization
+from efo.testing.errors import serialization, unreadable
 from efo.testing.server.shapes import INPUTS
 from efo.testing.server.validation import check
 
@@ -54,8 +54,8 @@ def encode(members: Any, kind: str) -> bytes:
 def _from_json(body: bytes) -> object:
     try:
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise serialization(f"The body is not JSON: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise unreadable() from None
 
 
 def _from_cbor(body: bytes) -> object:
@@ -63,8 +63,8 @@ def _from_cbor(body: bytes) -> object:
 
     try:
         return cbor2.loads(body, semantic_decoders={_TIME_TAG: _seconds})
-    except (cbor2.CBORDecodeError, RecursionError) as error:
-        raise serialization(f"The body is not CBOR: {error}") from None
+    except (cbor2.CBORDecodeError, RecursionError):
+        raise unreadable() from None
 
 
 def _seconds(value: object, _immutable: bool) -> object:  # noqa: FBT001 - the signature that cbor2 requires

@@ -68,6 +68,8 @@ _FITS: Final[dict[Kind, Callable[[object], bool]]] = {
     "map": lambda value: isinstance(value, dict),
     "structure": lambda value: isinstance(value, dict),
 }
+_LAST_OF_ONE_BYTE: Final = frozenset("AQgw")
+_LAST_OF_TWO_BYTES: Final = frozenset("AEIMQUYcgkosw048")
 _TOKENS: Final[tuple[tuple[type, str], ...]] = (
     (bool, "BOOLEAN_VALUE"),
     (str, "STRING_VALUE"),
@@ -84,6 +86,8 @@ def _check_type(value: object, shape: Shape, path: str) -> None:
         return
     if not _FITS[shape.kind](value):
         raise _wrong_type(value, shape, path)
+    if shape.kind == "blob" and isinstance(value, str) and not _is_canonical(value):
+        raise serialization(f"'{path}' can not be converted to a Blob: Invalid last non-pad Base64 character dectected")
     if isinstance(value, dict):
         for name, member in value.items():
             if shape.kind == "map" and shape.element is not None:
@@ -93,6 +97,13 @@ def _check_type(value: object, shape: Shape, path: str) -> None:
     elif isinstance(value, list) and shape.element is not None:
         for item in value:
             _check_type(item, shape.element, path)
+
+
+def _is_canonical(text: str) -> bool:
+    """Return whether the unused bits of the last character of this base64 are zero. The decoder checks the rest."""
+    if text.endswith("=="):
+        return text[-3:-2] in _LAST_OF_ONE_BYTE
+    return not text.endswith("=") or text[-2:-1] in _LAST_OF_TWO_BYTES
 
 
 def _wrong_type(value: object, shape: Shape, path: str) -> FakeError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from efo.testing.errors import in_use, limit_exceeded, not_found
+from efo.testing.errors import in_use, limit_exceeded, not_found, stream_and_account
 from efo.testing.state.listeners import Listeners
 from efo.testing.state.tags import Tags
 
@@ -24,6 +24,13 @@ class ConsumerState:
         self._deleted_at: float | None = None
         self.listeners = Listeners()
         self.tags = Tags()
+
+    @property
+    def title(self) -> str:
+        """The consumer in the words of AWS's error messages: its name, creation, stream and account."""
+        stream, account = stream_and_account(self.stream_arn)
+        created = f"creation timestamp {int(self.created_at)}"
+        return f"Consumer {self.name} with {created} under stream {stream} and account {account}"
 
     @property
     def deregistered(self) -> bool:
@@ -76,7 +83,7 @@ class Consumers:
         """
         consumers = self.list(now)
         if any(consumer.name == name for consumer in consumers):
-            raise in_use(f"Consumer {name} under stream {self._stream_arn} already exists")
+            raise in_use(f"Consumer {name} under {self._title} already exists.")
         if len(consumers) >= self._max_consumers:
             raise limit_exceeded(
                 f"Stream {self._stream_arn} has {self._max_consumers} registered consumers, which is the limit"
@@ -95,14 +102,20 @@ class Consumers:
         for consumer in self.list(now):
             if consumer.name == name:
                 return consumer
-        raise not_found(f"Consumer {name} under stream {self._stream_arn} not found")
+        raise not_found(f"Consumer {name} under {self._title} not found.")
 
     def by_arn(self, arn: str, now: float) -> ConsumerState:
         """Return a consumer. Raises ResourceNotFoundException, also for the ARN of an earlier registration."""
         for consumer in self.list(now):
             if consumer.arn == arn:
                 return consumer
-        raise not_found(f"Consumer {arn} not found")
+        name = arn.rpartition("/")[2].partition(":")[0]
+        raise not_found(f"Consumer {name} under {self._title} not found.")
+
+    @property
+    def _title(self) -> str:
+        stream, account = stream_and_account(self._stream_arn)
+        return f"stream {stream} under account {account}"
 
     def deregister(self, consumer: ConsumerState, now: float) -> None:
         """Start the deletion of a consumer. A second call has no effect."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from efo.testing.errors import in_use, invalid_argument, limit_exceeded, not_found, validation
+from efo.testing.errors import FakeError, in_use, invalid_argument, limit_exceeded, not_found, validation
 from efo.testing.settings import FakeSettings
 from efo.testing.state.consumers import Consumers, ConsumerState
 from efo.testing.state.retention import trim
@@ -124,7 +124,7 @@ class Core:
         now = self.clock()
         if stream.deleted_at is not None and now >= stream.deleted_at:
             self.listed_streams()
-            raise not_found(f"Stream {stream.name} under account {self.settings.account} not found")
+            raise self._stream_not_found(stream.name)
         stream.settle(now)
         if now - stream.trimmed_at >= _TRIM_INTERVAL:
             stream.trimmed_at = now
@@ -137,8 +137,12 @@ class Core:
             raise invalid_argument(f"StreamName {name} does not match StreamARN {arn}")
         stream = self.streams.get(stream_name or "")
         if stream is None or arn not in {None, stream.arn}:
-            raise not_found(f"Stream {arn or name} under account {self.settings.account} not found")
+            raise self._stream_not_found(stream_name or "")
         return stream
+
+    def _stream_not_found(self, name: str) -> FakeError:
+        """Return the error of a call that names no stream. AWS's text has the name even if the call has the ARN."""
+        return not_found(f"Stream {name} under account {self.settings.account} not found.")
 
     def update(self, stream: StreamState, change: Callable[[int], object] = lambda _millis: None) -> None:
         """Make a stream UPDATING. `change` is applied at the end of it, with the time in milliseconds."""
@@ -156,17 +160,22 @@ class Core:
         """
         stream = self.stream(name, arn)
         if stream.status(self.clock()) in {"CREATING", "DELETING"}:
-            raise not_found(f"Stream {stream.name} under account {self.settings.account} not found")
+            raise self._stream_not_found(stream.name)
         return stream
 
     def active_stream(self, name: str | None = None, arn: str | None = None) -> StreamState:
         """Return a stream that can be changed. Raises ResourceInUseException if it is not ACTIVE."""
         stream = self.stream(name, arn)
-        if (status := stream.status(self.clock())) != "ACTIVE":
-            raise in_use(
-                f"Stream {stream.name} under account {self.settings.account} not ACTIVE, instead in state {status}"
-            )
+        self.check_status(stream, "ACTIVE")
         return stream
+
+    def check_status(self, stream: StreamState, *allowed: str) -> None:
+        """Raise ResourceInUseException unless the stream's status is one of these."""
+        if (status := stream.status(self.clock())) not in allowed:
+            raise in_use(
+                f"Stream {stream.name} under account {self.settings.account} not {' or '.join(allowed)}, instead in "
+                f"state {status}"
+            )
 
     # --- consumers -----------------------------------------------------------------------------------------
 
@@ -196,8 +205,7 @@ class Core:
         """Register a consumer (AWS: RegisterStreamConsumer)."""
         check_name(name, "consumerName")
         stream = self.stream(arn=stream_arn)
-        if (status := stream.status(self.clock())) in {"CREATING", "DELETING"}:
-            raise in_use(f"Stream {stream.name} is {status}: register consumers when it is ACTIVE")
+        self.check_status(stream, "ACTIVE", "UPDATING")
         own = Tags(tags)
         consumer = self.consumers(stream).register(name, self.clock())
         consumer.tags = own

@@ -12,6 +12,7 @@ from efo.testing.state.encryption import Encryption
 from efo.testing.state.listeners import Listeners
 from efo.testing.state.sequence_numbers import Sequence
 
+_MAX_NUMBER = 2**31 - 1
 _BY_SEQUENCE = attrgetter("sequence_number")
 _BY_ARRIVAL = attrgetter("approximate_arrival_timestamp")
 
@@ -39,6 +40,18 @@ class StoredRecord(msgspec.Struct, frozen=True, gc=False, rename="pascal", omit_
 def shard_id(number: int) -> str:
     """Return the shard id with this number, in AWS's format."""
     return f"shardId-{number:012d}"
+
+
+def shard_number(text: str) -> int | None:
+    """Return the number in a shard id; None if it has none.
+
+    Only the number counts, whatever precedes the first hyphen: `x-0` and `0` are names of the first shard (observed).
+    """
+    digits = text.partition("-")[2] or text
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    number = int(digits)
+    return number if number <= _MAX_NUMBER else None
 
 
 class ShardState:

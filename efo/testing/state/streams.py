@@ -10,9 +10,10 @@ from operator import attrgetter
 from typing import Final
 
 from efo.model import MAX_HASH_KEY
-from efo.testing.errors import invalid_argument, not_found
+from efo.testing.errors import invalid_argument, not_found, stream_and_account
 from efo.testing.state.encryption import Encryption
-from efo.testing.state.shards import ShardState, StoredRecord
+from efo.testing.state.shards import ShardState, StoredRecord, shard_number
+from efo.testing.state.shards import shard_id as id_of
 from efo.testing.state.tags import Tags
 
 MAX_PARTITION_KEY: Final = 256
@@ -91,7 +92,7 @@ class StreamState:
     @property
     def title(self) -> str:
         """The stream in the words of AWS's error messages: "stream NAME under account ACCOUNT"."""
-        return f"stream {self.name} under account {self.arn.rpartition(':')[0].rpartition(':')[2]}"
+        return f"stream {self.name} under account {stream_and_account(self.arn)[1]}"
 
     @property
     def open_shards(self) -> list[ShardState]:
@@ -99,11 +100,16 @@ class StreamState:
         return self._open
 
     def shard(self, shard_id: str) -> ShardState:
-        """Return a shard. Raises ResourceNotFoundException."""
-        try:
-            return self.shards[shard_id]
-        except KeyError:
-            raise not_found(f"Shard {shard_id} in stream {self.name} does not exist") from None
+        """Return a shard, by its id or another of its names (`shard_number`). Raises ResourceNotFoundException."""
+        number = self._shard_number(shard_id)
+        if (shard := self.shards.get(id_of(number))) is None:
+            raise not_found(f"Shard {id_of(number)} in {self.title} does not exist")
+        return shard
+
+    def _shard_number(self, shard_id: str) -> int:
+        if (number := shard_number(shard_id)) is None:
+            raise not_found(f"Could not find shard {shard_id} in {self.title}.")
+        return number
 
     def shard_of(self, hash_key: int) -> ShardState:
         """Return the open shard of this hash key."""
@@ -213,7 +219,9 @@ class StreamState:
         return lower, upper
 
     def _open_shard(self, shard_id: str) -> ShardState:
-        shard = self.shard(shard_id)
+        number = self._shard_number(shard_id)
+        if (shard := self.shards.get(id_of(number))) is None:
+            raise not_found(f"Could not find shard {id_of(number)} in {self.title}.")
         if not shard.is_open:
             raise invalid_argument(f"Shard {shard.id} in {self.title} is closed: only open shards can reshard")
         return shard

@@ -92,10 +92,10 @@ class Subscriptions:
         """
         stream, consumer = self._core.consumer(consumer_arn)
         shard = stream.shard(shard_id)
-        counts = self.counts(stream.name, shard_id)
-        slot = self._slots.setdefault((consumer_arn, shard_id), Slot())
+        counts = self.counts(stream.name, shard.id)
+        slot = self._slots.setdefault((consumer_arn, shard.id), Slot())
         try:
-            self._admit(slot, consumer, shard_id)
+            self._admit(slot, consumer, shard.id)
             subscription = self._start(stream, shard, consumer, slot, counts, position)
         except FakeError:
             counts.refused += 1
@@ -127,7 +127,7 @@ class Subscriptions:
             raise limit_exceeded(f"Rate exceeded for consumer {consumer.arn} and shard {shard_id}")
         slot.called_at = now
         if consumer.status(self._core.clock()) != "ACTIVE":
-            raise in_use(f"Consumer {consumer.name} of {consumer.stream_arn} is not in ACTIVE status")
+            raise in_use(f"{consumer.title} is not in ACTIVE status.")
         if now - slot.succeeded_at < settings.takeover_after:
             raise in_use(f"Another active subscription exists for this consumer: {consumer.arn}")
 
@@ -197,7 +197,7 @@ class Subscription:
         if self._ended:
             return None
         if self._consumer.deregistered and self._error is None:
-            self._error = not_found(f"Consumer {self._consumer.arn} not found")
+            self._error = not_found(f"{self._consumer.title} not found.")
         if not self._initial_response_sent:
             self._initial_response_sent = True
             return INITIAL_RESPONSE

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from base64 import b64decode
+
+import msgspec
 import pytest
 
 from efo.model import MAX_HASH_KEY
 from efo.testing.server.dispatch import Request
+from efo.testing.state.shards import shard_number
 
 START = 1_767_225_600.0
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/s"
@@ -228,10 +232,112 @@ def test_a_malformed_request_gets_an_error_response(api, request_, status, code)
     assert api.raw(**request_)[1]["__type"] == code
 
 
-def test_every_response_has_the_fakes_date_and_a_unique_request_id(api):
+@pytest.mark.parametrize(
+    ("target", "body", "code"),
+    [
+        ("Kinesis_20131202.ListStreams", b"hello", "SerializationException"),
+        ("Kinesis_20131202.ListStreams", b"", "SerializationException"),
+        ("Kinesis_20131202.Nothing", b"{}", "UnknownOperationException"),
+    ],
+)
+def test_the_error_of_an_unreadable_request_has_no_message(api, target, body, code):
+    assert api.raw(target, body) == (400, {"__type": code})
+
+
+STREAM = "stream s under account 123456789012"
+
+
+@pytest.mark.parametrize(
+    ("operation", "members", "message"),
+    [
+        ("DescribeStream", {"StreamName": "none"}, "Stream none under account 123456789012 not found."),
+        ("DescribeStream", {"StreamARN": ARN[:-1] + "none"}, "Stream none under account 123456789012 not found."),
+        (
+            "GetShardIterator",
+            {"StreamName": "s", "ShardId": "shardId-5", "ShardIteratorType": "LATEST"},
+            f"Shard {shard_id(5)} in {STREAM} does not exist",
+        ),
+        (
+            "GetShardIterator",
+            {"StreamName": "s", "ShardId": "shardId-002147483648", "ShardIteratorType": "LATEST"},
+            f"Could not find shard shardId-002147483648 in {STREAM}.",
+        ),
+        (
+            "SplitShard",
+            {"StreamName": "s", "ShardToSplit": "x-5", "NewStartingHashKey": "9"},
+            f"Could not find shard {shard_id(5)} in {STREAM}.",
+        ),
+        (
+            "SplitShard",
+            {"StreamName": "s", "ShardToSplit": "x-0", "NewStartingHashKey": "1"},
+            (
+                f"NewStartingHashKey 1 used in SplitShard() on shard {shard_id(0)} in {STREAM} is not both "
+                "greater than one plus the shard's StartingHashKey 0 and less than the shard's EndingHashKey "
+                f"{MAX_HASH_KEY // 2}."
+            ),
+        ),
+        (
+            "MergeShards",
+            {"StreamName": "s", "ShardToMerge": "1", "AdjacentShardToMerge": "0"},
+            (
+                f"Shards {shard_id(1)} and {shard_id(0)} in {STREAM} are not an adjacent pair of shards eligible for "
+                "merging"
+            ),
+        ),
+        (
+            "IncreaseStreamRetentionPeriod",
+            {"StreamName": "s", "RetentionPeriodHours": 23},
+            "Minimum allowed retention period is 24 hours. Requested retention period (23 hours) is too short.",
+        ),
+        (
+            "DecreaseStreamRetentionPeriod",
+            {"StreamName": "s", "RetentionPeriodHours": 25},
+            (
+                "Requested retention period (25 hours) for stream s can not be longer than existing retention period "
+                "(24 hours). Use IncreaseRetentionPeriod API."
+            ),
+        ),
+        (
+            "DescribeStreamConsumer",
+            {"StreamARN": ARN, "ConsumerName": "c"},
+            f"Consumer c under {STREAM} not found.",
+        ),
+    ],
+)
+def test_an_error_has_the_text_of_aws(api, operation, members, message):
+    _, response = api.raw(f"Kinesis_20131202.{operation}", msgspec.json.encode(members))
+    assert response["message"] == message
+
+
+def test_the_shards_of_a_stream_that_is_creating_cannot_be_listed(make_api):
+    api = make_api(stream_creating=1)
+    api("CreateStream", StreamName="s", ShardCount=1)
+    assert api.raw("Kinesis_20131202.ListShards", b'{"StreamName":"s"}') == (
+        400,
+        {
+            "__type": "ResourceInUseException",
+            "message": "Stream s under account 123456789012 not ACTIVE or UPDATING, instead in state CREATING",
+        },
+    )
+
+
+@pytest.mark.parametrize("name", ["0", "x-0", "shardId-0", "shardId-000000000000"])
+def test_only_the_number_of_a_shard_id_counts(api, name):
+    api("PutRecord", StreamName="s", PartitionKey="k", Data="", ExplicitHashKey="0")
+    iterator = api("GetShardIterator", StreamName="s", ShardId=name, ShardIteratorType="TRIM_HORIZON")
+    assert len(api("GetRecords", ShardIterator=iterator["ShardIterator"])["Records"]) == 1
+
+
+@pytest.mark.parametrize("name", ["", "ABKLFD8", "2.14E4", "2147483648", "shardId-002147483648", "-", "x-0-0", "x-٣"])
+def test_a_shard_id_without_a_number_names_no_shard(name):
+    assert shard_number(name) is None
+
+
+def test_every_response_has_the_fakes_date_and_unique_request_ids(api):
     ids = set()
     for _ in range(2):
         headers = dict(api.service.respond(Request("GET", "/", {}, b"")).headers)
         assert headers["date"] == "Thu, 01 Jan 2026 00:00:00 GMT"
-        ids.add(headers["x-amzn-requestid"])
-    assert len(ids) == 2
+        assert 72 <= len(b64decode(headers["x-amz-id-2"], validate=True)) <= 80
+        ids |= {headers["x-amzn-requestid"], headers["x-amz-id-2"]}
+    assert len(ids) == 4

@@ -110,6 +110,8 @@ async def test_every_random_subscribe_gets_a_valid_response(make_api, members):
         b'{"StreamName": "s", "PartitionKey": "\xed\xa0\x80", "Data": ""}',
         b'{"StreamName": "s", "PartitionKey": "k", "Data": "\xff"}',
         b'{"StreamName": "s", "PartitionKey": "k", "Data": "A"}',
+        b'{"StreamName": "s", "PartitionKey": "k", "Data": "+/+="}',
+        b'{"StreamName": "s", "PartitionKey": "k", "Data": "QR=="}',
     ],
 )
 def test_invalid_text_in_json_is_a_serialization_exception(api, body):

@@ -305,6 +305,12 @@ async def test_a_rejected_position_does_not_start_the_five_seconds(fake, client,
     await client.subscribed(consumer_arn, FIRST)
 
 
+async def test_names_of_one_shard_share_the_five_seconds(client, consumer_arn, autojump_clock):
+    await client.subscribed(consumer_arn, FIRST)
+    await trio.sleep(1)
+    assert await error_of(await client.subscribe(consumer_arn, "x-0")) == "ResourceInUseException"
+
+
 async def test_a_subscribe_of_a_consumer_that_is_not_active_is_resource_in_use(http2_client, autojump_clock):
     async with FakeKinesis(settings=FakeSettings(consumer_creating=3)) as fake:
         fake.create_stream("s")
