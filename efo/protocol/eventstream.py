@@ -25,6 +25,8 @@ HeaderValue = bool | int | bytes | str | uuid.UUID
 
 MAX_HEADERS_LENGTH: Final = 128 * 1024
 """The maximum length of all headers of a message, in bytes (AWS)."""
+MAX_HEADERS: Final = 1024
+"""The maximum number of headers of a message. Their names are unique. (AWS's decoders in C and Python.)"""
 MAX_MESSAGE_LENGTH: Final = 24 * 1024 * 1024
 """The maximum length of a message, in bytes (AWS: 24 MiB). The largest event is a 10 MiB record in base64."""
 OVERHEAD: Final = 16
@@ -183,6 +185,10 @@ def _decode_headers(data: bytes) -> dict[str, HeaderValue]:
             value, at = _decode_value(kind, data, name_end + 1)
             if at > len(data):
                 raise FrameError(f"header {name!r} exceeds the length of the headers")
+            if name in headers:
+                raise FrameError(f"header {name!r} occurs twice")
+            if len(headers) == MAX_HEADERS:
+                raise FrameError(f"the message has more than {MAX_HEADERS} headers")
             headers[name] = value
     except (IndexError, struct.error, UnicodeDecodeError) as error:
         raise FrameError(f"the headers cannot be parsed: {error}") from error

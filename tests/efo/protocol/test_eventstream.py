@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efo.errors import ChecksumError, FrameError
-from efo.protocol.eventstream import MAX_HEADERS_LENGTH, MAX_MESSAGE_LENGTH, Decoder, Message, encode
+from efo.protocol.eventstream import MAX_HEADERS, MAX_HEADERS_LENGTH, MAX_MESSAGE_LENGTH, Decoder, Message, encode
 
 EVENT_HEADERS = {
     ":event-type": "SubscribeToShardEvent",
@@ -174,6 +174,8 @@ def test_every_header_type_is_decoded(raw, value):
         header(9, b"\x00" * 15),
         header(7, b"\x00\x01\xff"),
         header(0, b"", b"\xff"),
+        header(7, b"\x00\x01a") + header(7, b"\x00\x01a"),
+        header(0, b"") + header(1, b"", b"m") + header(1, b""),
         b"\x05abc",
         b"\x01n",
         b"\x00",
@@ -182,6 +184,16 @@ def test_every_header_type_is_decoded(raw, value):
 def test_malformed_headers_are_a_frame_error(raw):
     with pytest.raises(FrameError, match=r"header|UUID"):
         decode(frame(raw, b"the payload is not read as a header"))
+
+
+def test_a_message_has_at_most_1024_headers():
+    def headers(count):
+        return b"".join(header(0, b"", b"%d" % number) for number in range(count))
+
+    [message] = decode(frame(headers(MAX_HEADERS), b""))
+    assert len(message.headers) == MAX_HEADERS == 1024
+    with pytest.raises(FrameError, match="more than 1024 headers"):
+        decode(frame(headers(MAX_HEADERS + 1), b""))
 
 
 @pytest.mark.parametrize(
