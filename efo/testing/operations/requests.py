@@ -214,10 +214,17 @@ class UntagResource(_Request, frozen=True):
     tag_keys: list[str]
 
 
-class ListTagsForResource(_Request, frozen=True):
-    """AWS: ListTagsForResource."""
+class ResourceReference(_Request, frozen=True):
+    """The body of ListTagsForResource, GetResourcePolicy and DeleteResourcePolicy."""
 
     resource_arn: str
+
+
+class PutResourcePolicy(_Request, frozen=True):
+    """AWS: PutResourcePolicy. `policy`: a policy in JSON."""
+
+    resource_arn: str
+    policy: str
 
 
 class RegisterStreamConsumer(_Request, frozen=True):

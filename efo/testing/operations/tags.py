@@ -40,7 +40,7 @@ def untag_resource(core: Core, request: requests.UntagResource) -> ResponseBody:
     return None
 
 
-def list_tags_for_resource(core: Core, request: requests.ListTagsForResource) -> ResponseBody:
+def list_tags_for_resource(core: Core, request: requests.ResourceReference) -> ResponseBody:
     """ListTagsForResource."""
     return {"Tags": _tags(core, request.resource_arn).listed()}
 

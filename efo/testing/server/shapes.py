@@ -93,6 +93,7 @@ INPUTS: Final[dict[str, Shape]] = {
             "RecordDistributionStrategy": _DISTRIBUTION,
         },
         "DecreaseStreamRetentionPeriod": _STREAM | {"RetentionPeriodHours": required(_INTEGER)},
+        "DeleteResourcePolicy": _RESOURCE,
         "DeleteStream": _STREAM | {"EnforceConsumerDeletion": _BOOLEAN},
         "DeregisterStreamConsumer": _CONSUMER,
         "DescribeLimits": {},
@@ -103,6 +104,7 @@ INPUTS: Final[dict[str, Shape]] = {
         "EnableEnhancedMonitoring": _STREAM | {"ShardLevelMetrics": required(_METRICS)},
         "GetRecords": _BY_ARN
         | {"ShardIterator": required(Shape(kind="string", minimum=1, maximum=512)), "Limit": _PAGE, "DryRun": _BOOLEAN},
+        "GetResourcePolicy": _RESOURCE,
         "GetShardIterator": _STREAM
         | {
             "ShardId": required(_NAME),
@@ -142,6 +144,7 @@ INPUTS: Final[dict[str, Shape]] = {
         },
         "PutRecords": _STREAM
         | {"Records": required(Shape(kind="list", minimum=1, maximum=500, element=_PUT_ENTRY)), "DryRun": _BOOLEAN},
+        "PutResourcePolicy": _RESOURCE | {"Policy": required(Shape(kind="string"))},
         "RegisterStreamConsumer": {
             "StreamARN": required(_STREAM_ARN),
             "ConsumerName": required(_NAME),

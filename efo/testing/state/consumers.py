@@ -10,10 +10,10 @@ from efo.testing.state.tags import Tags
 class ConsumerState:
     """One fan-out consumer. Times are seconds since the epoch.
 
-    `listeners` are called when the consumer is deregistered.
+    `policy`: the resource policy, in JSON. `listeners` are called when the consumer is deregistered.
     """
 
-    __slots__ = ("_active_at", "_deleted_at", "arn", "created_at", "listeners", "name", "stream_arn", "tags")
+    __slots__ = ("_active_at", "_deleted_at", "arn", "created_at", "listeners", "name", "policy", "stream_arn", "tags")
 
     def __init__(self, name: str, stream_arn: str, arn: str, now: float, creating: float) -> None:
         self.name = name
@@ -24,6 +24,7 @@ class ConsumerState:
         self._deleted_at: float | None = None
         self.listeners = Listeners()
         self.tags = Tags()
+        self.policy: str | None = None
 
     @property
     def title(self) -> str:

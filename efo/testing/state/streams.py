@@ -25,6 +25,7 @@ class StreamState:
     `mode`: PROVISIONED or ON_DEMAND. `metrics`: the metrics of EnableEnhancedMonitoring. `scalings`: the times of
     UpdateShardCount calls. `trimmed_at`: the time of the last trim. `creating_until`, `updating_until`: the end of
     these states. `deleted_at`: when the deletion is complete; the stream is DELETING until then.
+    `policy`: the resource policy, in JSON.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class StreamState:
         self.mode = "PROVISIONED"
         self.encryption = Encryption()
         self.tags = Tags()
+        self.policy: str | None = None
         self.metrics: set[str] = set()
         self.scalings: list[float] = []
         self.creating_until = now
