@@ -5,7 +5,7 @@ from __future__ import annotations
 from efo.model import Position, PositionType
 from efo.testing.errors import invalid_argument
 from efo.testing.state.sequence_numbers import shard_number_of
-from efo.testing.state.shards import ShardState
+from efo.testing.state.shards import ShardState, shard_id
 
 
 def starting_index(shard: ShardState, position: Position, now: float) -> int:
@@ -49,7 +49,13 @@ def _sequence_number(shard: ShardState, position: Position) -> str:
     number = position.sequence_number
     if number is None:
         raise invalid_argument(f"SequenceNumber is required when the starting position is {position.type}")
-    if shard_number_of(number) != shard.number or number < shard.starting_number:
+    encoded = shard_number_of(number)
+    if encoded not in {None, shard.number}:
+        raise invalid_argument(
+            f"Invalid StartingSequenceNumber. It encodes {shard_id(encoded or 0)}, while it was used in a call to a "
+            f"shard with {shard.id}"
+        )
+    if encoded is None or number < shard.starting_number:
         raise invalid_argument(
             f"StartingSequenceNumber {number} used on shard {shard.id} is invalid because it "
             "did not come from this shard"

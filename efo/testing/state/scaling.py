@@ -24,9 +24,10 @@ def count_scaling(stream: StreamState, target: int, now: float) -> None:
     """
     current = len(stream.open_shards)
     if target > 2 * current or target < (current + 1) // 2:
+        beyond = "up over double" if target > current else "down below half"
         raise invalid_argument(
-            f"UpdateShardCount cannot scale stream {stream.name} from {current} to {target} shards: at most double "
-            "and at least half are allowed"
+            f"UpdateShardCount cannot scale {beyond} your current open shard count. Current open shard count: "
+            f"{current} Target shard count: {target}"
         )
     stream.scalings = [at for at in stream.scalings if now - at < _DAY]
     if len(stream.scalings) >= UPDATES_A_DAY:
