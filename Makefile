@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install dynamodb-local ministack conformance failover lint format lock clean
+.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth dynamodb-local ministack conformance failover lint format lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -91,6 +91,10 @@ foreign: $(READY) ## Let efo read kinesis-mock, MiniStack and LocalStack (ARGS="
 
 foreign-install: $(READY) ## Download the servers of `make foreign`, for tests
 	@$(BIN)/python -m proofs.interop.servers --install $(ARGS)
+
+# Against AWS it costs money, so it also needs ARGS=--accept-cost. Not part of `test`.
+truth: $(READY) ## Compare the fake with any endpoint, call by call (ENDPOINT=https://..., ARGS="--help")
+	@$(BIN)/python -m proofs.interop.truth $(ENDPOINT) $(ARGS)
 
 # The servers for the tests of the DynamoDB lease store. Without them, these tests are skipped by name.
 DYNAMODB_LOCAL := .tools/dynamodb-local

@@ -7,7 +7,9 @@ from tests.paths import ROOT
 TESTS = ROOT / "tests" / "efo" / "testing"
 LINES = (ROOT / "docs" / "fake-semantics.md").read_text().splitlines()
 NAMED = re.compile(r"`((?:\w+/)?test_\w+\.py)::(test_\w+)`")
-ROWS = [line for line in LINES if line.startswith("| ") and not line.startswith(("| AWS", "|-"))]
+_ALL_ROWS = [line for line in LINES if line.startswith("| ") and not line.startswith(("| AWS", "|-", "| evidence"))]
+KINDS = {kind.strip() for line in _ALL_ROWS if line.count("|") == 3 for kind in line.split("|")[1].split(",")}
+ROWS = [line for line in _ALL_ROWS if line.count("|") > 3]
 
 
 def test_every_test_that_the_page_names_exists():
@@ -25,6 +27,17 @@ def test_every_row_names_a_test():
     assert len(ROWS) > 40
     for row in ROWS:
         cells = [cell.strip() for cell in row.strip("|").split("|")]
-        assert len(cells) == 6, row
+        assert len(cells) == 7, row
         assert all(cells), row
-        assert NAMED.search(cells[2]), row
+        assert NAMED.search(cells[3]), row
+
+
+def test_every_row_names_its_evidence():
+    assert len(KINDS) > 8
+    for row in ROWS:
+        behaviour, evidence = (cell.strip() for cell in row.strip("|").split("|")[:2])
+        named = {re.split("[ :]", part.strip())[0] for part in evidence.split(";")}
+        assert evidence == behaviour == "-" or all(any(kind.split()[0] == name for kind in KINDS) for name in named), (
+            row
+        )
+        assert "*inferred*" not in behaviour or "inferred" in named, row
