@@ -21,7 +21,6 @@ import os
 import secrets
 import signal
 import sys
-import textwrap
 from collections.abc import Sequence
 from typing import Final
 
@@ -113,13 +112,15 @@ def _print_table(found: Sequence[Difference]) -> None:
     if found:
         print("  ".join(f"{name:{width}}" for name, width in _COLUMNS).rstrip())
     for difference in found:
-        cells = [
-            textwrap.shorten(text, width, placeholder="...") or "..."
-            for text, (_, width) in zip(
-                (difference.call, difference.member, difference.fake, difference.endpoint), _COLUMNS, strict=True
-            )
-        ]
-        print("  ".join(f"{cell:{width}}" for cell, (_, width) in zip(cells, _COLUMNS, strict=True)).rstrip())
+        texts = difference.call, difference.member, difference.fake, difference.endpoint
+        cells = [_fitted(text, width) for text, (_, width) in zip(texts, _COLUMNS, strict=True)]
+        print("  ".join(cells).rstrip())
+
+
+def _fitted(text: str, width: int) -> str:
+    """Return the text in one line of exactly this width."""
+    line = " ".join(text.split())
+    return f"{line:{width}}" if len(line) <= width else f"{line[: width - 3]}..."
 
 
 if __name__ == "__main__":

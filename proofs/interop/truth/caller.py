@@ -59,15 +59,16 @@ class Caller:
 
         Events without records are left out: when they come is not determined. The end of the stream is kept.
         """
+        observation = self.observations[label] = {}
         try:
             with trio.fail_after(_EVENTS_TIMEOUT):
                 response = await self._open("SubscribeToShard", msgspec.json.encode(members))
                 try:
-                    self.observations[label] = await _subscription(response, records)
+                    await _subscription(response, records, observation)
                 finally:
                     response.close()
         except (EfoError, trio.TooSlowError) as error:
-            self.observations[label] = {"failed": type(error).__name__}
+            observation["failed"] = type(error).__name__
 
     async def _exchange(self, operation: str, body: bytes) -> tuple[dict[str, Any], Observation]:
         """Return the members of a response, and all of it. A call that is throttled is repeated."""
@@ -122,10 +123,13 @@ def _decoded(body: bytes) -> Any:
         return body.decode(errors="replace")
 
 
-async def _subscription(response: ResponseStream, records: int) -> dict[str, Any]:
+async def _subscription(response: ResponseStream, records: int, observation: Observation) -> None:
     if response.status != _OK:
-        return await _complete(response)
+        observation |= await _complete(response)
+        return
     messages: list[dict[str, Any]] = []
+    kind = response.headers.get("content-type")
+    observation |= {"status": response.status, "content-type": kind, "messages": messages}
     left, decoder = records, Decoder()
     while data := await response.receive():
         decoder.receive_data(data)
@@ -139,7 +143,6 @@ async def _subscription(response: ResponseStream, records: int) -> dict[str, Any
             break
     else:
         messages.append({"end": True})
-    return {"status": response.status, "content-type": response.headers.get("content-type"), "messages": messages}
 
 
 def _event(message: Message) -> dict[str, Any]:

@@ -69,8 +69,8 @@ def _comparable(value: Any, name: str, names: Mapping[str, str]) -> Any:
 
 
 def _text(text: str, names: Mapping[str, str]) -> str:
-    for found, replacement in names.items():
-        text = text.replace(found, replacement)
+    for found, replacement in names.items():  # not in a shard id: an account may be all zeros
+        text = re.sub(rf"(?<![-\w]){re.escape(found)}(?!\w)", replacement, text)
     if listed := _UNORDERED.fullmatch(text):  # AWS does not order the violations of a request
         text = listed[1] + "; ".join(sorted(listed[2].split("; ")))
     return _EPOCH.sub("EPOCH", _SEQUENCE.sub("SEQUENCE", text))
@@ -81,8 +81,10 @@ def _unequal(ours: Any, theirs: Any, path: str) -> Iterator[tuple[str, Any, Any]
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key in [*ours, *(key for key in theirs if key not in ours)]:
             yield from _unequal(ours.get(key, MISSING), theirs.get(key, MISSING), f"{path}.{key}" if path else key)
-    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
-        for index, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
+    elif isinstance(ours, list) and isinstance(theirs, list):
+        if len(ours) != len(theirs):
+            yield f"length of {path}", len(ours), len(theirs)
+        for index, (mine, other) in enumerate(zip(ours, theirs, strict=False)):
             yield from _unequal(mine, other, f"{path}[{index}]")
     elif ours != theirs:
         yield path, ours, theirs

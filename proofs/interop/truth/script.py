@@ -32,6 +32,7 @@ class Script:
         self._name = name
         self._scaled = f"{name}-scaled"
         self._arn = ""
+        self._consumer = ""
 
     async def run(self) -> None:
         """Make all calls. The streams are deleted by `clean_up`, and by the last calls."""
@@ -211,8 +212,7 @@ class Script:
         await self._subscribe("subscribe", 2, consumer, FIRST, start)
         await trio.sleep(_TAKEOVER)
         await self._subscribe("subscribe again within five seconds", 0, consumer, FIRST, start)
-        await call("delete a stream with a consumer", "DeleteStream", StreamName=self._name)
-        await call("deregister the consumer", "DeregisterStreamConsumer", ConsumerARN=consumer)
+        self._consumer = consumer
 
     async def _subscribe(self, label: str, records: int, consumer: str, shard: str, start: dict[str, Any]) -> None:
         position = {"ConsumerARN": consumer, "ShardId": shard, "StartingPosition": start}
@@ -226,14 +226,19 @@ class Script:
 
     async def _reject_reshards(self) -> None:
         call, end = self._caller.call, (_MAX + 1) // 3 - 1
-        for label, key in (("start + 1", 1), ("ending key", end), ("key of another shard", _MAX)):
-            await call(f"split at {label}", "SplitShard", **self._split(FIRST, key))
-        await call("split an unknown shard", "SplitShard", **self._split("shardId-5", 2))
-        await call("merge, upper shard first", "MergeShards", **self._merge(SECOND, FIRST))
-        await call("merge shards that are not adjacent", "MergeShards", **self._merge(FIRST, THIRD))
         scaling = {"StreamName": self._name, "ScalingType": "UNIFORM_SCALING"}
-        await call("scale to more than double", "UpdateShardCount", **scaling, TargetShardCount=7)
-        await call("scale to less than half", "UpdateShardCount", **scaling, TargetShardCount=1)
+        for label, operation, members in (
+            ("merge shards that are not adjacent", "MergeShards", self._merge(FIRST, THIRD)),
+            ("scale to more than double", "UpdateShardCount", scaling | {"TargetShardCount": 7}),
+            ("scale to less than half", "UpdateShardCount", scaling | {"TargetShardCount": 1}),
+            ("split an unknown shard", "SplitShard", self._split("shardId-5", 2)),
+            ("split at the key of another shard", "SplitShard", self._split(FIRST, _MAX)),
+            ("split at the ending key", "SplitShard", self._split(FIRST, end)),
+            ("split at start + 1", "SplitShard", self._split(FIRST, 1)),
+            ("merge, upper shard first", "MergeShards", self._merge(SECOND, FIRST)),
+        ):
+            await call(label, operation, **members)
+            await self._wait(self._name, "ACTIVE")  # a server may accept what AWS refuses
 
     async def _reshard(self) -> None:
         call, name = self._caller.call, self._name
@@ -255,6 +260,8 @@ class Script:
             await self._get(f"{label}: the end of the first shard", latest)
             at_latest = {"StreamName": name, "ShardFilter": {"Type": "AT_LATEST"}}
             await call(f"{label}: the open shards", "ListShards", **at_latest)
+            at_end = {"Type": "LATEST"}
+            await self._subscribe(f"{label}: subscribe to the first shard", 0, self._consumer, FIRST, at_end)
         await call("split a closed shard", "SplitShard", **self._split(FIRST, 500))
 
     async def _scale(self) -> None:
@@ -270,6 +277,8 @@ class Script:
 
     async def _delete(self) -> None:
         call, name = self._caller.call, self._name
+        await call("delete a stream with a consumer", "DeleteStream", StreamName=name)
+        await call("deregister the consumer", "DeregisterStreamConsumer", ConsumerARN=self._consumer)
         await call("delete", "DeleteStream", StreamName=name, EnforceConsumerDeletion=True)
         await call("while DELETING: describe the summary", "DescribeStreamSummary", StreamName=name)
         await call("while DELETING: put", "PutRecord", **self._record())

@@ -87,6 +87,16 @@ def test_more_than_double_and_less_than_half_are_rejected(shards, target):
     assert len(stream.shards) == shards
 
 
+def test_scaling_to_shards_of_a_few_hash_keys_is_rejected():
+    stream = make(5)
+    stream.split("shardId-000000000004", MAX_HASH_KEY - 3, MILLIS)  # the upper child has four hash keys
+    stream.merge("shardId-000000000000", "shardId-000000000001", MILLIS)
+    assert len(stream.open_shards) == 5
+    with pytest.raises(FakeError, match="shards of less than 4096 hash keys"):
+        count_scaling(stream, 10, NOW)
+    assert stream.scalings == []
+
+
 def test_an_eleventh_scaling_within_a_day_is_rejected():
     stream = make(2)
     for number in range(10):

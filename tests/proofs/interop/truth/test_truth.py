@@ -107,6 +107,22 @@ def test_what_differs_on_every_endpoint_is_not_compared():
     ]  # fmt: skip
 
 
+def test_an_account_of_zeros_is_not_replaced_in_shard_ids():
+    body = {"ShardId": "shardId-000000000000", "StreamARN": "arn:aws:kinesis:r:000000000000:stream/s-x"}
+    assert comparable({"body": body}, {"000000000000": "ACCOUNT", "s": "STREAM"})["body"] == {
+        "ShardId": "shardId-000000000000",
+        "StreamARN": "arn:aws:kinesis:r:ACCOUNT:stream/STREAM-x",
+    }
+
+
+def test_lists_of_different_lengths_differ_by_length_and_in_their_common_items():
+    ours, theirs = {"a": [1, 2, 3]}, {"a": [1, 4]}
+    assert [(d.member, d.fake, d.endpoint) for d in differences({"c": ours}, {"c": theirs})] == [
+        ("length of a", "3", "2"),
+        ("a[1]", "2", "4"),
+    ]
+
+
 def test_a_call_that_only_one_side_made_differs():
     assert differences({"a": {"status": 200}}, {}) == [Difference("a", "(response)", "{'status': 200}", "(missing)")]
 
