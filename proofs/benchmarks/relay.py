@@ -65,7 +65,7 @@ def make_batches(count: int, size: int) -> list[Batch]:
 class DecodedShard:
     """A shard stream of batches made in advance."""
 
-    stream, shard_id = "orders", SHARD
+    stream, shard_id, checkpoint = "orders", SHARD, Checkpoint.TRIM_HORIZON
 
     def __init__(self, batches: list[Batch]) -> None:
         self._batches = batches

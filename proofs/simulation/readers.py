@@ -241,6 +241,7 @@ class _ObservedShard:
     def __init__(self, shard: ShardStream, worker: str, add_line: AddLine) -> None:
         self.stream = shard.stream
         self.shard_id = shard.shard_id
+        self.checkpoint = shard.checkpoint
         self._shard = shard
         self._worker = worker
         self._add_line = add_line

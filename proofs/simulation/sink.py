@@ -57,7 +57,12 @@ class WorkerSink:
         self._sink = sink
         self._on_commit = on_commit
 
-    def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[ShardSink]:
+    def open(
+        self,
+        stream: str,
+        shard_id: str,
+        checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON,  # noqa: ARG002 - the protocol requires it
+    ) -> AbstractAsyncContextManager[ShardSink]:
         """Open a shard. Entering the context raises SinkLockedError."""
         return self._open(stream, shard_id)
 

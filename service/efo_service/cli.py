@@ -77,14 +77,26 @@ _HELP: Final = {
     "log verify": """
         Read every byte of the log, and report what is damaged, missing, duplicated or misplaced.
 
-        Exits with 1 if there is any problem.
+        The catalog, the directories, the readers and the leases must agree. With --directory, the leases are not
+        compared. Exits with 1 if there is any problem.
 
         Example: efo log verify --config config/efo.toml --topic orders
         """,
     "log export": """
         Write records as JSON lines, to stdout or to a new file.
 
+        Missing records end it with an error. --allow-gaps passes over them.
+
         Example: efo log export --directory var/log --topic orders --partition 0 --start 100 --end 200
+        """,
+    "log adopt": """
+        Let shards continue in new partitions of the log, without what was read of them before.
+
+        The relay refuses a log without a partition for a shard that was read, or with an emptied one: records would be
+        missing. After a migration, a hand-over from KCL, or a recovery without a copy, this command lets it continue
+        after the checkpoints of the leases. It lists what it will do, and asks. Stop the relay first.
+
+        Example: efo log adopt --config config/efo.toml
         """,
     "leases list": """
         List all leases of the application on the stream: checkpoints, holders and hand-offs.
@@ -183,7 +195,7 @@ _HELP: Final = {
         """,
 }
 _GROUPS: Final = {
-    "log": "Read the embedded log: inspect, verify, export.",
+    "log": "Read the embedded log: inspect, verify, export, adopt.",
     "leases": "Show and change the leases: list, show, release, reset, delete, export, import.",
     "consumers": "Manage the stream's fan-out consumers: list, register, deregister, janitor.",
 }

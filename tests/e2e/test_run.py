@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import socket
+import sys
 
 import httpx2
 import pytest
+import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from efo_service.exit_codes import Exit
@@ -92,3 +95,24 @@ async def test_a_lease_store_file_that_is_not_a_database_is_unavailable(files):
     code, efo = await refused(files, EFO_LEASES__PATH="notes.txt")
     assert code == Exit.UNAVAILABLE
     assert "notes.txt" in efo.stderr
+
+
+async def test_a_new_log_under_old_leases_is_refused_until_it_is_adopted(fake, files):
+    fake.put_many("orders", [(f"key-{number}", b"x") for number in range(100)])
+    async with running(files) as efo:
+        await efo.until(lambda: relayed(files) == 100)
+        efo.process.send_signal(signal.SIGINT)
+        assert await efo.ended() == Exit.OK, efo.stderr
+    shutil.rmtree(files.directory / "log")
+    code, efo = await refused(files)
+    assert code == Exit.UNAVAILABLE
+    assert "what was read before is not in this log" in efo.stderr
+    assert "Traceback" not in efo.stderr
+    adopting = [sys.executable, "-m", "efo_service.cli", "log", "adopt", "--config", str(files.config), "--yes"]
+    adopted = await trio.run_process(adopting, cwd=files.directory, capture_stdout=True)
+    assert adopted.stdout.count(b"adopted as partition") == 2
+    fake.put_many("orders", [(f"key-{number}", b"x") for number in range(50)])
+    async with running(files) as efo:
+        await efo.until(lambda: relayed(files) == 50)
+        efo.process.send_signal(signal.SIGINT)
+        assert await efo.ended() == Exit.OK, efo.stderr

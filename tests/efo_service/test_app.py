@@ -35,6 +35,7 @@ class FakeShard:
 
     stream = "orders"
     shard_id = SHARD
+    checkpoint = Checkpoint.TRIM_HORIZON
 
     def __init__(self, draining: trio.Event) -> None:
         self.acked = trio.Event()
@@ -103,7 +104,7 @@ class FakeParts:
         self.observer, self.settings, self.arguments = observer, settings, arguments
         return self.part("consumer", self)
 
-    def open(self, stream, shard_id):
+    def open(self, stream, shard_id, checkpoint=None):
         return self.part("sink", FakeShardSink())
 
     # --- Consumer ---

@@ -1,11 +1,11 @@
-"""`efo log`: reads the embedded log."""
+"""`efo log`: reads the embedded log, and adopts shards into it."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -17,11 +17,18 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from efo.leases.store import LeaseStore
+from efo.model import Lease
+from efo_service.commands.common import Yes, confirm, with_lease_store, write_line, write_note
 from efo_service.commands.options import ConfigFile, Json
 from efo_service.config.loading import load
+from efo_service.config.settings import Settings
 from efo_service.errors import UsageError
+from efo_service.relay.errors import LogError, TopicNotFoundError
 from efo_service.relay.jsonlines import Encoding
-from efo_service.relay.log.catalog import topics
+from efo_service.relay.log.adoption import adopt_into, plan_adoption
+from efo_service.relay.log.catalog import Adoption, read_catalog, topics, uncatalogued_topics
+from efo_service.relay.log.consistency import lease_problems
 from efo_service.relay.log.export import export as export_lines
 from efo_service.relay.log.inspection import TopicState, Verification, inspect_topic, verify_topic
 
@@ -50,15 +57,19 @@ def verify(
     *, config: ConfigFile = None, directory: Directory = None, topic: Topic = None, as_json: Json = False
 ) -> int:
     """Read every byte of the log, and report what is damaged, missing, duplicated or misplaced."""
+    settings = load(config) if directory is None else None
+    leases = _leases(config, settings) if settings is not None and topic in {None, settings.topic} else None
     root = _root(config, directory)
     problems: list[str] = []
     counts = {"segments": 0, "records": 0, "bytes": 0}
-    for name in _topics(root, topic):
+    for name in [*_topics(root, topic), *(uncatalogued_topics(root) if topic is None else ())]:
         with _progress(name) as show:
             found = verify_topic(root, name, show)
         for key, count in zip(counts, (found.segments, found.records, found.size), strict=True):
             counts[key] += count
         problems += found.problems
+    if settings is not None and leases is not None:
+        problems += _compare_leases(root, settings.topic, leases)
     if as_json:
         _write_json({"log": str(root), **counts, "problems": problems})
     else:
@@ -66,7 +77,8 @@ def verify(
         for problem in problems:
             console.print(problem, markup=False)
         result = "there are problems" if problems else "no problems"
-        console.print(f"{counts['records']:,} records in {counts['segments']:,} segments verified: {result}")
+        compared = "" if leases is None else f", {len(leases)} leases compared"
+        console.print(f"{counts['records']:,} records in {counts['segments']:,} segments verified{compared}: {result}")
     return 1 if problems else 0
 
 
@@ -76,13 +88,22 @@ def export(
     config: ConfigFile = None,
     directory: Directory = None,
     partition: Annotated[int | None, Parameter(help="One partition. Default: all, one after the other.")] = None,
-    start: Annotated[int, Parameter(help="The first offset.")] = 0,
+    start: Annotated[int | None, Parameter(help="The first offset. Default: the oldest record's.")] = None,
     end: Annotated[int | None, Parameter(help="The offset after the last one. Default: the end.")] = None,
     encoding: Annotated[Encoding, Parameter(help="Encoding of the values.")] = "base64",
     output: Annotated[Path | None, Parameter(help="A new file. Default: stdout.")] = None,
+    allow_gaps: Annotated[bool, Parameter(negative="", help="Pass over missing records instead of failing.")] = False,
 ) -> None:
     """Write records as JSON lines."""
-    lines = export_lines(_root(config, directory), topic, partition=partition, start=start, end=end, encoding=encoding)
+    lines = export_lines(
+        _root(config, directory),
+        topic,
+        partition=partition,
+        start=start,
+        end=end,
+        encoding=encoding,
+        allow_gaps=allow_gaps,
+    )
     if output is None:
         try:
             sys.stdout.buffer.writelines(lines)
@@ -95,6 +116,59 @@ def export(
             file.writelines(lines)
     except OSError as error:
         raise UsageError(f"--output {output}: {error.strerror}: choose a new file") from error
+
+
+def adopt(*, config: ConfigFile = None, topic: Topic = None, yes: Yes = False, as_json: Json = False) -> None:
+    """Let shards continue in new partitions of the log, without what was read of them before."""
+
+    async def work(settings: Settings, store: LeaseStore) -> dict[str, int]:
+        name = settings.topic if topic is None else topic
+        # A topic of dead letters may begin at any time: the leases say nothing about it.
+        leases = await store.list() if name == settings.topic else ()
+        planned = plan_adoption(settings.relay.directory, name, leases)
+        if not planned:
+            return {}
+        for adoption in planned:
+            write_note(_describe(adoption))
+        await confirm(f"adopt {len(planned)} shards into the topic {name} of {settings.relay.directory}", yes=yes)
+        return adopt_into(settings.relay.directory, name, settings.kinesis.stream_name, planned)
+
+    adopted = with_lease_store(config, work)
+    if as_json:
+        _write_json({"adopted": adopted})
+        return
+    for shard_id, partition in adopted.items():
+        write_line(f"{shard_id}: adopted as partition {partition}")
+    if not adopted:
+        write_line("nothing to adopt: the log has a partition for each shard that was read")
+
+
+def _describe(adoption: Adoption) -> str:
+    lost = "what was read before is not in this log"
+    if adoption.replaces is not None:
+        lost = f"the records of its emptied partition {adoption.replaces} are lost"
+    return f"{adoption.shard_id} continues after its lease's checkpoint {adoption.after}: {lost}"
+
+
+def _leases(config: Path | None, settings: Settings) -> Sequence[Lease] | None:
+    """Return the leases, None if there is no lease store yet. A log that is being written is newer than they are."""
+    if settings.relay.sink != "log" or (settings.leases.store == "sqlite" and not settings.leases.path.exists()):
+        return None
+
+    async def work(_settings: Settings, store: LeaseStore) -> Sequence[Lease]:
+        return await store.list()
+
+    return with_lease_store(config, work)
+
+
+def _compare_leases(root: Path, topic: str, leases: Sequence[Lease]) -> list[str]:
+    try:
+        catalog = read_catalog(root, topic)
+    except TopicNotFoundError:
+        catalog = None
+    except LogError:  # verify_topic has reported it
+        return []
+    return list(lease_problems(root, topic, catalog, leases))
 
 
 def _root(config: Path | None, directory: Path | None) -> Path:

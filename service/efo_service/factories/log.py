@@ -13,6 +13,7 @@ import trio
 from efo.exception_groups import collapse_groups
 from efo_service.config.settings import RelaySettings, Settings
 from efo_service.relay.errors import SinkError
+from efo_service.relay.log.consistency import check_topic
 from efo_service.relay.log.maintenance import Maintenance
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.log.sink import LOCK_TIMEOUT, LogSink
@@ -25,9 +26,13 @@ from efo_service.relay.sink import Sink
 async def open_log(
     settings: Settings, topic: str, extract: Extractor | None, *, on_retry: OnRetry
 ) -> AsyncIterator[Sink]:
-    """Open a topic of the log as a sink, and run its maintenance."""
+    """Open a topic of the log as a sink, and run its maintenance.
+
+    Raises LogIncompleteError if its catalog and its directories prove that records are missing, and SinkError.
+    """
     # A worker that lost its lease holds the lock on the shard's partition until it notices, within the fail-over time.
     lock_timeout = max(LOCK_TIMEOUT, settings.leases.failover_seconds)
+    await trio.to_thread.run_sync(check_topic, settings.relay.directory, topic)
     async with _maintained(settings.relay, topic):
         yield LogSink(settings.relay.directory, topic, lock_timeout=lock_timeout, extract=extract, on_retry=on_retry)
 

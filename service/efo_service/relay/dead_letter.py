@@ -35,13 +35,19 @@ class DeadLetteringSink:
         self._dead_letters = dead_letters
         self._on_dead_letter = on_dead_letter
 
-    def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[DeadLetterShardSink]:
+    def open(
+        self, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
+    ) -> AbstractAsyncContextManager[DeadLetterShardSink]:
         """Open both sinks for a shard. Entering raises SinkError."""
-        return self._open(stream, shard_id)
+        return self._open(stream, shard_id, checkpoint)
 
     @asynccontextmanager
-    async def _open(self, stream: str, shard_id: str) -> AsyncIterator[DeadLetterShardSink]:
-        async with self._sink.open(stream, shard_id) as sink, self._dead_letters.open(stream, shard_id) as dead_letters:
+    async def _open(self, stream: str, shard_id: str, checkpoint: Checkpoint) -> AsyncIterator[DeadLetterShardSink]:
+        async with (
+            self._sink.open(stream, shard_id, checkpoint) as sink,
+            # Most shards have no dead letters: the checkpoint of their leases proves nothing about these.
+            self._dead_letters.open(stream, shard_id) as dead_letters,
+        ):
             shard_sink = DeadLetterShardSink(sink, dead_letters, self._on_dead_letter)
             try:
                 yield shard_sink

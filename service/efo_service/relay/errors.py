@@ -75,6 +75,12 @@ class SegmentMissingError(LogError):
     error_type = "segment_missing"
 
 
+class LogIncompleteError(LogError):
+    """The log lacks records that its catalog, its directories or the leases prove. It is not continued by a guess."""
+
+    error_type = "log_incomplete"
+
+
 class SegmentGoneError(LogError):
     """A listed segment does not exist any more: it was compacted or has expired. List again."""
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 import trio
 
-from efo.model import Batch, Record
+from efo.model import Batch, Checkpoint, Record
 from efo_service.relay.errors import SinkLockedError, os_errors
 from efo_service.relay.file_lock import lock
 from efo_service.relay.log.fencing import sync_directory
@@ -142,7 +142,12 @@ class JsonLinesSink:
         self._extract = extract
         self._lock = trio.Lock()
 
-    def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[JsonLinesShardSink]:
+    def open(
+        self,
+        stream: str,
+        shard_id: str,
+        checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON,  # noqa: ARG002 - the protocol requires it
+    ) -> AbstractAsyncContextManager[JsonLinesShardSink]:
         """Open the sink for a shard."""
         return self._open(RecordMapping(stream, shard_id, self._extract))
 

@@ -32,13 +32,15 @@ class MeasuredSink:
             "messaging.operation.name": "send",
         }
 
-    def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[ShardSink]:
+    def open(
+        self, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
+    ) -> AbstractAsyncContextManager[ShardSink]:
         """Open the sink for a shard. Entering raises SinkError."""
-        return self._open(stream, shard_id)
+        return self._open(stream, shard_id, checkpoint)
 
     @asynccontextmanager
-    async def _open(self, stream: str, shard_id: str) -> AsyncIterator[ShardSink]:
-        async with self._sink.open(stream, shard_id) as shard_sink:
+    async def _open(self, stream: str, shard_id: str, checkpoint: Checkpoint) -> AsyncIterator[ShardSink]:
+        async with self._sink.open(stream, shard_id, checkpoint) as shard_sink:
             yield _MeasuredShardSink(shard_sink, self._counter, self._attributes)
 
 

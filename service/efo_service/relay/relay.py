@@ -30,6 +30,11 @@ class ReadableShard(Protocol):
         """The shard's id."""
         ...
 
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint of the shard's lease."""
+        ...
+
     def seek(self, checkpoint: Checkpoint) -> None:
         """Start after this checkpoint. To be called before the iteration."""
         ...
@@ -58,7 +63,7 @@ async def relay_shard(
     is full, reading the shard pauses. If the sink keeps positions, the shard is read from the sink's position
     (rule R12). Raises SinkError, and what reading the shard raises.
     """
-    async with sink.open(shard.stream, shard.shard_id) as shard_sink:
+    async with sink.open(shard.stream, shard.shard_id, shard.checkpoint) as shard_sink:
         if shard_sink.position is not None:
             shard.seek(shard_sink.position)
         shard_relay = _ShardRelay(shard, shard_sink, commit_records, commit_bytes, commit_seconds)

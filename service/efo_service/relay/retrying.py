@@ -55,13 +55,17 @@ class RetryingSink:
             attempts=None, retry_for=seconds, backoff=BACKOFF, backoff_limit=BACKOFF_LIMIT, then="isolate"
         )
 
-    def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[RetryingShardSink]:
+    def open(
+        self, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
+    ) -> AbstractAsyncContextManager[RetryingShardSink]:
         """Open the sink for a shard. Entering raises IsolateShardError and SinkError."""
-        return self._open(stream, shard_id)
+        return self._open(stream, shard_id, checkpoint)
 
     @asynccontextmanager
-    async def _open(self, stream: str, shard_id: str) -> AsyncIterator[RetryingShardSink]:
-        reopener = _Reopener(partial(self._sink.open, stream, shard_id), partial(self._on_failure, shard_id))
+    async def _open(self, stream: str, shard_id: str, checkpoint: Checkpoint) -> AsyncIterator[RetryingShardSink]:
+        reopener = _Reopener(
+            partial(self._sink.open, stream, shard_id, checkpoint), partial(self._on_failure, shard_id)
+        )
         try:
             shard_sink = RetryingShardSink(await reopener.run(_only_open), reopener)
             try:

@@ -58,9 +58,12 @@ class ShardSink(Protocol):
 class Sink(Protocol):
     """Where the relay writes records."""
 
-    def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[ShardSink]:
+    def open(
+        self, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
+    ) -> AbstractAsyncContextManager[ShardSink]:
         """Open the sink for a shard. Several shards may be open at once.
 
-        Leaving the context closes it without a commit. Entering raises SinkError.
+        `checkpoint`: that of the shard's lease. It proves that a shard was read before, to a sink that keeps positions
+        and does not know the shard. Leaving the context closes the sink without a commit. Entering raises SinkError.
         """
         ...

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 
 import pytest
+import trio
 
-from efo.model import Record
+from efo.leases.stores.sqlite.store import SqliteLeaseStore
+from efo.model import Checkpoint, Lease, Record
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
 from efo_service.relay.log.partition_writer import open_partition
@@ -79,3 +82,95 @@ def test_export_to_a_closed_pipe_ends_without_an_error(root) -> None:
 def test_a_missing_log_directory_is_a_usage_error(tmp_path, capsys, command) -> None:
     assert call(["log", *command, "--directory", str(tmp_path / "nothing")]) == Exit.USAGE
     assert "is not a directory" in capsys.readouterr().err
+
+
+# --- the leases ----------------------------------------------------------------------------------------
+
+
+SHARD = "shardId-000000000000"
+
+
+@pytest.fixture
+def with_leases(root, tmp_path, monkeypatch):
+    """Configure the log and a lease store; return a function that creates a lease."""
+    monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
+    monkeypatch.setenv("EFO_RELAY__DIRECTORY", str(root))
+    monkeypatch.setenv("EFO_LEASES__PATH", str(tmp_path / "leases.sqlite"))
+
+    def create(shard_id: str, checkpoint: Checkpoint) -> None:
+        async def work():
+            async with SqliteLeaseStore(tmp_path / "leases.sqlite", "efo", "orders") as store:
+                await store.create(Lease(shard_id, checkpoint))
+
+        trio.run(work)
+
+    return create
+
+
+def test_verify_compares_the_leases_of_the_configuration(with_leases, root, tmp_path, capsys) -> None:
+    assert call(["log", "verify"]) == Exit.OK
+    assert not (tmp_path / "leases.sqlite").exists()
+    with_leases(SHARD, Checkpoint("3"))
+    assert call(["log", "verify"]) == Exit.OK
+    assert "verified, 1 leases compared: no problems" in capsys.readouterr().out
+    with_leases("shardId-000000000001", Checkpoint("9"))
+    assert call(["log", "verify", "--topic", "orders"]) == 1
+    assert "the lease of shardId-000000000001 is at 9" in capsys.readouterr().out
+    assert call(["log", "verify", "--directory", str(root)]) == Exit.OK
+
+
+def test_verify_reports_a_log_that_is_gone(with_leases, root, capsys) -> None:
+    with_leases(SHARD, Checkpoint("3"))
+    shutil.rmtree(root / "orders")
+    assert call(["log", "verify", "--json"]) == 1
+    (problem,) = json.loads(capsys.readouterr().out)["problems"]
+    assert f"the lease of {SHARD} is at 3" in problem
+
+
+def test_verify_reports_a_lost_catalog_once(with_leases, root, capsys) -> None:
+    with_leases(SHARD, Checkpoint("3"))
+    (root / "orders" / "catalog.json").unlink()
+    for arguments in ([], ["--topic", "orders"]):
+        assert call(["log", "verify", "--json", *arguments]) == 1
+        (problem,) = json.loads(capsys.readouterr().out)["problems"]
+        assert "catalog.json does not exist" in problem
+
+
+def test_adopt_lists_what_it_does_and_does_it_once(with_leases, root, capsys) -> None:
+    with_leases(SHARD, Checkpoint("3"))
+    with_leases("shardId-000000000001", Checkpoint("9"))
+    assert call(["log", "adopt"]) == Exit.USAGE  # there is no terminal to ask
+    shown = capsys.readouterr().err
+    assert "shardId-000000000001 continues after its lease's checkpoint 9: what was read before" in shown
+    assert "use --yes" in shown
+    assert call(["log", "adopt", "--yes"]) == Exit.OK
+    assert "shardId-000000000001: adopted as partition 1" in capsys.readouterr().out
+    assert call(["log", "verify"]) == Exit.OK
+    capsys.readouterr()
+    assert call(["log", "adopt", "--json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out) == {"adopted": {}}
+
+
+def test_adopt_replaces_an_emptied_partition_also_of_dead_letters(with_leases, root, capsys) -> None:
+    writer = open_partition(root, "refused", "orders", SHARD, lambda: 1.0)
+    writer.append([Record("1", 1.0, b"v", "k")])
+    writer.close()
+    list_segments(root / "refused" / "0")[0].path.unlink()
+    with_leases("shardId-000000000001", Checkpoint("9"))
+    assert call(["log", "adopt", "--topic", "refused", "--yes", "--json"]) == Exit.OK
+    result = capsys.readouterr()
+    assert json.loads(result.out) == {"adopted": {SHARD: 1}}
+    assert "the records of its emptied partition 0 are lost" in result.err
+
+
+def test_export_ends_with_an_error_at_a_hole_unless_gaps_are_allowed(root, capsys) -> None:
+    writer = open_partition(root, "orders", "orders", SHARD, lambda: 1.0)
+    for number in (4, 5):
+        writer.append([Record(str(number), 1.0, b"v", "k")])
+    writer.close()
+    list_segments(root / "orders" / "0")[1].path.unlink()
+    arguments = ["log", "export", "--directory", str(root), "--topic", "orders"]
+    assert call(arguments) == Exit.UNAVAILABLE
+    assert "offsets 3 to 3 are missing" in capsys.readouterr().err
+    assert call([*arguments, "--allow-gaps"]) == Exit.OK
+    assert [json.loads(line)["offset"] for line in capsys.readouterr().out.splitlines()] == [0, 1, 2, 4]

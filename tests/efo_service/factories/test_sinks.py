@@ -11,6 +11,7 @@ from efo.errors import ConfigurationError
 from efo.model import Batch, Record
 from efo_service.config.settings import Settings
 from efo_service.factories.sinks import SYSTEMS, open_sink, writes_to_stdout
+from efo_service.relay.errors import LogIncompleteError
 from efo_service.relay.log.segments import list_segments
 from efo_service.relay.log.sink import LogSink
 from tests.efo_service.relay.all_sinks import read_log
@@ -119,3 +120,12 @@ async def test_the_lock_timeout_of_the_log_is_at_least_the_failover_time(tmp_pat
     async with open_sink(chosen) as sink:
         assert isinstance(sink, LogSink)
         assert sink.lock_timeout == expected
+
+
+async def test_a_log_with_an_emptied_partition_is_refused_at_the_start(tmp_path) -> None:
+    await write_batch(settings(tmp_path))
+    for segment in list_segments(tmp_path / "log" / STREAM / "0"):
+        segment.path.unlink()
+    with pytest.raises(LogIncompleteError, match="has no segment"):
+        async with open_sink(settings(tmp_path)):
+            pass

@@ -23,7 +23,7 @@ class RefusingSink:
         self.broken = False
 
     @asynccontextmanager
-    async def open(self, stream: str, shard_id: str):
+    async def open(self, stream: str, shard_id: str, checkpoint=None):
         async with self._sink.open(stream, shard_id) as shard:
             # LogShardSink has no __slots__, so its methods can be replaced.
             shard.refusal = lambda record: "it has a 3" if b"3" in record.data else None

@@ -24,7 +24,7 @@ class FakeSink:
         self.full = False
 
     @asynccontextmanager
-    async def open(self, stream, shard_id):
+    async def open(self, stream, shard_id, checkpoint=None):
         yield self
 
     def write(self, batch):

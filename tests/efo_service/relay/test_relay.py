@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from efo.model import Batch, Checkpoint, checkpoint_of
-from efo_service.relay.errors import SinkError
+from efo_service.relay.errors import LogIncompleteError, SinkError
 from efo_service.relay.log.segments import list_segments, read_segment
 from efo_service.relay.log.sink import LogSink
 from efo_service.relay.relay import relay_shard
@@ -33,6 +33,7 @@ class FakeShard(Stopwatch):
 
     stream = "orders"
     shard_id = SHARD
+    checkpoint = Checkpoint.TRIM_HORIZON
 
     def __init__(self, *timed: tuple[float, Batch], stay: bool = False, failure: Exception | None = None) -> None:
         super().__init__()
@@ -79,7 +80,7 @@ class FakeSink(Stopwatch):
         self._committing = False
 
     @asynccontextmanager
-    async def open(self, stream: str, shard_id: str) -> AsyncIterator["FakeSink"]:
+    async def open(self, stream: str, shard_id: str, checkpoint: Checkpoint) -> AsyncIterator["FakeSink"]:
         assert (stream, shard_id) == ("orders", SHARD)
         yield self
         self.closed = True
@@ -261,3 +262,11 @@ async def test_a_shard_relayed_into_the_log_continues_at_its_position(make_batch
     second = FakeShard()
     await relay_shard(second, sink)
     assert second.seeks == [checkpoint_of(make_batch(50).records[-1])]
+
+
+async def test_a_shard_that_was_read_before_is_not_relayed_into_a_new_log(tmp_path, make_batch) -> None:
+    shard = FakeShard((0.0, make_batch(1)))
+    shard.checkpoint = Checkpoint("5")
+    with pytest.raises(LogIncompleteError, match="no partition of this shard"):
+        await relay_shard(shard, LogSink(tmp_path, "t"))
+    assert shard.delivered == []

@@ -40,7 +40,7 @@ class FlakySink:
             raise SinkFullError("no response")
 
     @asynccontextmanager
-    async def open(self, stream, shard_id):
+    async def open(self, stream, shard_id, checkpoint=None):
         assert (stream, shard_id) == (STREAM, SHARD)
         self.fail()
         self.opened += 1
@@ -183,6 +183,8 @@ class ListedShard:
     def __init__(self, batches: list[Batch]) -> None:
         self._batches = iter(batches)
         self.acked: list[int] = []
+
+    checkpoint = Checkpoint.TRIM_HORIZON
 
     def seek(self, checkpoint: Checkpoint) -> None:
         raise AssertionError("the sink was empty")

@@ -187,7 +187,12 @@ class KafkaSink:
 
     # --- on trio -------------------------------------------------------------------------------------------
 
-    def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[KafkaShardSink]:
+    def open(
+        self,
+        stream: str,
+        shard_id: str,
+        checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON,  # noqa: ARG002 - the protocol requires it
+    ) -> AbstractAsyncContextManager[KafkaShardSink]:
         """Open the sink for a shard: fence the previous worker, then read the position.
 
         Entering raises KafkaUnavailableError, KafkaRefusedError and KafkaCheckpointError.

@@ -3,8 +3,10 @@
     <root>/<topic>/catalog.json
 
 Each shard gets one partition, and numbers are never reused. So a reader's offsets stay valid through splits and merges.
-The file is replaced as a whole, under a lock. So several processes can allocate partitions at once, and a reader never
-sees an incomplete file.
+The catalog also names the partitions that have records. So it proves that a partition was emptied or a log replaced
+(efo_service.relay.log.consistency), and a shard that was read before gets no partition without an adoption. The file
+is replaced as a whole, under a lock. So several processes can allocate partitions at once, and a reader never sees an
+incomplete file.
 """
 
 from __future__ import annotations
@@ -12,27 +14,48 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from efo.errors import ConfigurationError
-from efo_service.relay.errors import LogError, LogOwnerError, LogVersionError, TopicNotFoundError, os_errors
+from efo.model import Checkpoint
+from efo_service.relay.errors import (
+    LogError,
+    LogIncompleteError,
+    LogOwnerError,
+    LogVersionError,
+    TopicNotFoundError,
+    os_errors,
+)
 from efo_service.relay.file_lock import lock
 from efo_service.relay.log.fencing import sync_directory
 from efo_service.relay.log.segments import FORMAT_VERSION
 
 CATALOG: Final = "catalog.json"
+_PARTITION: Final = re.compile(r"[0-9]{1,9}")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}")
 
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The catalog of one topic. `partitions`: partition numbers by shard id."""
+    """The catalog of one topic.
+
+    `partitions`: partition numbers by shard id. `written`: the partitions that have records. Retention keeps the newest
+    segment of each, so they always have some. `adopted`: the partitions in which a shard continues that was read
+    before without this log, and the lease's checkpoint at the adoption.
+    """
 
     stream: str
     partitions: Mapping[str, int]
+    written: frozenset[int] = frozenset()
+    adopted: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def shards(self) -> dict[int, str]:
+        """The shard of each partition."""
+        return {partition: shard_id for shard_id, partition in self.partitions.items()}
 
 
 def topic_directory(root: Path, topic: str) -> Path:
@@ -51,15 +74,46 @@ def topics(root: Path) -> list[str]:
         return sorted(path.parent.name for path in root.glob(f"*/{CATALOG}"))
 
 
+def uncatalogued_topics(root: Path) -> list[str]:
+    """Return the names of the directories that have partitions, but no catalog."""
+    with os_errors("list", root):
+        names = [path.name for path in root.iterdir() if path.is_dir() and not (path / CATALOG).exists()]
+    return sorted(name for name in names if _TOPIC.fullmatch(name) and partition_names(root / name))
+
+
+def partition_names(directory: Path) -> list[str]:
+    """Return the names of the partition directories in a topic's directory: numbers of up to nine digits, in order."""
+    with os_errors("list", directory):
+        if not directory.is_dir():
+            return []
+        with os.scandir(directory) as entries:
+            names = [entry.name for entry in entries if _PARTITION.fullmatch(entry.name)]
+    return sorted(names, key=int)
+
+
 def read_catalog(root: Path, topic: str) -> Catalog:
-    """Read a topic's catalog. Raises TopicNotFoundError, LogVersionError, and LogError if the file is invalid."""
-    catalog = _read(topic_directory(root, topic) / CATALOG)
+    """Read a topic's catalog.
+
+    Raises TopicNotFoundError, LogIncompleteError if only the catalog is missing, LogVersionError, and LogError if the
+    file is invalid.
+    """
+    directory = topic_directory(root, topic)
+    catalog = _read(directory / CATALOG)
     if catalog is None:
+        if partition_names(directory):
+            raise _lost(directory / CATALOG)
         known = ", ".join(topics(root)) or "none"
         raise TopicNotFoundError(
             f"the log {root} has no topic {topic!r}; it has: {known}; start the relay that writes it, or check the name"
         )
     return catalog
+
+
+def _lost(path: Path) -> LogIncompleteError:
+    return LogIncompleteError(
+        f"{path} does not exist, but its directory has partitions: restore it from a copy, or write it again"
+        " (docs/log-format.md, Damage)"
+    )
 
 
 def _read(path: Path) -> Catalog | None:
@@ -70,7 +124,12 @@ def _read(path: Path) -> Catalog | None:
     try:
         fields = json.loads(content)
         version = int(fields["format"])
-        catalog = Catalog(str(fields["stream"]), {str(k): int(v) for k, v in fields["partitions"].items()})
+        catalog = _with_distinct_partitions(
+            str(fields["stream"]),
+            {str(shard_id): int(number) for shard_id, number in fields["partitions"].items()},
+            frozenset(map(int, fields.get("written", ()))),
+            {int(number): str(checkpoint) for number, checkpoint in fields.get("adopted", {}).items()},
+        )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LogError(f"{path} is not a valid catalog ({error!r}): restore it from a copy") from error
     if version > FORMAT_VERSION:
@@ -80,31 +139,122 @@ def _read(path: Path) -> Catalog | None:
     return catalog
 
 
-def allocate_partition(root: Path, topic: str, stream: str, shard_id: str) -> int:
+def _with_distinct_partitions(
+    stream: str, partitions: Mapping[str, int], written: frozenset[int], adopted: Mapping[int, str]
+) -> Catalog:
+    """Return a catalog. Raises ValueError if two shards have the same partition."""
+    if len({*partitions.values()}) < len(partitions):
+        raise ValueError("two shards have the same partition")
+    return Catalog(stream, partitions, written, adopted)
+
+
+def allocate_partition(
+    root: Path, topic: str, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
+) -> int:
     """Return the shard's partition number. If it has none, allocate the next one durably.
 
+    `checkpoint`: that of the shard's lease. If it is a record's position, an earlier part of the shard was read without
+    this log. Then nothing is allocated, and LogIncompleteError is raised: `adopt_shards` is how the log may begin here.
     Raises LogOwnerError if the topic belongs to another stream, LogVersionError, LogError and SinkError.
     """
+
+    def allocate(catalog: Catalog) -> Catalog:
+        if shard_id in catalog.partitions:
+            return catalog
+        if not checkpoint.is_sentinel:
+            raise LogIncompleteError(not_adopted(topic_directory(root, topic), shard_id, checkpoint))
+        return _with_partitions(catalog, [shard_id], topic_directory(root, topic))
+
+    return _update(root, topic, stream, allocate).partitions[shard_id]
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """A shard that is to continue in a new partition, without what was read of it before.
+
+    `after`: the checkpoint of its lease, after which it continues; TRIM_HORIZON if it has no lease. `replaces`: its
+    emptied partition, None if it has none.
+    """
+
+    shard_id: str
+    after: Checkpoint
+    replaces: int | None
+
+
+def adopt_shards(root: Path, topic: str, stream: str, adoptions: Iterable[Adoption]) -> dict[str, int]:
+    """Give these shards new, empty partitions durably; return the numbers by shard.
+
+    A shard leaves its emptied partition, because offsets never begin again within one. A shard whose partition is not
+    `replaces` any more is left alone. Raises as `allocate_partition` does.
+    """
+    adopted: dict[str, int] = {}
+
+    def adopt(catalog: Catalog) -> Catalog:
+        due = [one for one in adoptions if catalog.partitions.get(one.shard_id) == one.replaces]
+        changed = _with_partitions(catalog, [one.shard_id for one in due], topic_directory(root, topic))
+        adopted.update((one.shard_id, changed.partitions[one.shard_id]) for one in due)
+        checkpoints = {changed.partitions[one.shard_id]: str(one.after) for one in due}
+        return replace(
+            changed, written=changed.written & changed.shards.keys(), adopted={**catalog.adopted, **checkpoints}
+        )
+
+    _update(root, topic, stream, adopt)
+    return adopted
+
+
+def mark_written(root: Path, topic: str, stream: str, partition: int) -> None:
+    """Note durably that a partition has records. Raises as `allocate_partition` does."""
+    _update(root, topic, stream, lambda catalog: replace(catalog, written=catalog.written | {partition}))
+
+
+def not_adopted(directory: Path, shard_id: str, checkpoint: Checkpoint) -> str:
+    """Return the message for a shard that was read before, and has no partition."""
+    return (
+        f"the lease of {shard_id} is at {checkpoint}, but {directory} has no partition of this shard: what was read"
+        " before is not in this log. If the log was moved, replaced or emptied, put it back. If it shall begin here"
+        " (after a migration, a hand-over from KCL, a recovery), run `efo log adopt`"
+    )
+
+
+def _with_partitions(catalog: Catalog, shard_ids: Iterable[str], directory: Path) -> Catalog:
+    """Return the catalog with new partitions. Directories count too: an older copy of the catalog may be in use."""
+    last = max([-1, *catalog.partitions.values(), *map(int, partition_names(directory))])
+    return replace(
+        catalog,
+        partitions={**catalog.partitions, **{shard_id: last + at for at, shard_id in enumerate(shard_ids, 1)}},
+    )
+
+
+def _update(root: Path, topic: str, stream: str, change: Callable[[Catalog], Catalog]) -> Catalog:
+    """Change the catalog under its lock, and return it. It is created if the topic has no partitions yet."""
     directory = topic_directory(root, topic)
     path = directory / CATALOG
     with os_errors("write", path):
         directory.mkdir(parents=True, exist_ok=True)
         with lock(directory / "catalog.lock"):
-            catalog = _read(path) or Catalog(stream, {})
+            catalog = _read(path)
+            if catalog is None and partition_names(directory):
+                raise _lost(path)
+            catalog = catalog or Catalog(stream, {})
             if catalog.stream != stream:
                 raise LogOwnerError(
                     f"the topic {directory} belongs to the stream {catalog.stream!r}, not to {stream!r}:"
                     " choose another topic or another directory"
                 )
-            if shard_id in catalog.partitions:
-                return catalog.partitions[shard_id]
-            number = max(catalog.partitions.values(), default=-1) + 1
-            _replace(path, Catalog(stream, {**catalog.partitions, shard_id: number}))
-    return number
+            changed = change(catalog)
+            if changed != catalog:
+                _replace(path, changed)
+    return changed
 
 
 def _replace(path: Path, catalog: Catalog) -> None:
-    fields = {"format": FORMAT_VERSION, "stream": catalog.stream, "partitions": dict(catalog.partitions)}
+    fields = {
+        "format": FORMAT_VERSION,
+        "stream": catalog.stream,
+        "partitions": dict(catalog.partitions),
+        "written": sorted(catalog.written),
+        "adopted": {str(number): catalog.adopted[number] for number in sorted(catalog.adopted)},
+    }
     temporary = path.with_suffix(".tmp")
     with temporary.open("w") as file:
         json.dump(fields, file, indent=1)

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from efo.errors import ConfigurationError
 from efo_service.relay.jsonlines import Encoding
 from efo_service.relay.log.catalog import read_catalog, topic_directory
-from efo_service.relay.log.segments import last_segment, read_parts
+from efo_service.relay.log.consistency import check_topic
+from efo_service.relay.log.segments import list_segments, read_parts
 
 
 class ExportedLine(msgspec.Struct, frozen=True):
@@ -35,22 +36,35 @@ _encode = msgspec.json.Encoder().encode
 
 
 def export(
-    root: Path, topic: str, *, partition: int | None = None, start: int = 0, end: int | None = None, encoding: Encoding
+    root: Path,
+    topic: str,
+    *,
+    partition: int | None = None,
+    start: int | None = None,
+    end: int | None = None,
+    encoding: Encoding,
+    allow_gaps: bool = False,
 ) -> Iterator[bytes]:
     """Yield the lines of a topic or of one partition, for the offsets `start` to `end` - 1.
 
-    Raises ConfigurationError, TopicNotFoundError, SegmentCorruptError and SinkError.
+    Without `start`, a partition starts at its oldest record. `allow_gaps`: pass over records that are missing, and over
+    partitions that are emptied or not in the catalog, instead of raising SegmentMissingError or LogIncompleteError.
+    Raises ConfigurationError, TopicNotFoundError, SegmentCorruptError, LogOwnerError and SinkError.
     """
-    known = sorted(read_catalog(root, topic).partitions.values())
+    if not allow_gaps:
+        check_topic(root, topic)
+    catalog = read_catalog(root, topic)
+    known = sorted(catalog.shards)
     if partition is not None and partition not in known:
         raise ConfigurationError(f"topic {topic} has no partition {partition}; it has: {', '.join(map(str, known))}")
     for number in known if partition is None else [partition]:
         directory = topic_directory(root, topic) / str(number)
-        last = last_segment(directory)
-        partition_end = 0 if last is None else last.end
-        for _, batch in read_parts(
-            directory, start, partition_end if end is None else min(end, partition_end), allow_gaps=True
-        ):
+        if not (segments := list_segments(directory)):
+            continue
+        first = segments[0].base if start is None else start
+        last = segments[-1].end if end is None else min(end, segments[-1].end)
+        owner = (catalog.stream, catalog.shards[number])
+        for _, batch in read_parts(directory, first, last, owner, allow_gaps=allow_gaps):
             yield from _lines(batch, encoding)
 
 

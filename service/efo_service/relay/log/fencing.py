@@ -76,9 +76,13 @@ def begin_epoch(directory: Path) -> Epoch:
 
 
 def read_epoch(directory: Path) -> int:
-    """Return the number of a partition's fencing epoch; 0 if it never had a writer, or if the file is invalid."""
+    """Return the number of a partition's fencing epoch; 0 if it never had a writer, or if the file is invalid.
+
+    Raises SinkError.
+    """
     path = directory / EPOCH
-    number = path.read_text(errors="replace").partition(" ")[0] if path.exists() else ""
+    with os_errors("read", path):
+        number = path.read_text(errors="replace").partition(" ")[0] if path.exists() else ""
     return int(number) if number.isascii() and number.isdigit() else 0
 
 

@@ -9,10 +9,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from efo.model import Checkpoint
-from efo_service.relay.errors import SegmentGoneError, SinkError
+from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SegmentGoneError, SinkError
 from efo_service.relay.log.catalog import read_catalog, topic_directory
+from efo_service.relay.log.consistency import emptied_messages, read_checked_catalog, readers_ahead
 from efo_service.relay.log.fencing import read_epoch
 from efo_service.relay.log.reader_offsets import ReaderCommit, read_readers
 from efo_service.relay.log.segments import (
@@ -20,6 +22,7 @@ from efo_service.relay.log.segments import (
     Origin,
     Segment,
     all_segments,
+    check_owner,
     read_origin,
     read_segment,
     split_superseded,
@@ -133,10 +136,18 @@ class Verification:
 def verify_topic(root: Path, topic: str, on_segment: Callable[[Verification], None] = lambda _: None) -> Verification:
     """Read every byte of a topic; call `on_segment` after each segment. Raises TopicNotFoundError and LogError.
 
-    Damage is returned as a problem, not raised. Writers and maintenance may run meanwhile.
+    Damage is returned as a problem, not raised, and so is what the catalog, the directories and the readers prove to be
+    missing. Writers and maintenance may run meanwhile.
     """
     found = Verification(0, 0, 0, [])
-    catalog = read_catalog(root, topic)
+    try:
+        catalog, uncatalogued = read_checked_catalog(root, topic)
+    except LogIncompleteError as error:
+        found.problems.append(str(error))
+        return found
+    found.problems += uncatalogued
+    found.problems += emptied_messages(root, topic, catalog)
+    found.problems += readers_ahead(root, topic)
     for shard_id, number in sorted(catalog.partitions.items(), key=lambda one: one[1]):
         directory = topic_directory(root, topic) / str(number)
         try:
@@ -144,6 +155,12 @@ def verify_topic(root: Path, topic: str, on_segment: Callable[[Verification], No
         except SinkError as error:
             found.problems.append(str(error))
     return found
+
+
+_NO_EPOCH = (
+    "{} has segments, but no valid file epoch, which is older than each of them: a copy was restored in part. Compare"
+    " it with the copy; the relay writes the file again when it opens the partition"
+)
 
 
 class _Verifier:
@@ -176,6 +193,8 @@ class _Verifier:
                     if segment.end > self._at:
                         self._read(segment)
                 self._found.problems += _gaps(current)
+                if current and not read_epoch(self._directory):
+                    self._found.problems.append(_NO_EPOCH.format(self._directory))
                 for segment in superseded:
                     with suppress(SegmentGoneError):  # maintenance may remove it at any time
                         self._verify(segment, None)
@@ -207,21 +226,24 @@ class _Verifier:
         found.segments += 1
         found.records += batch.num_rows
         found.size += _size(segment)
-        found.problems += _problems(segment, batch, origin, last, f"{self._stream}/{self._shard_id}")
+        found.problems += _problems(segment, batch, origin, last, (self._stream, self._shard_id))
         self._on_segment(found)
         return origin
 
 
 def _problems(
-    segment: Segment, batch: pa.RecordBatch, origin: Origin, last: Checkpoint | None, owner: str
+    segment: Segment, batch: pa.RecordBatch, origin: Origin, last: Checkpoint | None, owner: tuple[str, str]
 ) -> Iterator[str]:
     if batch.column("offset").to_pylist() != list(range(segment.base, segment.end)):
         yield f"{segment.path}: its offsets are not exactly {segment.base} to {segment.end - 1}"
-    if f"{origin.stream}/{origin.shard_id}" != owner:
-        yield (
-            f"{segment.path} holds records of {origin.stream}/{origin.shard_id}, but the catalog assigns its partition"
-            f" to {owner}: one file was moved, put it back"
-        )
+    try:
+        check_owner(segment, origin, owner)
+    except LogOwnerError as error:
+        yield str(error)
+        return
+    topic, partition = ([*pc.unique(batch.column(name)).to_pylist()] for name in ("topic", "partition"))
+    if (topic, partition) != ([segment.directory.parent.name], [int(segment.directory.name)]):
+        yield f"{segment.path} was written as partition {partition} of the topic {topic}: it was moved, put it back"
     if last is not None and origin.first <= last:
         yield (
             f"{segment.path} starts at {origin.first}, but the previous segment ends at {last}: records are duplicated"

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 from efo.model import Checkpoint, Record, checkpoint_of
-from efo_service.relay.errors import LogOwnerError, SinkLockedError, os_errors
+from efo_service.relay.errors import LogIncompleteError, SinkError, SinkLockedError, os_errors
 from efo_service.relay.file_lock import lock
 from efo_service.relay.log.arrow import record_batch
-from efo_service.relay.log.catalog import allocate_partition, topic_directory
+from efo_service.relay.log.catalog import allocate_partition, mark_written, read_catalog, topic_directory
+from efo_service.relay.log.consistency import emptied_message
 from efo_service.relay.log.fencing import Epoch, begin_epoch, sync_directory
 from efo_service.relay.log.segments import (
     Origin,
     Segment,
+    check_owner,
     last_segment,
     read_segment,
     write_segment,
@@ -25,6 +29,7 @@ from efo_service.relay.mapping import Extractor, RecordMapping
 class PartitionWriter:
     """Appends one shard's records to its partition.
 
+    `mark_written`: notes in the catalog that the partition has records; None if that is noted.
     `position`: the Kinesis position of the last durable record (rule R12), None if there is none.
     `end`: the offset of the next record.
     """
@@ -38,6 +43,7 @@ class PartitionWriter:
         partition: int,
         mapping: RecordMapping,
         clock: Callable[[], float],
+        mark_written: Callable[[], None] | None,
     ) -> None:
         self.directory = epoch.directory
         self._epoch = epoch
@@ -48,20 +54,22 @@ class PartitionWriter:
         self._partition = partition
         self._mapping = mapping
         self._clock = clock
+        self._mark_written = mark_written
 
     def recover(self) -> None:
-        """Read the position and the end offset from the last segment, after checking every byte of it."""
+        """Read the position and the end offset from the last segment, after checking every byte of it.
+
+        Raises LogIncompleteError if the partition had records and has none.
+        """
         last = last_segment(self.directory)
         if last is None:
+            if self._mark_written is None:
+                raise LogIncompleteError(emptied_message(self.directory))
             return
         _, origin = read_segment(last)
-        mapping = self._mapping
-        if (origin.stream, origin.shard_id) != (mapping.stream, mapping.shard_id):
-            raise LogOwnerError(
-                f"{last.path} holds records of {origin.stream}/{origin.shard_id}, but the topic's catalog assigns its"
-                f" partition to {mapping.stream}/{mapping.shard_id}: one file was moved, put it back"
-            )
+        check_owner(last, origin, (self._mapping.stream, self._mapping.shard_id))
         self.position, self.end = origin.last, last.end
+        self._note()
 
     def append(self, records: Sequence[Record]) -> Segment:
         """Make the records and the position of the last one durable, in one step.
@@ -73,7 +81,15 @@ class PartitionWriter:
         origin = Origin(self._mapping.stream, self._mapping.shard_id, first, last, self._clock())
         segment = write_segment(self.directory, batch, origin, self._epoch)
         self.position, self.end = last, segment.end
+        self._note()
         return segment
+
+    def _note(self) -> None:
+        """Note in the catalog that the partition has records. These are durable: the next commit repeats a failure."""
+        if self._mark_written is not None:
+            with suppress(SinkError):
+                self._mark_written()
+                self._mark_written = None
 
     def close(self) -> None:
         """Unlock the partition."""
@@ -81,14 +97,22 @@ class PartitionWriter:
 
 
 def open_partition(
-    root: Path, topic: str, stream: str, shard_id: str, clock: Callable[[], float], extract: Extractor | None = None
+    root: Path,
+    topic: str,
+    stream: str,
+    shard_id: str,
+    clock: Callable[[], float],
+    extract: Extractor | None = None,
+    *,
+    checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON,
 ) -> PartitionWriter:
-    """Lock and open a shard's partition for writing, and recover it. `extract`: see RecordMapping.
+    """Lock and open a shard's partition for writing, and recover it.
 
-    Raises SinkLockedError if another writer has the partition open, SegmentCorruptError, LogOwnerError,
-    LogVersionError, SinkFullError and SinkError.
+    `extract`: see RecordMapping. `checkpoint`: that of the shard's lease, see `allocate_partition`.
+    Raises SinkLockedError if another writer has the partition open, LogIncompleteError if the partition was emptied or
+    the shard was read without it, SegmentCorruptError, LogOwnerError, LogVersionError, SinkFullError and SinkError.
     """
-    number = allocate_partition(root, topic, stream, shard_id)
+    number = allocate_partition(root, topic, stream, shard_id, checkpoint)
     directory = topic_directory(root, topic) / str(number)
     with os_errors("open", directory):
         directory.mkdir(exist_ok=True)
@@ -101,6 +125,7 @@ def open_partition(
                 " finished its last commit"
             ) from error
     try:
+        is_written = number in read_catalog(root, topic).written
         writer = PartitionWriter(
             begin_epoch(directory),
             lock_file,
@@ -108,6 +133,7 @@ def open_partition(
             partition=number,
             mapping=RecordMapping(stream, shard_id, extract),
             clock=clock,
+            mark_written=None if is_written else partial(mark_written, root, topic, stream, number),
         )
         writer.recover()
     except BaseException:

@@ -30,6 +30,7 @@ from zlib_ng.zlib_ng import crc32
 from efo.errors import ConfigurationError
 from efo.model import Checkpoint
 from efo_service.relay.errors import (
+    LogOwnerError,
     LogVersionError,
     SegmentCorruptError,
     SegmentGoneError,
@@ -215,6 +216,11 @@ def split_superseded(segments: Iterable[Segment]) -> tuple[list[Segment], list[S
     return current, superseded
 
 
+def has_segments(directory: Path) -> bool:
+    """Return whether a partition has any segment, whatever its name. Raises SinkError."""
+    return any(True for _ in _names(directory))
+
+
 def last_segment(directory: Path) -> Segment | None:
     """Return a partition's newest segment, None if it has none. Its `end` is the offset of the next record."""
     name = max(_names(directory), default=None)
@@ -306,19 +312,30 @@ def read_origin(segment: Segment) -> Origin:
         return _origin(pa.ipc.open_file(file).schema.metadata, path)
 
 
+def check_owner(segment: Segment, origin: Origin, owner: tuple[str, str]) -> None:
+    """Raise LogOwnerError unless the segment has records of its partition's stream and shard."""
+    if (origin.stream, origin.shard_id) != owner:
+        raise LogOwnerError(
+            f"{segment.path} holds records of {origin.stream}/{origin.shard_id}, but the topic's catalog assigns its"
+            f" partition to {'/'.join(owner)}: a file or directory was moved, put it back"
+        )
+
+
 def read_parts(
-    directory: Path, start: int, end: int, *, allow_gaps: bool = False, mapped: bool = False
+    directory: Path, start: int, end: int, owner: tuple[str, str], *, allow_gaps: bool = False, mapped: bool = False
 ) -> Iterator[tuple[Segment, pa.RecordBatch]]:
     """Yield each segment of a partition with its records in the offsets `start` to `end` - 1.
 
-    If a segment was compacted after the listing, the directory is listed again. Raises as `select` and `read_segment`
-    do, but SegmentGoneError only after MAX_LISTINGS listings without progress.
+    `owner`: the stream and the shard of the partition, by the catalog; LogOwnerError is raised for any other. If a
+    segment was compacted after the listing, the directory is listed again. Raises as `select` and `read_segment` do,
+    but SegmentGoneError only after MAX_LISTINGS listings without progress.
     """
     at, listings_left = start, MAX_LISTINGS
     while True:
         try:
             for segment, first, last in select(list_segments(directory), at, end, allow_gaps=allow_gaps):
-                batch, _ = read_segment(segment, mapped=mapped)
+                batch, origin = read_segment(segment, mapped=mapped)
+                check_owner(segment, origin, owner)
                 yield segment, batch.slice(first - segment.base, last - first)
                 at, listings_left = last, MAX_LISTINGS
         except SegmentGoneError:

@@ -64,25 +64,38 @@ class LogSink:
         self._clock = clock
         self._threads = trio.CapacityLimiter(PARALLEL_COMMITS)
 
-    def open(self, stream: str, shard_id: str) -> AbstractAsyncContextManager[LogShardSink]:
+    def open(
+        self, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
+    ) -> AbstractAsyncContextManager[LogShardSink]:
         """Lock and open a shard's partition, and recover its position.
 
-        Entering raises SinkLockedError if another writer has the partition open, SegmentCorruptError, LogOwnerError,
-        LogVersionError, SinkFullError and SinkError.
+        Entering raises SinkLockedError if another writer has the partition open, LogIncompleteError if the partition
+        was emptied, or if the checkpoint of the lease is a record's and the shard has no partition,
+        SegmentCorruptError, LogOwnerError, LogVersionError, SinkFullError and SinkError.
         """
-        return self._open(stream, shard_id)
+        return self._open(stream, shard_id, checkpoint)
 
     @asynccontextmanager
-    async def _open(self, stream: str, shard_id: str) -> AsyncIterator[LogShardSink]:
+    async def _open(self, stream: str, shard_id: str, checkpoint: Checkpoint) -> AsyncIterator[LogShardSink]:
         disk_full_retry = _DiskFullRetry(partial(self._on_retry, shard_id))
-        writer = await disk_full_retry.run(partial(self._open_when_unlocked, stream, shard_id))
+        opening = partial(
+            open_partition,
+            self._root,
+            self._topic,
+            stream,
+            shard_id,
+            self._clock,
+            self._extract,
+            checkpoint=checkpoint,
+        )
+        writer = await disk_full_retry.run(partial(self._open_when_unlocked, opening))
         shard_sink = LogShardSink(writer, self._threads, disk_full_retry)
         try:
             yield shard_sink
         finally:
             shard_sink.close()
 
-    async def _open_when_unlocked(self, stream: str, shard_id: str) -> PartitionWriter:
+    async def _open_when_unlocked(self, opening: Callable[[], PartitionWriter]) -> PartitionWriter:
         """Open the partition; wait for a writer that has lost the shard and has not noticed yet.
 
         It notices at its next renewal of the lease, and releases the partition. If the partition is still locked after
@@ -91,16 +104,7 @@ class LogSink:
         deadline = trio.current_time() + self.lock_timeout
         while True:
             try:
-                return await trio.to_thread.run_sync(
-                    open_partition,
-                    self._root,
-                    self._topic,
-                    stream,
-                    shard_id,
-                    self._clock,
-                    self._extract,
-                    limiter=self._threads,
-                )
+                return await trio.to_thread.run_sync(opening, limiter=self._threads)
             except SinkLockedError:
                 if trio.current_time() >= deadline:
                     raise

@@ -32,7 +32,8 @@ from pyspark.sql.types import StructType
 
 from efo.errors import ConfigurationError
 from efo_service.relay.errors import SegmentMissingError, SinkError
-from efo_service.relay.log.catalog import read_catalog, topics
+from efo_service.relay.log.catalog import Catalog, read_catalog, topics
+from efo_service.relay.log.consistency import emptied_message, read_checked_catalog, refuse
 from efo_service.relay.log.reader_offsets import commit_reader, read_readers
 from efo_service.relay.log.segments import SCHEMA, last_segment, list_segments
 from efo_service.spark.source.offsets import (
@@ -111,13 +112,28 @@ class _Planner:
     def __init__(self, options: Options) -> None:
         self.options = options
 
-    def existing(self) -> list[TopicPartition]:
-        """Return the subscribed partitions that exist now."""
-        subscription, root = self.options.subscription, self.options.root
+    def catalogs(self) -> dict[str, Catalog]:
+        """Return the catalogs of the subscribed topics, after a comparison with their directories.
+
+        A partition that is not in its catalog raises LogIncompleteError; without fail_on_data_loss it is a warning.
+        """
+        result: dict[str, Catalog] = {}
+        for topic in self.options.subscription.select(topics(self.options.root)):
+            result[topic], problems = read_checked_catalog(self.options.root, topic)
+            self._refuse(problems)
+        return result
+
+    def _refuse(self, problems: list[str]) -> None:
+        if self.options.fail_on_data_loss:
+            refuse(problems)
+        for problem in problems:
+            logger.warning("%s", problem)
+
+    def existing(self, catalogs: Mapping[str, Catalog]) -> list[TopicPartition]:
+        """Return the subscribed partitions of these catalogs."""
+        subscription = self.options.subscription
         partitions = [
-            TopicPartition(topic, partition)
-            for topic in subscription.select(topics(root))
-            for partition in read_catalog(root, topic).partitions.values()
+            TopicPartition(topic, partition) for topic, catalog in catalogs.items() for partition in catalog.shards
         ]
         if missing := sorted(subscription.partitions.difference(partitions)):
             raise ConfigurationError(f"the log has no partition {missing[0].partition} of {missing[0].topic}")
@@ -125,24 +141,29 @@ class _Planner:
 
     def latest(self) -> dict[TopicPartition, int]:
         """Return the end of every partition."""
-        return {partition: self._end(partition) for partition in self.existing()}
+        catalogs = self.catalogs()
+        return {partition: self._end(partition, catalogs) for partition in self.existing(catalogs)}
 
     def resolve(self, bound: OffsetBound, *, others: int) -> dict[TopicPartition, int]:
         """Return the offsets that a bound means. `others`: for partitions that the bound does not name."""
-        existing = self.existing()
+        catalogs = self.catalogs()
+        existing = self.existing(catalogs)
         named: Mapping[TopicPartition, int] = {} if isinstance(bound, int) else bound
         if unknown := sorted(set(named) - set(existing)):
             raise ConfigurationError(f"the log has no partition {unknown[0].partition} of {unknown[0].topic}")
         default = bound if isinstance(bound, int) else others
-        return {partition: self._offset(partition, named.get(partition, default)) for partition in existing}
+        return {partition: self._offset(partition, named.get(partition, default), catalogs) for partition in existing}
 
-    def _offset(self, partition: TopicPartition, offset: int) -> int:
+    def _offset(self, partition: TopicPartition, offset: int, catalogs: Mapping[str, Catalog]) -> int:
         if offset == LATEST:
-            return self._end(partition)
+            return self._end(partition, catalogs)
         return self._start(partition) if offset == EARLIEST else offset
 
-    def _end(self, partition: TopicPartition) -> int:
-        last = last_segment(partition_directory(self.options.root, *partition))
+    def _end(self, partition: TopicPartition, catalogs: Mapping[str, Catalog]) -> int:
+        directory = partition_directory(self.options.root, *partition)
+        last = last_segment(directory)
+        if last is None and partition.partition in catalogs[partition.topic].written:
+            self._refuse([emptied_message(directory)])
         return last.end if last is not None else 0
 
     def _start(self, partition: TopicPartition) -> int:
@@ -259,6 +280,6 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _commit(self, end: Mapping[str, Mapping[str, int]]) -> None:
         options = self._planner.options
         if options.reader is not None:
-            for topic in sorted({tp.topic for tp in self._planner.existing()}):
+            for topic in sorted(self._planner.catalogs()):
                 offsets = {int(partition): offset for partition, offset in end.get(topic, {}).items()}
                 commit_reader(options.root, topic, options.reader, offsets, time.time())

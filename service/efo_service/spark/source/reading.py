@@ -9,7 +9,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from efo_service.relay.log.catalog import topic_directory
+from efo_service.relay.errors import LogIncompleteError
+from efo_service.relay.log.catalog import read_catalog, topic_directory
 from efo_service.relay.log.segments import Segment, read_parts
 from efo_service.spark.source.offsets import Range
 
@@ -30,12 +31,18 @@ def read_range(root: Path, requested: Range, *, allow_gaps: bool) -> Iterator[pa
     """Yield the records of a range in order, after checksum verification.
 
     `allow_gaps`: skip missing records with a warning, instead of raising SegmentMissingError.
-    Raises SegmentMissingError, SegmentCorruptError, LogVersionError, SinkError.
+    Raises SegmentMissingError, SegmentCorruptError, LogOwnerError if segments belong to another shard than the catalog
+    says, LogVersionError, SinkError.
     """
     directory = partition_directory(root, requested.topic, requested.partition)
+    catalog = read_catalog(root, requested.topic)
+    shard_id = catalog.shards.get(requested.partition)
+    if shard_id is None:
+        raise LogIncompleteError(f"{directory} is not in the catalog any more: see `efo log verify`")
+    owner = (catalog.stream, shard_id)
     rows = 0
     for batch in _merge(
-        _split(read_parts(directory, requested.start, requested.end, allow_gaps=allow_gaps, mapped=True))
+        _split(read_parts(directory, requested.start, requested.end, owner, allow_gaps=allow_gaps, mapped=True))
     ):
         rows += batch.num_rows
         yield batch

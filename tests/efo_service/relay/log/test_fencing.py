@@ -27,7 +27,13 @@ def open_without_lock(tmp_path):
     def open_without_lock() -> PartitionWriter:
         mapping = RecordMapping("s", "shard")
         writer = PartitionWriter(
-            begin_epoch(tmp_path), NoLock(), topic="t", partition=0, mapping=mapping, clock=lambda: 0.0
+            begin_epoch(tmp_path),
+            NoLock(),
+            topic="t",
+            partition=0,
+            mapping=mapping,
+            clock=lambda: 0.0,
+            mark_written=lambda: None,
         )
         writer.recover()
         return writer
@@ -109,7 +115,13 @@ def test_offsets_are_continuous_after_any_interleaving_of_openings_and_commits(
         if opens or writers[index] is None:
             mapping = RecordMapping("s", "shard")
             writer = PartitionWriter(
-                begin_epoch(root), NoLock(), topic="t", partition=0, mapping=mapping, clock=lambda: 0.0
+                begin_epoch(root),
+                NoLock(),
+                topic="t",
+                partition=0,
+                mapping=mapping,
+                clock=lambda: 0.0,
+                mark_written=lambda: None,
             )
             writer.recover()
             writers[index] = writer

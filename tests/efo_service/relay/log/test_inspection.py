@@ -104,7 +104,9 @@ def test_verify_reports_a_segment_of_another_shard(root) -> None:
     for segment in segments(root):
         segment.path.unlink()
     shutil.move(stray, root / "t" / "0" / stray.name)
-    assert "holds records of s/two" in problem(root)
+    emptied, other = verify_topic(root, "t").problems
+    assert "t/1 has no segment" in emptied
+    assert "holds records of s/two" in other
 
 
 def test_verify_reports_duplicated_records(root, make_records) -> None:

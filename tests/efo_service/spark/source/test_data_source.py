@@ -1,9 +1,11 @@
 import contextlib
+import shutil
 import threading
 import time
 
 import pytest
 
+from efo_service.relay.log.catalog import allocate_partition
 from efo_service.relay.log.compaction import FAN_IN
 from efo_service.relay.log.maintenance import Maintenance
 from efo_service.relay.log.reader_offsets import read_readers
@@ -104,9 +106,7 @@ def test_a_large_batch_is_split_into_tasks_without_loss(spark, log, read) -> Non
 
 
 def test_a_topic_without_segments_has_no_rows(log, read) -> None:
-    log.grow(0, 1)
-    for segment in list_segments(log.root / log.topic / "0"):
-        segment.path.unlink()
+    allocate_partition(log.root, log.topic, log.topic, "shardId-000000000000")
     assert read() == []
 
 
@@ -240,8 +240,8 @@ def test_topics_are_selected_by_pattern_and_partitions_by_assignment(spark, log)
 def test_a_log_that_was_replaced_fails_the_query(log, drain) -> None:
     log.grow(0, 10)
     drain(startingOffsets="earliest")
-    for segment in list_segments(log.root / log.topic / "0"):
-        segment.path.unlink()
+    shutil.rmtree(log.root)
+    allocate_partition(log.root, log.topic, log.topic, "shardId-000000000000")
     with pytest.raises(Exception, match="ends at offset 0, but this query has read to 10"):
         drain(startingOffsets="earliest")
 

@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from efo_service.relay.errors import SegmentCorruptError, SegmentMissingError
+from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SegmentCorruptError, SegmentMissingError
 from efo_service.relay.log.segments import list_segments
 from efo_service.spark.source.offsets import Range
 from efo_service.spark.source.reading import BATCH_ROWS, read_range
@@ -47,3 +47,18 @@ def test_a_damaged_segment_is_an_error_even_if_holes_are_allowed(log) -> None:
     segment.path.write_bytes(segment.path.read_bytes() + b"!")
     with pytest.raises(SegmentCorruptError):
         offsets(log, 0, 10, allow_gaps=True)
+
+
+def test_swapped_directories_are_an_error_even_if_holes_are_allowed(log) -> None:
+    log.grow(0, 10)
+    log.grow(1, 10)
+    for source, target in (("0", "x"), ("1", "0"), ("x", "1")):
+        (log.root / log.topic / source).rename(log.root / log.topic / target)
+    with pytest.raises(LogOwnerError, match="a file or directory was moved"):
+        offsets(log, 0, 10, allow_gaps=True)
+
+
+def test_a_partition_that_left_the_catalog_is_an_error(log) -> None:
+    log.grow(0, 10)
+    with pytest.raises(LogIncompleteError, match=r"7 is not in the catalog"):
+        list(read_range(log.root, Range(log.topic, 7, 0, 1), allow_gaps=True))

@@ -1,0 +1,57 @@
+"""Adoption: an operator states that shards continue in new partitions of a log, without what was read of them before.
+
+It is legitimate after a migration, after a hand-over from KCL, and after a recovery without a copy. efo cannot tell
+these from a log that was lost, moved or mistaken for another. So it is a command, `efo log adopt`, and never a guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+
+from efo.model import Checkpoint, Lease
+from efo_service.relay.errors import SinkLockedError, TopicNotFoundError, os_errors
+from efo_service.relay.file_lock import lock
+from efo_service.relay.log.catalog import Adoption, adopt_shards, topic_directory
+from efo_service.relay.log.consistency import emptied, read_checked_catalog, refuse, unknown_shards
+
+
+def plan_adoption(root: Path, topic: str, leases: Iterable[Lease]) -> list[Adoption]:
+    """Return what `adopt_into` would do: for shards that were read but are unknown, and for emptied partitions.
+
+    Raises LogIncompleteError if the catalog lacks a partition that has segments: these are not lost.
+    """
+    leases = list(leases)
+    checkpoints = {lease.key: lease.checkpoint for lease in leases}
+    try:
+        catalog, problems = read_checked_catalog(root, topic)
+    except TopicNotFoundError:
+        return [Adoption(shard_id, after, None) for shard_id, after in unknown_shards(None, leases).items()]
+    refuse(problems)
+    unknown = [Adoption(shard_id, after, None) for shard_id, after in unknown_shards(catalog, leases).items()]
+    shards = catalog.shards
+    replaced = [
+        Adoption(shards[partition], checkpoints.get(shards[partition], Checkpoint.TRIM_HORIZON), partition)
+        for partition in emptied(root, topic, catalog)
+    ]
+    return replaced + unknown
+
+
+def adopt_into(root: Path, topic: str, stream: str, adoptions: Iterable[Adoption]) -> dict[str, int]:
+    """Give the shards new partitions, durably; return the numbers by shard, see `adopt_shards`.
+
+    Raises SinkLockedError if a writer has one of the emptied partitions open, LogOwnerError, LogError and SinkError.
+    """
+    adoptions = list(adoptions)
+    with ExitStack() as locks:
+        for adoption in adoptions:
+            directory = topic_directory(root, topic) / str(adoption.replaces)
+            if adoption.replaces is None or not directory.exists():
+                continue
+            with os_errors("open", directory):
+                try:
+                    locks.enter_context(lock(directory / "writer.lock", wait=False))
+                except BlockingIOError as error:
+                    raise SinkLockedError(f"{directory} is open in a writer: stop the relay first") from error
+        return adopt_shards(root, topic, stream, adoptions)
