@@ -5,11 +5,21 @@ Names and values are those of KCL's lease table, so that leases can be moved to 
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
+from efo.errors import ConfigurationError
 from efo.model import Checkpoint, HashKeyRange, Lease
+
+_YEAR_9999: Final = 253_370_764_800.0
+
+
+def check_time(seconds: float | None) -> float | None:
+    """Return a time in seconds since the epoch. Raises ConfigurationError if it is not in the years 1970 to 9999."""
+    if seconds is not None and not 0 <= seconds < _YEAR_9999:
+        raise ConfigurationError(f"{seconds} is not a time in seconds since 1970")
+    return seconds
 
 
 class LeaseRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,7 +66,7 @@ class LeaseRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
     def lease(self) -> Lease:
-        """Return the lease of these columns. Raises ConfigurationError if a checkpoint is invalid."""
+        """Return the lease of these columns. Raises ConfigurationError if a checkpoint or a time is invalid."""
         start, end, pending = self.starting_hash_key, self.ending_hash_key, self.pending_checkpoint
         return Lease(
             self.lease_key,
@@ -67,7 +77,7 @@ class LeaseRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             parents=self.parent_shard_ids,
             children=self.child_shard_ids,
             hash_key_range=None if start is None or end is None else HashKeyRange(start, end),
-            latest_at=self.latest_at,
+            latest_at=check_time(self.latest_at),
             checkpoint_owner=self.checkpoint_owner,
             pending_checkpoint=(
                 None if pending is None else Checkpoint(pending, self.pending_checkpoint_sub_sequence_number or 0)

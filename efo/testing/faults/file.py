@@ -43,7 +43,9 @@ def load_faults(path: Path) -> FaultScript:
         content = msgspec.convert(tomllib.loads(path.read_text()), _File)
     except OSError as error:
         raise ConfigurationError(f"{path}: the fault script cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError) as error:
+    except RecursionError:
+        raise ConfigurationError(f"{path}: a value is nested too deep") from None
+    except ValueError as error:  # not TOML, not UTF-8, invalid, or a number with too many digits
         raise ConfigurationError(f"{path}: {error}") from None
     script = FaultScript(seed=content.seed)
     for number, entry in enumerate(content.fault, start=1):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, FilePath
+from pydantic import AfterValidator, Field
 
-from efo_service.config.section import Endpoint, Section
+from efo_service.config.section import Endpoint, ExistingFile, Section
 
 
 def _check_tags(value: str) -> str:
@@ -38,7 +38,7 @@ class DynamoDbSettings(Section):
         description="Endpoint to use instead of the region's own, for example a VPC endpoint.",
         examples=["http://127.0.0.1:8000"],
     )
-    ca_file: FilePath | None = Field(
+    ca_file: ExistingFile | None = Field(
         None,
         description="PEM file of certificate authorities to trust instead of the system's.",
         examples=["ca.pem"],

@@ -6,9 +6,9 @@ import re
 from string import Formatter
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, FilePath, SecretStr, model_validator
+from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from efo_service.config.section import Count, Name, Seconds, Section
+from efo_service.config.section import Count, ExistingFile, Name, Seconds, Section
 from efo_service.relay.kafka.options import Compression, Delivery, Mechanism, PartitionBy, SecurityProtocol
 
 PLACEHOLDERS = {"stream", "shard"}
@@ -79,15 +79,15 @@ class KafkaSettings(Section):
     security_protocol: SecurityProtocol = Field(
         "plaintext", description="Security protocol: plaintext, ssl, sasl_plaintext or sasl_ssl, as in Kafka."
     )
-    ca_file: FilePath | None = Field(
+    ca_file: ExistingFile | None = Field(
         None,
         description="PEM file of certificate authorities to trust instead of the system's.",
         examples=["ca.pem"],
     )
-    certificate_file: FilePath | None = Field(
+    certificate_file: ExistingFile | None = Field(
         None, description="PEM file of the client certificate, for mutual TLS.", examples=["client.pem"]
     )
-    key_file: FilePath | None = Field(
+    key_file: ExistingFile | None = Field(
         None, description="PEM file of the client certificate's key.", examples=["client.key"]
     )
     key_password: SecretStr | None = Field(None, description="Password of the key in key_file.")

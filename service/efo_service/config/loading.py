@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -38,6 +39,9 @@ def load(path: Path | None) -> Settings:
     _refuse_unknown_variables(os.environ)
     try:
         return Settings(**_parse(path, text))
+    except RecursionError:
+        nested = [name for name in sorted(os.environ) if name.startswith(PREFIX) and _is_nested_too_deep(name)]
+        raise ConfigurationError(f"environment {', '.join(nested)}: the value is nested too deep") from None
     except SettingsError as error:
         raise ConfigurationError(f"environment: {error}: write {PREFIX}<SECTION>__<KEY> instead") from error
     except ValidationError as error:
@@ -59,6 +63,10 @@ def _parse(path: Path | None, text: str) -> dict[str, Any]:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigurationError(f"{path}: not TOML: {error}") from error
+    except ValueError:  # Python's limit for the digits of a number
+        raise ConfigurationError(f"{path}: a number has too many digits") from None
+    except RecursionError:
+        raise ConfigurationError(f"{path}: a value is nested too deep") from None
     for name, value in tables.items():
         if name in Settings.model_fields and not isinstance(value, dict):
             raise ConfigurationError(f"{path}: {name} is a table: write [{name}] and its keys below")
@@ -98,6 +106,16 @@ def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
         section, separator, _ = name.removeprefix(PREFIX).lower().partition("__")
         if name.startswith(PREFIX) and separator and section not in Settings.model_fields:
             raise ConfigurationError(f"environment {name}: unknown section{_suggest(section, Settings.model_fields)}")
+
+
+def _is_nested_too_deep(name: str) -> bool:
+    try:
+        json.loads(os.environ[name])
+    except RecursionError:
+        return True
+    except ValueError:
+        return False
+    return False
 
 
 class _Locations:

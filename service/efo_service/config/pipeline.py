@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
 from efo.errors import ConfigurationError
-from efo_service.config.section import Count, Name, Seconds, Section
+from efo_service.config.section import Count, LocalPath, Name, Seconds, Section
 from efo_service.spark.pipeline.decoding import Decoding
 
 Location = Annotated[str, Field(min_length=1)]
@@ -56,7 +55,7 @@ class PipelineSettings(Section):
     source: Literal["efo", "kafka"] = Field(
         "efo", description="Source of the pipeline: efo is the embedded log, kafka is the topic of [relay.kafka]."
     )
-    jars: Path | None = Field(
+    jars: LocalPath | None = Field(
         None, description="Directory of jars that Spark loads, such as its Kafka connector.", examples=["connector"]
     )
     source_options: SourceOptions = Field(

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import re
+from pathlib import Path
 from typing import Annotated, Any, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FilePath, SecretStr
 from pydantic.fields import FieldInfo
+
+from efo.checks import shown
 
 
 def _check_endpoint(value: str) -> str:
@@ -22,6 +26,20 @@ def _check_endpoint(value: str) -> str:
     return value
 
 
+def _check_path(value: object) -> object:
+    """Refuse what no file system takes as a path, before anything looks for it."""
+    if isinstance(value, (str, Path)):
+        try:
+            Path(value).lstat()
+        except (OSError, ValueError) as error:
+            if isinstance(error, ValueError) or error.errno == errno.ENAMETOOLONG:
+                reason = error.strerror if isinstance(error, OSError) else error
+                raise ValueError(f"{shown(str(value))} is not a path: {reason}") from None
+    return value
+
+
+LocalPath = Annotated[Path, BeforeValidator(_check_path)]
+ExistingFile = Annotated[FilePath, BeforeValidator(_check_path)]
 Endpoint = Annotated[str, AfterValidator(_check_endpoint)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, FilePath, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from efo.arn import parse_stream
@@ -21,7 +21,7 @@ from efo.settings import LATEST, STREAM_WINDOW, SUBSCRIBES_PER_SECOND, TRIM_HORI
 from efo_service.config.dynamodb import DynamoDbSettings
 from efo_service.config.kafka import KafkaSettings
 from efo_service.config.pipeline import PipelineSettings
-from efo_service.config.section import Count, Endpoint, Name, Seconds, Section
+from efo_service.config.section import Count, Endpoint, ExistingFile, LocalPath, Name, Seconds, Section
 
 
 def _check_stream(value: str) -> str:
@@ -64,7 +64,7 @@ class KinesisSettings(Section):
         description="Endpoint to use instead of the region's own, for example a VPC endpoint.",
         examples=["https://127.0.0.1:4567"],
     )
-    ca_file: FilePath | None = Field(
+    ca_file: ExistingFile | None = Field(
         None,
         description="PEM file of certificate authorities to trust instead of the system's.",
         examples=["ca.pem"],
@@ -155,7 +155,7 @@ class LeaseSettings(Section):
         "sqlite",
         description="Lease store: sqlite (a file, for one machine), dynamodb (KCL's table), postgres or redis.",
     )
-    path: Path = Field(Path("var/leases.sqlite"), description="File of the sqlite lease store.")
+    path: LocalPath = Field(Path("var/leases.sqlite"), description="File of the sqlite lease store.")
     url: SecretStr | None = Field(
         None,
         description="URL of the postgres or redis server: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, or"
@@ -218,7 +218,7 @@ class RelaySettings(Section):
         "log",
         description="Sink: log (the embedded log that Spark reads, exactly once), jsonl (at least once) or kafka.",
     )
-    directory: Path = Field(Path("var/log"), description="Root directory of the embedded log.")
+    directory: LocalPath = Field(Path("var/log"), description="Root directory of the embedded log.")
     topic: Name | None = Field(
         None, description="Topic that records are written to. Default: the stream's name.", examples=["orders"]
     )
@@ -238,7 +238,7 @@ class RelaySettings(Section):
         description="Time between two maintenance passes. A pass compacts segments, and deletes expired ones that all"
         " readers have read.",
     )
-    jsonl_file: Path = Field(
+    jsonl_file: LocalPath = Field(
         Path("-"),
         description="File of the JSON lines, one per worker. - is stdout; efo's own log then goes to stderr.",
     )

@@ -44,6 +44,7 @@ def test_inspect_shows_partitions_and_readers_as_tables_and_as_json(root, capsys
 def test_the_default_directory_is_that_of_the_configuration(root, capsys, monkeypatch) -> None:
     monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
     monkeypatch.setenv("EFO_RELAY__DIRECTORY", str(root))
+    monkeypatch.setenv("EFO_LEASES__PATH", str(root / "leases.sqlite"))
     assert call(["log", "verify"]) == Exit.OK
     assert "3 records in 1 segments verified: no problems" in capsys.readouterr().out
 

@@ -127,6 +127,13 @@ WRONG = {
     ),
     "not a table": ("kinesis = 1", "kinesis is a table: write [kinesis]"),
     "not TOML": ("[kinesis\n", "not TOML: "),
+    "nested": ("[kinesis]\nstream = " + "[" * 5000, "a value is nested too deep"),
+    "nested and closed": ("[pipeline]\nspark_options = " + "[" * 5000 + "]" * 5000, "a value is nested too deep"),
+    "digits": ("[service]\nport = " + "9" * 6000, "a number has too many digits"),
+    "infinity": ('[kinesis]\nstream = "s"\n[relay]\nretention_hours = 1e400', ":4: [relay] retention_hours: Input sh"),
+    "long path": (f'[kinesis]\nstream = "s"\nca_file = "/{"x" * 5000}"', "is not a path: File name too long"),
+    "long directory": (f'[kinesis]\nstream = "s"\n[relay]\ndirectory = "/{"x" * 5000}"', ":4: [relay] directory: '/xx"),
+    "null in a path": ('[kinesis]\nstream = "s"\n[leases]\npath = "a\\u0000"', "is not a path: embedded null"),
 }
 
 
@@ -158,6 +165,16 @@ def test_a_wrong_environment_variable_is_refused_by_name(load_text, monkeypatch,
     with pytest.raises(ConfigurationError) as caught:
         load_text('[kinesis]\nstream = "a"')
     assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["EFO_PIPELINE__SPARK_OPTIONS", "EFO_LEASES", "EFO_PIPELINE"])
+@pytest.mark.parametrize("value", ["[" * 5000, "[" * 5000 + "]" * 5000])
+def test_a_variable_that_is_nested_too_deep_is_refused_by_name(monkeypatch, name, value):
+    monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
+    monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigurationError) as caught:
+        load(None)
+    assert str(caught.value) == f"environment {name}: the value is nested too deep"
 
 
 def test_conflicting_environment_variables_are_refused(monkeypatch):

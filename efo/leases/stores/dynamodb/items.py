@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from efo.errors import ConfigurationError
+from efo.leases.lease_row import check_time
 from efo.model import Checkpoint, HashKeyRange, Lease
 
 Value = Mapping[str, Any]
@@ -85,7 +86,7 @@ class ItemCodec:
             parents=_texts(item, "parentShardId"),
             children=_texts(item, CHILDREN),
             hash_key_range=None if start is None or end is None else HashKeyRange(start, end),
-            latest_at=_float_or_none(item, "efoLatestAt"),
+            latest_at=check_time(_float_or_none(item, "efoLatestAt")),
             checkpoint_owner=_text_or_none(item, CHECKPOINT_OWNER),
             pending_checkpoint=_checkpoint(item, "pendingCheckpoint"),
             pending_checkpoint_state=_bytes_or_none(item, "pendingCheckpointState"),

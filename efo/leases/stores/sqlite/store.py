@@ -244,7 +244,7 @@ class SqliteLeaseStore(RowStore):
         value = dict(zip(COLUMN_NAMES, row, strict=True))
         try:
             return msgspec.convert(value | {name: json.loads(value[name]) for name in _LISTS}, LeaseRow).lease()
-        except (ConfigurationError, ValueError, TypeError) as error:
+        except (ConfigurationError, ValueError, TypeError, RecursionError) as error:
             raise LeaseStoreCorruptError(
                 f"lease store {self._path}, application {self._scope[0]!r}, stream {self._scope[1]!r}, "
                 f"lease {value['lease_key']!r}: {error}; correct the row or delete it"

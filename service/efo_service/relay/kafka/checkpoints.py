@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 
 from efo.errors import ConfigurationError
 from efo.model import Checkpoint
+from efo_service.relay.files import parse_json
 from efo_service.relay.kafka.client import Config
 from efo_service.relay.kafka.errors import KafkaCheckpointError, KafkaUnavailableError, kafka_errors, translated
 from efo_service.relay.kafka.topics import Topic
@@ -50,7 +51,7 @@ def decode(value: bytes, stream: str, shard_id: str, topic: str) -> Checkpoint:
         " read or written, use another application name or another [relay.kafka] checkpoint_topic"
     )
     try:
-        found = json.loads(value)
+        found = parse_json(value)
         version = found["version"]
         if version != VERSION:
             raise KafkaCheckpointError(f"{advice} (it has version {version!r}, but this efo supports {VERSION})")
@@ -196,7 +197,7 @@ class Checkpoints:
 def _sort_key(value: bytes) -> tuple[bool, Checkpoint | None]:
     """Return the sort key of a position. An invalid one sorts last, so that it is reported and not ignored."""
     try:
-        found = json.loads(value)
+        found = parse_json(value)
         return False, Checkpoint(found["sequence"], found["sub_sequence"])
     except (ValueError, TypeError, KeyError, ConfigurationError):
         return True, None

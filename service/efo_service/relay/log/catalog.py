@@ -30,10 +30,13 @@ from efo_service.relay.errors import (
     os_errors,
 )
 from efo_service.relay.file_lock import lock
+from efo_service.relay.files import parse_json, read_regular, whole_number
 from efo_service.relay.log.fencing import sync_directory
 from efo_service.relay.log.segments import FORMAT_VERSION
 
 CATALOG: Final = "catalog.json"
+MAX_PARTITION: Final = 2**31
+"""Partition numbers are less: the column is an int32."""
 _PARTITION: Final = re.compile(r"[0-9]{1,9}")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,248}")
 
@@ -120,15 +123,15 @@ def _read(path: Path) -> Catalog | None:
     with os_errors("read", path):
         if not path.exists():
             return None
-        content = path.read_bytes()
+        content = read_regular(path)
     try:
-        fields = json.loads(content)
-        version = int(fields["format"])
+        fields = parse_json(content)
+        version = whole_number(fields["format"])
         catalog = _with_distinct_partitions(
             str(fields["stream"]),
-            {str(shard_id): int(number) for shard_id, number in fields["partitions"].items()},
-            frozenset(map(int, fields.get("written", ()))),
-            {int(number): str(checkpoint) for number, checkpoint in fields.get("adopted", {}).items()},
+            {str(shard_id): whole_number(number, MAX_PARTITION) for shard_id, number in fields["partitions"].items()},
+            frozenset(map(whole_number, fields.get("written", ()))),
+            {whole_number(number): str(checkpoint) for number, checkpoint in fields.get("adopted", {}).items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LogError(f"{path} is not a valid catalog ({error!r}): restore it from a copy") from error

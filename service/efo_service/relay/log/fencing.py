@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from efo_service.relay.errors import SinkFencedError, os_errors
+from efo_service.relay.files import read_regular, whole_number
 
 EPOCH: Final = "epoch"
 _TEMPORARY: Final = "segment*.tmp"
@@ -43,7 +44,7 @@ class Epoch:
     def check(self) -> None:
         """Raise SinkFencedError if a later epoch has begun, SinkError if the file cannot be read."""
         with os_errors("read", self.directory / EPOCH):
-            now = (self.directory / EPOCH).read_text(errors="replace")
+            now = read_regular(self.directory / EPOCH).decode(errors="replace")
         if now != str(self):
             raise self.fenced()
 
@@ -82,8 +83,11 @@ def read_epoch(directory: Path) -> int:
     """
     path = directory / EPOCH
     with os_errors("read", path):
-        number = path.read_text(errors="replace").partition(" ")[0] if path.exists() else ""
-    return int(number) if number.isascii() and number.isdigit() else 0
+        number = read_regular(path).decode(errors="replace").partition(" ")[0] if path.exists() else ""
+    try:
+        return whole_number(number)
+    except ValueError:
+        return 0
 
 
 @contextmanager

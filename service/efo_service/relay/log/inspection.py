@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from efo.model import Checkpoint
-from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SegmentGoneError, SinkError
+from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SegmentGoneError, SinkError, os_errors
 from efo_service.relay.log.catalog import read_catalog, topic_directory
 from efo_service.relay.log.consistency import emptied_messages, read_checked_catalog, readers_ahead
 from efo_service.relay.log.fencing import read_epoch
@@ -109,10 +109,11 @@ def _inspect_partition_once(directory: Path, number: int, shard_id: str) -> Part
 
 
 def _size(segment: Segment) -> int:
-    try:
-        return segment.path.stat().st_size
-    except FileNotFoundError:  # removed since it was listed
-        return 0
+    with os_errors("look at", segment.path):
+        try:
+            return segment.path.stat().st_size
+        except FileNotFoundError:  # removed since it was listed
+            return 0
 
 
 def _reader_state(reader: ReaderCommit, partitions: tuple[PartitionState, ...]) -> ReaderState:
@@ -147,7 +148,10 @@ def verify_topic(root: Path, topic: str, on_segment: Callable[[Verification], No
         return found
     found.problems += uncatalogued
     found.problems += emptied_messages(root, topic, catalog)
-    found.problems += readers_ahead(root, topic)
+    try:
+        found.problems += readers_ahead(root, topic)
+    except SinkError as error:
+        found.problems.append(str(error))
     for shard_id, number in sorted(catalog.partitions.items(), key=lambda one: one[1]):
         directory = topic_directory(root, topic) / str(number)
         try:

@@ -19,6 +19,7 @@ from typing import Final
 
 from efo.errors import ConfigurationError
 from efo_service.relay.errors import os_errors
+from efo_service.relay.files import epoch_seconds, parse_json, read_regular, whole_number
 from efo_service.relay.log.catalog import topic_directory
 from efo_service.relay.log.fencing import removed_on_error, sync_directory
 
@@ -70,15 +71,18 @@ def read_readers(root: Path, topic: str) -> list[ReaderCommit]:
     """Return the topic's readers, ordered by name. Raises SinkError."""
     directory = topic_directory(root, topic) / READERS
     with os_errors("read", directory):
-        return [_read(path) for path in sorted(directory.glob("*.json"))]
+        paths = sorted(directory.glob("*.json"))
+    return [_read(path) for path in paths]
 
 
 def _read(path: Path) -> ReaderCommit:
+    with os_errors("read", path):
+        content = read_regular(path)
     try:
-        fields = json.loads(path.read_bytes())
+        fields = parse_json(content)
         if fields["format"] == _FORMAT:
-            offsets = {int(at): int(offset) for at, offset in fields["offsets"].items()}
-            return ReaderCommit(path.stem, offsets, float(fields["committed_at"]))
+            offsets = {whole_number(at): whole_number(offset) for at, offset in fields["offsets"].items()}
+            return ReaderCommit(path.stem, offsets, epoch_seconds(fields["committed_at"]))
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
     return ReaderCommit(path.stem, {}, None)

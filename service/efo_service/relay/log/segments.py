@@ -38,6 +38,7 @@ from efo_service.relay.errors import (
     SinkError,
     os_errors,
 )
+from efo_service.relay.files import check_regular, epoch_seconds, whole_number
 from efo_service.relay.log.fencing import removed_on_error, sync_directory
 from efo_service.relay.mapping import MAPPING_VERSION
 
@@ -350,6 +351,7 @@ def read_parts(
 def _reading(path: Path) -> Iterator[None]:
     with os_errors("read", path):
         try:
+            check_regular(path)
             yield
         except FileNotFoundError as error:
             raise SegmentGoneError(
@@ -369,7 +371,7 @@ def _parse_errors(path: Path) -> Iterator[None]:
 def _origin(metadata: dict[bytes, bytes], path: Path) -> Origin:
     values: dict[str, Any] = {key.decode(): value.decode() for key, value in metadata.items()}
     for name, known in (("format", FORMAT_VERSION), ("mapping", MAPPING_VERSION)):
-        if (version := int(values[f"efo.{name}"])) > known:
+        if (version := whole_number(values[f"efo.{name}"])) > known:
             raise LogVersionError(
                 f"{path} has {name} version {version}, but this efo supports up to {known}: upgrade efo"
             )
@@ -378,10 +380,10 @@ def _origin(metadata: dict[bytes, bytes], path: Path) -> Origin:
         values["efo.shard"],
         _checkpoint(values["efo.first"]),
         _checkpoint(values["efo.last"]),
-        float(values["efo.committed_at"]),
+        epoch_seconds(values["efo.committed_at"]),
     )
 
 
 def _checkpoint(text: str) -> Checkpoint:
     sequence_number, _, sub = text.partition("/")
-    return Checkpoint(sequence_number, int(sub or 0))
+    return Checkpoint(sequence_number, whole_number(sub or 0))

@@ -40,7 +40,7 @@ class Decoding:
         if self.format == "avro":
             try:
                 json.loads(self.schema or "")
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ConfigurationError(f"value_schema is not an Avro schema in JSON: {error}") from error
 
 

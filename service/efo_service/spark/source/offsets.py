@@ -58,10 +58,10 @@ def parse_json(option: str, text: str) -> dict[TopicPartition, int]:
         offsets = from_json(value)
         if all(type(offset) is int and offset >= -2 for offset in offsets.values()):  # noqa: PLR2004 - Kafka's
             return offsets
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         pass
     raise ConfigurationError(
-        f'{option}={text!r} is invalid: expected earliest, latest or JSON like {{"topic": {{"0": 23}}}},'
+        f'{option}={text[:200]!r} is invalid: expected earliest, latest or JSON like {{"topic": {{"0": 23}}}},'
         " where -2 means earliest and -1 latest"
     )
 
@@ -73,9 +73,9 @@ def parse_assignment(option: str, text: str) -> frozenset[TopicPartition]:
         partitions = [TopicPartition(topic, number) for topic, numbers in value.items() for number in numbers]
         if partitions and all(type(tp.partition) is int and tp.partition >= 0 for tp in partitions):
             return frozenset(partitions)
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, TypeError, RecursionError):
         pass
-    raise ConfigurationError(f'{option}={text!r} is invalid: expected JSON like {{"topic": [0, 1]}}')
+    raise ConfigurationError(f'{option}={text[:200]!r} is invalid: expected JSON like {{"topic": [0, 1]}}')
 
 
 def lag(start: Offsets, end: Offsets) -> int:

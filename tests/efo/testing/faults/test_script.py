@@ -167,6 +167,8 @@ def test_a_file_can_request_random_faults(tmp_path):
     ("text", "message"),
     [
         ("= 3", "faults.toml: Invalid"),
+        ("x = " + "[" * 5000, "faults.toml: a value is nested too deep"),
+        ("seed = " + "9" * 6000, "faults.toml: Exceeds the limit"),
         ("sede = 3", "sede"),
         ('[[fault]]\nkind = "unknown"', "fault 1: .*unknown"),
         ('[[fault]]\nkind = "reset"\n[[fault]]\nkind = "reset"\ncode = "NO"', "fault 2: .*NO"),

@@ -1,5 +1,6 @@
 import contextlib
 import json
+import os
 import subprocess
 import sys
 
@@ -83,11 +84,30 @@ def test_a_catalog_of_a_newer_format_is_rejected(tmp_path) -> None:
         allocate_partition(tmp_path, "t", "s", "y")
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 1, "stream": "s", "partitions": []}', "\xff"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", "{", "[]", "{}", "\xff", "[" * 5000, "9" * 6000),
+        '{"format": 1e400, "stream": "s", "partitions": {}}',
+        *(
+            f'{{"format": 1, "stream": "s", "partitions": {partitions}}}'
+            for partitions in ("[]", '{"x": -1}', '{"x": 1e400}', '{"x": 2147483648}', f'{{"x": {"9" * 6000}}}')
+        ),
+    ],
+)
 def test_an_invalid_catalog_is_rejected(tmp_path, content) -> None:
     allocate_partition(tmp_path, "t", "s", "x")
     (tmp_path / "t" / "catalog.json").write_bytes(content.encode("latin-1"))
     with pytest.raises(LogError, match="restore it"):
+        read_catalog(tmp_path, "t")
+
+
+def test_a_catalog_that_is_no_file_is_rejected(tmp_path) -> None:
+    allocate_partition(tmp_path, "t", "s", "x")
+    path = tmp_path / "t" / "catalog.json"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(SinkError, match=r"catalog\.json: it is not a regular file"):
         read_catalog(tmp_path, "t")
 
 

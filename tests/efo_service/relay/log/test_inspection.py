@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pytest
 
 from efo.errors import ConfigurationError
-from efo_service.relay.errors import SegmentGoneError, TopicNotFoundError
+from efo_service.relay.errors import SegmentGoneError, SinkError, TopicNotFoundError
 from efo_service.relay.log import inspection
 from efo_service.relay.log import segments as relay_segments
 from efo_service.relay.log.compaction import compact
@@ -222,3 +223,58 @@ def test_a_value_that_is_not_utf_8_is_reported_with_its_offset(root, make_record
     writer.close()
     with pytest.raises(ConfigurationError, match=r"u/0/0 is not UTF-8 .* as base64"):
         list(export(root, "u", encoding="utf-8"))
+
+
+# --- what is no segment --------------------------------------------------------------------------------------
+
+
+def place_loop(path) -> None:
+    path.symlink_to(path.name)
+
+
+def place_text(path) -> None:
+    path.write_text("text")
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        (os.mkfifo, "it is not a regular file"),
+        (place_loop, "Too many levels of symbolic links"),
+        (os.mkdir, "it is not a regular file"),
+        (place_text, "is damaged"),
+    ],
+)
+def test_what_is_no_segment_is_reported_and_never_opened(root, place, message) -> None:
+    """To open a FIFO would wait for ever."""
+    *_, newest = segments(root)
+    newest.path.unlink()
+    place(newest.path)
+    assert message in problem(root)
+    with pytest.raises(SinkError, match=message):
+        list(export(root, "t", encoding="base64"))
+    with pytest.raises(SinkError, match=message):
+        open_partition(root, "t", "s", "one", lambda: 0.0)
+    with pytest.raises(SinkError, match=f"{message}|is not a valid segment"):
+        inspect_topic(root, "t")
+
+
+def test_a_reader_that_is_no_file_is_reported(root) -> None:
+    (root / "t" / "readers").mkdir()
+    os.mkfifo(root / "t" / "readers" / "r.json")
+    assert "r.json: it is not a regular file" in problem(root)
+
+
+def test_an_epoch_that_is_no_file_is_reported(root) -> None:
+    path = root / "t" / "0" / "epoch"
+    path.unlink()
+    os.mkfifo(path)
+    assert "epoch: it is not a regular file" in problem(root)
+
+
+@pytest.mark.parametrize("number", ["9" * 6000, "-1", "1e400", ""])
+def test_an_epoch_that_is_no_number_counts_as_none(root, number) -> None:
+    (root / "t" / "0" / "epoch").write_text(f"{number} token\n")
+    assert "no valid file epoch" in problem(root)
+    open_partition(root, "t", "s", "one", lambda: 0.0).close()
+    assert verify_topic(root, "t").problems == []

@@ -28,7 +28,16 @@ def test_the_floor_is_the_lowest_offset_and_a_missing_partition_counts_as_0() ->
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{", b"[]", b'{"format": 2, "offsets": {"0": 9}, "committed_at": 1}', b'{"format": 1}', b"\xff"]
+    "content",
+    [
+        *(b"", b"{", b"[]", b"\xff", b"[" * 5000, b"9" * 6000),
+        b'{"format": 2, "offsets": {"0": 9}, "committed_at": 1}',
+        b'{"format": 1}',
+        b'{"format": 1, "offsets": {"0": 1e400}, "committed_at": 1}',
+        b'{"format": 1, "offsets": {"0": -1}, "committed_at": 1}',
+        b'{"format": 1, "offsets": {}, "committed_at": 1e400}',
+        b'{"format": 1, "offsets": {}, "committed_at": NaN}',
+    ],
 )
 def test_a_reader_with_an_invalid_file_counts_as_at_offset_0(root, content) -> None:
     commit_reader(root, "t", "r", {0: 5}, 1.5)

@@ -347,3 +347,21 @@ async def test_a_damaged_row_in_a_batch_fails_alone(path):
         errors = {leases[index].key: type(result) for index, result in results.items() if not isinstance(result, Lease)}
         assert errors == {"b": LeaseStoreCorruptError}
         assert (await store.get("a")).counter == (await store.get("c")).counter == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("parent_shard_ids", "[" * 5000, "maximum recursion depth"),
+        ("parent_shard_ids", "9" * 6000, "4300 digits"),
+        ("child_shard_ids", "[1e400]", "Expected `str`"),
+        ("checkpoint", "9" * 6000, "is not a checkpoint"),
+        ("latest_at", 1e400, "inf is not a time in seconds"),
+    ],
+)
+async def test_a_row_that_is_no_lease_is_rejected_with_its_key(path, column, value, message):
+    async with open_store(path) as store:
+        await store.create(Lease("shardId-000000000007", Checkpoint.LATEST))
+        store._connection.execute(f"UPDATE lease SET {column} = ?", (value,))  # noqa: S608 - the names are above
+        with pytest.raises(LeaseStoreCorruptError, match=f"lease 'shardId-000000000007': .*{message}"):
+            await store.list()
