@@ -20,6 +20,20 @@ _READ_SIZE: Final = _MAX_BYTES - 16 * 1024
 """Bytes to read at once: together with a part of a record that arrived before, one call can return all of them."""
 
 
+_ADVICE: Final = {
+    9: "it is not valid yet: correct the clock of this host, or the certificate",
+    10: "renew the certificate on the server, or correct the clock of this host",
+    62: "it is for another host: check endpoint_url",
+    64: "it is for another address: check endpoint_url",
+}
+"""By the code of OpenSSL (X509_V_ERR_*): not yet valid, expired, host name mismatch, IP address mismatch."""
+
+
+def certificate_advice(error: ssl.SSLCertVerificationError) -> str:
+    """Return what to do about a certificate that is not trusted. A CA file helps only against an unknown authority."""
+    return _ADVICE.get(getattr(error, "verify_code", 0), "set ca_file to the authority that signed it")
+
+
 def client_tls_context(ca_file: str) -> ssl.SSLContext:
     """Return a TLS context that trusts the certificate authorities in a PEM file. Raises ConfigurationError."""
     try:

@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import socket
+import stat
 import sys
 
 import httpx2
@@ -39,6 +40,9 @@ async def test_efo_run_relays_records_serves_its_endpoints_and_drains(fake, file
     assert {"consumer_ready", "shard_started", "draining", "shard_stopped"} <= set(names)
     assert [line for line in efo.lines if line["level"] not in {"debug", "info"}] == []
     assert efo.stderr == ""
+    written = [path for place in ("log", "var") for path in files.directory.joinpath(place).rglob("*")]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in written if path.is_file()} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in written if path.is_dir()} == {0o700}
     assert "hunter2" not in json.dumps(efo.lines)
     assert "key-1" not in json.dumps(efo.lines)
 
@@ -79,6 +83,7 @@ async def test_a_missing_stream_is_unavailable(files):
     code, efo = await refused(files, EFO_KINESIS__STREAM="ordres")
     assert code == Exit.UNAVAILABLE
     assert "ordres" in efo.stderr
+    assert "check its name, the region (us-east-1) and whose credentials these are" in efo.stderr
     assert "Traceback" not in efo.stderr
     assert efo.lines[-1]["event"] == "failed"
 

@@ -7,7 +7,7 @@ import ssl
 import trio
 
 from efo.errors import NotHttp2Error, TlsError, TransportError
-from efo.tls import TlsStream, client_tls_context
+from efo.tls import TlsStream, certificate_advice, client_tls_context
 
 
 class Connector:
@@ -55,8 +55,7 @@ class Connector:
     def _handshake_error(self, cause: BaseException) -> TransportError:
         if isinstance(cause, ssl.SSLCertVerificationError):
             return TlsError(
-                f"the certificate of {self.address} is not trusted: {cause.verify_message}; "
-                "set ca_file to the authority that signed it"
+                f"the certificate of {self.address} is not trusted: {cause.verify_message}; {certificate_advice(cause)}"
             )
         reason = getattr(cause, "reason", None) or str(cause)
         if reason == "TLSV1_ALERT_NO_APPLICATION_PROTOCOL":

@@ -47,7 +47,15 @@ class AwsControlPlane:
 
     async def describe_stream(self) -> StreamDescription:
         """Describe the stream (AWS: DescribeStreamSummary)."""
-        response = await self._call("describe_stream_summary", **self._stream)
+        try:
+            response = await self._call("describe_stream_summary", **self._stream)
+        except ResourceNotFoundError as error:
+            raise ResourceNotFoundError(
+                error.code,
+                f"{error.message.rstrip('.')}; check its name, the region ({self._aiobotocore.region}) and whose "
+                "credentials these are, or create the stream",
+                status=error.status,
+            ) from error
         summary = response["StreamDescriptionSummary"]
         return StreamDescription(
             summary["StreamName"], summary["StreamARN"], summary["StreamStatus"], summary["RetentionPeriodHours"]

@@ -11,6 +11,7 @@ import botocore.exceptions
 
 from efo.errors import ConfigurationError, EfoError, TlsError, TransportError
 from efo.protocol.service_errors import service_error
+from efo.tls import certificate_advice
 
 _NO_CREDENTIALS: Final = (
     botocore.exceptions.NoCredentialsError,
@@ -50,10 +51,10 @@ def translated(*, had_credentials: bool = False) -> Iterator[None]:
             "the container and the instance"
         ) from error
     except (errors.HTTPClientError, errors.ConnectionError) as error:
-        if isinstance(error.kwargs.get("error"), ssl.SSLCertVerificationError):
+        cause = error.kwargs.get("error")
+        if isinstance(cause, ssl.SSLCertVerificationError):
             raise TlsError(
-                f"the certificate of Kinesis' control plane is not trusted: {error}; set ca_file to the authority that "
-                "signed it"
+                f"the certificate of Kinesis' control plane is not trusted: {error}; {certificate_advice(cause)}"
             ) from error
         raise TransportError(f"Kinesis' control plane cannot be reached: {error}") from error
     except (errors.BotoCoreError, ValueError) as error:

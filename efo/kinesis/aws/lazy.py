@@ -32,7 +32,7 @@ class LazyAiobotocore:
     ) -> None:
         self._stack = stack
         self._profile = profile
-        self._region = region
+        self.region = region
         self._endpoint_url = endpoint_url
         self._ca_file = ca_file
         self._making = trio.Lock()
@@ -58,7 +58,7 @@ class LazyAiobotocore:
         async with self._making:
             if self._client is None:
                 aio = import_module("efo.kinesis.aws.aio")
-                client = aio.make_client(session, self._region, self._endpoint_url, self._ca_file)
+                client = aio.make_client(session, self.region, self._endpoint_url, self._ca_file)
                 self._client = await self._stack.enter_async_context(client)
         response: Mapping[str, Any] = await getattr(self._client, operation)(**arguments)
         return response

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import nullcontext
@@ -34,6 +35,7 @@ Force = Annotated[bool, Parameter(negative="", help="Proceed even if a living wo
 def with_lease_store(config: ConfigFile, work: Callable[[Settings, LeaseStore], Awaitable[T]]) -> T:
     """Load the configuration, open its lease store, and return the result of `work`. Raises the errors of all three."""
     settings = load(config)
+    os.umask(settings.service.umask)  # it may create the store, or a catalog
 
     async def run() -> T:
         async with open_leases(settings) as store:

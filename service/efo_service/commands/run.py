@@ -50,6 +50,7 @@ def run(
     """Relay a Kinesis stream into the sink of [relay], until SIGTERM or Ctrl-C."""
     count = usable_cores() if workers == "auto" else workers
     settings = load(config)
+    os.umask(settings.service.umask)
     logs.configure(settings.service.log_level, sys.stderr if writes_to_stdout(settings.relay) else sys.stdout)
     with _failure_logged(), with_worker_id(settings) as settings:
         if count > 1:

@@ -280,9 +280,19 @@ class ServiceSettings(Section):
     drain_seconds: Seconds = Field(
         25.0, description="How long the drain may take. Keep it below Kubernetes' grace period (30 s)."
     )
+    group_access: Literal["none", "read", "write"] = Field(
+        "none",
+        description="What the group of the log's and leases' files may do: none, read (for Spark as another user), or"
+        " write (also for its reader offsets). Existing files keep their modes.",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Minimum level of log lines: debug, info, warning or error."
     )
+
+    @property
+    def umask(self) -> int:
+        """The file mode creation mask of the process: others get no access to records and leases."""
+        return {"none": 0o077, "read": 0o027, "write": 0o007}[self.group_access]
 
 
 class Settings(BaseSettings):

@@ -52,7 +52,8 @@ def _sqlite(settings: Settings) -> _Opening:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnavailableError(f"cannot create the directory of [leases] path {path}: {error.strerror}") from error
-    return SqliteLeaseStore(path, settings.consumer.application, settings.kinesis.stream_name)
+    mode = 0o666 & ~settings.service.umask
+    return SqliteLeaseStore(path, settings.consumer.application, settings.kinesis.stream_name, mode=mode)
 
 
 def _dynamodb(settings: Settings) -> _Opening:

@@ -6,6 +6,7 @@ import json
 import ssl
 import time
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 
 import botocore.exceptions
 import pytest
@@ -59,10 +60,10 @@ def ca_file(authority, tmp_path_factory):
     return str(path)
 
 
-def tls_handler(authority, alpn=(), name="127.0.0.1"):
+def tls_handler(authority, alpn=(), name="127.0.0.1", certificate=None):
     """Return a handler that does the TLS handshake with a certificate of this name, and then echoes."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert(name).configure_cert(context)
+    (certificate or authority.issue_cert(name)).configure_cert(context)
     if alpn:
         context.set_alpn_protocols(list(alpn))
 
@@ -96,9 +97,18 @@ class TestConnector:
             with pytest.raises(TlsError, match=r"certificate of 127\.0\.0\.1:\d+ is not trusted.*set ca_file"):
                 await Connector("127.0.0.1", port, ca_file=ca_file).connect()
 
+    @pytest.mark.parametrize(("years", "advice"), [((2000, 2001), "renew the cert"), ((2100, 2101), "not valid yet")])
+    async def test_a_certificate_that_is_not_valid_now_needs_no_ca_file(self, authority, ca_file, years, advice):
+        before, after = (datetime(year, 1, 1, tzinfo=UTC) for year in years)
+        certificate = authority.issue_cert("127.0.0.1", not_before=before, not_after=after)
+        async with listening(tls_handler(authority, ["h2"], certificate=certificate)) as port:
+            with pytest.raises(TlsError, match=f"is not trusted.*{advice}") as raised:
+                await Connector("127.0.0.1", port, ca_file=ca_file).connect()
+        assert "ca_file" not in str(raised.value)
+
     async def test_a_certificate_of_another_host_is_not_trusted(self, authority, ca_file):
         async with listening(tls_handler(authority, ["h2"], "elsewhere.test")) as port:
-            with pytest.raises(TlsError, match="not trusted"):
+            with pytest.raises(TlsError, match=r"not trusted.* it is for another address: check endpoint_url"):
                 await Connector("127.0.0.1", port, ca_file=ca_file).connect()
 
     async def test_a_server_that_speaks_plain_http_is_an_error(self, ca_file):

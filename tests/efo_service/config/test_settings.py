@@ -217,3 +217,9 @@ def test_the_output_of_check_config_loads_to_the_same_settings(load_text, tmp_pa
     Path('a "b".pem').touch()
     first = load_text(f'[kinesis]\nstream = "{ARN}"\nca_file = "a \\"b\\".pem"')
     assert load_text(to_toml(resolved(first))) == first
+
+
+@pytest.mark.parametrize(("access", "mode"), [("none", 0o600), ("read", 0o640), ("write", 0o660)])
+def test_group_access_sets_the_modes_of_new_files(load_text, access, mode):
+    settings = load_text(f'[kinesis]\nstream = "s"\n[service]\ngroup_access = "{access}"')
+    assert 0o666 & ~settings.service.umask == mode

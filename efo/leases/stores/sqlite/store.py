@@ -10,10 +10,11 @@ records in between are skipped.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -68,16 +69,17 @@ _CORRUPT_CODES: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB
 class SqliteLeaseStore(RowStore):
     """A LeaseStore in the file `path`, created if missing: `async with SqliteLeaseStore(...) as store:`.
 
-    One file may serve many applications and streams. Opening raises LeaseStoreUnavailableError (directory missing or
-    not writable, file locked) and LeaseStoreCorruptError (not a lease store of efo, damaged, or written by a newer
-    efo).
+    `mode`: the permissions of a new file, and so of those that SQLite puts beside it. One file may serve many
+    applications and streams. Opening raises LeaseStoreUnavailableError (directory missing or not writable, file locked)
+    and LeaseStoreCorruptError (not a lease store of efo, damaged, or written by a newer efo).
 
     Each write is one short transaction in a thread, and the connection serves one thread at a time. A cancelled call
     returns at once, and its transaction completes in the background: its effect is then unknown, but never partial.
     """
 
-    def __init__(self, path: Path, application: str, stream: str) -> None:
+    def __init__(self, path: Path, application: str, stream: str, *, mode: int = 0o600) -> None:
         self._path = path
+        self._mode = mode
         self._lease_scope = LeaseScope(application, stream)
         self._scope = (application, parse_stream(stream)[0])
         self._connection: sqlite3.Connection | None = None
@@ -213,6 +215,10 @@ class SqliteLeaseStore(RowStore):
 
     def _open(self) -> sqlite3.Connection:
         with self._translate_errors():
+            # SQLite would make it readable for others. An existing file is not touched: closing it would drop the locks
+            # of other connections of this process. SQLite reports a path that cannot be created.
+            with suppress(OSError, ValueError):
+                os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, self._mode))
             connection = sqlite3.connect(
                 self._path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
             )

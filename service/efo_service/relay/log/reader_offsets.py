@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -57,9 +58,10 @@ def commit_reader(root: Path, topic: str, name: str, offsets: Mapping[int, int],
     temporary = directory / f"{name}.{os.getpid()}.tmp"
     fields = {"format": _FORMAT, "offsets": {str(at): offsets[at] for at in sorted(offsets)}, "committed_at": now}
     with os_errors("write", path):
-        directory.mkdir(exist_ok=True)
+        mode = directory.parent.stat().st_mode & 0o770  # as the relay's: the process of a query has another umask
+        directory.mkdir(mode=mode, exist_ok=True)
         with removed_on_error(temporary):
-            with temporary.open("w") as file:
+            with open(temporary, "w", opener=partial(os.open, mode=mode & 0o660)) as file:
                 json.dump(fields, file)
                 file.flush()
                 os.fsync(file.fileno())

@@ -1,3 +1,5 @@
+import stat
+
 import pytest
 
 from efo.errors import ConfigurationError
@@ -51,3 +53,12 @@ def test_a_reader_with_an_invalid_file_counts_as_at_offset_0(root, content) -> N
 def test_an_invalid_reader_name_is_rejected(root, name) -> None:
     with pytest.raises(ConfigurationError, match="is not a valid reader name"):
         commit_reader(root, "t", name, {}, 0.0)
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o750])
+def test_the_file_of_a_reader_is_as_private_as_the_topic(root, mode) -> None:
+    (root / "t").chmod(mode)
+    commit_reader(root, "t", "r", {0: 5}, 1.5)
+    directory = root / "t" / "readers"
+    assert stat.S_IMODE(directory.stat().st_mode) == mode
+    assert stat.S_IMODE((directory / "r.json").stat().st_mode) == mode & 0o660

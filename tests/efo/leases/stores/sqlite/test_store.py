@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import stat
 import subprocess
 import sys
 import threading
@@ -365,3 +366,19 @@ async def test_a_row_that_is_no_lease_is_rejected_with_its_key(path, column, val
         store._connection.execute(f"UPDATE lease SET {column} = ?", (value,))  # noqa: S608 - the names are above
         with pytest.raises(LeaseStoreCorruptError, match=f"lease 'shardId-000000000007': .*{message}"):
             await store.list()
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640])
+async def test_the_files_of_a_new_store_are_for_its_owner_unless_a_mode_is_given(path, mode):
+    arguments = {} if mode == 0o600 else {"mode": mode}
+    async with SqliteLeaseStore(path, "application", "stream", **arguments) as store:
+        await store.create(Lease("s", Checkpoint.LATEST))
+        assert {stat.S_IMODE(file.stat().st_mode) for file in path.parent.glob(f"{path.name}*")} == {mode}
+
+
+async def test_the_mode_of_an_existing_store_is_kept(path):
+    async with open_store(path):
+        pass
+    path.chmod(0o664)
+    async with open_store(path):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o664
