@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth dynamodb-local ministack conformance failover lint format lock clean
+.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth dynamodb-local ministack conformance failover lint format lock clean compat
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -115,6 +115,9 @@ peers-install: $(READY) $(PEERS)/.ready $(if $(shell command -v mvn),$(DYNAMODB_
 
 kcl-interop: $(READY) $(DYNAMODB_LOCAL)/.ready ## Let KCL and efo share an application and its lease table; about 5 minutes
 	@$(BIN)/python -m proofs.interop.kcl $(ARGS)
+
+compat: $(READY) ## Read the logs, leases and positions that earlier versions wrote (ARGS="--write" adds this version's)
+	@$(BIN)/python -m proofs.compatibility $(ARGS)
 
 conformance: $(READY) ## Run the conformance suite on each lease store (ARGS="--store redis")
 	@$(BIN)/python -m tools.conformance $(ARGS)

@@ -1,0 +1,57 @@
+"""`python -m proofs.compatibility`: read what earlier versions wrote; print a table and, last, one line of JSON.
+
+Exit status: 0 if everything was read as it was written, 1 if not, 2 for invalid arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from efo_service.version import VERSION
+from proofs.compatibility.golden import write
+from proofs.compatibility.reading import Reading, read_all
+from proofs.paths import ROOT
+
+GOLDEN: Final = ROOT / "tests" / "golden"
+"""A directory for each version."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m proofs.compatibility", description=__doc__)
+    parser.add_argument("--write", action="store_true", help="first write the golden files of this version, once")
+    parser.add_argument("--golden", type=Path, default=GOLDEN, help="directory of the golden files")
+    options = parser.parse_args(arguments)
+    if options.write:
+        try:
+            write(options.golden / VERSION)
+        except FileExistsError as error:
+            print(f"{error.filename} exists: golden files are written once", file=sys.stderr)
+            return 2
+    results = read_versions(options.golden)
+    for version, readings in results.items():
+        for name, reading in readings.items():
+            print(f"{version:12} {name:10} {reading.read:4} read, {len(reading.problems)} problems")
+            for problem in reading.problems:
+                print(f"    {problem}")
+    passed = bool(results) and not any(one.problems for readings in results.values() for one in readings.values())
+    versions = {version: {name: asdict(one) for name, one in readings.items()} for version, readings in results.items()}
+    print(json.dumps({"passed": passed, "versions": versions}))
+    return 0 if passed else 1
+
+
+def read_versions(golden: Path) -> dict[str, dict[str, Reading]]:
+    """Read the golden files of all versions; return the results by version and format."""
+    with tempfile.TemporaryDirectory(prefix="efo-compat-") as scratch:
+        return {version.name: read_all(version, Path(scratch) / version.name) for version in sorted(golden.iterdir())}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
