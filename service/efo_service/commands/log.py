@@ -42,6 +42,8 @@ def inspect(
     """Show what the log holds: topics, partitions, their shards and positions, the readers and their lag."""
     root = _root(config, directory)
     states = [inspect_topic(root, name) for name in _topics(root, topic)]
+    for name in uncatalogued_topics(root) if topic is None else ():
+        write_note(f"{root / name} has partitions, but no catalog: see `efo log verify`")
     if as_json:
         _write_json({"log": str(root), "topics": [asdict(state) for state in states]})
         return
@@ -49,6 +51,8 @@ def inspect(
     for state in states:
         for table in _tables(state):
             console.print(table)
+        for problem in state.problems:
+            write_note(problem)
     if not states:
         console.print(f"the log {root} has no topics")
 

@@ -41,6 +41,18 @@ def test_inspect_shows_partitions_and_readers_as_tables_and_as_json(root, capsys
     assert topic["readers"] == [{"name": "billing", "lag": 2, "committed_at": 1_700_000_100.0}]
 
 
+def test_inspect_notes_what_the_catalog_and_the_directories_contradict(root, capsys) -> None:
+    list_segments(root / "orders" / "0")[0].path.unlink()
+    (root / "lost" / "0").mkdir(parents=True)
+    assert call(["log", "inspect", "--directory", str(root)]) == Exit.OK
+    notes = capsys.readouterr().err
+    assert "orders/0 has no segment, but records were committed to it" in notes
+    assert "lost has partitions, but no catalog" in notes
+    assert call(["log", "inspect", "--directory", str(root), "--json"]) == Exit.OK
+    (topic,) = json.loads(capsys.readouterr().out)["topics"]
+    assert len(topic["problems"]) == 1
+
+
 def test_the_default_directory_is_that_of_the_configuration(root, capsys, monkeypatch) -> None:
     monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
     monkeypatch.setenv("EFO_RELAY__DIRECTORY", str(root))

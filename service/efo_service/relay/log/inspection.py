@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from efo.model import Checkpoint
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SegmentGoneError, SinkError, os_errors
-from efo_service.relay.log.catalog import read_catalog, topic_directory
+from efo_service.relay.log.catalog import topic_directory
 from efo_service.relay.log.consistency import emptied_messages, read_checked_catalog, readers_ahead
 from efo_service.relay.log.fencing import read_epoch
 from efo_service.relay.log.reader_offsets import ReaderCommit, read_readers
@@ -63,24 +63,26 @@ class ReaderState:
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """The state of a topic, its partitions and its readers."""
+    """The state of a topic, its partitions and its readers. `problems`: what its catalog and directories contradict."""
 
     topic: str
     stream: str
     partitions: tuple[PartitionState, ...]
     readers: tuple[ReaderState, ...]
+    problems: tuple[str, ...]
 
 
 def inspect_topic(root: Path, topic: str) -> TopicState:
     """Return the state of a topic. Raises TopicNotFoundError, SegmentCorruptError, LogVersionError and SinkError."""
-    catalog = read_catalog(root, topic)
+    catalog, problems = read_checked_catalog(root, topic)
+    problems += emptied_messages(root, topic, catalog)
     directory = topic_directory(root, topic)
     partitions = tuple(
         _inspect_partition(directory / str(number), number, shard_id)
         for shard_id, number in sorted(catalog.partitions.items(), key=lambda one: one[1])
     )
     readers = tuple(_reader_state(reader, partitions) for reader in read_readers(root, topic))
-    return TopicState(topic, catalog.stream, partitions, readers)
+    return TopicState(topic, catalog.stream, partitions, readers, tuple(problems))
 
 
 def _inspect_partition(directory: Path, number: int, shard_id: str) -> PartitionState:

@@ -32,7 +32,7 @@ from pyspark.sql.types import StructType
 
 from efo.errors import ConfigurationError
 from efo_service.relay.errors import SegmentMissingError, SinkError
-from efo_service.relay.log.catalog import Catalog, read_catalog, topics
+from efo_service.relay.log.catalog import Catalog, read_catalog, topics, uncatalogued_topics
 from efo_service.relay.log.consistency import emptied_message, read_checked_catalog, refuse
 from efo_service.relay.log.reader_offsets import commit_reader, read_readers
 from efo_service.relay.log.segments import SCHEMA, last_segment, list_segments
@@ -117,10 +117,14 @@ class _Planner:
 
         A partition that is not in its catalog raises LogIncompleteError; without fail_on_data_loss it is a warning.
         """
+        root, subscription = self.options.root, self.options.subscription
         result: dict[str, Catalog] = {}
-        for topic in self.options.subscription.select(topics(self.options.root)):
-            result[topic], problems = read_checked_catalog(self.options.root, topic)
+        for topic in subscription.select(topics(root)):
+            result[topic], problems = read_checked_catalog(root, topic)
             self._refuse(problems)
+        if subscription.pattern is not None:
+            lost = subscription.select(uncatalogued_topics(root))
+            self._refuse([f"{root / topic} has partitions, but no catalog: see `efo log verify`" for topic in lost])
         return result
 
     def _refuse(self, problems: list[str]) -> None:

@@ -46,6 +46,15 @@ def test_a_lost_partition_is_an_error_or_a_warning(log, options, lose, message, 
     assert message in caplog.text
 
 
+def test_a_pattern_does_not_pass_over_a_topic_without_a_catalog(log, options, caplog) -> None:
+    (log.root / log.topic / "catalog.json").rename(log.root / "kept")
+    by_pattern = {"path": str(log.root), "subscribePattern": "ord.*"}
+    with pytest.raises(LogIncompleteError, match="has partitions, but no catalog"):
+        LogReader(parse_options(by_pattern)).partitions()
+    assert list(LogReader(parse_options({**by_pattern, "failOnDataLoss": "false"})).partitions()) == []
+    assert list(LogReader(parse_options({**by_pattern, "subscribePattern": "other"})).partitions()) == []
+
+
 def test_an_intact_log_is_planned_without_a_warning(options, caplog) -> None:
     (task,) = LogReader(options()).partitions()
     assert [(one.partition, one.end) for one in task.ranges] == [(0, 10), (1, 10)]
