@@ -79,7 +79,7 @@ class DecodedShard:
             yield batch
             await trio.lowlevel.checkpoint()
 
-    def ack_through(self, batch: Batch) -> None:
+    def ack_through(self, batch: Batch, index: int | None = None) -> None:  # noqa: ARG002 - the protocol requires it
         self.acked = batch.number
 
 

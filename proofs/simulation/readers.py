@@ -258,8 +258,9 @@ class _ObservedShard:
         self._unacked.append(batch)
         return batch
 
-    def ack_through(self, batch: Batch) -> None:
-        while self._unacked and self._unacked[0].number <= batch.number:
+    def ack_through(self, batch: Batch, index: int | None = None) -> None:
+        whole = batch.number if index is None else batch.number - 1
+        while self._unacked and self._unacked[0].number <= whole:
             acked = self._unacked.pop(0)
             self._add_line(Acked(self._worker, self.shard_id, marks(acked.records)))
-        self._shard.ack_through(batch)
+        self._shard.ack_through(batch, index)

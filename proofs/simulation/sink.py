@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -110,7 +110,11 @@ class MemoryShardSink:
     @property
     def pending_bytes(self) -> int:
         """How many bytes the write buffer has."""
-        return sum(len(record.data) for record in self._records)
+        return self.size(self._records)
+
+    def size(self, records: Sequence[Record]) -> int:
+        """Return how many bytes the values of some records have."""
+        return sum(len(record.data) for record in records)
 
     def refusal(self, _record: Record) -> str | None:
         """Return None: this sink accepts every record."""

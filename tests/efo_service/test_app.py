@@ -48,8 +48,8 @@ class FakeShard:
         yield BATCH
         await self._draining.wait()
 
-    def ack_through(self, batch: Batch) -> None:
-        assert batch is BATCH
+    def ack_through(self, batch: Batch, index: int | None = None) -> None:
+        assert (batch, index) == (BATCH, None)
         self.acked.set()
 
 
@@ -59,6 +59,9 @@ class FakeShardSink:
     def __init__(self) -> None:
         self.pending_records = 0
         self.pending_bytes = 0
+
+    def size(self, records) -> int:
+        return len(records)
 
     def write(self, batch: Batch) -> None:
         self.pending_records += len(batch.records)

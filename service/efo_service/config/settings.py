@@ -223,7 +223,9 @@ class RelaySettings(Section):
         None, description="Topic that records are written to. Default: the stream's name.", examples=["orders"]
     )
     commit_records: Count = Field(10_000, description="Commit after this many records.")
-    commit_bytes: Count = Field(4 * 1024 * 1024, description="Commit after this many bytes of keys and values.")
+    commit_bytes: Count = Field(
+        4 * 1024 * 1024, description="Commit after this many bytes as the sink writes them, headers included."
+    )
     commit_milliseconds: Count = Field(50, description="Commit this long after the first uncommitted record.")
     retention_hours: Seconds | None = Field(
         None, description="How long the log keeps a record after its commit. Default: forever.", examples=[72.0]

@@ -7,7 +7,7 @@ if both sinks keep positions, and at least once otherwise.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
@@ -65,7 +65,7 @@ class DeadLetterShardSink:
         self._sink = sink
         self._dead_letters = dead_letters
         self._on_dead_letter = on_dead_letter
-        self._buffer = WriteBuffer(sink.position)
+        self._buffer = WriteBuffer(sink.size, sink.position)
         self._batches: list[Batch] = []
 
     @property
@@ -80,8 +80,12 @@ class DeadLetterShardSink:
 
     @property
     def pending_bytes(self) -> int:
-        """The size of the write buffer, dead letters included: characters of keys plus bytes of values."""
+        """How many bytes a commit of the write buffer writes, dead letters included."""
         return self._buffer.size
+
+    def size(self, records: Sequence[Record]) -> int:
+        """Return how many bytes the first sink writes for some records. Dead letters are a little larger."""
+        return self._sink.size(records)
 
     def refusal(self, record: Record) -> str | None:
         """Return why neither sink can write a record, None if one can."""

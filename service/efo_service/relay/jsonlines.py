@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -24,6 +25,7 @@ from efo_service.relay.errors import SinkLockedError, os_errors
 from efo_service.relay.file_lock import lock
 from efo_service.relay.log.fencing import sync_directory
 from efo_service.relay.mapping import Extractor, RecordMapping
+from efo_service.relay.record_size import RecordSize
 from efo_service.relay.write_buffer import WriteBuffer, check_refusals
 
 if TYPE_CHECKING:
@@ -53,6 +55,20 @@ def line(record: Record, mapping: RecordMapping, encoding: Encoding) -> bytes:
     value = message.value if encoding == "base64" else message.value.decode()
     headers = [(name, None if content is None else content.decode()) for name, content in message.headers]
     return _encode(Line(message.key.decode(), value, message.timestamp, headers)) + b"\n"
+
+
+_LINE: Final = len(_encode(Line("", "", 2**63 - 1, []))) + len("\n") - 2 * len('""')
+_HEADER: Final = len('["",""],')
+
+
+def _size_of_keys(records: Sequence[Record]) -> int:
+    return sum(len(_encode(record.partition_key)) for record in records)
+
+
+def _size_of_values(encoding: Encoding, records: Sequence[Record]) -> int:
+    if encoding == "utf-8":
+        return sum(len(_encode(record.data.decode(errors="replace"))) for record in records)
+    return sum(len('""') + 4 * ((len(record.data) + 2) // 3) for record in records)
 
 
 # --- the output ----------------------------------------------------------------------------------------
@@ -173,7 +189,10 @@ class JsonLinesShardSink:
         self._mapping = mapping
         self._encoding = encoding
         self._append = append
-        self._buffer = WriteBuffer()
+        self._size = RecordSize(
+            mapping, record=_LINE, header=_HEADER, keys=_size_of_keys, values=partial(_size_of_values, encoding)
+        )
+        self._buffer = WriteBuffer(self._size)
 
     @property
     def pending_records(self) -> int:
@@ -182,8 +201,12 @@ class JsonLinesShardSink:
 
     @property
     def pending_bytes(self) -> int:
-        """The size of the write buffer: characters of keys plus bytes of values."""
+        """How many bytes of lines a commit of the write buffer writes."""
         return self._buffer.size
+
+    def size(self, records: Sequence[Record]) -> int:
+        """Return how many bytes are written for some records, headers included."""
+        return self._size(records)
 
     def refusal(self, record: Record) -> str | None:
         """Return why a record cannot be written: its value is not UTF-8, but the encoding is."""

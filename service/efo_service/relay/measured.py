@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
@@ -63,6 +63,9 @@ class _MeasuredShardSink:
     @property
     def pending_bytes(self) -> int:
         return self._sink.pending_bytes
+
+    def size(self, records: Sequence[Record]) -> int:
+        return self._sink.size(records)
 
     def refusal(self, record: Record) -> str | None:
         return self._sink.refusal(record)

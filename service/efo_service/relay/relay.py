@@ -9,7 +9,11 @@ import trio
 
 from efo.exception_groups import collapse_groups
 from efo.model import Batch, Checkpoint
+from efo_service.relay.record_size import pieces
 from efo_service.relay.sink import ShardSink, Sink
+
+_Piece = tuple[Batch, int | None]
+"""A batch up to and including its record of this index; None: all of it."""
 
 COMMIT_RECORDS: Final = 10_000
 COMMIT_BYTES: Final = 4 * 1024 * 1024
@@ -43,8 +47,8 @@ class ReadableShard(Protocol):
         """Read the shard until it ends or the worker drains."""
         ...
 
-    def ack_through(self, batch: Batch) -> None:
-        """Ack everything up to and including this batch."""
+    def ack_through(self, batch: Batch, index: int | None = None) -> None:
+        """Ack everything up to and including this batch, or up to and including its record of this index."""
         ...
 
 
@@ -58,10 +62,11 @@ async def relay_shard(
 ) -> None:
     """Relay a shard until its iteration ends, then commit the remaining records.
 
-    The write buffer is committed as soon as it has `commit_records` records or `commit_bytes` bytes of keys and values,
-    or is `commit_seconds` old. It may exceed the first two limits by one batch. It fills again during a commit; when it
-    is full, reading the shard pauses. If the sink keeps positions, the shard is read from the sink's position
-    (rule R12). Raises SinkError, and what reading the shard raises.
+    The write buffer is committed as soon as it has `commit_records` records, or `commit_bytes` bytes as the sink writes
+    them, or is `commit_seconds` old. It may exceed the first two limits by one batch. A batch of more than
+    `commit_bytes` is written in pieces. The buffer fills again during a commit; when it is full, reading the shard
+    pauses. If the sink keeps positions, the shard is read from the sink's position (rule R12). Raises SinkError, and
+    what reading the shard raises.
     """
     async with sink.open(shard.stream, shard.shard_id, shard.checkpoint) as shard_sink:
         if shard_sink.position is not None:
@@ -76,7 +81,7 @@ async def relay_shard(
 class _ShardRelay:
     """Fills the write buffer in one task, and commits it in another.
 
-    `_buffered`: the last batch in the write buffer. `_committing`: the last batch of the running commit; it is acked
+    `_buffered`: the last piece in the write buffer. `_committing`: the last piece of the running commit; it is acked
     afterwards.
     """
 
@@ -86,8 +91,8 @@ class _ShardRelay:
         self._records = records
         self._bytes = size
         self._seconds = seconds
-        self._buffered: Batch | None = None
-        self._committing: Batch | None = None
+        self._buffered: _Piece | None = None
+        self._committing: _Piece | None = None
         self._deadline = float("inf")
         self._ended = False
         self._buffer_changed = trio.lowlevel.ParkingLot()
@@ -96,23 +101,25 @@ class _ShardRelay:
     async def fill(self) -> None:
         """Read the shard into the write buffer; wait while the buffer is full."""
         async for batch in self._shard:
-            self._add(batch)
-            while self._is_full:
-                await self._buffer_taken.park()
+            for piece, index in pieces(batch, self._sink.size, self._bytes):
+                self._add(batch, piece, index)
+                while self._is_full:
+                    await self._buffer_taken.park()
         self._ended = True
         self._buffer_changed.unpark_all()
 
-    def _add(self, batch: Batch) -> None:
-        if batch.records:
+    def _add(self, batch: Batch, piece: Batch, index: int | None) -> None:
+        """Write a piece of a batch. `index`: that of its last record in the batch, None if it is the last piece."""
+        if piece.records:
             if self._buffered is None:
                 self._deadline = trio.current_time() + self._seconds
-            self._sink.write(batch)
-            self._buffered = batch
+            self._sink.write(piece)
+            self._buffered = batch, index
             self._buffer_changed.unpark_all()
         elif self._buffered is not None:
-            self._buffered = batch
+            self._buffered = batch, None
         elif self._committing is not None:
-            self._committing = batch
+            self._committing = batch, None
         else:
             self._shard.ack_through(batch)
 
@@ -128,7 +135,7 @@ class _ShardRelay:
             await self._sink.commit()
             done, self._committing = self._committing, None
             assert done is not None  # noqa: S101 - a commit that is due has a batch
-            self._shard.ack_through(done)
+            self._shard.ack_through(*done)
 
     async def _wait_until_due(self) -> bool:
         """Wait until a commit is due. Return False if the shard has ended and all records are committed."""

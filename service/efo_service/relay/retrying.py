@@ -8,7 +8,7 @@ to it, the shard's lease is released. The other shards go on.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -98,7 +98,7 @@ class RetryingShardSink:
     def __init__(self, inner: ShardSink, reopener: _Reopener) -> None:
         self._inner = inner
         self._reopener = reopener
-        self._buffer = WriteBuffer(inner.position)
+        self._buffer = WriteBuffer(inner.size, inner.position)
         self._batches: list[Batch] = []
 
     @property
@@ -113,8 +113,12 @@ class RetryingShardSink:
 
     @property
     def pending_bytes(self) -> int:
-        """The size of the write buffer: characters of keys plus bytes of values."""
+        """How many bytes a commit of the write buffer writes."""
         return self._buffer.size
+
+    def size(self, records: Sequence[Record]) -> int:
+        """Return how many bytes the inner sink writes for some records."""
+        return self._inner.size(records)
 
     def refusal(self, record: Record) -> str | None:
         """Return why the inner sink can never write this record, None if it can."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -27,7 +28,11 @@ class ShardSink(Protocol):
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes of keys and values are in the write buffer."""
+        """How many bytes a commit of the write buffer writes, headers included; or slightly more."""
+        ...
+
+    def size(self, records: Sequence[Record]) -> int:
+        """Return how many bytes this sink writes for some records of its shard, headers included; or slightly more."""
         ...
 
     def refusal(self, record: Record) -> str | None:

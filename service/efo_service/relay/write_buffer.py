@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
 from efo_service.relay.errors import RecordRefusedError, SinkClosedError, SinkOrderError
+from efo_service.relay.record_size import Size
 from efo_service.relay.sink import ShardSink
 
 
@@ -20,10 +21,11 @@ def check_refusals(sink: ShardSink, batch: Batch) -> None:
 class WriteBuffer:
     """The records of a shard in order, starting after `position`. Once closed, it takes no more records.
 
-    `size`: characters of keys plus bytes of values.
+    `size`: the bytes that the sink writes for them. `size_of`: returns it for some records (record_size.py).
     """
 
-    def __init__(self, position: Checkpoint | None = None) -> None:
+    def __init__(self, size_of: Size, position: Checkpoint | None = None) -> None:
+        self._size_of = size_of
         self.records: list[Record] = []
         self.size = 0
         self._written = position
@@ -42,7 +44,7 @@ class WriteBuffer:
             )
         self._written = checkpoint_of(batch.records[-1])
         self.records += batch.records
-        self.size += sum(len(record.data) + len(record.partition_key) for record in batch.records)
+        self.size += self._size_of(batch.records)
 
     def take(self) -> list[Record]:
         """Return the records and empty the buffer. Raises SinkClosedError."""

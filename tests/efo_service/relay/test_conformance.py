@@ -78,9 +78,31 @@ async def test_pending_records_and_bytes_count_the_write_buffer(sink, make_batch
         assert (shard.pending_records, shard.pending_bytes) == (0, 0)
         shard.write(make_batch(3))
         shard.write(make_batch(2, 3))
-        assert (shard.pending_records, shard.pending_bytes) == (5, 5 * len("key-0value-0"))
+        assert (shard.pending_records, shard.pending_bytes) == (5, shard.size(make_batch(5).records))
         await shard.commit()
         assert (shard.pending_records, shard.pending_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize("aggregated", [False, True])
+async def test_the_size_of_records_contains_their_keys_values_and_headers(sink, make_records, aggregated) -> None:
+    """At least what the mapping defines, and at most twice that: a commit is bounded by what is really written."""
+    records = make_records(50)
+    if aggregated:
+        fields = {"partition_key": "\N{GRINNING FACE}" * 256, "explicit_hash_key": "9" * 38, "encryption_type": "KMS"}
+        tags = [(("colour", "blue"),) if number % 2 else () for number in range(50)]
+        records = tuple(
+            msgspec.structs.replace(record, sub_sequence_number=number, tags=tags[number], **fields)
+            for number, record in enumerate(records)
+        )
+    mapping = RecordMapping(STREAM, SHARD)
+    messages = [mapping.message(record) for record in records]
+    defined = sum(
+        len(message.key) + len(message.value) + sum(len(name) + len(value) for name, value in message.headers)
+        for message in messages
+    )
+    async with sink.open(STREAM, SHARD) as shard:
+        assert defined <= shard.size(records) <= 2 * defined
+        assert shard.size(()) == 0
 
 
 async def test_uncommitted_records_are_dropped_when_the_shard_sink_closes(sink, expect, make_batch) -> None:

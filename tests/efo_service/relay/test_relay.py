@@ -62,8 +62,8 @@ class FakeShard(Stopwatch):
             raise self._failure
         raise StopAsyncIteration
 
-    def ack_through(self, batch: Batch) -> None:
-        self.acked.append((self.seconds, batch.number))
+    def ack_through(self, batch: Batch, index: int | None = None) -> None:
+        self.acked.append((self.seconds, batch.number if index is None else (batch.number, index)))
 
 
 class FakeSink(Stopwatch):
@@ -73,6 +73,7 @@ class FakeSink(Stopwatch):
         super().__init__()
         self.position = position
         self.commits: list[tuple[float, list[int]]] = []
+        self.sizes: list[int] = []
         self.closed = False
         self._buffer: list[Batch] = []
         self._commit_seconds = seconds
@@ -91,7 +92,10 @@ class FakeSink(Stopwatch):
 
     @property
     def pending_bytes(self) -> int:
-        return sum(len(r.data) + len(r.partition_key) for batch in self._buffer for r in batch.records)
+        return sum(self.size(batch.records) for batch in self._buffer)
+
+    def size(self, records) -> int:
+        return sum(len(record.data) + len(record.partition_key) for record in records)
 
     def write(self, batch: Batch) -> None:
         assert batch.records
@@ -106,6 +110,7 @@ class FakeSink(Stopwatch):
         if len(self.commits) == self._fail_at:
             raise SinkError("the disk has failed")
         self.commits.append((self.seconds, [batch.number for batch in batches]))
+        self.sizes.append(sum(map(len, batches)))
 
 
 async def test_the_write_buffer_is_committed_when_it_is_old_enough(make_batch, autojump_clock) -> None:
@@ -129,6 +134,14 @@ async def test_a_full_write_buffer_is_committed_at_once(make_batch, limits, auto
     sink = FakeSink()
     await relay_shard(shard, sink, commit_seconds=9, **limits)
     assert sink.commits == [(0.022, [0, 1, 2]), (0.032, [3])]
+
+
+async def test_a_batch_larger_than_a_commit_is_committed_in_pieces(make_batch, autojump_clock) -> None:
+    shard = FakeShard((0.0, make_batch(8, number=0)), (9.0, make_batch(0, 8, number=1)))
+    sink = FakeSink(seconds=1)
+    await relay_shard(shard, sink, commit_bytes=3 * len("value-0key-0"), commit_seconds=9)
+    assert sink.sizes == [4, 4]
+    assert shard.acked == [(1, (0, 3)), (2, 0), (9, 1)]
 
 
 async def test_the_age_counts_from_the_first_record_even_during_a_commit(make_batch, autojump_clock) -> None:

@@ -57,6 +57,9 @@ class FlakyShardSink:
 
     pending_records = pending_bytes = 0
 
+    def size(self, records) -> int:
+        return len(records)
+
     def refusal(self, record: Record) -> str | None:
         return "odd" if record.data == b"odd" else None
 
@@ -198,7 +201,7 @@ class ListedShard:
             return batch
         raise StopAsyncIteration
 
-    def ack_through(self, batch: Batch) -> None:
+    def ack_through(self, batch: Batch, index: int | None = None) -> None:
         self.acked.append(batch.number)
 
 

@@ -6,7 +6,7 @@ Calls that wait for a broker run in threads with a separate limiter; a commit is
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from time import monotonic
@@ -31,6 +31,7 @@ from efo_service.relay.kafka.producer import (
 )
 from efo_service.relay.kafka.topics import Topic, checkpoint_topic, ensure_topic, records_topic
 from efo_service.relay.mapping import Extractor, Message, RecordMapping
+from efo_service.relay.record_size import RecordSize
 from efo_service.relay.write_buffer import WriteBuffer, check_refusals
 
 PARALLEL_COMMITS: Final = 64
@@ -40,6 +41,8 @@ CLOSE_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 1.0
 _MESSAGE_OVERHEAD: Final = 128
 """Bytes of a one-record batch besides key, value and headers (Kafka: 61 for the batch, up to 36 for the record)."""
+_RECORD_OVERHEAD: Final = 36
+"""Bytes of a record in a larger batch, besides key, value and headers."""
 _HEADER_OVERHEAD: Final = 10
 _MAX_UNTAGGED_OVERHEAD: Final = 4096
 """More bytes than the key and the headers of a record without tags ever have."""
@@ -224,7 +227,8 @@ class KafkaShardSink:
         self._mapping = mapping
         self._max_message_bytes = topic.max_message_bytes
         self._threads = threads
-        self._buffer = WriteBuffer(writer.position)
+        self._size = RecordSize(mapping, record=_RECORD_OVERHEAD, header=_HEADER_OVERHEAD)
+        self._buffer = WriteBuffer(self._size, writer.position)
 
     @property
     def position(self) -> Checkpoint | None:
@@ -238,8 +242,12 @@ class KafkaShardSink:
 
     @property
     def pending_bytes(self) -> int:
-        """The size of the write buffer: characters of keys plus bytes of values."""
+        """How many bytes a commit of the write buffer writes, before compression."""
         return self._buffer.size
+
+    def size(self, records: Sequence[Record]) -> int:
+        """Return how many bytes are written for some records, headers included."""
+        return self._size(records)
 
     def refusal(self, record: Record) -> str | None:
         """Return why a record is too large for its topic, None if it is not. Its size before compression counts."""

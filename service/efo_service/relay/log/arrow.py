@@ -16,9 +16,20 @@ import pyarrow.compute as pc
 from efo.model import Record
 from efo_service.relay.log.segments import SCHEMA
 from efo_service.relay.mapping import HEADERS, REQUIRED_HEADERS, RecordMapping, encryption_header
+from efo_service.relay.record_size import RecordSize
 
 CREATE_TIME: Final = 0
 """Kafka's timestampType for times that are set when the record is created. Here Kinesis sets it, at the arrival."""
+
+_ROW: Final = 40
+"""Bytes of a row besides key, value, topic and headers: two integers of 8, two of 4 and four offsets of 4."""
+_HEADER: Final = 8
+"""Bytes of a header besides its name and value: two offsets of 4."""
+
+
+def size_in_log(mapping: RecordMapping, topic: str) -> RecordSize:
+    """Return a function for the bytes that records take as columns of SCHEMA."""
+    return RecordSize(mapping, record=_ROW + len(topic), header=_HEADER)
 
 
 def record_batch(

@@ -31,7 +31,7 @@ class PartitionWriter:
 
     `mark_written`: notes in the catalog that the partition has records; None if that is noted.
     `position`: the Kinesis position of the last durable record (rule R12), None if there is none.
-    `end`: the offset of the next record.
+    `end`: the offset of the next record. `topic`, `mapping`: how records become rows.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class PartitionWriter:
         self.position: Checkpoint | None = None
         self.end = 0
         self._lock = lock_file
-        self._topic = topic
+        self.topic = topic
         self._partition = partition
-        self._mapping = mapping
+        self.mapping = mapping
         self._clock = clock
         self._mark_written = mark_written
 
@@ -67,7 +67,7 @@ class PartitionWriter:
                 raise LogIncompleteError(emptied_message(self.directory))
             return
         _, origin = read_segment(last)
-        check_owner(last, origin, (self._mapping.stream, self._mapping.shard_id))
+        check_owner(last, origin, (self.mapping.stream, self.mapping.shard_id))
         self.position, self.end = origin.last, last.end
         self._note()
 
@@ -76,9 +76,9 @@ class PartitionWriter:
 
         Raises SinkFencedError if another writer has opened the partition since, SinkFullError and SinkError.
         """
-        batch = record_batch(records, self._mapping, topic=self._topic, partition=self._partition, base=self.end)
+        batch = record_batch(records, self.mapping, topic=self.topic, partition=self._partition, base=self.end)
         first, last = checkpoint_of(records[0]), checkpoint_of(records[-1])
-        origin = Origin(self._mapping.stream, self._mapping.shard_id, first, last, self._clock())
+        origin = Origin(self.mapping.stream, self.mapping.shard_id, first, last, self._clock())
         segment = write_segment(self.directory, batch, origin, self._epoch)
         self.position, self.end = last, segment.end
         self._note()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import trio
 
 from efo.model import Batch, Checkpoint, Record
 from efo_service.relay.errors import SinkError, SinkFullError, SinkLockedError
+from efo_service.relay.log.arrow import size_in_log
 from efo_service.relay.log.partition_writer import PartitionWriter, open_partition
 from efo_service.relay.mapping import Extractor
 from efo_service.relay.retrying import OnRetry
@@ -142,7 +143,8 @@ class LogShardSink:
         self._writer = writer
         self._threads = threads
         self._disk_full_retry = disk_full_retry
-        self._buffer = WriteBuffer(writer.position)
+        self._size = size_in_log(writer.mapping, writer.topic)
+        self._buffer = WriteBuffer(self._size, writer.position)
 
     @property
     def position(self) -> Checkpoint | None:
@@ -161,8 +163,12 @@ class LogShardSink:
 
     @property
     def pending_bytes(self) -> int:
-        """The size of the write buffer: characters of keys plus bytes of values."""
+        """How many bytes of Arrow columns a commit of the write buffer writes."""
         return self._buffer.size
+
+    def size(self, records: Sequence[Record]) -> int:
+        """Return how many bytes are written for some records, headers included."""
+        return self._size(records)
 
     def refusal(self, record: Record) -> str | None:  # noqa: ARG002 - the protocol requires it
         """Return None: the log can write every record of Kinesis."""

@@ -1,0 +1,117 @@
+"""How many bytes a sink writes for records, with their headers. The relay bounds each commit by it.
+
+A few bytes of an aggregate may stand for a kilobyte: 130,000 user records may share one partition key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from operator import attrgetter
+from typing import Final
+
+from efo.model import MAX_HASH_KEY, Batch, Record
+from efo_service.relay.errors import SinkError
+from efo_service.relay.mapping import HEADERS, REQUIRED_HEADERS, RecordMapping, encryption_header
+
+Records = Sequence[Record]
+Size = Callable[[Records], int]
+
+_KEY: Final = attrgetter("partition_key")
+_DATA: Final = attrgetter("data")
+_HASH_KEY: Final = attrgetter("explicit_hash_key")
+_TAGS: Final = attrgetter("tags")
+_REQUIRED_NAMES: Final = sum(map(len, HEADERS[:REQUIRED_HEADERS]))
+_HASH_KEY_HEADER: Final = len(HEADERS[REQUIRED_HEADERS]) + len(str(MAX_HASH_KEY))
+_ENCRYPTION_NAME: Final = len(HEADERS[REQUIRED_HEADERS + 1])
+
+
+def size_of_keys(records: Records) -> int:
+    """Return the bytes of the partition keys in UTF-8."""
+    return len("".join(map(_KEY, records)).encode())
+
+
+def size_of_values(records: Records) -> int:
+    """Return the bytes of the values."""
+    return sum(map(len, map(_DATA, records)))
+
+
+class RecordSize:
+    """The bytes of the records of one shard in a sink: exact, or slightly more.
+
+    `record`, `header`: the bytes that each record and each header take besides their contents. `keys`, `values`: return
+    the bytes of the keys and values of records.
+    """
+
+    def __init__(
+        self,
+        mapping: RecordMapping,
+        *,
+        record: int,
+        header: int,
+        keys: Size = size_of_keys,
+        values: Size = size_of_values,
+    ) -> None:
+        self._mapping = mapping
+        self._record = record
+        self._header = header
+        self._keys = keys
+        self._values = values
+        names = len(mapping.stream.encode()) + len(mapping.shard_id.encode())
+        self._constant = record + _REQUIRED_NAMES + names + REQUIRED_HEADERS * header
+        self._last: tuple[Records, int] = ((), 0)
+
+    def __call__(self, records: Records) -> int:
+        """Return the bytes of these records. The last answer is kept: the relay and the write buffer both ask."""
+        if not records:
+            return 0
+        if self._last[0] is not records:
+            headers = self._any_headers if self._mapping.extract or any(map(_TAGS, records)) else self._fixed_headers
+            self._last = records, self._keys(records) + self._values(records) + headers(records)
+        return self._last[1]
+
+    def _fixed_headers(self, records: Records) -> int:
+        """Return the bytes of headers without tags. The records of a shard differ little: the last one is the longest.
+
+        If one of them has an explicit hash key, all are counted as if they had the longest one.
+        """
+        last = records[-1]
+        size = self._constant + len(last.sequence_number) + len(str(last.sub_sequence_number))
+        if any(map(_HASH_KEY, records)):
+            size += _HASH_KEY_HEADER + self._header
+        if (encryption := encryption_header(last)) is not None:
+            size += _ENCRYPTION_NAME + len(encryption) + self._header
+        return size * len(records)
+
+    def _any_headers(self, records: Records) -> int:
+        return sum(map(self._headers, records))
+
+    def _headers(self, record: Record) -> int:
+        try:
+            headers = self._mapping.headers(record)
+        except SinkError:  # of the trace extractor: the commit raises it
+            return self._fixed_headers((record,))
+        return self._record + sum(len(name.encode()) + len(value or b"") + self._header for name, value in headers)
+
+
+def pieces(batch: Batch, size: Size, limit: int) -> Iterator[tuple[Batch, int | None]]:
+    """Yield a batch in pieces of at most `limit` bytes, or of one record: nearly always the batch itself.
+
+    Each piece comes with the index of its last record in the batch; None for the last piece.
+    """
+    start = 0
+    for records in _halved(batch.records, size, limit):
+        start += len(records)
+        if len(records) == len(batch.records):
+            yield batch, None
+        else:
+            yield replace(batch, records=records), None if start == len(batch.records) else start - 1
+
+
+def _halved(records: tuple[Record, ...], size: Size, limit: int) -> Iterator[tuple[Record, ...]]:
+    if len(records) <= 1 or size(records) <= limit:
+        yield records
+        return
+    middle = len(records) // 2
+    yield from _halved(records[:middle], size, limit)
+    yield from _halved(records[middle:], size, limit)
