@@ -109,6 +109,15 @@ DECODE_ERRORS: Final = Instrument(
     "{error}",
     "Events of a subscription, or KPL aggregates, that could not be decoded.",
 )
+RECORD_FAILURES: Final = Instrument(
+    "efo.record.failures",
+    "counter",
+    "{record}",
+    "Records that were skipped or dead-lettered, since their handler or sink refused them (rule R11).",
+)
+SHARD_ISOLATIONS: Final = Instrument(
+    "efo.shard.isolations", "counter", "{isolation}", "Isolations of shards that failed (rule R11)."
+)
 SHARD_COUNT: Final = Instrument("efo.shard.count", "gauge", "{shard}", "Shards by state.")
 LEASE_COUNT: Final = Instrument("efo.lease.count", "gauge", "{lease}", "Leases by state.")
 LEASE_OPERATIONS: Final = Instrument("efo.lease.operations", "counter", "{operation}", "Operations on the lease store.")

@@ -29,8 +29,11 @@ from efo.events import (
     LeaseLost,
     LeasesCounted,
     LeaseStoreCalled,
+    RecordDeadLettered,
+    RecordSkipped,
     RecordsProcessed,
     ShardFinished,
+    ShardIsolated,
     ShardRepositioned,
     ShardsCounted,
     ShardStarted,
@@ -164,6 +167,9 @@ class OtelObserver:
             StreamReset: self._reset,
             RecordsProcessed: self._processed,
             HandlerFailed: self._handler_failed,
+            RecordSkipped: self._record_skipped,
+            RecordDeadLettered: self._record_dead_lettered,
+            ShardIsolated: self._isolated,
             ShardStarted: self._started,
             ShardRepositioned: self._repositioned,
             CheckpointSaved: self._checkpointed,
@@ -240,6 +246,15 @@ class OtelObserver:
     def _handler_failed(self, event: HandlerFailed) -> None:
         if event.call == "handler":
             self._process_duration.record(event.duration, self._process | _error(event.error_type))
+
+    def _record_skipped(self, event: RecordSkipped) -> None:
+        self._add(instruments.RECORD_FAILURES, 1, {"efo.failure.action": "skip"} | _error(event.error_type))
+
+    def _record_dead_lettered(self, event: RecordDeadLettered) -> None:
+        self._add(instruments.RECORD_FAILURES, 1, {"efo.failure.action": "dead_letter"} | _error(event.error_type))
+
+    def _isolated(self, event: ShardIsolated) -> None:
+        self._add(instruments.SHARD_ISOLATIONS, 1, _error(event.error_type))
 
     def _started(self, event: ShardStarted) -> None:
         shard = self._shard(event.shard_id)

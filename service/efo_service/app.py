@@ -22,7 +22,7 @@ import trio
 from efo.consumer.consumer import open_consumer
 from efo.consumer.shard_task import ShardReader
 from efo.consumer.status import ConsumerStatus
-from efo.events import Observer, combine_observers
+from efo.events import Event, Observer, combine_observers, ignore_events
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.leases.store import LeaseStore
@@ -33,6 +33,7 @@ from efo_service.drain import Drain
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import open_leases
 from efo_service.factories.sinks import SYSTEMS, open_sink
+from efo_service.relay.failures import isolating
 from efo_service.relay.measured import MeasuredSink
 from efo_service.relay.relay import relay_shard
 from efo_service.relay.sink import Sink
@@ -88,7 +89,7 @@ class Parts:
 
     open_kinesis: Callable[[KinesisSettings], AbstractAsyncContextManager[KinesisClient]]
     open_leases: Callable[[Settings], AbstractAsyncContextManager[LeaseStore]]
-    open_sink: Callable[[Settings], AbstractAsyncContextManager[Sink]]
+    open_sink: Callable[[Settings, Observer], AbstractAsyncContextManager[Sink]]
     open_consumer: OpenConsumer
 
 
@@ -124,12 +125,13 @@ async def run(
 async def _relay(
     settings: Settings, telemetry: Telemetry, parts: Parts, health: Health, status: Status, drain: Drain
 ) -> None:
+    metrics = _LateObserver()  # it needs the open client; no record is refused before
     async with (
-        parts.open_sink(settings) as sink,
+        parts.open_sink(settings, metrics) as sink,
         parts.open_kinesis(settings.kinesis) as kinesis,
         parts.open_leases(settings) as leases,
     ):
-        metrics = _metrics(settings, telemetry, kinesis)
+        metrics.observer = _metrics(settings, telemetry, kinesis)
         observer = combine_observers(health, log_events(settings.service.log_level), metrics)
         opening = parts.open_consumer(
             kinesis,
@@ -144,6 +146,16 @@ async def _relay(
             status.consumer = consumer
             drain.finish_with(consumer.drain)
             await consumer.run(_reader(settings, sink, telemetry))
+
+
+class _LateObserver:
+    """Passes events to an observer that is set later. Before, it drops them."""
+
+    def __init__(self) -> None:
+        self.observer: Observer = ignore_events
+
+    def __call__(self, event: Event) -> None:
+        self.observer(event)
 
 
 def _identity(settings: Settings) -> dict[str, str]:
@@ -163,12 +175,17 @@ def _reader(settings: Settings, sink: Sink, telemetry: Telemetry) -> ShardReader
     measured = MeasuredSink(
         sink, system=SYSTEMS[relay.sink], topic=settings.topic, meter_provider=telemetry.meter_provider
     )
-    return partial(
+    read = partial(
         relay_shard,
         sink=measured,
         commit_records=relay.commit_records,
         commit_bytes=relay.commit_bytes,
         commit_seconds=relay.commit_seconds,
+    )
+    return isolating(
+        read,
+        refused_records=relay.refused_record_action != "stop",
+        sink_errors=relay.on_sink_error == "isolate",
     )
 
 

@@ -84,7 +84,9 @@ class FakeParts:
 
     @property
     def parts(self) -> Parts:
-        return Parts(self.open_kinesis, self.open_leases, lambda _settings: nullcontext(self), self.open_consumer)
+        return Parts(
+            self.open_kinesis, self.open_leases, lambda _settings, _observer: nullcontext(self), self.open_consumer
+        )
 
     @asynccontextmanager
     async def part(self, name, value):

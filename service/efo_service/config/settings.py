@@ -250,9 +250,22 @@ class RelaySettings(Section):
     )
     dead_letters: Name | None = Field(
         None,
-        description="Topic (of Kafka or the log) for records that the sink refuses. If not set, such a record stops"
-        " the service.",
+        description="Topic (of Kafka or the log) for records that the sink refuses.",
         examples=["refused"],
+    )
+    on_refused_record: Literal["dead_letter", "skip", "isolate", "stop"] | None = Field(
+        None,
+        description="What a record that the sink can never write does: it goes to dead_letters, is skipped, isolates"
+        " its shard or stops the service (R11). Default: dead_letter if dead_letters is set, else isolate.",
+        examples=["isolate"],
+    )
+    on_sink_error: Literal["stop", "isolate"] = Field(
+        "stop",
+        description="What a permanent error of the sink for one shard does: stop the service, or isolate the shard"
+        " (R11).",
+    )
+    retry_seconds: Seconds = Field(
+        300.0, description="How long the log and JSON lines retry on a full disk. Kafka has its own retry_seconds."
     )
     trace_extractor: str | None = Field(
         None,
@@ -260,6 +273,21 @@ class RelaySettings(Section):
         examples=["efo_service.relay.mapping:from_tags"],
     )
     kafka: KafkaSettings = KafkaSettings()
+
+    @property
+    def refused_record_action(self) -> Literal["dead_letter", "skip", "isolate", "stop"]:
+        """What happens to a record that the sink can never write."""
+        return self.on_refused_record or ("isolate" if self.dead_letters is None else "dead_letter")
+
+    @model_validator(mode="after")
+    def _has_a_place_for_dead_letters(self) -> RelaySettings:
+        if self.on_refused_record == "dead_letter" and self.dead_letters is None:
+            raise ValueError('on_refused_record = "dead_letter" needs dead_letters: the name of a topic')
+        if self.on_refused_record not in (None, "dead_letter") and self.dead_letters is not None:
+            raise ValueError(
+                f'dead_letters is never used with on_refused_record = "{self.on_refused_record}": remove one of them'
+            )
+        return self
 
     @property
     def commit_seconds(self) -> float:

@@ -34,7 +34,14 @@ async def open_log(
     lock_timeout = max(LOCK_TIMEOUT, settings.leases.failover_seconds)
     await trio.to_thread.run_sync(check_topic, settings.relay.directory, topic)
     async with _maintained(settings.relay, topic):
-        yield LogSink(settings.relay.directory, topic, lock_timeout=lock_timeout, extract=extract, on_retry=on_retry)
+        yield LogSink(
+            settings.relay.directory,
+            topic,
+            lock_timeout=lock_timeout,
+            retry_seconds=settings.relay.retry_seconds,
+            extract=extract,
+            on_retry=on_retry,
+        )
 
 
 @asynccontextmanager

@@ -10,12 +10,13 @@ from typing import Final
 import structlog
 
 from efo.arn import parse_stream
+from efo.events import Observer, RecordDeadLettered, RecordSkipped, ignore_events
 from efo.model import Checkpoint
 from efo_service.config.settings import RelaySettings, Settings
 from efo_service.errors import UnavailableError
 from efo_service.factories.kafka import kafka_options
-from efo_service.relay.dead_letter import DeadLetteringSink
-from efo_service.relay.errors import SinkError
+from efo_service.relay.dead_letter import DeadLetteringSink, OnDeadLetter, SkippingSink
+from efo_service.relay.errors import RecordRefusedError, SinkError
 from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.mapping import Extractor, load_extractor
 from efo_service.relay.retrying import RetryingSink
@@ -26,20 +27,24 @@ SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka"}
 
 
 @asynccontextmanager
-async def open_sink(settings: Settings) -> AsyncIterator[Sink]:
-    """Open the sink of [relay], with its dead-letter topic. Raises ConfigurationError, SinkError."""
+async def open_sink(settings: Settings, observer: Observer = ignore_events) -> AsyncIterator[Sink]:
+    """Open the sink of [relay], with what happens to records that it refuses.
+
+    `observer`: gets an event for each record that is skipped or dead-lettered. Raises ConfigurationError, SinkError.
+    """
     relay = settings.relay
     extract = load_extractor(relay.trace_extractor) if relay.trace_extractor else None
+    on_refused = partial(_report_refused_record, observer, relay.refused_record_action)
     if relay.sink == "kafka":
-        async with _open_kafka(settings, extract) as sink:
+        async with _open_kafka(settings, extract, on_refused) as sink:
             yield sink
         return
     async with _open(settings, extract) as sink:
-        if relay.dead_letters is None:
-            yield sink
-        else:
+        if relay.dead_letters is not None:
             async with _open_log(settings, relay.dead_letters, extract) as dead_letters:
-                yield DeadLetteringSink(sink, dead_letters, _log_refused_record)
+                yield DeadLetteringSink(sink, dead_letters, on_refused)
+        else:
+            yield _skipping(sink, on_refused) if relay.refused_record_action == "skip" else sink
 
 
 @asynccontextmanager
@@ -52,7 +57,7 @@ async def _open(settings: Settings, extract: Extractor | None) -> AsyncIterator[
         case "jsonl":
             path = None if writes_to_stdout(relay) else relay.jsonl_file
             async with open_json_lines(path, encoding=relay.jsonl_encoding, extract=extract) as sink:
-                yield sink
+                yield RetryingSink(sink, seconds=relay.retry_seconds, isolating_errors=(), on_retry=_log_retry)
 
 
 def _open_log(settings: Settings, topic: str, extract: Extractor | None) -> AbstractAsyncContextManager[Sink]:
@@ -62,7 +67,7 @@ def _open_log(settings: Settings, topic: str, extract: Extractor | None) -> Abst
 
 
 @asynccontextmanager
-async def _open_kafka(settings: Settings, extract: Extractor | None) -> AsyncIterator[Sink]:
+async def _open_kafka(settings: Settings, extract: Extractor | None, on_refused: OnDeadLetter) -> AsyncIterator[Sink]:
     """Open the Kafka sink with its dead-letter topic. Temporary errors are retried."""
     try:
         from efo_service.relay.kafka import errors as kafka_errors  # noqa: PLC0415 - an extra, may not be installed
@@ -85,7 +90,9 @@ async def _open_kafka(settings: Settings, extract: Extractor | None) -> AsyncIte
             dead_letters = await stack.enter_async_context(
                 opening(topic=settings.relay.dead_letters, for_dead_letters=True)
             )
-            sink = DeadLetteringSink(sink, dead_letters, _log_refused_record)
+            sink = DeadLetteringSink(sink, dead_letters, on_refused)
+        elif settings.relay.refused_record_action == "skip":
+            sink = _skipping(sink, on_refused)
         isolating_errors = (kafka_errors.KafkaFencedError, kafka_errors.KafkaFatalError)
         yield RetryingSink(sink, seconds=options.retry_seconds, isolating_errors=isolating_errors, on_retry=_log_retry)
 
@@ -95,8 +102,18 @@ def writes_to_stdout(relay: RelaySettings) -> bool:
     return relay.sink == "jsonl" and str(relay.jsonl_file) == "-"
 
 
-def _log_refused_record(shard_id: str, record: Checkpoint, reason: str) -> None:
-    structlog.get_logger().warning("record_refused", shard_id=shard_id, record=str(record), reason=reason)
+def _skipping(sink: Sink, on_refused: OnDeadLetter) -> Sink:
+    """Return a sink that skips the records that `sink` refuses."""
+    return DeadLetteringSink(sink, SkippingSink(), on_refused)
+
+
+def _report_refused_record(observer: Observer, action: str, shard_id: str, record: Checkpoint, reason: str) -> None:
+    structlog.get_logger().warning(
+        "record_refused", shard_id=shard_id, record=str(record), reason=reason, action=action
+    )
+    event = RecordSkipped if action == "skip" else RecordDeadLettered
+    error_type = RecordRefusedError.error_type
+    observer(event(shard_id, record.sequence_number, record.sub_sequence_number, error_type))
 
 
 def _log_retry(shard_id: str, error: SinkError, seconds: float) -> None:

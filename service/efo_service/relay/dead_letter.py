@@ -8,20 +8,23 @@ if both sinks keep positions, and at least once otherwise.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Final
 
 import msgspec
+import trio
 
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
 from efo_service.relay.sink import ShardSink, Sink
-from efo_service.relay.write_buffer import WriteBuffer
+from efo_service.relay.write_buffer import WriteBuffer, check_refusals
 
 REASON_TAG: Final = "efo.refusal"
 """The tag with the reason of a dead letter. The mapping writes it as the header kinesis.tag.efo.refusal."""
 
 OnDeadLetter = Callable[[str, Checkpoint, str], None]
 """Called for each dead letter with the shard id, the record's checkpoint and the reason."""
+
+Reasons = Sequence[str | None]
 
 
 class DeadLetteringSink:
@@ -66,7 +69,7 @@ class DeadLetterShardSink:
         self._dead_letters = dead_letters
         self._on_dead_letter = on_dead_letter
         self._buffer = WriteBuffer(sink.size, sink.position)
-        self._batches: list[Batch] = []
+        self._batches: list[tuple[Batch, Reasons]] = []
 
     @property
     def position(self) -> Checkpoint | None:
@@ -93,21 +96,28 @@ class DeadLetterShardSink:
         return None if reason is None else self._dead_letters.refusal(_dead_letter(record, reason))
 
     def write(self, batch: Batch) -> None:
-        """Add a batch to the write buffer. Raises SinkOrderError and SinkClosedError."""
+        """Add a batch to the write buffer.
+
+        Raises RecordRefusedError if neither sink can write one of its records, SinkOrderError and SinkClosedError.
+        """
+        self._buffer.check_open()
+        reasons = [self._sink.refusal(record) for record in batch.records]
+        if any(reasons):
+            check_refusals(self, batch)
         self._buffer.add(batch)
         if batch.records:
-            self._batches.append(batch)
+            self._batches.append((batch, reasons))
 
     async def commit(self) -> None:
         """Make the dead letters durable, then the other records.
 
-        Raises RecordRefusedError if neither sink can write a record, and SinkError.
+        Raises SinkError.
         """
         self._buffer.take()
         batches, self._batches = self._batches, []
         try:
-            for batch in batches:
-                self._write(batch)
+            for batch, reasons in batches:
+                self._write(batch, reasons)
             if self._dead_letters.pending_records:
                 await self._dead_letters.commit()
             await self._sink.commit()
@@ -115,9 +125,8 @@ class DeadLetterShardSink:
             self.close()
             raise
 
-    def _write(self, batch: Batch) -> None:
-        """Write each record of a batch to its sink."""
-        reasons = [self._sink.refusal(record) for record in batch.records]
+    def _write(self, batch: Batch, reasons: Reasons) -> None:
+        """Write each record of a batch to its sink. `reasons`: why the first sink refuses it."""
         if not any(reasons):
             self._sink.write(batch)
             return
@@ -139,6 +148,41 @@ class DeadLetterShardSink:
         """Drop the records that were not committed."""
         self._buffer.close()
         self._batches = []
+
+
+class SkippingSink:
+    """A sink for dead letters that skips them: it keeps nothing. `on_dead_letter` of DeadLetteringSink reports them."""
+
+    def open(self, _stream: str, _shard_id: str) -> AbstractAsyncContextManager[SkippingShardSink]:
+        """Open the sink for a shard."""
+        return nullcontext(SkippingShardSink())
+
+
+class SkippingShardSink:
+    """Takes every record, and drops it at the commit; see ShardSink."""
+
+    position = None
+    pending_bytes = 0
+
+    def __init__(self) -> None:
+        self.pending_records = 0
+
+    def size(self, _records: Sequence[Record]) -> int:
+        """Return 0: nothing is written."""
+        return 0
+
+    def refusal(self, _record: Record) -> str | None:
+        """Return None: any record can be skipped."""
+        return None
+
+    def write(self, batch: Batch) -> None:
+        """Count the records."""
+        self.pending_records += len(batch.records)
+
+    async def commit(self) -> None:
+        """Drop the records."""
+        self.pending_records = 0
+        await trio.lowlevel.checkpoint()
 
 
 def _with(batch: Batch, records: tuple[Record, ...]) -> Batch:

@@ -57,6 +57,12 @@ class RecordRefusedError(SinkError):
     error_type = "record_refused"
 
 
+class SinkDefectError(SinkError):
+    """A sink failed in a way that it does not know. Perhaps one of the records causes it."""
+
+    error_type = "sink_defect"
+
+
 class LogError(SinkError):
     """The log cannot be used as it is. The message says what an operator must do."""
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from itertools import takewhile
 from typing import Final, Protocol
 
 import trio
 
 from efo.exception_groups import collapse_groups
 from efo.model import Batch, Checkpoint
+from efo_service.relay.errors import RecordRefusedError
+from efo_service.relay.failures import defects
 from efo_service.relay.record_size import pieces
 from efo_service.relay.sink import ShardSink, Sink
 
@@ -65,8 +69,10 @@ async def relay_shard(
     The write buffer is committed as soon as it has `commit_records` records, or `commit_bytes` bytes as the sink writes
     them, or is `commit_seconds` old. It may exceed the first two limits by one batch. A batch of more than
     `commit_bytes` is written in pieces. The buffer fills again during a commit; when it is full, reading the shard
-    pauses. If the sink keeps positions, the shard is read from the sink's position (rule R12). Raises SinkError, and
-    what reading the shard raises.
+    pauses. If the sink keeps positions, the shard is read from the sink's position (rule R12).
+
+    Raises RecordRefusedError for a record that the sink refuses, after a commit of all records before it; SinkError;
+    and what reading the shard raises.
     """
     async with sink.open(shard.stream, shard.shard_id, shard.checkpoint) as shard_sink:
         if shard_sink.position is not None:
@@ -76,6 +82,7 @@ async def relay_shard(
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(shard_relay.commit)
                 await shard_relay.fill()
+            shard_relay.check()
 
 
 class _ShardRelay:
@@ -95,25 +102,50 @@ class _ShardRelay:
         self._committing: _Piece | None = None
         self._deadline = float("inf")
         self._ended = False
+        self._refused: RecordRefusedError | None = None
         self._buffer_changed = trio.lowlevel.ParkingLot()
         self._buffer_taken = trio.lowlevel.ParkingLot()
 
     async def fill(self) -> None:
         """Read the shard into the write buffer; wait while the buffer is full."""
         async for batch in self._shard:
-            for piece, index in pieces(batch, self._sink.size, self._bytes):
-                self._add(batch, piece, index)
+            for piece, index in self._pieces(batch):
+                try:
+                    self._add(batch, piece, index)
+                except RecordRefusedError as error:
+                    self._refused = error
+                    self._add_before_refused(batch, piece, index)
+                    break
                 while self._is_full:
                     await self._buffer_taken.park()
+            if self._refused is not None:
+                break
         self._ended = True
         self._buffer_changed.unpark_all()
+
+    def _pieces(self, batch: Batch) -> Iterator[tuple[Batch, int | None]]:
+        with defects(self._shard.shard_id):
+            yield from pieces(batch, self._sink.size, self._bytes)
+
+    def _add_before_refused(self, batch: Batch, piece: Batch, index: int | None) -> None:
+        """Write the records of a piece that come before the refused one."""
+        start = (len(batch.records) if index is None else index + 1) - len(piece.records)
+        before = tuple(takewhile(lambda record: self._sink.refusal(record) is None, piece.records))
+        if before:
+            self._add(batch, replace(piece, records=before), start + len(before) - 1)
+
+    def check(self) -> None:
+        """Raise RecordRefusedError if a record was refused."""
+        if self._refused is not None:
+            raise self._refused
 
     def _add(self, batch: Batch, piece: Batch, index: int | None) -> None:
         """Write a piece of a batch. `index`: that of its last record in the batch, None if it is the last piece."""
         if piece.records:
             if self._buffered is None:
                 self._deadline = trio.current_time() + self._seconds
-            self._sink.write(piece)
+            with defects(self._shard.shard_id):
+                self._sink.write(piece)
             self._buffered = batch, index
             self._buffer_changed.unpark_all()
         elif self._buffered is not None:
@@ -132,7 +164,8 @@ class _ShardRelay:
         while await self._wait_until_due():
             self._committing, self._buffered = self._buffered, None
             self._buffer_taken.unpark_all()
-            await self._sink.commit()
+            with defects(self._shard.shard_id):
+                await self._sink.commit()
             done, self._committing = self._committing, None
             assert done is not None  # noqa: S101 - a commit that is due has a batch
             self._shard.ack_through(*done)

@@ -13,8 +13,8 @@ def check_refusals(sink: ShardSink, batch: Batch) -> None:
     for record in batch.records:
         if (reason := sink.refusal(record)) is not None:
             raise RecordRefusedError(
-                f"{batch.shard_id}: record {checkpoint_of(record)} cannot be written to this sink: {reason}; nothing of"
-                " its batch was written, set [relay] dead_letters for such records or fix their producer"
+                f"{batch.shard_id}: record {checkpoint_of(record)} cannot be written to this sink: {reason}; set"
+                " [relay] dead_letters for such records, or fix their producer"
             )
 
 

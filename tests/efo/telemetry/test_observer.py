@@ -306,6 +306,21 @@ def test_damaged_aggregates_and_protocol_errors_are_decode_errors(telemetry):
     assert telemetry.values(instruments.DECODE_ERRORS) == {("aggregation",): 1, ("protocol",): 1}
 
 
+def test_refused_records_and_isolated_shards_are_counted_by_error(telemetry):
+    for event in (
+        events.RecordSkipped("s-0", "1", 0, "ValueError"),
+        events.RecordDeadLettered("s-0", "2", 0, "record_refused"),
+        events.RecordDeadLettered("s-1", "2", 0, "record_refused"),
+        events.ShardIsolated("s-8", 60.0, "kms"),
+    ):
+        telemetry.observe(event)
+    assert telemetry.values(instruments.RECORD_FAILURES) == {
+        ("skip", "ValueError"): 1,
+        ("dead_letter", "record_refused"): 2,
+    }
+    assert telemetry.values(instruments.SHARD_ISOLATIONS) == {("kms",): 1}
+
+
 def test_open_connections_are_counted_by_address(telemetry):
     for event in (events.ConnectionOpened("a:1"), events.ConnectionOpened("b:1"), events.ConnectionClosed("a:1")):
         telemetry.observe(event)

@@ -125,6 +125,14 @@ WRONG = {
         f'{STREAM}[relay]\ndead_letters = "a"',
         "efo.toml: [relay] dead_letters 'a' is",
     ),
+    "dead letters without a place": (
+        f'{STREAM}[relay]\non_refused_record = "dead_letter"',
+        'on_refused_record = "dead_letter" needs dead_letters',
+    ),
+    "dead letters that are never used": (
+        f'{STREAM}[relay]\ndead_letters = "b"\non_refused_record = "skip"',
+        'dead_letters is never used with on_refused_record = "skip"',
+    ),
     "not a table": ("kinesis = 1", "kinesis is a table: write [kinesis]"),
     "not TOML": ("[kinesis\n", "not TOML: "),
     "nested": ("[kinesis]\nstream = " + "[" * 5000, "a value is nested too deep"),
@@ -223,3 +231,17 @@ def test_the_output_of_check_config_loads_to_the_same_settings(load_text, tmp_pa
 def test_group_access_sets_the_modes_of_new_files(load_text, access, mode):
     settings = load_text(f'[kinesis]\nstream = "s"\n[service]\ngroup_access = "{access}"')
     assert 0o666 & ~settings.service.umask == mode
+
+
+@pytest.mark.parametrize(
+    ("relay", "action"),
+    [
+        ({}, "isolate"),
+        ({"dead_letters": "refused"}, "dead_letter"),
+        ({"dead_letters": "refused", "on_refused_record": "dead_letter"}, "dead_letter"),
+        ({"on_refused_record": "skip"}, "skip"),
+        ({"on_refused_record": "stop"}, "stop"),
+    ],
+)
+def test_a_refused_record_isolates_its_shard_unless_there_is_a_place_for_it(relay, action) -> None:
+    assert Settings(kinesis={"stream": "a"}, relay=relay).relay.refused_record_action == action

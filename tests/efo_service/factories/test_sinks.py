@@ -8,10 +8,11 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from efo.errors import ConfigurationError
+from efo.events import RecordDeadLettered, RecordSkipped
 from efo.model import Batch, Record
 from efo_service.config.settings import Settings
 from efo_service.factories.sinks import SYSTEMS, open_sink, writes_to_stdout
-from efo_service.relay.errors import LogIncompleteError
+from efo_service.relay.errors import LogIncompleteError, RecordRefusedError
 from efo_service.relay.log.segments import list_segments
 from efo_service.relay.log.sink import LogSink
 from tests.efo_service.relay.all_sinks import read_log
@@ -55,6 +56,32 @@ async def test_dead_letters_of_the_jsonl_sink_are_written_to_the_log(tmp_path) -
     assert ["traceparent", TRACE] in line["headers"]
     (dead_letter,) = read_log(tmp_path, SHARD, "refused")
     assert dead_letter.value == b"\xff"
+
+
+@pytest.mark.parametrize(
+    ("relay", "event"),
+    [
+        ({"dead_letters": "refused"}, RecordDeadLettered(SHARD, "2", 0, "record_refused")),
+        ({"on_refused_record": "skip"}, RecordSkipped(SHARD, "2", 0, "record_refused")),
+    ],
+)
+async def test_each_refused_record_is_reported(tmp_path, relay, event) -> None:
+    seen = []
+    chosen = settings(tmp_path, sink="jsonl", jsonl_encoding="utf-8", **relay)
+    with capture_logs() as lines:
+        async with open_sink(chosen, seen.append) as sink, sink.open(STREAM, SHARD) as shard:
+            shard.write(BATCH)
+            await shard.commit()
+    assert seen == [event]
+    [line] = [line for line in lines if line["event"] == "record_refused"]
+    assert (line["record"], line["reason"][:19]) == ("2", "its value is not UT")
+    assert len((tmp_path / "lines").read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("action", ["isolate", "stop"])
+async def test_without_a_place_for_it_a_refused_record_is_an_error(tmp_path, action) -> None:
+    with pytest.raises(RecordRefusedError, match="record 2 cannot be written"):
+        await write_batch(settings(tmp_path, sink="jsonl", jsonl_encoding="utf-8", on_refused_record=action))
 
 
 async def test_a_missing_trace_extractor_is_refused_when_the_sink_is_opened(tmp_path) -> None:

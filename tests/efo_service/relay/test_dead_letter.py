@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from efo.model import Batch, checkpoint_of
-from efo_service.relay.dead_letter import DeadLetteringSink
+from efo_service.relay.dead_letter import DeadLetteringSink, SkippingSink
 from efo_service.relay.errors import RecordRefusedError, SinkError
 from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.log.sink import LogSink
@@ -96,7 +96,7 @@ async def test_a_crash_between_the_two_commits_loses_and_repeats_no_record(sinks
     assert values(tmp_path, "refused") == [b"value-3", b"value-13"]
 
 
-async def test_a_record_that_both_sinks_refuse_fails_the_commit(tmp_path, make_records) -> None:
+async def test_a_record_that_both_sinks_refuse_is_refused_when_it_is_written(tmp_path, make_records) -> None:
     bad = msgspec.structs.replace(make_records(1)[0], data=b"\xff")
     async with (
         open_json_lines(tmp_path / "a", encoding="utf-8") as main,
@@ -105,7 +105,23 @@ async def test_a_record_that_both_sinks_refuse_fails_the_commit(tmp_path, make_r
         sink = DeadLetteringSink(main, dead_letters, lambda *_: None)
         async with sink.open(STREAM, SHARD) as shard:
             assert "not UTF-8" in shard.refusal(bad)
-            shard.write(Batch("s", SHARD, (bad,), None, 0, 0))
             with pytest.raises(RecordRefusedError):
-                await shard.commit()
+                shard.write(Batch("s", SHARD, (bad,), None, 0, 0))
+            await shard.commit()
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == b""
+
+
+async def test_refused_records_can_be_skipped(sinks, tmp_path, make_batch) -> None:
+    main, _, _ = sinks
+    reported = []
+    sink = DeadLetteringSink(main, SkippingSink(), lambda *skipped: reported.append(skipped))
+    async with sink.open(STREAM, SHARD) as shard:
+        shard.write(make_batch(5))
+        await shard.commit()
+        shard.write(make_batch(1, 13))
+        await shard.commit()
+        shard.write(make_batch(1, 14))
+        await shard.commit()
+        assert shard.position == checkpoint_of(make_batch(1, 14).records[0])
+    assert values(tmp_path, "topic") == [b"value-%d" % n for n in (0, 1, 2, 4, 14)]
+    assert [record for _, record, _ in reported] == [checkpoint_of(make_batch(1, n).records[0]) for n in (3, 13)]

@@ -9,10 +9,11 @@ import pytest
 import trio
 
 from efo.model import Batch, Checkpoint, checkpoint_of
-from efo_service.relay.errors import LogIncompleteError, SinkError
+from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkDefectError, SinkError
 from efo_service.relay.log.segments import list_segments, read_segment
 from efo_service.relay.log.sink import LogSink
 from efo_service.relay.relay import relay_shard
+from efo_service.relay.write_buffer import check_refusals
 
 SHARD = "shardId-000000000000"
 
@@ -74,6 +75,7 @@ class FakeSink(Stopwatch):
         self.position = position
         self.commits: list[tuple[float, list[int]]] = []
         self.sizes: list[int] = []
+        self.odd = None
         self.closed = False
         self._buffer: list[Batch] = []
         self._commit_seconds = seconds
@@ -97,8 +99,12 @@ class FakeSink(Stopwatch):
     def size(self, records) -> int:
         return sum(len(record.data) + len(record.partition_key) for record in records)
 
+    def refusal(self, record) -> str | None:
+        return "it is odd" if record.data == self.odd else None
+
     def write(self, batch: Batch) -> None:
         assert batch.records
+        check_refusals(self, batch)
         self._buffer.append(batch)
 
     async def commit(self) -> None:
@@ -142,6 +148,40 @@ async def test_a_batch_larger_than_a_commit_is_committed_in_pieces(make_batch, a
     await relay_shard(shard, sink, commit_bytes=3 * len("value-0key-0"), commit_seconds=9)
     assert sink.sizes == [4, 4]
     assert shard.acked == [(1, (0, 3)), (2, 0), (9, 1)]
+
+
+@pytest.mark.parametrize("odd", range(8))
+@pytest.mark.parametrize("commit_bytes", [10**6, 3 * len("value-0key-0")])
+async def test_all_records_before_a_refused_one_are_committed_and_acked(
+    make_batch, odd, commit_bytes, autojump_clock
+) -> None:
+    """Otherwise an isolated shard would never get past them."""
+    batches = [make_batch(3, number=0), make_batch(4, 3, number=1), make_batch(1, 7, number=2)]
+    shard, sink = FakeShard(*((0.0, batch) for batch in batches), stay=True), FakeSink()
+    sink.odd = b"value-%d" % odd
+    with pytest.raises(RecordRefusedError, match="it is odd"):
+        await relay_shard(shard, sink, commit_bytes=commit_bytes)
+    assert sum(sink.sizes) == odd
+    starts = [0, 3, 7]
+    ends = [starts[n] + len(batches[n]) for _, n in shard.acked if type(n) is int]
+    ends += [starts[ack[0]] + ack[1] + 1 for _, ack in shard.acked if type(ack) is tuple]
+    assert max(ends, default=0) == odd
+
+
+@pytest.mark.parametrize("call", ["size", "write", "commit"])
+async def test_an_unexpected_exception_of_the_sink_names_its_place_but_no_data(
+    make_batch, call, autojump_clock
+) -> None:
+    shard, sink = FakeShard((0.0, make_batch(2)), stay=True), FakeSink()
+
+    def fail(*_: object) -> None:
+        raise ValueError("secret data")
+
+    setattr(sink, call, fail)
+    with pytest.raises(SinkDefectError, match=r"ValueError at .*test_relay.py:\d+: this is a defect") as caught:
+        await relay_shard(shard, sink)
+    assert "secret" not in str(caught.value)
+    assert shard.acked == []
 
 
 async def test_the_age_counts_from_the_first_record_even_during_a_commit(make_batch, autojump_clock) -> None:

@@ -44,7 +44,7 @@ class LogSink:
     `root`: the log's directory; it is created if missing. `clock`: wall clock, seconds since the epoch.
     `lock_timeout`: how long to wait for another writer of a partition, in seconds. `extract`: returns trace contexts
     (RecordMapping). `on_retry`: called each time the disk is full. Writes to a full disk are retried for
-    DISK_FULL_TIMEOUT.
+    `retry_seconds`.
     """
 
     def __init__(
@@ -54,11 +54,13 @@ class LogSink:
         *,
         clock: Callable[[], float] = time.time,
         lock_timeout: float = LOCK_TIMEOUT,
+        retry_seconds: float = DISK_FULL_TIMEOUT,
         extract: Extractor | None = None,
         on_retry: OnRetry = lambda _shard_id, _error, _seconds: None,
     ) -> None:
         self._extract = extract
         self._on_retry = on_retry
+        self._retry_seconds = retry_seconds
         self.lock_timeout = lock_timeout
         self._root = root
         self._topic = topic
@@ -78,7 +80,7 @@ class LogSink:
 
     @asynccontextmanager
     async def _open(self, stream: str, shard_id: str, checkpoint: Checkpoint) -> AsyncIterator[LogShardSink]:
-        disk_full_retry = _DiskFullRetry(partial(self._on_retry, shard_id))
+        disk_full_retry = _DiskFullRetry(self._retry_seconds, partial(self._on_retry, shard_id))
         opening = partial(
             open_partition,
             self._root,
@@ -115,12 +117,13 @@ class LogSink:
 class _DiskFullRetry:
     """Retries writes while the disk is full. A failed write leaves nothing behind, so it can be repeated."""
 
-    def __init__(self, on_retry: Callable[[SinkError, float], None]) -> None:
+    def __init__(self, seconds: float, on_retry: Callable[[SinkError, float], None]) -> None:
+        self._seconds = seconds
         self._on_retry = on_retry
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Repeat `work` until the disk has space for it. Raises SinkFullError after DISK_FULL_TIMEOUT."""
-        deadline = trio.current_time() + DISK_FULL_TIMEOUT
+        """Repeat `work` until the disk has space for it. Raises SinkFullError after `seconds`."""
+        deadline = trio.current_time() + self._seconds
         interval, longest = _DISK_FULL_INTERVALS
         while True:
             try:

@@ -1,0 +1,45 @@
+"""Which failures of a shard's relay isolate it (rule R11)."""
+
+from __future__ import annotations
+
+import pytest
+
+from efo.errors import ConfigurationError, EfoError, IsolateShardError
+from efo_service.relay.errors import RecordRefusedError, SinkDefectError, SinkError, SinkFullError
+from efo_service.relay.failures import isolating
+
+
+async def outcome(error: Exception, **which: bool) -> Exception:
+    """Return what the reader raises when the relay fails with this error."""
+
+    async def relay(shard: str) -> None:
+        assert shard == "the shard"
+        raise error
+
+    with pytest.raises(type(error) if not any(which.values()) else Exception) as caught:
+        await isolating(relay, **{"refused_records": False, "sink_errors": False, **which})("the shard")
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("error", "setting"),
+    [
+        (RecordRefusedError("it is too large"), "refused_records"),
+        (SinkDefectError("it failed"), "refused_records"),
+        (SinkFullError("no space"), "sink_errors"),
+        (SinkError("no permission"), "sink_errors"),
+    ],
+)
+async def test_a_failure_isolates_the_shard_if_its_setting_says_so(error, setting) -> None:
+    isolated = await outcome(error, **{setting: True})
+    assert isinstance(isolated, IsolateShardError)
+    assert isolated.__cause__ is error
+    assert str(isolated) == str(error)
+    other = {"refused_records", "sink_errors"} - {setting}
+    assert await outcome(error, **{other.pop(): True}) is error
+    assert await outcome(error) is error
+
+
+@pytest.mark.parametrize("error", [ConfigurationError("wrong"), EfoError("other"), AssertionError("a defect")])
+async def test_other_errors_stop_everything(error) -> None:
+    assert await outcome(error, refused_records=True, sink_errors=True) is error
