@@ -8,7 +8,19 @@ Exceptions of other libraries (h2, ssl, botocore, sqlite3) are translated to the
 from __future__ import annotations
 
 from math import isfinite
-from typing import ClassVar
+from typing import ClassVar, Final
+
+_MAX_NAME: Final = 128
+
+
+def error_type_of(error: BaseException) -> str:
+    """Return the `error_type` of an error; of an exception of other code, its class name. At most 128 characters."""
+    return str(getattr(error, "error_type", type(error).__name__))[:_MAX_NAME]
+
+
+def class_name_of(error: BaseException) -> str:
+    """Return the name of an exception's class, at most 128 characters: it is logged, and may be anything."""
+    return type(error).__name__[:_MAX_NAME]
 
 
 class EfoError(Exception):

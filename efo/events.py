@@ -206,6 +206,16 @@ class ShardSyncFailed(msgspec.Struct, frozen=True):
     detail: str
 
 
+class ParentCycleFound(msgspec.Struct, frozen=True):
+    """These leases wait for each other as parents, or one for itself, so their shards are never read. Reported once.
+
+    Their rows are damaged: delete them (`efo leases delete`), and the next shard sync creates those of shards that
+    exist. Of a long circle, the first ten are named.
+    """
+
+    shard_ids: tuple[str, ...]
+
+
 class HashRangeHoleFound(msgspec.Struct, frozen=True):
     """No lease has covered these hash keys (both ends included) for some time. A shard sync starts at once."""
 
@@ -337,6 +347,7 @@ Event = (
     | ShardFinished
     | ShardGone
     | ShardSyncFailed
+    | ParentCycleFound
     | HashRangeHoleFound
     | ShardStopped
     | ShardIsolated

@@ -15,9 +15,10 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
+from heapq import nsmallest
 from math import inf
 from pathlib import Path
-from typing import get_args
+from typing import Final, get_args
 
 import trio
 
@@ -37,6 +38,8 @@ from efo.errors import (
     LeaseLostError,
     ServiceError,
     ShardNotReadError,
+    class_name_of,
+    error_type_of,
 )
 from efo.events import Observer, ShardFinished, ShardIsolated, ShardsCounted, ShardStarted, ShardStopped
 from efo.exception_groups import collapse_groups
@@ -50,9 +53,12 @@ from efo.leases.keeper import HeldLease, LeaseKeeper
 from efo.leases.opening import open_lease_store
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease, Position
-from efo.protocol.lineage import is_startable
+from efo.protocol.lineage import has_lineage, is_startable
 from efo.settings import ConsumerSettings, OnServiceError, PositionLike, parse_position
 from efo.telemetry.log import LoggingObserver
+
+MAX_PROBES: Final = 25
+"""How many leases without lineage all workers together read at the same time."""
 
 
 @asynccontextmanager
@@ -198,6 +204,8 @@ class Consumer:
         self._started: set[str] = set()
         self._running: dict[str, ShardStream] = {}
         self._isolated: dict[str, tuple[float, str]] = {}  # until when, and why
+        self._probed: frozenset[str] = frozenset()
+        self._probed_at = -inf
         self._draining = False
         self._changed = trio.Event()
         self._are_counts_outdated = False
@@ -278,8 +286,28 @@ class Consumer:
     def _may_start(self, lease: Lease) -> bool:
         return is_startable(lease, self._keeper.leases)
 
+    def _may_probe(self, lease: Lease) -> bool:
+        """Return whether a lease without lineage may be read now; always true for one with lineage.
+
+        Reading it shows whether its shard exists. Only the first few are tried, so that thousands of them do not take
+        the budgets of the stream's shards. All workers choose alike.
+        """
+        if has_lineage(lease, self._keeper.leases, self._shard_sync.listed):
+            return True
+        leases, now = self._keeper.leases, trio.current_time()
+        if self._probed_at != now:
+            listed = self._shard_sync.listed
+            doubtful = (key for key, row in leases.items() if not (row.is_finished or has_lineage(row, leases, listed)))
+            self._probed, self._probed_at = frozenset(nsmallest(MAX_PROBES, doubtful)), now
+        return lease.key in self._probed
+
     def _may_take(self, lease: Lease) -> bool:
-        return self._settings.selects(lease) and not self._is_isolated(lease.key) and self._may_start(lease)
+        return (
+            self._settings.selects(lease)
+            and not self._is_isolated(lease.key)
+            and self._may_start(lease)
+            and self._may_probe(lease)
+        )
 
     def _is_isolated(self, key: str) -> bool:
         until, _ = self._isolated.get(key, (-inf, ""))
@@ -290,7 +318,7 @@ class Consumer:
             held
             for key, held in self._keeper.held.items()
             if key not in self._started and not held.lease.is_finished
-            if held.handoff_requested.is_set() or self._may_start(held.lease)
+            if held.handoff_requested.is_set() or (self._may_start(held.lease) and self._may_probe(held.lease))
         ]
 
     def _counts(self) -> dict[str, int]:
@@ -421,11 +449,11 @@ def _error_type(error: Exception | None) -> str | None:
     """Return the type of an error; of one that isolates a shard because of another error, the type of that one."""
     cause = error.__cause__ if isinstance(error, IsolateShardError) else None
     error = cause if isinstance(cause, Exception) else error
-    return None if error is None else str(getattr(error, "error_type", type(error).__name__))
+    return None if error is None else error_type_of(error)
 
 
 def _detail(error: Exception | None) -> str:
     """Return the text of an error of efo. That of an application's exception may contain data."""
     if isinstance(error, HandlerError) and error.__cause__ is not None:
-        return f"the application's code does not fit efo: {type(error.__cause__).__name__}"
+        return f"the application's code does not fit efo: {class_name_of(error.__cause__)}"
     return str(error) if isinstance(error, EfoError) else ""

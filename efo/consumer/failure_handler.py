@@ -15,7 +15,7 @@ import trio
 from efo.checks import shown
 from efo.consumer.misuse import each_exception, misuse_of_efo
 from efo.consumer.shard_stream import ShardStream
-from efo.errors import ConfigurationError, HandlerError, IsolateShardError
+from efo.errors import ConfigurationError, HandlerError, IsolateShardError, class_name_of, error_type_of
 from efo.events import FailedCall, HandlerFailed, Observer, RecordDeadLettered, RecordSkipped
 from efo.protocol.batch_slice import BatchSlice
 from efo.protocol.failure import DeadLetter, Decision, FailureAction, FailurePolicy, OnError, decide, strictest
@@ -180,12 +180,12 @@ class FailureHandler:
             policy = on_error(error)
         except Exception as failure:
             raise HandlerError(
-                f"on_error raised {type(failure).__name__} for {type(error).__name__}, instead of returning a "
+                f"on_error raised {class_name_of(failure)} for {class_name_of(error)}, instead of returning a "
                 f"FailurePolicy{f': {failure}' if isinstance(failure, ConfigurationError) else ''}"
             ) from failure
         if not isinstance(policy, FailurePolicy):
             raise HandlerError(
-                f"on_error returned {shown(policy)} for {type(error).__name__}: expected a FailurePolicy"
+                f"on_error returned {shown(policy)} for {class_name_of(error)}: expected a FailurePolicy"
             )
         return policy
 
@@ -205,7 +205,7 @@ class FailureHandler:
                 len(batch_slice),
                 attempt,
                 duration,
-                _error_type(error),
+                error_type_of(error),
                 decision.action,
                 decision.delay,
                 name,
@@ -225,11 +225,11 @@ class FailureHandler:
                     if self._shard.is_wanted(batch_slice.batch):
                         await self.process(half, is_half=True)
             case "skip":
-                self._observer(RecordSkipped(*identity, _error_type(failed.error)))
+                self._observer(RecordSkipped(*identity, error_type_of(failed.error)))
                 self._ack_unprocessed(batch_slice)
             case "dead_letter":
                 if await self._dead_letter(batch_slice, failed):
-                    self._observer(RecordDeadLettered(*identity, _error_type(failed.error)))
+                    self._observer(RecordDeadLettered(*identity, error_type_of(failed.error)))
                     self._ack_unprocessed(batch_slice)
             case _:
                 raise self._stop(batch_slice, failed)
@@ -261,7 +261,7 @@ class FailureHandler:
         if failed.action == "stop":
             return failed.error
         error = IsolateShardError(
-            f"{self._shard.shard_id}: the handler failed with {_error_type(failed.error)} at sequence number "
+            f"{self._shard.shard_id}: the handler failed with {error_type_of(failed.error)} at sequence number "
             f"{batch_slice.first.sequence_number}, attempt {failed.attempts}",
             cooldown=failed.policy.cooldown,
         )
@@ -272,7 +272,3 @@ class FailureHandler:
 def _unexpected(function: str, returned: object, expected: str) -> HandlerError:
     """Return the error for a function that returned something: perhaps a coroutine that nobody awaits."""
     return HandlerError(f"the {function} returned {type(returned).__name__}: expected {expected}")
-
-
-def _error_type(error: Exception) -> str:
-    return str(getattr(error, "error_type", type(error).__name__))

@@ -6,7 +6,7 @@ deletes the leases of finished shards that nothing depends on any more.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Final
@@ -14,7 +14,7 @@ from typing import Final
 import trio
 
 from efo.errors import LeaseStoreUnavailableError, ServiceError, TransportError
-from efo.events import HashRangeHoleFound, Observer, ShardSyncFailed
+from efo.events import HashRangeHoleFound, Observer, ParentCycleFound, ShardSyncFailed
 from efo.kinesis.client import KinesisClient
 from efo.leases.held_lease import report_store_call
 from efo.leases.keeper import LeaseKeeper
@@ -22,7 +22,7 @@ from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, HashKeyRange, Lease, Position, PositionType, Shard
 from efo.protocol.audit import HashRangeAudit
 from efo.protocol.cleanup import deletable_leases
-from efo.protocol.lineage import leases_to_create, without_ancestors
+from efo.protocol.lineage import leases_to_create, parent_cycles, without_ancestors
 from efo.settings import ConsumerSettings
 
 AUDITS: Final = 20
@@ -30,6 +30,7 @@ AUDITS: Final = 20
 MARGIN: Final = 5.0
 """Seconds by which the times of shards and of records may differ. A shard that ended this shortly before AT_TIMESTAMP
 is read too, since it may contain records of that time."""
+_MAX_NAMED: Final = 10
 
 
 class ShardSync:
@@ -53,6 +54,7 @@ class ShardSync:
         self._audit = HashRangeAudit()
         self._ranges: dict[str, HashKeyRange] = {}
         self._deletable_since: dict[str, float] = {}
+        self._cycles: list[tuple[str, ...]] = []
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Sync until cancelled. Raises EfoError: at first for any failure, later only if the lease store is corrupt."""
@@ -76,6 +78,11 @@ class ShardSync:
         if position.type is not PositionType.LATEST:
             return position
         return Position.at_timestamp((self._kinesis.service_time or self._kinesis.clock)())
+
+    @property
+    def listed(self) -> Collection[str]:
+        """The ids of the shards of the last listing."""
+        return self._ranges.keys()
 
     def range_of(self, lease: Lease) -> HashKeyRange | None:
         """Return the hash-key range of a shard, from its lease or else from ListShards."""
@@ -105,12 +112,21 @@ class ShardSync:
             self.initial = self.pinned(self._settings.start_position)
         self._ranges = {shard.shard_id: shard.hash_key_range for shard in shards}
         leases = {lease.key: lease for lease in await self._store.list()}
+        self._report_cycles(leases)
         wanted = await self._since_initial(shards, leases)
         for lease in leases_to_create(wanted, leases, self._settings.initial_checkpoint):
             latest_at = self.pinned(Position.latest()).timestamp if lease.checkpoint == Checkpoint.LATEST else None
             await self._store.create(replace(lease, latest_at=latest_at))
         await self._clean_up(leases, shards)
         self._keeper.wake()
+
+    def _report_cycles(self, leases: Mapping[str, Lease]) -> None:
+        """Report each circle of parents once, until it is gone."""
+        cycles = parent_cycles(leases)
+        for cycle in cycles:
+            if cycle not in self._cycles:
+                self._observer(ParentCycleFound(cycle[:_MAX_NAMED]))
+        self._cycles = cycles
 
     async def _since_initial(self, shards: Sequence[Shard], leases: Mapping[str, Lease]) -> Sequence[Shard]:
         """Drop shards that had ended before AT_TIMESTAMP: otherwise their children would be read from the beginning.

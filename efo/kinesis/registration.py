@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
 import trio
@@ -34,6 +35,8 @@ class Registration:
         self._observer = observer
         self._consumer: FanOutConsumer | None = None
         self._checking = trio.Lock()
+        self._listed: set[str] = set()
+        self._listed_at = -inf  # when the check began that listed these shards
 
     @property
     def arn(self) -> str:
@@ -82,14 +85,20 @@ class Registration:
         repeated. The last happens with a subscription that was opened before the consumer was replaced, when its reader
         takes the exception much later.
         """
-        # Of several tasks that ask at once, the first one registers and the others wait. They compare with this ARN.
-        before = self.arn
+        # Of several tasks that ask at once, the first one checks and the others wait. They compare with this ARN.
+        before, asked_at = self.arn, trio.current_time()
         async with self._checking:
             try:
-                after = await self.ensure()
-                if after.arn != before:
-                    return ConsumerReplacedError(f"the consumer {self.name!r} was gone; it is now {after.arn}")
-                listed = {shard.shard_id for shard in await self._control_plane.list_shards()}
+                # What was looked up since this task asked is new enough for it: thousands may ask at once.
+                if self.arn == before and self._listed_at <= asked_at:
+                    started_at = trio.current_time()
+                    await self.ensure()
+                    if self.arn == before:
+                        self._listed = {shard.shard_id for shard in await self._control_plane.list_shards()}
+                        self._listed_at = started_at
+                if self.arn != before:
+                    return ConsumerReplacedError(f"the consumer {self.name!r} was gone; it is now {self.arn}")
+                listed = self._listed
                 # Kinesis numbers shards in the order of their creation. A list without a newer shard may be older than
                 # this shard; to trust it would lose all records of the shard.
                 if shard_id not in listed:

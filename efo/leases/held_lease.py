@@ -11,7 +11,7 @@ from zlib import crc32
 
 import trio
 
-from efo.errors import EfoError, LeaseError, LeaseLostError, LeaseStoreUnavailableError
+from efo.errors import EfoError, LeaseError, LeaseLostError, LeaseStoreUnavailableError, error_type_of
 from efo.events import CheckpointSaved, LeaseLost, LeaseOperation, LeaseStoreCalled, Observer
 from efo.leases import transitions
 from efo.leases.store import LeaseStore
@@ -353,7 +353,7 @@ def report_store_call(observer: Observer, operation: LeaseOperation, shard_id: s
         error_type = error.error_type
         raise
     except BaseException as error:
-        error_type = "cancelled" if isinstance(error, trio.Cancelled) else type(error).__name__
+        error_type = "cancelled" if isinstance(error, trio.Cancelled) else error_type_of(error)
         raise
     finally:
         observer(LeaseStoreCalled(operation, shard_id, trio.current_time() - started, error_type))

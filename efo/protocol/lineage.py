@@ -40,8 +40,8 @@ def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initi
       read; its end creates the leases of its children.
     - A shard is listed as open, and a child of it has a lease: the listing is older than the leases. The shard was read
       and its lease deleted, or LATEST started with its children. It must not start after them, and gets no lease.
-    - A lease is newer than the whole listing and shares hash keys with a listed shard. Then descendants of the shard
-      are being read, in any later generation. The shard is left to the next listing.
+    - A lease is newer than the whole listing, has parents, and shares hash keys with a listed shard. Then descendants
+      of the shard are being read, in any later generation. The shard is left to the next listing.
     - A parent has a lease but is no longer listed. It counts as a parent: its reader will detect that and finish it.
     """
     listed = {shard.shard_id: shard for shard in shards}
@@ -58,7 +58,7 @@ def leases_to_create(shards: Sequence[Shard], leases: Mapping[str, Lease], initi
     needed = {shard.shard_id for shard in shards if shard.is_open and shard.shard_id not in passed}.union(awaited)
     # Kinesis numbers shards in the order of their creation.
     newest = max(listed, default="")
-    newer = [lease for key, lease in leases.items() if key > newest and not lease.is_finished]
+    newer = [lease for key, lease in leases.items() if key > newest and lease.parents and not lease.is_finished]
     missing: list[Lease] = []
     for shard in reversed(by_age):  # children first: they decide whether their parents are needed
         if shard.shard_id in leases or shard.shard_id not in needed:
@@ -125,6 +125,48 @@ def is_startable(lease: Lease, leases: Mapping[str, Lease]) -> bool:
         and not any(parent in leases and not leases[parent].is_finished for parent in lease.parents)
         and not _awaited_parents(lease, leases)
     )
+
+
+def parent_cycles(leases: Mapping[str, Lease]) -> list[tuple[str, ...]]:
+    """Return the unfinished leases that are their own ancestors, each circle once: they wait for themselves for ever.
+
+    Kinesis has no such shards: the rows are damaged, or written by hand.
+    """
+    cycles: list[tuple[str, ...]] = []
+    visited: set[str] = set()
+    for start in sorted(leases):
+        path = dict[str, None]()  # ordered
+        stack = [(start, iter(_waited_for(start, leases)))] if start not in visited else []
+        path.update(dict.fromkeys(key for key, _ in stack))
+        while stack:
+            key, parents = stack[-1]
+            parent = next(parents, None)
+            if parent is None:
+                stack.pop()
+                del path[key]
+                visited.add(key)
+            elif parent in path:
+                cycles.append(tuple(path)[list(path).index(parent) :])
+            elif parent not in visited:
+                path[parent] = None
+                stack.append((parent, iter(_waited_for(parent, leases))))
+    return cycles
+
+
+def _waited_for(key: str, leases: Mapping[str, Lease]) -> list[str]:
+    """Return the parents whose end the shard of a lease waits for."""
+    lease = leases[key]
+    if lease.is_finished:
+        return []
+    return [parent for parent in lease.parents if parent in leases and not leases[parent].is_finished]
+
+
+def has_lineage(lease: Lease, leases: Mapping[str, Lease], listed: Collection[str]) -> bool:
+    """Return whether a lease is known to belong to a shard of the stream: it is listed, or a parent has a lease.
+
+    Otherwise the lease is doubtful: of an expired shard, of another stream, or written by hand.
+    """
+    return lease.key in listed or any(parent in leases for parent in lease.parents)
 
 
 def _awaited_parents(lease: Lease, leases: Mapping[str, Lease]) -> list[str]:

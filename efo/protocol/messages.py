@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from efo.checks import shown
 from efo.errors import EventError, ServiceError
 from efo.model import MAX_SEQUENCE_DIGITS, ChildShard, Record, is_decimal
 from efo.protocol.eventstream import Message
@@ -101,7 +102,7 @@ def parse_message(message: Message) -> Parsed:
                 str(headers.get(":error-code", "UnknownError")), str(headers.get(":error-message", ""))
             )
         case other:
-            raise EventError(f"message type {other!r} is unknown: expected event, exception or error")
+            raise EventError(f"message type {shown(other)} is unknown: expected event, exception or error")
 
 
 def parse_error_response(status: int, body: bytes) -> ServiceError:

@@ -16,6 +16,9 @@ from efo.errors import (
 )
 
 _SERVER_ERROR: Final = 500
+MAX_CODE: Final = 128
+MAX_MESSAGE: Final = 2000
+"""Longer codes and messages are cut, in characters: both are logged, and a peer may send megabytes."""
 
 _BY_NAME: Final[dict[str, type[ServiceError]]] = {
     "ResourceInUseException": ResourceInUseError,
@@ -65,12 +68,16 @@ def service_error(code: str, message: str, status: int | None = None) -> Service
     `code`: the name of the error on the wire. It is the `__type` of a response body, which may have a namespace
     (`com.amazonaws.kinesis#ResourceInUseException`), or the header `x-amzn-ErrorType`, where `:` and a URL may follow
     the name, or the `:exception-type` of a frame.
-    `status`: the HTTP status, None for an error within a response stream.
+    `message`: the service's text. `status`: the HTTP status, None for an error within a response stream.
 
     Source: AWS, "JSON 1.1 protocol", operation error serialization.
     """
     name = code.rpartition("#")[2].partition(":")[0].strip()
-    return _error_class(name, status)(name or "UnknownError", message, status=status)
+    return _error_class(name, status)(_cut(name, MAX_CODE) or "UnknownError", _cut(message, MAX_MESSAGE), status=status)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}..."
 
 
 def _error_class(name: str, status: int | None) -> type[ServiceError]:

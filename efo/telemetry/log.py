@@ -15,6 +15,7 @@ from efo.events import (
     HandlerFailed,
     HashRangeHoleFound,
     LeaseLost,
+    ParentCycleFound,
     RecordDeadLettered,
     RecordsFiltered,
     RecordSkipped,
@@ -136,6 +137,10 @@ _LINES: Final[dict[type, Callable[[Any], Line]]] = {
     ShardSyncFailed: lambda e: (
         logging.WARNING,
         f"the shards could not be listed ({e.error_type}): {e.detail}",
+    ),
+    ParentCycleFound: lambda e: (
+        logging.ERROR,
+        f"{', '.join(e.shard_ids)}: never read, since these leases are each other's parents: run efo leases delete",
     ),
     HashRangeHoleFound: lambda e: (logging.WARNING, f"no lease covers the hash keys {e.start} to {e.end}"),
     ShardStopped: _shard_stopped,

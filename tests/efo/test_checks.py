@@ -10,7 +10,7 @@ import pytest
 
 from efo.checks import check_async, check_callable, check_count, check_number, check_text, is_async, name_of, shown
 from efo.consumer.in_thread import in_thread
-from efo.errors import ConfigurationError
+from efo.errors import ConfigurationError, KmsError, error_type_of
 
 
 async def handle(batch):
@@ -163,3 +163,9 @@ def test_an_ordinary_function_is_neither_a_value_nor_async(value):
 def test_an_ordinary_function_accepts_the_arguments():
     with pytest.raises(ConfigurationError, match=r"cannot be called with \(event\)"):
         check_callable("observer", lambda: None, "a function of an event", "event")
+
+
+def test_the_type_of_an_error_is_short_whatever_its_class_is_named():
+    assert error_type_of(KmsError("KMSDisabledException", "off")) == "kms"
+    assert error_type_of(ValueError("secret")) == "ValueError"
+    assert len(error_type_of(type("E" * 60_000, (Exception,), {})())) == 128

@@ -17,7 +17,7 @@ import trio
 from cyclopts import Parameter
 
 from efo.consumer.processes import usable_cores
-from efo.errors import ConfigurationError, EfoError
+from efo.errors import ConfigurationError, EfoError, error_type_of
 from efo_service import app
 from efo_service.commands.options import ConfigFile
 from efo_service.config.loading import load
@@ -81,7 +81,7 @@ def _failure_logged() -> Iterator[None]:
     except Exception as error:
         structlog.get_logger().error(
             "failed",
-            error_type=getattr(error, "error_type", type(error).__name__),
+            error_type=error_type_of(error),
             message=str(error),
             exit_code=int(code_of(error)),
             exc_info=not isinstance(error, EfoError),

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from efo.errors import EfoError, IsolateShardError
+from efo.errors import EfoError, IsolateShardError, class_name_of
 from efo_service.relay.errors import RecordRefusedError, SinkDefectError, SinkError
 
 ShardT = TypeVar("ShardT")
@@ -48,6 +48,6 @@ def defects(shard_id: str) -> Iterator[None]:
     except Exception as error:
         places = [f"{Path(frame.filename).name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)]
         raise SinkDefectError(
-            f"{shard_id}: its sink failed with {type(error).__name__} at {' > '.join(places[-4:])}: this is a defect,"
+            f"{shard_id}: its sink failed with {class_name_of(error)} at {' > '.join(places[-4:])}: this is a defect,"
             " please report this line; nothing that was not committed was acked"
         ) from error

@@ -25,6 +25,7 @@ from efo.events import (
     LeasesCounted,
     LeaseStoreCalled,
     Observer,
+    ParentCycleFound,
     RecordDeadLettered,
     RecordsFiltered,
     RecordSkipped,
@@ -98,7 +99,7 @@ _PLANNED_ENDS: Final = {"expired", "renewed", "shard_end", "lease_lost", "shutdo
 def severity_of(event: Event) -> int:  # noqa: PLR0911 - a table
     """Return the log level of an event: DEBUG for frequent events, WARNING for those that an operator should see."""
     match event:
-        case ShardStopped(error_type=str()):
+        case ShardStopped(error_type=str()) | ParentCycleFound():
             return logging.ERROR
         case LeaseStoreCalled(operation=operation, error_type="lease_lost") if operation in _RACES:
             return logging.DEBUG
@@ -147,6 +148,7 @@ _NAMES: Final[dict[type, str]] = {
     ShardFinished: "shard_finished",
     ShardGone: "shard_gone",
     ShardSyncFailed: "shard_sync_failed",
+    ParentCycleFound: "parent_cycle_found",
     HashRangeHoleFound: "hash_range_hole_found",
     ShardStopped: "shard_stopped",
     ShardIsolated: "shard_isolated",

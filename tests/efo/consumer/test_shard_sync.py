@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from efo import events
-from efo.consumer.consumer import Consumer
+from efo.consumer.consumer import MAX_PROBES, Consumer
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import TransportError
 from efo.leases.stores.memory import MemoryLeaseStore
@@ -233,3 +233,38 @@ async def test_leases_are_balanced_by_throughput(autojump_clock: trio.testing.Mo
                     await trio.sleep(0.5)
                 assert set(first._keeper.held) == {busy}
                 assert len(other._keeper.held) == 5
+
+
+class TestDamagedLeases:
+    @pytest.mark.parametrize("name", ["shardId-9{:011}", "shardId-000000000000{}"], ids=["newer", "older"])
+    async def test_thousands_of_leases_without_a_shard_do_not_delay_the_shards(self, autojump_clock, name) -> None:
+        """The newer ones look as if the listing was outdated, so that they cannot be finished; the others can."""
+        store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
+        async with FakeKinesis() as fake:
+            fake.create_stream(STREAM, shards=4)
+            fake.put_many(STREAM, [(f"key-{n}", b"%d" % n) for n in range(100)])
+            for number in range(3_000):
+                await store.create(Lease(name.format(number), Checkpoint.TRIM_HORIZON))
+            async with open_reader(fake, store, seen, data, failover_time=3):
+                await trio.sleep(5)
+                assert len(data) == 100
+                fake.put_many(STREAM, [(f"key-{n}", b"%d" % n) for n in range(100)])
+                await trio.sleep(5)
+                assert len(data) == 200
+                attempted = {event.shard_id for event in seen if isinstance(event, events.SubscribeAttempted)}
+                assert len(attempted) < (4 + 2 * MAX_PROBES if "9" in name else 3004)
+
+    @pytest.mark.parametrize("circle", [("a",), ("a", "b")])
+    async def test_leases_that_wait_for_themselves_are_reported_once(self, autojump_clock, circle) -> None:
+        store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
+        async with FakeKinesis() as fake:
+            fake.create_stream(STREAM)
+            fake.put(STREAM, "key", b"1")
+            for key, parent in zip(circle, (*circle[1:], circle[0]), strict=True):
+                await store.create(Lease(key, Checkpoint.TRIM_HORIZON, parents=(parent,)))
+            async with open_reader(fake, store, seen, data):
+                await trio.sleep(300)
+                assert data == [b"1"]
+        assert [event for event in seen if isinstance(event, events.ParentCycleFound)] == [
+            events.ParentCycleFound(circle)
+        ]

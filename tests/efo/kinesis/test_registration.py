@@ -41,9 +41,10 @@ class FakeControlPlane:
         self.calls = []
         self.shards = [SHARD]
         self.failure = None
+        self.latency = 0.0
 
     async def _called(self, name):
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(self.latency)
         self.calls.append(name)
         assert len(self.calls) < 1000, "too many calls"
         if self.failure is not None:
@@ -240,6 +241,24 @@ class TestDiagnose:
                 shards.start_soon(diagnose)
         assert [type(error) for error in errors] == [ConsumerReplacedError] * 5
         assert control.calls.count("register_consumer") == 1
+
+    async def test_diagnoses_that_wait_share_one_listing(self, control, consumer, autojump_clock):
+        """Leases of thousands of shards that do not exist ask at once; each listing takes a moment."""
+        control.shards = [replace(SHARD, shard_id="shardId-5")]
+        control.latency, control.calls[:] = 0.1, []
+        errors = {}
+
+        async def diagnose(number):
+            await trio.sleep(number / 1000)
+            shard_id = f"shardId-{number}"
+            errors[shard_id] = type(await consumer.diagnose(shard_id, NOT_FOUND))
+
+        async with trio.open_nursery() as shards:
+            for number in range(10):
+                shards.start_soon(diagnose, number)
+        assert control.calls.count("list_shards") == 2
+        gone, not_visible = [ShardGoneError] * 5, [NotVisibleError] * 5
+        assert [errors[f"shardId-{number}"] for number in range(10)] == gone + not_visible
 
     async def test_a_late_diagnosis_of_an_earlier_replacement_is_retryable(self, control, consumer, autojump_clock):
         """The subscription was opened before the consumer was replaced, and its reader took the error later."""

@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 
 from efo.model import MAX_HASH_KEY, Checkpoint, ChildShard, HashKeyRange, Lease, Shard
-from efo.protocol.lineage import child_leases, is_startable, leases_to_create, without_ancestors
+from efo.protocol.lineage import (
+    child_leases,
+    has_lineage,
+    is_startable,
+    leases_to_create,
+    parent_cycles,
+    without_ancestors,
+)
 
 BEGUN = Checkpoint("7")
 
@@ -316,3 +323,49 @@ def test_a_start_at_a_timestamp_leaves_out_shards_that_had_ended_by_then(open_th
     leases = leases_to_create(rest, {}, Checkpoint.AT_TIMESTAMP)
     assert {lease.key for lease in leases} == set(begun.split())
     assert {lease.checkpoint for lease in leases} == {Checkpoint.AT_TIMESTAMP}
+
+
+class TestDamagedRows:
+    @staticmethod
+    def leases(**parents):
+        return {key: Lease(key, Checkpoint.TRIM_HORIZON, parents=tuple(of)) for key, of in sorted(parents.items())}
+
+    @pytest.mark.parametrize(
+        ("parents", "cycles"),
+        [
+            ({"a": "", "b": "a", "c": "b", "d": "bc"}, []),
+            ({"a": "a"}, [("a",)]),
+            ({"a": "b", "b": "a"}, [("a", "b")]),
+            ({"a": "b", "b": "c", "c": "b"}, [("b", "c")]),
+            ({"a": "b", "b": "c", "c": "a", "d": "a", "e": "e"}, [("a", "b", "c"), ("e",)]),
+            ({"a": "z"}, []),
+        ],
+    )
+    def test_leases_that_are_their_own_ancestors_are_found_once(self, parents, cycles):
+        leases = self.leases(**parents)
+        assert parent_cycles(leases) == cycles
+        for cycle in cycles:
+            assert not any(is_startable(leases[key], leases) for key in cycle)
+
+    def test_a_circle_with_a_finished_lease_ends(self):
+        leases = self.leases(a="b", b="a")
+        leases["a"] = replace(leases["a"], checkpoint=Checkpoint.SHARD_END)
+        assert parent_cycles(leases) == []
+        assert is_startable(leases["b"], leases)
+
+    def test_a_long_line_of_ancestors_is_no_circle(self):
+        leases = self.leases(**{f"s{n:05}": [f"s{n + 1:05}"] for n in range(5_000)})
+        assert parent_cycles(leases) == []
+        assert parent_cycles(leases | self.leases(s05000=["s04999"])) == [("s04999", "s05000")]
+
+    def test_a_newer_lease_without_parents_does_not_keep_shards_from_their_leases(self):
+        """It cannot be of a descendant: of another stream, or written by hand."""
+        junk = Lease("9", Checkpoint.TRIM_HORIZON)
+        created = leases_to_create([shard("1", start=1)], {"9": junk}, Checkpoint.TRIM_HORIZON)
+        assert [lease.key for lease in created] == ["1"]
+        child = replace(junk, parents=("8",))
+        assert leases_to_create([shard("1", start=1)], {"9": child}, Checkpoint.TRIM_HORIZON) == []
+
+    def test_a_lease_has_lineage_if_it_is_listed_or_a_parent_has_a_lease(self):
+        leases = self.leases(a="", b="a", c="z", d="")
+        assert [key for key in leases if has_lineage(leases[key], leases, {"d"})] == ["b", "d"]

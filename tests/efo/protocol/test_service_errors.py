@@ -55,3 +55,10 @@ def test_a_namespace_and_a_url_are_removed_from_the_code(code):
 def test_an_error_response_without_a_code_is_an_unknown_error():
     assert service_error("", "", 400).code == "UnknownError"
     assert type(service_error("", "", 503)) is errors.InternalFailureError
+
+
+def test_a_code_and_a_message_of_any_length_are_cut():
+    error = service_error("x" * 60_000, "y" * 1_000_000)
+    assert len(error.code) < 150
+    assert len(str(error)) < 2_200
+    assert service_error("Throttl" + "x" * 60_000, "").retryable

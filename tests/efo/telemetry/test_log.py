@@ -32,6 +32,7 @@ LOGGED = [
     (events.ShardFinished(SHARD, ()), logging.INFO, "finished; children: none"),
     (events.ShardGone(SHARD, Checkpoint("7")), logging.WARNING, "expired before they were read"),
     (events.ShardSyncFailed("transport", "down"), logging.WARNING, "could not be listed"),
+    (events.ParentCycleFound(("s-1", "s-2")), logging.ERROR, "s-1, s-2: never read, since these leases are each"),
     (events.HashRangeHoleFound(0, 9), logging.WARNING, "no lease covers the hash keys 0 to 9"),
     (events.ShardStopped(SHARD), logging.INFO, "stopped"),
     (events.ShardStopped(SHARD, "kms", "off"), logging.ERROR, "stopped by kms: off"),

@@ -45,6 +45,7 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.ShardIsolated("s-8", 60.0, "kms"),
     events.ShardGone("s-9", Checkpoint.TRIM_HORIZON),
     events.ShardSyncFailed("throttled", "LimitExceededException"),
+    events.ParentCycleFound(("s-1", "s-2")),
     events.HashRangeHoleFound(0, 99),
     events.ShardPaused("s-0"),
     events.ShardResumed("s-0"),
