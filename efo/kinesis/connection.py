@@ -30,6 +30,7 @@ from efo.errors import GoAwayError, NotHttp2Error, StreamResetError, TransportEr
 from efo.exception_groups import leaf_exceptions
 from efo.kinesis.http2 import Http2
 from efo.kinesis.response_stream import ResponseStream
+from efo.protocol.frame_meter import FrameMeter
 from efo.protocol.frame_splitter import Data, FrameSplitter, GoAway
 from efo.settings import STREAM_WINDOW
 
@@ -73,6 +74,7 @@ class Connection:
         # Streams with headers and without an end: their DATA does not pass through h2.
         self._data_streams: set[int] = set()
         self._splitter = FrameSplitter(self._data_streams)
+        self._meter = FrameMeter(address)
         self._received = 0
         self._draining: TransportError | None = None
         self._outgoing = bytearray()
@@ -237,11 +239,20 @@ class Connection:
             if not data:
                 raise self._draining or TransportError(f"{self.address} closed the connection")
             self._heard_at = trio.current_time()
-            self._receive_data(data)
+            for step in self._meter.steps(data, self._heard_at):
+                if step is not data:
+                    await self._yield()
+                self._receive_data(step)
             if self._draining is not None and not self._streams:
                 raise self._draining
 
-    def _receive_data(self, data: bytes | bytearray) -> None:
+    async def _yield(self) -> None:
+        """Let other tasks run before a step of a long read, and wait if the peer does not read our responses."""
+        await trio.lowlevel.checkpoint()
+        while len(self._outgoing) > MAX_UNSENT:
+            await self._sent.park()
+
+    def _receive_data(self, data: bytes | bytearray | memoryview) -> None:
         try:
             for part in self._splitter.receive_data(data):
                 match part:

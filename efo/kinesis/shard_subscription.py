@@ -62,6 +62,8 @@ MIN_BLOCKED: Final = 0.01
 """Seconds that an event must wait for its reader before that is reported: a shorter wait is that of any task."""
 _YIELD_BYTES: Final = 64 * 1024
 """Other tasks run at the latest after this many bytes of events, however many have arrived."""
+_PART_BYTES: Final = 16 * 1024
+"""What counts for the bytes that were taken from the stream without an event in them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +187,7 @@ class ShardSubscription:
     async def receive(self) -> SubscribeToShardEvent | ShardEnd | None:
         """Wait for the next event; None after `interrupt`. Raises the EfoError that retries cannot cure."""
         self._interrupted = False
-        if self._since_wait >= _YIELD_BYTES:
-            self._since_wait = 0
-            await trio.lowlevel.checkpoint()
+        await self._yield_if_due()
         now = trio.current_time()
         self._machine.wait_started(now)
         while not self._ready:
@@ -200,6 +200,10 @@ class ShardSubscription:
             elif input_ is None:
                 await self._wait()
                 now = trio.current_time()
+            elif isinstance(input_, DataArrived):  # maybe many messages that are no events
+                self._since_wait += _PART_BYTES
+                await self._yield_if_due()
+                now = trio.current_time()
         match self._ready.popleft():
             case Deliver(event=event, wire_bytes=wire_bytes):
                 self._since_wait += wire_bytes
@@ -211,6 +215,11 @@ class ShardSubscription:
             case Fail(error=error):
                 self._end_alarm()
                 raise error
+
+    async def _yield_if_due(self) -> None:
+        if self._since_wait >= _YIELD_BYTES:
+            self._since_wait = 0
+            await trio.lowlevel.checkpoint()
 
     def interrupt(self) -> None:
         """Let a `receive` that waits return None, without loss."""

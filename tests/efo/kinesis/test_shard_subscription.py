@@ -528,6 +528,37 @@ class TestBackPressure:
         assert await take(subscription, 99) == [[n] for n in range(1, 100)]
         assert 4 <= turns <= 99
 
+    async def test_other_tasks_run_between_messages_that_are_no_events(self, subscribe, nursery, autojump_clock):
+        class Buffered(Service):
+            async def call(self, shard_id, position):
+                await trio.lowlevel.checkpoint()
+                return EventStream(response)
+
+        class Owner:
+            is_draining = False
+            abandon = open_window = staticmethod(lambda *_arguments: None)
+
+        response = ResponseStream(Owner(), 1, window=2**20)
+        body = {"Records": [], "MillisBehindLatest": 0, "ContinuationSequenceNumber": "0"}
+        response.on_data(encode(EVENT_HEADERS, json.dumps(body).encode()), 0)
+        subscription = subscribe(Buffered())
+        await take(subscription, 1)
+        ignored = encode(EVENT_HEADERS | {":event-type": "Unknown"}, b"") * 700  # nearly as much as is taken at once
+        for _ in range(20):
+            response.on_data(ignored, 0)
+        response.on_data(encode(EVENT_HEADERS, json.dumps(body | {"ContinuationSequenceNumber": "1"}).encode()), 0)
+        turns = 0
+
+        async def count():
+            nonlocal turns
+            while True:
+                await trio.lowlevel.checkpoint()
+                turns += 1
+
+        nursery.start_soon(count)
+        assert await take(subscription, 1) == [[]]
+        assert turns >= 2
+
 
 class TestInterrupt:
     async def test_an_interrupted_receive_returns_none_and_loses_no_event(self, subscribe, nursery, autojump_clock):

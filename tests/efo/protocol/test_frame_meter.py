@@ -1,0 +1,113 @@
+"""The work that a peer's frames cause is bounded: the size of a step, and the frames of each type within a second."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+
+from efo.errors import TransportError
+from efo.protocol.frame_meter import (
+    LIMITS,
+    MAX_HEADER_BLOCK,
+    MAX_SETTINGS,
+    MAX_SETTINGS_IN_ALL,
+    MAX_STEP,
+    OTHER_LIMIT,
+    FrameMeter,
+)
+
+DATA, HEADERS, SETTINGS, PING, CONTINUATION, UNKNOWN = 0, 1, 4, 6, 9, 77
+END_STREAM = 0x1
+
+
+def frame(kind: int, payload: bytes = b"", flags: int = 0) -> bytes:
+    return struct.pack(">BHBBI", len(payload) >> 16, len(payload) & 0xFFFF, kind, flags, 1) + payload
+
+
+@pytest.fixture
+def meter() -> FrameMeter:
+    return FrameMeter("peer:443")
+
+
+def steps(meter: FrameMeter, data: bytes, now: float = 0.0) -> list[bytes]:
+    return [bytes(step) for step in meter.steps(data, now)]
+
+
+class TestSteps:
+    @pytest.mark.parametrize("data", [b"", b"x", frame(DATA, bytes(16_384)) * 16, frame(PING, bytes(8)) * 10])
+    def test_a_usual_read_is_one_step_and_not_copied(self, meter, data):
+        [step] = meter.steps(data, 0.0)
+        assert step is data
+
+    def test_a_read_of_small_frames_is_cut_between_frames(self, meter):
+        one = frame(DATA, b"x")
+        found = steps(meter, one * 1000)
+        assert found == [one * MAX_STEP] * 3 + [one * (1000 - 3 * MAX_STEP)]
+
+    def test_header_blocks_count_more(self, meter):
+        one = frame(HEADERS, bytes(100))
+        assert steps(meter, one * 40) == [one * 16, one * 16, one * 8]
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_any_cut_of_the_bytes_keeps_them_and_their_frames(self, seed):
+        rng = random.Random(seed)
+        frames = [frame(rng.choice([DATA, UNKNOWN]), bytes(rng.choice([1, 8, 300, 20_000]))) for _ in range(900)]
+        data, whole, cut = b"".join(frames), FrameMeter("p"), FrameMeter("p")
+        assert b"".join(steps(whole, data)) == data
+        found, at = [], 0
+        while at < len(data):
+            end = at + rng.choice([1, 5, 9, 10_000, 200_000])
+            found += steps(cut, data[at:end])
+            at = end
+        assert b"".join(found) == data
+        assert whole._counts == cut._counts
+        assert max(count_headers(step) for step in steps(FrameMeter("p"), data)) <= MAX_STEP
+
+
+def count_headers(step: bytes) -> int:
+    """Return how many frames begin in a step that begins with one."""
+    at = count = 0
+    while at < len(step):
+        at += 9 + int.from_bytes(step[at : at + 3])
+        count += 1
+    return count
+
+
+class TestLimits:
+    @pytest.mark.parametrize(("kind", "limit"), [*LIMITS.items(), (UNKNOWN, OTHER_LIMIT)])
+    def test_a_type_of_frame_has_a_limit_within_a_second(self, meter, kind, limit):
+        for second in range(3):
+            steps(meter, frame(kind) * limit, now=float(second))
+        with pytest.raises(TransportError, match=rf"peer:443 sent more than {limit} .* frames within a second"):
+            steps(meter, frame(kind), now=2.9)
+
+    def test_unknown_types_share_a_limit(self, meter):
+        with pytest.raises(TransportError, match="unknown frames"):
+            steps(meter, b"".join(frame(kind) for kind in range(50, 200)) * 10)
+
+    def test_data_with_content_has_no_limit_since_windows_bound_it(self, meter):
+        steps(meter, frame(DATA, b"x") * 20_000 + frame(DATA, flags=END_STREAM) * 20_000)
+
+    def test_a_frame_that_arrives_byte_by_byte_counts_once(self, meter):
+        for byte in frame(PING, bytes(8)) * LIMITS[PING]:
+            steps(meter, bytes([byte]))
+        with pytest.raises(TransportError, match="PING"):
+            steps(meter, frame(PING))
+
+    def test_settings_are_limited_in_a_frame_and_in_all(self, meter):
+        most = frame(SETTINGS, bytes(6 * MAX_SETTINGS))
+        with pytest.raises(TransportError, match=f"{MAX_SETTINGS + 1} settings in a frame"):
+            steps(FrameMeter("p"), frame(SETTINGS, bytes(6 * (MAX_SETTINGS + 1))))
+        for second in range(MAX_SETTINGS_IN_ALL // MAX_SETTINGS):
+            steps(meter, most, now=float(second))
+        with pytest.raises(TransportError, match="in all"):
+            steps(meter, most, now=100.0)
+
+    def test_a_header_block_is_limited_over_its_frames(self, meter):
+        piece = bytes(MAX_HEADER_BLOCK // 4)
+        for _ in range(3):
+            steps(meter, frame(HEADERS, piece) + frame(CONTINUATION, piece) * 3)
+        with pytest.raises(TransportError, match="header block"):
+            steps(meter, frame(CONTINUATION, b"x"))
