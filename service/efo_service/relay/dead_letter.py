@@ -153,7 +153,9 @@ class DeadLetterShardSink:
 class SkippingSink:
     """A sink for dead letters that skips them: it keeps nothing. `on_dead_letter` of DeadLetteringSink reports them."""
 
-    def open(self, _stream: str, _shard_id: str) -> AbstractAsyncContextManager[SkippingShardSink]:
+    def open(
+        self, _stream: str, _shard_id: str, _checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
+    ) -> AbstractAsyncContextManager[SkippingShardSink]:
         """Open the sink for a shard."""
         return nullcontext(SkippingShardSink())
 
