@@ -144,6 +144,12 @@ def _fixed_headers(records: Sequence[Record], mapping: RecordMapping) -> Any:
     return _lists(offsets, keys, values.cast(pa.binary()))
 
 
+def clear_caches() -> None:
+    """Forget the columns that are kept for later batches: before the memory pool that they came from ends."""
+    _header_keys.cache_clear()
+    _repeated_offsets.cache_clear()
+
+
 @lru_cache(maxsize=16)
 def _header_keys(names: tuple[str, ...], rows: int) -> Any:
     """Return the header keys of many rows. They are cached, since creating them is a fifth of the work."""
