@@ -126,6 +126,7 @@ async def test_throttle_writes_limits_writers(efo_fake, arguments, failed):
     ("arguments", "code", "message"),
     [
         (["--streams", "orders:four"], 64, "NAME:SHARDS"),
+        (["--streams", f"orders:{'9' * 6000}"], 64, "NAME:SHARDS"),
         (["--streams", "or/ders:4"], 64, "--streams"),
         (["--streams", "orders:0"], 64, "--streams"),
         (["--port", "99999"], 64, "65535"),

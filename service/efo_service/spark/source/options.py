@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from efo.errors import ConfigurationError
+from efo_service.relay.files import whole_number
 from efo_service.relay.log.reader_offsets import check_reader
 from efo_service.spark.source.offsets import TopicPartition, parse_assignment, parse_json
 
@@ -122,8 +123,10 @@ def _subscription(values: Mapping[str, str]) -> Subscription:
         case "subscribePattern":
             try:
                 re.compile(text)
-            except re.error as error:
-                raise ConfigurationError(f"subscribePattern={text!r} is not a regular expression: {error}") from error
+            except (re.error, RecursionError, OverflowError) as error:  # wrong, nested too deep, a count too large
+                raise ConfigurationError(
+                    f"subscribePattern={text[:200]!r} is not a regular expression: {error}"
+                ) from error
             return Subscription(pattern=text)
         case _:
             partitions = parse_assignment("assign", text)
@@ -156,9 +159,13 @@ def _positive(name: str, values: Mapping[str, str]) -> int | None:
     text = values.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise ConfigurationError(f"{name}={text!r}: expected a whole number above 0")
-    return int(text)
+    try:
+        number = whole_number(text)
+    except ValueError:
+        number = 0
+    if not number:
+        raise ConfigurationError(f"{name}={text[:200]!r}: expected a whole number above 0, and below 2**63")
+    return number
 
 
 def _boolean(name: str, values: Mapping[str, str], *, default: bool) -> bool:
