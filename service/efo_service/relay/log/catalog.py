@@ -32,7 +32,7 @@ from efo_service.relay.errors import (
 from efo_service.relay.file_lock import lock
 from efo_service.relay.files import parse_json, read_regular, whole_number
 from efo_service.relay.log.fencing import sync_directory
-from efo_service.relay.log.segments import FORMAT_VERSION
+from efo_service.relay.log.segments import FORMAT_VERSION, has_segments
 
 CATALOG: Final = "catalog.json"
 MAX_PARTITION: Final = 2**31
@@ -47,13 +47,15 @@ class Catalog:
 
     `partitions`: partition numbers by shard id. `written`: the partitions that have records. Retention keeps the newest
     segment of each, so they always have some. `adopted`: the partitions in which a shard continues that was read
-    before without this log, and the lease's checkpoint at the adoption.
+    before without this log, and the lease's checkpoint at the adoption. `notes_records`: false for a catalog of an
+    earlier efo, whose `written` is unknown.
     """
 
     stream: str
     partitions: Mapping[str, int]
     written: frozenset[int] = frozenset()
     adopted: Mapping[int, str] = field(default_factory=dict)
+    notes_records: bool = True
 
     @property
     def shards(self) -> dict[int, str]:
@@ -132,6 +134,7 @@ def _read(path: Path) -> Catalog | None:
             {str(shard_id): whole_number(number, MAX_PARTITION) for shard_id, number in fields["partitions"].items()},
             frozenset(map(whole_number, fields.get("written", ()))),
             {whole_number(number): str(checkpoint) for number, checkpoint in fields.get("adopted", {}).items()},
+            notes_records="written" in fields,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LogError(f"{path} is not a valid catalog ({error!r}): restore it from a copy") from error
@@ -143,12 +146,17 @@ def _read(path: Path) -> Catalog | None:
 
 
 def _with_distinct_partitions(
-    stream: str, partitions: Mapping[str, int], written: frozenset[int], adopted: Mapping[int, str]
+    stream: str,
+    partitions: Mapping[str, int],
+    written: frozenset[int],
+    adopted: Mapping[int, str],
+    *,
+    notes_records: bool,
 ) -> Catalog:
     """Return a catalog. Raises ValueError if two shards have the same partition."""
     if len({*partitions.values()}) < len(partitions):
         raise ValueError("two shards have the same partition")
-    return Catalog(stream, partitions, written, adopted)
+    return Catalog(stream, partitions, written, adopted, notes_records)
 
 
 def allocate_partition(
@@ -238,14 +246,17 @@ def _update(root: Path, topic: str, stream: str, change: Callable[[Catalog], Cat
             catalog = _read(path)
             if catalog is None and partition_names(directory):
                 raise _lost(path)
-            catalog = catalog or Catalog(stream, {})
+            before = catalog = catalog or Catalog(stream, {})
             if catalog.stream != stream:
                 raise LogOwnerError(
                     f"the topic {directory} belongs to the stream {catalog.stream!r}, not to {stream!r}:"
                     " choose another topic or another directory"
                 )
+            if not catalog.notes_records:
+                written = (number for number in catalog.shards if has_segments(directory / str(number)))
+                catalog = replace(catalog, written=frozenset(written), notes_records=True)
             changed = change(catalog)
-            if changed != catalog:
+            if changed != before:
                 _replace(path, changed)
     return changed
 

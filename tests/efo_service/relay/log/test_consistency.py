@@ -184,12 +184,17 @@ def test_the_next_commit_notes_the_records_if_the_first_cannot(tmp_path, open_sh
     assert read_catalog(tmp_path, "t").written == {0}
 
 
-def test_records_of_a_catalog_without_this_note_are_noted_when_the_partition_is_opened(root, open_shard) -> None:
+def test_a_catalog_of_an_earlier_efo_gets_the_notes_when_any_partition_is_opened(root, open_shard) -> None:
+    """Also those of finished shards, which are not opened again."""
+    open_shard("three").close()
     path = root / "t" / "catalog.json"
     catalog = json.loads(path.read_text())
     path.write_text(json.dumps({name: catalog[name] for name in ("format", "stream", "partitions")}))
+    assert (read_catalog(root, "t").written, problems(root)) == (frozenset(), [])
     open_shard("two").close()
-    assert read_catalog(root, "t").written == {1}
+    assert read_catalog(root, "t").written == {0, 1}
+    empty(root, 0)
+    assert len(problems(root)) == 1
 
 
 def test_noting_records_twice_changes_nothing(root) -> None:
