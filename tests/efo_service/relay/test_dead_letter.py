@@ -5,10 +5,11 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
-from efo.model import Batch, checkpoint_of
+from efo.model import Batch, Checkpoint, checkpoint_of
 from efo_service.relay.dead_letter import DeadLetteringSink, SkippingSink
-from efo_service.relay.errors import RecordRefusedError, SinkError
+from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkError
 from efo_service.relay.jsonlines import open_json_lines
+from efo_service.relay.log.catalog import allocate_partition
 from efo_service.relay.log.sink import LogSink
 from tests.efo_service.relay.all_sinks import read_log
 
@@ -125,3 +126,13 @@ async def test_refused_records_can_be_skipped(sinks, tmp_path, make_batch) -> No
         assert shard.position == checkpoint_of(make_batch(1, 14).records[0])
     assert values(tmp_path, "topic") == [b"value-%d" % n for n in (0, 1, 2, 4, 14)]
     assert [record for _, record, _ in reported] == [checkpoint_of(make_batch(1, n).records[0]) for n in (3, 13)]
+
+
+async def test_the_checkpoint_of_the_lease_is_about_the_records_not_about_the_dead_letters(tmp_path) -> None:
+    sink = DeadLetteringSink(LogSink(tmp_path, "topic"), LogSink(tmp_path, "refused"), lambda *_: None)
+    with pytest.raises(LogIncompleteError, match="topic has no partition of this shard"):
+        async with sink.open(STREAM, SHARD, Checkpoint("5")):
+            pass
+    allocate_partition(tmp_path, "topic", STREAM, SHARD)
+    async with sink.open(STREAM, SHARD, Checkpoint("5")) as shard:
+        assert shard.position is None
