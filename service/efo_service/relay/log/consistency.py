@@ -13,10 +13,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from efo.model import Checkpoint, Lease
-from efo_service.relay.errors import LogIncompleteError, SinkError, TopicNotFoundError
+from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SinkError, TopicNotFoundError
 from efo_service.relay.log.catalog import Catalog, not_adopted, partition_names, read_catalog, topic_directory
 from efo_service.relay.log.reader_offsets import read_readers
-from efo_service.relay.log.segments import has_segments, last_segment, read_origin
+from efo_service.relay.log.segments import check_owner, has_segments, last_segment, read_origin
 
 
 def read_checked_catalog(root: Path, topic: str) -> tuple[Catalog, list[str]]:
@@ -81,12 +81,26 @@ def emptied_message(directory: Path) -> str:
 def check_topic(root: Path, topic: str) -> None:
     """Check the catalog against the directories, before a topic is written or exported. A new topic is consistent.
 
-    Raises LogIncompleteError, which names the first problem, LogVersionError, LogError and SinkError.
+    Of each partition, the origin of the newest segment is read, and no other. Raises LogIncompleteError, which names
+    the first problem, LogOwnerError, LogVersionError, LogError and SinkError.
     """
     with suppress(TopicNotFoundError):
         catalog, problems = read_checked_catalog(root, topic)
         problems += emptied_messages(root, topic, catalog)
         refuse(problems)
+        for partition, shard_id in catalog.shards.items():
+            _check_newest(topic_directory(root, topic) / str(partition), (catalog.stream, shard_id))
+
+
+def _check_newest(directory: Path, owner: tuple[str, str]) -> None:
+    """Raise LogOwnerError if the directory was moved. Damage is left to those who read the whole segment."""
+    try:
+        if (segment := last_segment(directory)) is not None:
+            check_owner(segment, read_origin(segment), owner)
+    except LogOwnerError:
+        raise
+    except SinkError:
+        return
 
 
 def refuse(problems: list[str]) -> None:

@@ -132,8 +132,14 @@ def test_swapped_directories_are_refused(root) -> None:
     for source, target in (("0", "x"), ("1", "0"), ("x", "1")):
         (root / "t" / source).rename(root / "t" / target)
     assert [problem.split("/t/")[1][:2] for problem in problems(root)] == ["0/", "1/", "1/", "1/"]
-    with pytest.raises(LogOwnerError, match=r"holds records of s/two, but .* to s/one: a file or directory was moved"):
-        exported(root, allow_gaps=True)
+    for refused in (lambda: exported(root, allow_gaps=True), lambda: check_topic(root, "t")):
+        with pytest.raises(LogOwnerError, match=r"records of s/two, but .* to s/one: a file or directory was moved"):
+            refused()
+
+
+def test_a_damaged_segment_does_not_keep_the_other_shards_from_being_relayed(root) -> None:
+    list_segments(root / "t" / "1")[0].path.write_bytes(b"damaged")
+    check_topic(root, "t")
 
 
 def test_segments_of_another_topic_are_reported(root) -> None:
