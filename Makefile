@@ -70,8 +70,8 @@ BASE := .tools/base
 api: $(BASE)/.ready ## Print the public names of efo with their meanings, from a base install (ARGS="--json")
 	@$(BASE)/bin/python tools/api.py $(ARGS)
 
-# Third-party clients on the fake. They need Java 17 and Maven, Go, Node; a client without its toolchain is skipped. Not
-# part of `test`.
+# Third-party clients on the fake. They need Java 17 and Maven, Go, Node; without its toolchain, a client is left out by
+# name, and the exit status is 69. Not part of `test`.
 WITNESSES := .tools/witnesses/python-venv
 witnesses: $(READY) $(WITNESSES)/.ready ## Let boto3, KCL and the SDKs for Go and JavaScript read the fake (ARGS="boto3")
 	@$(BIN)/python -m proofs.interop.clients $(ARGS)
@@ -119,6 +119,7 @@ kcl-interop: $(READY) $(DYNAMODB_LOCAL)/.ready ## Let KCL and efo share an appli
 compat: $(READY) ## Read the logs, leases and positions that earlier versions wrote (ARGS="--write" adds this version's)
 	@$(BIN)/python -m proofs.compatibility $(ARGS)
 
+# Downloads the servers of the stores that it needs. PostgreSQL and Redis are the system's: .ci/servers.
 conformance: $(READY) ## Run the conformance suite on each lease store (ARGS="--store redis")
 	@$(BIN)/python -m tools.conformance $(ARGS)
 
@@ -193,6 +194,7 @@ $(PEERS)/.ready: $(UV) requirements/build.txt requirements/peers.txt
 
 # Unpacked, and not installed: its installation would fetch jars without checksums.
 $(KCLPY)/.ready: $(PEERS)/.ready requirements/peers-kclpy.txt proofs/peers/programs/kclpy/pom.xml
+	$(NEED_MAVEN)
 	rm -rf $(KCLPY)
 	.tools/uv/bin/python -m pip --python $(PEERS)/bin/python download --quiet --disable-pip-version-check --no-deps \
 		--no-build-isolation --no-binary :all: --require-hashes -r requirements/peers-kclpy.txt -d $(KCLPY)
@@ -206,8 +208,15 @@ $(FUZZ)/.ready: $(UV) requirements/fuzz.txt
 	$(UV) pip install --quiet --python $(FUZZ)/bin/python --require-hashes -r requirements/fuzz.txt
 	@touch $@
 
+# What a download needs is named before it starts.
+NEED_MAVEN = @command -v mvn >/dev/null && command -v java >/dev/null || { echo "make: $(@D) needs Maven and a JDK: \
+	install them (Debian: apt-get install maven default-jdk-headless)" >&2; exit 1; }
+NEED_NODE = @command -v npm >/dev/null || { echo "make: $(@D) needs Node and npm: install them (Debian: apt-get \
+	install nodejs npm)" >&2; exit 1; }
+
 # --strict-checksums: Maven rejects files that do not match the repository's checksums.
 $(DYNAMODB_LOCAL)/.ready: proofs/local_servers/dynamodb_local/pom.xml
+	$(NEED_MAVEN)
 	rm -rf $(DYNAMODB_LOCAL)
 	mvn --quiet --batch-mode --no-transfer-progress --strict-checksums -f $< dependency:copy-dependencies \
 		-DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(DYNAMODB_LOCAL)
@@ -224,12 +233,14 @@ $(FOREIGN)/localstack/.ready: $(UV) requirements/foreign-localstack.txt
 	@touch $@
 
 $(FOREIGN)/kinesis-mock/.ready $(FOREIGN)/localstack-kinesis/.ready: $(FOREIGN)/%/.ready: proofs/interop/servers/%/package-lock.json
+	$(NEED_NODE)
 	mkdir -p $(@D)
 	cp proofs/interop/servers/$*/package.json proofs/interop/servers/$*/package-lock.json $(@D)
 	cd $(@D) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
 $(KAFKA)/.ready: proofs/e2e/kafka/pom.xml
+	$(NEED_MAVEN)
 	rm -rf $(KAFKA)
 	mvn --quiet --batch-mode --no-transfer-progress --strict-checksums -f $< package
 	@touch $@

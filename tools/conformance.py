@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -13,11 +14,13 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
+from proofs.local_servers import installing
+
 SUITE = "tests/efo/leases/stores/test_conformance.py"
 MARKS = {"passed": "[green]passed[/]", "failed": "[bold red]FAILED[/]", "skipped": "[yellow]skipped[/]"}
 HELP = """
-Tests of a server that is not installed are skipped by name. `.ci/servers`, `make dynamodb-local` and `make ministack`
-install the servers. Exit status: 1 if a test failed.
+Downloads DynamoDB Local and MiniStack if they are missing; `.ci/servers` installs PostgreSQL and Redis. Exit status: 1
+if a test failed, 69 if tests were skipped because a server is missing: the last lines before the JSON say which.
 
 Example: python -m tools.conformance --store postgres --store redis
 """
@@ -82,7 +85,11 @@ def main() -> int:
         formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("--store", action="append", default=[], help="only this store; may be repeated")
-    results = Results(parser.parse_args().store)
+    parser.add_argument("--no-download", action="store_true", help="download no server")
+    options = parser.parse_args()
+    results = Results(options.store)
+    if not options.no_download:
+        installing.download(options.store or installing.TARGETS)
     with redirect_stdout(sys.stderr):  # for progress
         code = pytest.main(["-q", "--no-header", SUITE], plugins=[results])
     table = Table("test", *results.stores)
@@ -93,7 +100,12 @@ def main() -> int:
     for store, reason in results.reasons.items():
         console.print(f"{store} skipped: {reason}", markup=False)
     sys.stdout.write(json.dumps(results.counts()) + "\n")
-    return int(code)
+    return exit_status(int(code), results)
+
+
+def exit_status(code: int, results: Results) -> int:
+    """Return the exit status: pytest's, but a run that skipped tests has not passed."""
+    return os.EX_UNAVAILABLE if not code and results.reasons else code
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 updates docs/scenarios.md instead; a test fails while that page is outdated. The marker
 `@pytest.mark.scenario("G45")` on a test, its class or one of its parameters names the scenarios that it tests.
 
-Exit status: 0 if all tests passed, 1 if one failed, 2 for wrong arguments. A scenario without a test is `missing`.
+Exit status: 0 if all tests passed, 1 if one failed, 2 for wrong arguments, 69 if all tests of a scenario were skipped;
+pytest's lines say what they need. A scenario without a test is `missing`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import os
 import re
 import sys
 from collections import defaultdict
@@ -274,7 +276,9 @@ def _report(tests: Mapping[str, Sequence[str]], results: Results, keys: Sequence
         "missing": keys_by_outcome["missing"],
     }
     print(json.dumps(counts | lists))
-    return 1 if keys_by_outcome["failed"] else 0
+    if keys_by_outcome["failed"]:
+        return 1
+    return os.EX_UNAVAILABLE if keys_by_outcome["skipped"] else 0
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 `make failover ARGS="[--store NAME] [--trials N] [--failover-seconds S]"`. Workers are separate processes
 that share one lease store. Each trial starts a second worker, waits until it holds half of the leases, and ends it.
 The measured time is from the signal until the first worker holds *all* leases, by the machine's monotonic clock.
-Servers run on 127.0.0.1 for the benchmark only; stores whose server is not installed are skipped and listed.
+Servers run on 127.0.0.1 for the benchmark only. DynamoDB Local and MiniStack are downloaded if they are missing. A
+store whose server is not installed is listed as skipped, and the exit status is then 69.
 Progress goes to stderr; the last line of stdout is one JSON object.
 """
 
@@ -31,6 +32,7 @@ from efo.leases.stores.postgres.store import PostgresLeaseStore
 from efo.leases.stores.redis.store import RedisLeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.model import Checkpoint, Lease
+from proofs.local_servers import installing
 from proofs.local_servers.dynamodb import CREDENTIALS, serve_dynamodb_local, serve_ministack
 from proofs.local_servers.postgres import serve_postgres
 from proofs.local_servers.redis import serve_redis
@@ -197,6 +199,7 @@ def main() -> None:
     if options.as_worker:
         trio.run(run_worker, options.store[0], options.url, options.as_worker, options.failover_seconds)
         return
+    installing.download(options.store or STORES)
     stores, skipped = {}, {}
     for name in options.store or STORES:
         try:
@@ -216,6 +219,8 @@ def main() -> None:
         "skipped": skipped,
     }
     print(json.dumps(result))
+    if skipped:
+        sys.exit(os.EX_UNAVAILABLE)
 
 
 if __name__ == "__main__":

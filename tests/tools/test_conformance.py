@@ -1,13 +1,14 @@
 """The table and the last line of `make conformance`."""
 
 import json
+import os
 import subprocess
 import sys
 
 import pytest
 
 from tests.paths import ROOT
-from tools.conformance import Results
+from tools.conformance import Results, exit_status
 
 
 def run(*arguments):
@@ -41,3 +42,11 @@ def test_a_store_without_its_server_is_counted_as_skipped():
         },
         "skipped": 1,
     }
+
+
+def test_a_run_that_skipped_tests_has_not_passed():
+    results = Results([])
+    assert exit_status(0, results) == 0
+    results.reasons["redis"] = "Redis is not installed"
+    assert exit_status(0, results) == os.EX_UNAVAILABLE
+    assert exit_status(1, results) == 1

@@ -1,14 +1,15 @@
 """`python -m proofs.interop.clients [name ...]`: run the clients, print a table and, as the last line, one JSON object.
 
-Exit status: 0 if every client that ran passed and at least one ran, 1 otherwise, 2 for an unknown name.
+Exit status: 0 if every client passed, 1 if one failed, 2 for an unknown name, 69 if one lacks its toolchain.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
@@ -38,9 +39,15 @@ def main() -> int:
     outcomes = trio.run(_run_all, [client for client in CLIENTS if not names or client.name in names])
     _print_table(outcomes)
     print(json.dumps({name: asdict(v) if isinstance(v, Comparison) else v for name, v in outcomes.items()}))
+    return exit_status(outcomes)
+
+
+def exit_status(outcomes: Mapping[str, Comparison | dict[str, str]]) -> int:
+    """Return 1 if a client failed, and 69 if one was skipped: a proof that skips has not passed."""
     ran = [outcome for outcome in outcomes.values() if "skipped" not in _members(outcome)]
-    good = [isinstance(v, Comparison) and passed(v, records=RECORDS, shard_ends=_CLOSED) for v in ran]
-    return 0 if good and all(good) else 1
+    if not all(isinstance(v, Comparison) and passed(v, records=RECORDS, shard_ends=_CLOSED) for v in ran):
+        return 1
+    return 0 if len(ran) == len(outcomes) else os.EX_UNAVAILABLE
 
 
 async def _run_all(clients: Sequence[Client]) -> dict[str, Comparison | dict[str, str]]:

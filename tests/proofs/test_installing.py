@@ -1,0 +1,51 @@
+"""What a proof downloads, and what its exit status says about what it could not run."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+
+from proofs.interop.clients.__main__ import exit_status
+from proofs.interop.clients.load import RECORDS
+from proofs.interop.clients.transcript import Comparison
+from proofs.local_servers import installing
+from tests.paths import ROOT
+
+
+def test_only_the_servers_of_the_chosen_stores_are_downloaded(capsys):
+    asked = []
+
+    def make(target):
+        asked.append(target)
+        return target != "ministack"
+
+    installing.download(["memory", "sqlite", "redis"], make)
+    assert asked == []
+    installing.download(["ministack", "dynamodb-local", "ministack"], make)
+    assert asked == ["ministack", "dynamodb-local"]
+    assert "make ministack has failed" in capsys.readouterr().err
+
+
+def test_every_download_is_a_target_of_make():
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(installing.TARGETS.values()) <= targets
+
+
+@pytest.mark.parametrize("tool", ["mvn", "npm"])
+def test_each_recipe_that_needs_a_tool_names_it_first(tool):
+    """Not the shell: "mvn: not found" does not say what to install."""
+    need = {"mvn": "$(NEED_MAVEN)", "npm": "$(NEED_NODE)"}[tool]
+    rules = [rule for rule in (ROOT / "Makefile").read_text().split("\n\n") if re.search(rf"[\t ]{tool} (--|ci)", rule)]
+    assert rules
+    for rule in rules:
+        lines = rule[rule.index(".ready:") :].splitlines()
+        assert lines[1].strip() == need
+
+
+def test_a_skipped_client_is_no_success():
+    good = Comparison(RECORDS, 0, 0, 0, 3, refused_ok=True)
+    assert exit_status({"boto3": good}) == 0
+    assert exit_status({"boto3": good, "go": {"skipped": "not found: go"}}) == os.EX_UNAVAILABLE
+    assert exit_status({"go": {"skipped": "not found: go"}, "boto3": {"failed": "x"}}) == 1
