@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from operator import attrgetter
 from typing import Final
 
 from efo.model import MAX_HASH_KEY, Batch, Record
@@ -17,10 +16,6 @@ from efo_service.relay.mapping import HEADERS, REQUIRED_HEADERS, RecordMapping, 
 Records = Sequence[Record]
 Size = Callable[[Records], int]
 
-_KEY: Final = attrgetter("partition_key")
-_DATA: Final = attrgetter("data")
-_HASH_KEY: Final = attrgetter("explicit_hash_key")
-_TAGS: Final = attrgetter("tags")
 _REQUIRED_NAMES: Final = sum(map(len, HEADERS[:REQUIRED_HEADERS]))
 _HASH_KEY_HEADER: Final = len(HEADERS[REQUIRED_HEADERS]) + len(str(MAX_HASH_KEY))
 _ENCRYPTION_NAME: Final = len(HEADERS[REQUIRED_HEADERS + 1])
@@ -28,12 +23,13 @@ _ENCRYPTION_NAME: Final = len(HEADERS[REQUIRED_HEADERS + 1])
 
 def size_of_keys(records: Records) -> int:
     """Return the bytes of the partition keys in UTF-8."""
-    return len("".join(map(_KEY, records)).encode())
+    keys = "".join([record.partition_key for record in records])
+    return len(keys) if keys.isascii() else len(keys.encode())
 
 
 def size_of_values(records: Records) -> int:
     """Return the bytes of the values."""
-    return sum(map(len, map(_DATA, records)))
+    return sum([len(record.data) for record in records])  # a list, since each record passes here: twice as fast
 
 
 class RecordSize:
@@ -66,7 +62,8 @@ class RecordSize:
         if not records:
             return 0
         if self._last[0] is not records:
-            headers = self._any_headers if self._mapping.extract or any(map(_TAGS, records)) else self._fixed_headers
+            has_any = self._mapping.extract is not None or [record for record in records if record.tags]
+            headers = self._any_headers if has_any else self._fixed_headers
             self._last = records, self._keys(records) + self._values(records) + headers(records)
         return self._last[1]
 
@@ -77,7 +74,7 @@ class RecordSize:
         """
         last = records[-1]
         size = self._constant + len(last.sequence_number) + len(str(last.sub_sequence_number))
-        if any(map(_HASH_KEY, records)):
+        if [record for record in records if record.explicit_hash_key]:
             size += _HASH_KEY_HEADER + self._header
         if (encryption := encryption_header(last)) is not None:
             size += _ENCRYPTION_NAME + len(encryption) + self._header
