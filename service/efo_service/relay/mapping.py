@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from efo.errors import ConfigurationError
 from efo.model import Record
-from efo_service.relay.errors import SinkError
+from efo_service.relay.errors import RecordRefusedError
 
 MAPPING_VERSION: Final = 1
 """Incremented by each change that an older reader would misread."""
@@ -78,7 +78,7 @@ class RecordMapping:
         self._constant: list[Header] = [(HEADERS[0], stream.encode()), (HEADERS[1], shard_id.encode())]
 
     def message(self, record: Record) -> Message:
-        """Return a record as sinks write it. Raises SinkError if the extractor fails."""
+        """Return a record as sinks write it. Raises RecordRefusedError if the extractor fails."""
         return Message(
             record.partition_key.encode(),
             record.data,
@@ -87,7 +87,7 @@ class RecordMapping:
         )
 
     def headers(self, record: Record) -> list[Header]:
-        """Return a record's headers in order. Raises SinkError if the extractor fails."""
+        """Return a record's headers in order. Raises RecordRefusedError if the extractor fails."""
         headers = [
             *self._constant,
             (HEADERS[2], record.sequence_number.encode()),
@@ -110,7 +110,7 @@ class RecordMapping:
             return list(_trace_headers(self.extract(record)))
         except Exception as error:  # noqa: BLE001 - user code may raise anything
             # The error's text and traceback may quote the record, whose data must not be logged.
-            raise SinkError(
+            raise RecordRefusedError(
                 f"the trace extractor failed at {self.shard_id} {record.sequence_number}: {type(error).__name__}; it"
                 " must return a TraceContext or None for every record: fix it, or remove [relay] trace_extractor"
             ) from None

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from efo.errors import ConfigurationError, EfoError, IsolateShardError
+from efo.model import Record
 from efo_service.relay.errors import RecordRefusedError, SinkDefectError, SinkError, SinkFullError
 from efo_service.relay.failures import isolating
+from efo_service.relay.log.sink import LogSink
+from efo_service.relay.relay import relay_shard
 
 
 async def outcome(error: Exception, **which: bool) -> Exception:
@@ -43,3 +48,25 @@ async def test_a_failure_isolates_the_shard_if_its_setting_says_so(error, settin
 @pytest.mark.parametrize("error", [ConfigurationError("wrong"), EfoError("other"), AssertionError("a defect")])
 async def test_other_errors_stop_everything(error) -> None:
     assert await outcome(error, refused_records=True, sink_errors=True) is error
+
+
+async def test_a_record_that_the_trace_extractor_cannot_read_isolates_its_shard(tmp_path, make_batch) -> None:
+    """A producer may have caused it: the service must not end and meet it again."""
+
+    def extract(record: Record) -> None:
+        if record.data == b"value-3":
+            raise ValueError("secret data")
+
+    class Shard:
+        stream, shard_id = "orders", "shardId-000000000000"
+
+        async def __aiter__(self):
+            yield make_batch(5)
+
+        def ack_through(self, batch, index=None) -> None:
+            raise AssertionError("nothing was committed")
+
+    relay = partial(relay_shard, sink=LogSink(tmp_path, "topic", extract=extract))
+    with pytest.raises(IsolateShardError, match=r"the trace extractor failed at .*: ValueError") as caught:
+        await isolating(relay, refused_records=True, sink_errors=False)(Shard())
+    assert "secret" not in str(caught.value)

@@ -37,7 +37,7 @@ def record_batch(
 ) -> pa.RecordBatch:
     """Return the records as one batch of SCHEMA, with offsets that start at `base`.
 
-    Raises SinkError if the mapping's extractor fails.
+    Raises RecordRefusedError if the mapping's extractor fails.
     """
     rows = len(records)
     return pa.record_batch(
