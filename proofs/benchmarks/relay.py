@@ -32,7 +32,7 @@ from efo_service.factories.sinks import open_sink
 from efo_service.relay.log.catalog import read_catalog, topics
 from efo_service.relay.log.partition_writer import open_partition
 from efo_service.relay.log.segments import Segment, list_segments, read_segment
-from efo_service.relay.relay import relay_shard
+from efo_service.relay.relay import CommitPace, relay_shard
 from proofs.benchmarks.log import FIRST_SEQUENCE_NUMBER, timed
 
 SHARD = "shardId-000000000000"
@@ -114,7 +114,7 @@ async def _relay(settings: Settings, shard: DecodedShard) -> None:
             sink,
             commit_records=relay.commit_records,
             commit_bytes=relay.commit_bytes,
-            commit_seconds=relay.commit_seconds,
+            pace=CommitPace(relay.commit_seconds),
         )
 
 

@@ -35,7 +35,7 @@ from efo_service.factories.lease_store import open_leases
 from efo_service.factories.sinks import SYSTEMS, open_sink
 from efo_service.relay.failures import isolating
 from efo_service.relay.measured import MeasuredSink
-from efo_service.relay.relay import relay_shard
+from efo_service.relay.relay import CommitPace, relay_shard
 from efo_service.relay.sink import Sink
 from efo_service.telemetry.logs import log_events
 from efo_service.telemetry.sdk import Telemetry
@@ -180,7 +180,7 @@ def _reader(settings: Settings, sink: Sink, telemetry: Telemetry) -> ShardReader
         sink=measured,
         commit_records=relay.commit_records,
         commit_bytes=relay.commit_bytes,
-        commit_seconds=relay.commit_seconds,
+        pace=CommitPace(relay.commit_seconds),
     )
     return isolating(
         read,

@@ -226,7 +226,11 @@ class RelaySettings(Section):
     commit_bytes: Count = Field(
         4 * 1024 * 1024, description="Commit after this many bytes as the sink writes them, headers included."
     )
-    commit_milliseconds: Count = Field(50, description="Commit this long after the first uncommitted record.")
+    commit_milliseconds: Count = Field(
+        50,
+        description="Commit this long after the first uncommitted record. With many shards up to a second later: a"
+        " process makes some 200 such commits a second.",
+    )
     retention_hours: Seconds | None = Field(
         None, description="How long the log keeps a record after its commit. Default: forever.", examples=[72.0]
     )

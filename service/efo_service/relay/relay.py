@@ -23,6 +23,24 @@ COMMIT_RECORDS: Final = 10_000
 COMMIT_BYTES: Final = 4 * 1024 * 1024
 COMMIT_SECONDS: Final = 0.05
 """Even a small commit takes about 2 ms. With 50 ms, commits use less than a twentieth of the time."""
+MAX_COMMITS_PER_SECOND: Final = 200
+"""Of all shards together, as far as `MAX_DELAY` allows. Each takes a millisecond of CPU time: all a fifth of a core."""
+MAX_DELAY: Final = 1.0
+"""Seconds that a commit is delayed at most because other shards commit, too."""
+
+
+class CommitPace:
+    """When the records of a shard are to be committed: `seconds` after the first, or later if many shards commit."""
+
+    def __init__(self, seconds: float = COMMIT_SECONDS) -> None:
+        self._seconds = seconds
+        self._last = float("-inf")
+
+    def due(self, now: float) -> float:
+        """Return the time of the next commit of a shard whose first record arrived now."""
+        earliest = now + self._seconds
+        self._last = max(earliest, min(self._last + 1 / MAX_COMMITS_PER_SECOND, earliest + MAX_DELAY))
+        return self._last
 
 
 class ReadableShard(Protocol):
@@ -62,14 +80,15 @@ async def relay_shard(
     *,
     commit_records: int = COMMIT_RECORDS,
     commit_bytes: int = COMMIT_BYTES,
-    commit_seconds: float = COMMIT_SECONDS,
+    pace: CommitPace | None = None,
 ) -> None:
     """Relay a shard until its iteration ends, then commit the remaining records.
 
     The write buffer is committed as soon as it has `commit_records` records, or `commit_bytes` bytes as the sink writes
-    them, or is `commit_seconds` old. It may exceed the first two limits by one batch. A batch of more than
-    `commit_bytes` is written in pieces. The buffer fills again during a commit; when it is full, reading the shard
-    pauses. If the sink keeps positions, the shard is read from the sink's position (rule R12).
+    them, or at the time that `pace` says, which the shards of a process share. It may exceed the first two limits by
+    one batch. A batch of more than `commit_bytes` is written in pieces. The buffer fills again during a commit; when it
+    is full, reading the shard pauses. If the sink keeps positions, the shard is read from the sink's position (rule
+    R12).
 
     Raises RecordRefusedError for a record that the sink refuses, after a commit of all records before it; SinkError;
     and what reading the shard raises.
@@ -77,7 +96,7 @@ async def relay_shard(
     async with sink.open(shard.stream, shard.shard_id, shard.checkpoint) as shard_sink:
         if shard_sink.position is not None:
             shard.seek(shard_sink.position)
-        shard_relay = _ShardRelay(shard, shard_sink, commit_records, commit_bytes, commit_seconds)
+        shard_relay = _ShardRelay(shard, shard_sink, commit_records, commit_bytes, pace or CommitPace())
         with collapse_groups():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(shard_relay.commit)
@@ -92,12 +111,12 @@ class _ShardRelay:
     afterwards.
     """
 
-    def __init__(self, shard: ReadableShard, sink: ShardSink, records: int, size: int, seconds: float) -> None:
+    def __init__(self, shard: ReadableShard, sink: ShardSink, records: int, size: int, pace: CommitPace) -> None:
         self._shard = shard
         self._sink = sink
         self._records = records
         self._bytes = size
-        self._seconds = seconds
+        self._pace = pace
         self._buffered: _Piece | None = None
         self._committing: _Piece | None = None
         self._deadline = float("inf")
@@ -143,7 +162,7 @@ class _ShardRelay:
         """Write a piece of a batch. `index`: that of its last record in the batch, None if it is the last piece."""
         if piece.records:
             if self._buffered is None:
-                self._deadline = trio.current_time() + self._seconds
+                self._deadline = self._pace.due(trio.current_time())
             with defects(self._shard.shard_id):
                 self._sink.write(piece)
             self._buffered = batch, index

@@ -3,6 +3,7 @@
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Self
 
 import pytest
@@ -12,7 +13,7 @@ from efo.model import Batch, Checkpoint, checkpoint_of
 from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkDefectError, SinkError
 from efo_service.relay.log.segments import list_segments, read_segment
 from efo_service.relay.log.sink import LogSink
-from efo_service.relay.relay import relay_shard
+from efo_service.relay.relay import MAX_COMMITS_PER_SECOND, MAX_DELAY, CommitPace, relay_shard
 from efo_service.relay.write_buffer import check_refusals
 
 SHARD = "shardId-000000000000"
@@ -128,24 +129,45 @@ async def test_the_write_buffer_is_committed_when_it_is_old_enough(make_batch, a
         (3.00, make_batch(0, 20, number=4)),
     )
     sink = FakeSink()
-    await relay_shard(shard, sink, commit_seconds=0.05)
+    await relay_shard(shard, sink, pace=CommitPace(0.05))
     assert sink.commits == [(1.052, [0, 1, 2]), (2.052, [3])]
     assert shard.acked == [(1.052, 2), (2.052, 3), (3.0, 4)]
     assert sink.closed
+
+
+def test_many_shards_share_the_pace_of_commits() -> None:
+    pace = CommitPace(0.05)
+    assert pace.due(10.0) == 10.05
+    assert [pace.due(10.0) for _ in range(3)] == pytest.approx([10.055, 10.06, 10.065])
+    assert pace.due(10.2) == 10.25  # a few shards do not delay each other
+    last = [pace.due(20.0) for _ in range(1000)][-1]
+    assert last == pytest.approx(20.05 + MAX_DELAY)
+    assert pace.due(30.0) == 30.05
+
+
+async def test_with_many_shards_each_commit_has_the_records_of_a_longer_time(autojump_clock, make_batch) -> None:
+    """100 shards with a record each 10 ms: 2,000 commits a second, if each shard had its own pace."""
+    pace, sinks = CommitPace(0.05), [FakeSink() for _ in range(100)]
+    async with trio.open_nursery() as nursery:
+        for sink in sinks:
+            batches = [(0.01 * n, make_batch(1, n, number=n)) for n in range(500)]
+            nursery.start_soon(partial(relay_shard, FakeShard(*batches), sink, pace=pace))
+    assert sum(len(sink.commits) for sink in sinks) < 1.2 * 5 * MAX_COMMITS_PER_SECOND
+    assert all(sum(len(records) for _, records in sink.commits) == 500 for sink in sinks)
 
 
 @pytest.mark.parametrize("limits", [{"commit_records": 10}, {"commit_bytes": 10 * len("value-0key-0")}])
 async def test_a_full_write_buffer_is_committed_at_once(make_batch, limits, autojump_clock) -> None:
     shard = FakeShard(*((0.01 * n, make_batch(4, 4 * n, number=n)) for n in range(4)))
     sink = FakeSink()
-    await relay_shard(shard, sink, commit_seconds=9, **limits)
+    await relay_shard(shard, sink, pace=CommitPace(9), **limits)
     assert sink.commits == [(0.022, [0, 1, 2]), (0.032, [3])]
 
 
 async def test_a_batch_larger_than_a_commit_is_committed_in_pieces(make_batch, autojump_clock) -> None:
     shard = FakeShard((0.0, make_batch(8, number=0)), (9.0, make_batch(0, 8, number=1)))
     sink = FakeSink(seconds=1)
-    await relay_shard(shard, sink, commit_bytes=3 * len("value-0key-0"), commit_seconds=9)
+    await relay_shard(shard, sink, commit_bytes=3 * len("value-0key-0"), pace=CommitPace(9))
     assert sink.sizes == [4, 4]
     assert shard.acked == [(1, (0, 3)), (2, 0), (9, 1)]
 
@@ -188,14 +210,14 @@ async def test_the_age_counts_from_the_first_record_even_during_a_commit(make_ba
     shard = FakeShard(*((at, make_batch(1, n, number=n)) for n, at in enumerate((0.0, 0.1, 0.15))), stay=True)
     sink = FakeSink(seconds=0.2)
     with trio.move_on_after(5):
-        await relay_shard(shard, sink, commit_seconds=0.05)
+        await relay_shard(shard, sink, pace=CommitPace(0.05))
     assert sink.commits == [(0.25, [0]), (0.45, [1, 2])]
 
 
 async def test_the_write_buffer_fills_during_a_commit_and_then_reading_pauses(make_batch, autojump_clock) -> None:
     shard = FakeShard(*((0.0, make_batch(1, n, number=n)) for n in range(6)))
     sink = FakeSink(seconds=1)
-    await relay_shard(shard, sink, commit_records=2, commit_seconds=9)
+    await relay_shard(shard, sink, commit_records=2, pace=CommitPace(9))
     assert sink.commits == [(1, [0, 1]), (2, [2, 3]), (3, [4, 5])]
     assert shard.delivered == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 4), (1, 5)]
     assert shard.acked == [(1, 1), (2, 3), (3, 5)]
@@ -218,7 +240,7 @@ async def test_an_empty_batch_is_acked_after_the_earlier_records(make_batch, aut
         (2.01, make_batch(0, 2, number=4)),
     )
     sink = FakeSink(seconds=1)
-    await relay_shard(shard, sink, commit_seconds=0.05)
+    await relay_shard(shard, sink, pace=CommitPace(0.05))
     assert sink.commits == [(1.05, [0]), (3.01, [3])]
     assert shard.acked == [(1.05, 2), (3.01, 4)]
 
@@ -226,7 +248,7 @@ async def test_an_empty_batch_is_acked_after_the_earlier_records(make_batch, aut
 async def test_remaining_records_are_committed_at_once_when_the_shard_ends(make_batch, autojump_clock) -> None:
     shard = FakeShard((0.0, make_batch(1, 0, number=0)))
     sink = FakeSink()
-    await relay_shard(shard, sink, commit_seconds=9)
+    await relay_shard(shard, sink, pace=CommitPace(9))
     assert sink.commits == [(0.002, [0])]
     assert shard.acked == [(0.002, 0)]
 
@@ -263,7 +285,7 @@ async def test_two_simultaneous_errors_are_both_reported(make_batch, autojump_cl
                 raise SinkError("while being cancelled")
 
     with pytest.raises(SinkError, match="while being cancelled") as caught:
-        await relay_shard(shard, FailsWhenCancelled(seconds=9), commit_seconds=0)
+        await relay_shard(shard, FailsWhenCancelled(seconds=9), pace=CommitPace(0))
     assert "ConnectionError" in caught.value.__notes__[0]
 
 
@@ -294,7 +316,7 @@ async def test_any_sequence_of_batches_is_committed_once_and_acked_in_order(
         shard = FakeShard(*timed)
         sink = LogSink(tmp_path, "t", clock=lambda: 0.0)
         with trio.move_on_after(rng.choice([0.1, 0.3, 99])):
-            await relay_shard(shard, sink, commit_records=rng.choice([1, 10, 1000]), commit_seconds=0.05)
+            await relay_shard(shard, sink, commit_records=rng.choice([1, 10, 1000]), pace=CommitPace(0.05))
         async with sink.open("orders", SHARD) as recovered:
             start = recovered.end_offset
             if start:

@@ -11,7 +11,7 @@ import trio
 from efo.errors import IsolateShardError
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
 from efo_service.relay.errors import RecordRefusedError, SinkClosedError, SinkError, SinkFullError
-from efo_service.relay.relay import relay_shard
+from efo_service.relay.relay import CommitPace, relay_shard
 from efo_service.relay.retrying import RetryingSink
 from tests.efo_service.relay.conftest import SHARD, STREAM
 
@@ -210,6 +210,6 @@ async def test_the_relay_is_exactly_once_under_any_sequence_of_failures(seed, ma
     rng = random.Random(seed)
     flaky = FlakySink(*(rng.choice([None, None, RETRYABLE, "lost"]) for _ in range(200)))
     shard = ListedShard([make_batch(3, 3 * number, number) for number in range(100)])
-    await relay_shard(shard, retrying(flaky, seconds=9999), commit_seconds=0.05)
+    await relay_shard(shard, retrying(flaky, seconds=9999), pace=CommitPace(0.05))
     assert flaky.kept == list(make_batch(300).records)
     assert shard.acked[-1] == 99
