@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import repeat
-from operator import attrgetter
 from typing import Final, NamedTuple
 
 from efo.events import AggregateDamaged, Observer, RecordsFiltered
 from efo.model import Checkpoint, HashKeyRange, Record, checkpoint_of
 from efo.protocol.aggregation import MAGIC, AggregateMode, ShardFilter
 
-_DATA: Final = attrgetter("data")
 MAX_RECORDS: Final = 10_000
 MAX_BYTES: Final = 8 * 1024 * 1024
 """A part of an event with aggregates has at most this many user records, and the Kinesis records in it this many bytes,
@@ -41,9 +39,8 @@ class Deaggregator:
         Most events are one part. Each part of a large one takes some milliseconds: before the next, others should run.
         """
         # In C, since each record passes here. What starts with MAGIC is not below it, and most data is.
-        if max(map(_DATA, records), default=b"") < MAGIC or not any(
-            map(bytes.startswith, map(_DATA, records), repeat(MAGIC))
-        ):
+        data = [record.data for record in records]
+        if max(data, default=b"") < MAGIC or not any(map(bytes.startswith, data, repeat(MAGIC))):
             return iter((Part(_after(records, after), is_last=True),))
         return self._expand(records, after)
 

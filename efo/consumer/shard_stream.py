@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from math import inf
-from operator import attrgetter
 from typing import Final, Literal, Self
 
 import msgspec
@@ -38,8 +37,6 @@ OVERDUE_AFTER: Final = 10.0
 """Report that acks are overdue at this many batches in flight, when the oldest was delivered this many seconds ago; and
 again whenever the number has doubled. A reader that acks each batch has one in flight; key concurrency and HOLD have
 more, in a burst many more."""
-
-_DATA: Final = attrgetter("data")
 
 
 class _Delivered(msgspec.Struct, frozen=True, gc=False):
@@ -324,7 +321,7 @@ class ShardStream:
         self._last_event_at = now
         self._is_at_end = event.continuation_sequence_number is None
         self.millis_behind_latest = event.millis_behind_latest
-        self.bytes_received += sum(map(len, map(_DATA, event.records)))
+        self.bytes_received += sum([len(record.data) for record in event.records])  # faster than a generator
         self._event, self._parts = event, self._deaggregator.deaggregate(event.records, self.checkpoint)
         self._take_part(event, now)
 

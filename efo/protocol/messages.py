@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
 from typing import Final, TypeAlias
 
 import msgspec
@@ -75,7 +74,6 @@ Parsed: TypeAlias = SubscribeToShardEvent | ServiceError | None
 # msgspec raises these for invalid JSON, wrong types, and nesting beyond the interpreter's recursion limit.
 _DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
-_SEQUENCE_NUMBER: Final = attrgetter("sequence_number")
 _VALID_LENGTHS: Final = frozenset(range(1, MAX_SEQUENCE_DIGITS + 1))
 
 _EVENT: Final = msgspec.json.Decoder(SubscribeToShardEvent)
@@ -146,7 +144,7 @@ def _parse_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
 def _check_sequence_numbers(records: tuple[Record, ...]) -> None:
     """Raise EventError unless `is_decimal` is true for each sequence number."""
     # All at once: that takes a fifth of the time. The digits of bytes are faster to check than those of a str.
-    numbers = list(map(_SEQUENCE_NUMBER, records))
+    numbers = [record.sequence_number for record in records]
     joined = "".join(numbers)
     if not numbers or (joined.isascii() and joined.encode().isdigit() and set(map(len, numbers)) <= _VALID_LENGTHS):
         return

@@ -228,8 +228,7 @@ class RelaySettings(Section):
     )
     commit_milliseconds: Count = Field(
         50,
-        description="Commit this long after the first uncommitted record. With many shards up to a second later: a"
-        " process makes some 200 such commits a second.",
+        description="Commit this long after the first uncommitted record; with many shards up to a second later.",
     )
     retention_hours: Seconds | None = Field(
         None, description="How long the log keeps a record after its commit. Default: forever.", examples=[72.0]
