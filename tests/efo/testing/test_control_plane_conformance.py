@@ -54,6 +54,8 @@ async def fake(clock):
 class Aiobotocore:
     """Credentials, and calls without retries."""
 
+    region = "us-east-1"
+
     def __init__(self, client):
         self._client = client
 

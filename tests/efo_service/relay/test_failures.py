@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from efo.errors import ConfigurationError, EfoError, IsolateShardError
-from efo.model import Record
+from efo.model import Checkpoint, Record
 from efo_service.relay.errors import RecordRefusedError, SinkDefectError, SinkError, SinkFullError
 from efo_service.relay.failures import isolating
 from efo_service.relay.log.sink import LogSink
@@ -58,7 +58,7 @@ async def test_a_record_that_the_trace_extractor_cannot_read_isolates_its_shard(
             raise ValueError("secret data")
 
     class Shard:
-        stream, shard_id = "orders", "shardId-000000000000"
+        stream, shard_id, checkpoint = "orders", "shardId-000000000000", Checkpoint.TRIM_HORIZON
 
         async def __aiter__(self):
             yield make_batch(5)

@@ -243,6 +243,7 @@ def connected(address):
             return
         context = ssl.create_default_context(cafile=str(address.ca_file))
         context.set_alpn_protocols(["h2"])
+        context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)  # some builds of Python set it
         with context.wrap_socket(tcp, server_hostname="localhost", suppress_ragged_eofs=False) as tls:
             yield tls
 
