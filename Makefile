@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth dynamodb-local ministack conformance failover lint format lock clean compat
+.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth dynamodb-local ministack conformance failover lint format lock clean compat audit
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -120,6 +120,10 @@ compat: $(READY) ## Read the logs, leases and positions that earlier versions wr
 	@$(BIN)/python -m proofs.compatibility $(ARGS)
 
 # Downloads the servers of the stores that it needs. PostgreSQL and Redis are the system's: .ci/servers.
+AUDIT := .tools/audit
+audit: $(READY) $(AUDIT)/.ready ## Check licences and known vulnerabilities of the locked dependencies; write an SBOM (ARGS="--sbom PATH")
+	@$(BIN)/python -m proofs.audit $(ARGS)
+
 conformance: $(READY) ## Run the conformance suite on each lease store (ARGS="--store redis")
 	@$(BIN)/python -m tools.conformance $(ARGS)
 
@@ -153,6 +157,7 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 	$(COMPILE) requirements/peers.in -o requirements/peers.txt
 	$(COMPILE) --no-deps requirements/peers-kclpy.in -o requirements/peers-kclpy.txt
 	$(COMPILE) pyproject.toml requirements/fuzz.in -c requirements/dev.txt -o requirements/fuzz.txt
+	$(COMPILE) requirements/audit.in -o requirements/audit.txt
 	$(COMPILE) requirements/ministack.in -o requirements/ministack.txt
 	$(COMPILE) --exclude-newer 2025-11-01 requirements/foreign-localstack.in -o requirements/foreign-localstack.txt
 
@@ -213,6 +218,10 @@ NEED_MAVEN = @command -v mvn >/dev/null && command -v java >/dev/null || { echo 
 	install them (Debian: apt-get install maven default-jdk-headless)" >&2; exit 1; }
 NEED_NODE = @command -v npm >/dev/null || { echo "make: $(@D) needs Node and npm: install them (Debian: apt-get \
 	install nodejs npm)" >&2; exit 1; }
+$(AUDIT)/.ready: $(UV) requirements/audit.txt
+	@test -x $(AUDIT)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(AUDIT)
+	$(UV) pip install --quiet --python $(AUDIT)/bin/python --require-hashes -r requirements/audit.txt
+	@touch $@
 
 # --strict-checksums: Maven rejects files that do not match the repository's checksums.
 $(DYNAMODB_LOCAL)/.ready: proofs/local_servers/dynamodb_local/pom.xml
