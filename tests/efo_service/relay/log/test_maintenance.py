@@ -89,6 +89,17 @@ def test_superseded_segments_stay_for_the_grace_period(root, directory, grow) ->
     assert len(all_segments(directory)) == 2
 
 
+@pytest.mark.parametrize(("age", "left"), [(0, FAN_IN + 2), (60, FAN_IN + 2), (61, 2)])
+def test_superseded_segments_stay_for_a_minute_after_their_compaction(root, directory, grow, age, left) -> None:
+    """A reader that listed them before may open them as late as that."""
+    grow(FAN_IN + 1)
+    maintain(root, WITHIN_GRACE)
+    whole = list_segments(directory)[0]
+    os.utime(whole.path, (1_000.0, 1_000.0))
+    maintain(root, 1_000.0 + age)
+    assert len(all_segments(directory)) == left
+
+
 def test_a_reader_lists_again_if_listed_segments_were_compacted(root, directory, grow, monkeypatch) -> None:
     """The segments are removed between the listing and the reading. The reader lists again and misses no record."""
     grow(FAN_IN + 1)

@@ -4,12 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.ipc
 import pytest
 
 from efo.model import Checkpoint, checkpoint_of
 from efo_service.relay.errors import LogOwnerError, SegmentCorruptError, SinkLockedError
 from efo_service.relay.log.partition_writer import open_partition
-from efo_service.relay.log.segments import list_segments, read_segment
+from efo_service.relay.log.segments import list_segments, read_origin, read_segment
 
 
 def test_a_reopened_partition_continues_after_its_last_record(open_writer, make_records) -> None:
@@ -72,6 +74,22 @@ def test_a_partition_with_a_damaged_last_segment_is_not_opened(open_writer, make
         open_writer()
     path.write_bytes(sound)
     open_writer().close()  # the failed opening has released the lock
+
+
+def test_a_partition_whose_last_segment_has_a_flipped_bit_is_not_opened(open_writer, make_records) -> None:
+    """Only the CRC shows it: Arrow reads the segment and its metadata as before."""
+    writer = open_writer()
+    last = writer.append(make_records(2))
+    writer.close()
+    content = last.path.read_bytes()
+    last.path.write_bytes(content.replace(b"value-1", b"value-3", 1))
+    with pa.ipc.open_file(str(last.path)) as reader:
+        assert reader.read_all()["value"].to_pylist() == [b"value-0", b"value-3"]
+    assert read_origin(last).last == writer.position
+    with pytest.raises(SegmentCorruptError, match="damaged"):
+        open_writer()
+    last.path.write_bytes(content)
+    open_writer().close()
 
 
 def test_a_partition_with_records_of_another_shard_is_not_opened(open_writer, make_records) -> None:
