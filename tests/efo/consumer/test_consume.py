@@ -362,6 +362,7 @@ async def test_the_status_shows_subscription_pause_and_the_age_of_the_last_event
             await trio.sleep(7)
             status = consumer.status()
             (shard,) = status.shards
+            assert status.counts == {"waiting_parent": 0, "ready": 0, "consuming": 1, "finished": 0}
             assert (status.worker_id, status.is_draining, status.isolated) == ("ann", False, ())
             assert (shard.shard_id, shard.state, shard.is_paused) == (shard_id, "live", False)
             assert shard.last_event_age is not None

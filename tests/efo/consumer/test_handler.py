@@ -398,6 +398,36 @@ async def test_a_shard_with_held_records_is_finished_after_flush(autojump_clock)
 
 
 @pytest.mark.scenario("G64")
+@pytest.mark.parametrize("records", [1, 3])
+async def test_held_records_whose_flush_fails_are_not_skipped(autojump_clock, records):
+    """Nobody knows which of them fail, and part of what the handler holds cannot be flushed: the shard is isolated."""
+    flushes = 0
+
+    async def hold(_batch):
+        return HOLD
+
+    async def flush(_shard_id) -> None:
+        nonlocal flushes
+        await trio.lowlevel.checkpoint()
+        flushes += 1
+        raise OSError("busy")
+
+    async with open_environment() as env:
+        env.put(*range(records))
+        parent = env.fake.open_shards(STREAM)[0]
+        env.fake.split(STREAM, parent)
+        policy = FailurePolicy(attempts=2, then="skip", cooldown=1000)
+        async with env.consuming(make_handler(env, hold, flush=flush, on_error=policy)) as consumer:
+            await trio.sleep(30)
+            assert [shard.shard_id for shard in consumer.status().isolated] == [parent]
+        assert flushes == 2
+        failed = env.reported(events.HandlerFailed)
+        assert [(event.records, event.action) for event in failed] == [(records, "retry"), (records, "isolate")]
+        assert env.reported(events.RecordSkipped) == []
+        assert not (await env.lease(parent)).is_finished
+
+
+@pytest.mark.scenario("G64")
 async def test_a_shard_with_held_records_is_not_finished_without_flush(autojump_clock):
     async def hold(batch):
         return HOLD

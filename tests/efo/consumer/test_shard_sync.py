@@ -47,6 +47,22 @@ async def open_reader(
         consumer.drain()
 
 
+async def test_the_shards_are_counted_when_their_states_may_have_changed(autojump_clock) -> None:
+    store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM)
+        async with open_reader(fake, store, seen, data):
+            await trio.sleep(20)
+            fake.split(STREAM, fake.open_shards(STREAM)[0])
+            await trio.sleep(60)
+            counted = [event.counts for event in seen if isinstance(event, events.ShardsCounted)]
+            assert {"waiting_parent": 0, "ready": 0, "consuming": 1, "finished": 0} in counted
+            assert counted[-1] == {"waiting_parent": 0, "ready": 0, "consuming": 2, "finished": 1}
+            await trio.sleep(60)
+            later = [event.counts for event in seen if isinstance(event, events.ShardsCounted)]
+            assert later == counted
+
+
 async def keys(store: MemoryLeaseStore) -> set[str]:
     return {lease.key for lease in await store.list()}
 
@@ -241,7 +257,10 @@ class TestDamagedLeases:
 
     @pytest.mark.parametrize("name", ["shardId-9{:011}", "shardId-00000000000{}x"], ids=["newer", "older"])
     async def test_thousands_of_leases_without_a_shard_do_not_delay_the_shards(self, autojump_clock, name) -> None:
-        """The newer ones look as if the listing was outdated, so that they cannot be finished; the others can."""
+        """The newer ones look as if the listing was outdated, so that they cannot be finished; the others can.
+
+        The names of the others contain no number: by a number, Kinesis would find a shard of the stream.
+        """
         store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
         async with FakeKinesis() as fake:
             fake.create_stream(STREAM, shards=4)
@@ -256,6 +275,19 @@ class TestDamagedLeases:
                 assert len(data) == 200
                 attempted = {event.shard_id for event in seen if isinstance(event, events.SubscribeAttempted)}
                 assert len(attempted) < (4 + 2 * MAX_PROBES if "9" in name else 4 + self.LEASES)
+
+    async def test_a_few_leases_without_a_shard_are_tried_and_finished(self, autojump_clock) -> None:
+        store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
+        async with FakeKinesis() as fake:
+            fake.create_stream(STREAM)
+            fake.put(STREAM, "key", b"1")
+            strays = {f"shardId-00000000000-{number}" for number in range(3)}
+            for key in strays:
+                await store.create(Lease(key, Checkpoint.TRIM_HORIZON))
+            async with open_reader(fake, store, seen, data):
+                await trio.sleep(60)
+                assert data == [b"1"]
+                assert not {lease.key for lease in await store.list() if not lease.is_finished} & strays
 
     @pytest.mark.parametrize("circle", [("a",), ("a", "b")])
     async def test_leases_that_wait_for_themselves_are_reported_once(self, autojump_clock, circle) -> None:

@@ -50,6 +50,11 @@ class TestSteps:
         one = frame(HEADERS, bytes(100))
         assert steps(meter, one * 40) == [one * 16, one * 16, one * 8]
 
+    def test_a_frame_of_headers_counts_as_sixteen_others(self):
+        headers, other = frame(HEADERS, bytes(100)), frame(DATA, b"x")
+        assert steps(FrameMeter("p"), other * 16 + headers * 15 + other) == [other * 16 + headers * 15, other]
+        assert steps(FrameMeter("p"), other * 15 + headers * 15 + other) == [other * 15 + headers * 15 + other]
+
     @pytest.mark.parametrize("seed", range(20))
     def test_any_cut_of_the_bytes_keeps_them_and_their_frames(self, seed):
         rng = random.Random(seed)
