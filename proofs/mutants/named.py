@@ -17,30 +17,32 @@ class StaleEntryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Equivalent:
-    """Mutants that no test can notice. `before`, `after`: the lines that they change. `reason`: why no test can."""
+    """A mutant that no test can notice. The first fields are the mutant's. `reason`: why no test can notice it."""
 
     path: str
     function: str
     before: str
     after: str
     reason: str
+    occurrence: int = 1
 
     def fits(self, mutant: Mutant) -> bool:
         """Return whether this entry names the mutant."""
-        return (self.path, self.function, self.before, self.after) == (
-            mutant.path,
-            mutant.function,
-            mutant.before,
-            mutant.after,
-        )
+        named = (self.path, self.function, self.before, self.after, self.occurrence)
+        return named == (mutant.path, mutant.function, mutant.before, mutant.after, mutant.occurrence)
 
 
 def read_equivalents(file: Path) -> list[Equivalent]:
     """Read the mutants without effect. Raises StaleEntryError."""
-    return [
-        Equivalent(*_texts(file, entry, ("path", "function", "before", "after", "reason")))
-        for entry in _entries(file, "equivalent")
-    ]
+    equivalents = []
+    for entry in _entries(file, "equivalent"):
+        texts = {name: value for name, value in entry.items() if name != "occurrence"}
+        occurrence = entry.get("occurrence", 1)
+        if not isinstance(occurrence, int):
+            raise StaleEntryError(f"{file.name}: {dict(entry)}: occurrence: expected an integer")
+        path, function, before, after, reason = _texts(file, texts, ("path", "function", "before", "after", "reason"))
+        equivalents.append(Equivalent(path, function, before, after, reason, occurrence))
+    return equivalents
 
 
 def check_equivalents(entries: Sequence[Equivalent], mutants: Sequence[Mutant]) -> None:

@@ -7,7 +7,8 @@ and all other strings, annotations, decorators, assertions, and what only type c
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Final
 
 _BOUNDARIES: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
@@ -48,7 +49,8 @@ class Mutant:
 
     `path`: of the module, from the root of the checkout. `function`: its dotted name inside the module, "" outside all.
     `operator`: the kind of change. `start`, `end`: the replaced bytes of the module's text. `before`, `after`: the
-    changed lines, without indentation at both ends.
+    changed lines, without indentation at both ends. `occurrence`: 1 for the first of the mutants that have the same
+    function and changed lines, 2 for the second.
     """
 
     path: str
@@ -60,6 +62,7 @@ class Mutant:
     replacement: str
     before: str
     after: str
+    occurrence: int = 1
 
     def apply(self, source: bytes) -> bytes:
         """Return the module's text with the change."""
@@ -70,7 +73,13 @@ def mutants_of(path: str, source: bytes) -> list[Mutant]:
     """Return the mutants of a module, in the order of its text. Raises SyntaxError."""
     finder = _Finder(path, source)
     finder.visit(ast.parse(source))
-    return sorted(set(finder.found), key=lambda mutant: (mutant.start, mutant.end, mutant.operator, mutant.replacement))
+    mutants: list[Mutant] = []
+    ordered = sorted(set(finder.found), key=lambda one: (one.start, one.end, one.operator, one.replacement))
+    seen: Counter[tuple[str, str, str]] = Counter()
+    for mutant in ordered:
+        seen[mutant.function, mutant.before, mutant.after] += 1
+        mutants.append(replace(mutant, occurrence=seen[mutant.function, mutant.before, mutant.after]))
+    return mutants
 
 
 def textual_mutant(path: str, source: bytes, before: str, after: str) -> Mutant | None:

@@ -128,6 +128,8 @@ def test_a_broken_test_file_and_a_missing_one_end_the_run(project, capsys) -> No
     ("entry", "message"),
     [
         (BOUNDARY.replace("count > 9", "count > 8"), "no mutant fits"),
+        (BOUNDARY + "occurrence = 2\n", "no mutant fits"),
+        (BOUNDARY + 'occurrence = "2"\n', "expected an integer"),
         (BOUNDARY.replace("9 becomes 9.", ""), "reason is empty"),
         (BOUNDARY.replace('function = "limited"\n', ""), "expected the texts"),
         ('[[planted]]\npath = "house/room.py"\nbefore = "count"\nafter = ""\ndefect = "x"\n', "exactly once"),

@@ -67,6 +67,11 @@ def test_a_mutant_changes_only_its_piece_and_knows_its_place() -> None:
     assert (mutant.before, mutant.after) == ("é = g(é) if self.é < 3 else 0", "é = g(é) if (self.é <= 3) else 0")
 
 
+def test_mutants_with_the_same_lines_are_numbered() -> None:
+    found = mutants_of("m.py", b"def f():\n    g()\n    g()\n\ndef h():\n    g()\n")
+    assert [(one.function, one.line, one.occurrence) for one in found] == [("f", 2, 1), ("f", 3, 2), ("h", 6, 1)]
+
+
 def test_a_change_over_several_lines_keeps_the_code_valid() -> None:
     source = b"x = (\n    a\n    and b\n)\nf(\n    1,\n)\n"
     for mutant in mutants_of("m.py", source):
