@@ -2,7 +2,7 @@
 
 For a failing seed it prints the broken guarantees, the end of the story, and the command that repeats the seed.
 
-Exit status: 0 if no seed failed, 1 if one did.
+Exit status: 0 if no seed failed, 1 if one did, or if a run of 2,000 seeds did not reach every coverage mark.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from typing import Any
 
+from proofs.simulation.marks import MARKS, REQUIRED_SEEDS, count, never_reached
 from proofs.simulation.run import Outcome, run
 
 PROGRESS_INTERVAL = 5.0
@@ -44,8 +46,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     summary = _summary(outcomes, time.monotonic() - started_at)
     if not options.json:
         _print_table(summary, outcomes, failed)
+    misses = bool(summary["marks_never_reached"]) and len(outcomes) >= REQUIRED_SEEDS
+    if misses:
+        names = ", ".join(summary["marks_never_reached"])
+        print(f"{len(outcomes)} seeds did not reach: {names}", file=sys.stderr, flush=True)
     print(json.dumps(summary), flush=True)
-    return 1 if failed else 0
+    return 1 if failed or misses else 0
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -103,8 +109,9 @@ def _print_failure(outcome: Outcome, *, detailed: bool) -> None:
     print(f"repeat it: make sim ARGS='--seed {outcome.seed}'", flush=True)
 
 
-def _summary(outcomes: Sequence[Outcome], seconds: float) -> dict[str, float]:
+def _summary(outcomes: Sequence[Outcome], seconds: float) -> dict[str, Any]:
     tallies = [outcome.tally for outcome in outcomes]
+    marks = count(outcome.marks for outcome in outcomes)
     return {
         "seeds": len(outcomes),
         "failures": sum(bool(outcome.problems) for outcome in outcomes),
@@ -116,22 +123,31 @@ def _summary(outcomes: Sequence[Outcome], seconds: float) -> dict[str, float]:
         "duplicates_unexplained": sum(outcome.unexplained for outcome in outcomes),
         "virtual_hours": round(sum(tally.virtual_seconds for tally in tallies) / 3600, 1),
         "seconds": round(seconds, 1),
+        "marks_never_reached": never_reached(marks),
+        "marks": marks,
     }
 
 
-def _print_table(summary: dict[str, float], outcomes: Sequence[Outcome], failed: Sequence[int]) -> None:
+def _print_table(summary: dict[str, Any], outcomes: Sequence[Outcome], failed: Sequence[int]) -> None:
     cpu = sum(outcome.seconds for outcome in outcomes)
-    rows = summary | {
+    marks: dict[str, int] = summary["marks"]
+    rows = {name: value for name, value in summary.items() if not name.startswith("marks")} | {
         "duplicates explained": sum(outcome.duplicates - outcome.unexplained for outcome in outcomes),
         "peak bytes in one stream": max(outcome.tally.peak_buffered for outcome in outcomes),
         "CPU seconds": round(cpu, 1),
         "seeds per CPU minute": round(60 * len(outcomes) / max(cpu, 1e-9)),
+        "coverage marks reached": sum(map(bool, marks.values())),
+        "coverage marks": len(marks),
     }
     print()
     for name, value in rows.items():
         print(f"  {name:28} {value:>12,}")
     if failed:
         print(f"  failing seeds: {', '.join(map(str, sorted(failed)))}")
+    if missing := summary["marks_never_reached"]:
+        print(f"\n  coverage marks never reached (a failure from {REQUIRED_SEEDS:,} seeds on):")
+        for name in missing:
+            print(f"  {name:28} {MARKS[name]}")
     print(flush=True)
 
 

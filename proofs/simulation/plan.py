@@ -35,6 +35,7 @@ class Plan:
     where the policy skips or dead-letters.
     `max_delay`: the longest delay in handling or a commit. `max_rare_delay`: the longest of a handler's rare delays.
     `new_worker_ids`: a worker that restarts has a new id.
+    `end_crash_rate`: how likely a worker crashes just after a write about the children of a shard (rule R2).
     `calm_from`: no faults and no actions from then on; everything must be done `completion_timeout` later.
     """
 
@@ -67,6 +68,7 @@ class Plan:
     max_rare_delay: float
     guard: Guard
     new_worker_ids: bool
+    end_crash_rate: float
     fault_kinds: tuple[Fault, ...]
     fault_rate: float
     calm_from: float
@@ -183,6 +185,7 @@ def plan(seed: int) -> Plan:
         max_rare_delay=random.choice((0.0, 20.0, 70.0)) if slow else 0.0,
         guard=random.choice(("lock", "fence")),
         new_worker_ids=random.random() < 0.5,
+        end_crash_rate=Random(f"end {seed}").choice((0.0, 0.0, 0.0, 0.0, 0.2)),
         fault_kinds=tuple(random.sample(PASSING, random.randint(1, 8))),
         fault_rate=random.choice((0.0, 1 / 40, 1 / 15, 1 / 7)) * (40 / max(40.0, tempo.calm_from)),
         calm_from=tempo.calm_from,

@@ -21,7 +21,7 @@ from efo_service.relay.errors import SinkClosedError
 from efo_service.relay.relay import relay_shard
 from proofs.simulation.plan import MAX_TRANSIENT_FAILURES, Plan
 from proofs.simulation.sink import MemorySink
-from proofs.simulation.story import Acked, Handled, Line, Mark
+from proofs.simulation.story import Acked, Handled, Line, Mark, Waited
 
 AddLine = Callable[[Line], None]
 POISON_FAILURES = 10**9
@@ -223,7 +223,7 @@ class _RelayReader:
     def __init__(self, worker: str, add_line: AddLine, sink: MemorySink) -> None:
         self._worker = worker
         self._add_line = add_line
-        self._sink = sink.for_worker(self._committed)
+        self._sink = sink.for_worker(self._committed, self._waited)
 
     async def __call__(self, shard: ShardStream) -> None:
         try:
@@ -233,6 +233,9 @@ class _RelayReader:
 
     def _committed(self, shard_id: str, records: tuple[Record, ...]) -> None:
         self._add_line(Handled(self._worker, shard_id, marks(records)))
+
+    def _waited(self, shard_id: str) -> None:
+        self._add_line(Waited(self._worker, shard_id))
 
 
 class _ObservedShard:

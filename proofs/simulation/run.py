@@ -11,6 +11,7 @@ from typing import Any
 import trio
 import trio.testing
 
+from proofs.simulation.coverage import Coverage
 from proofs.simulation.plan import plan
 from proofs.simulation.world import Tally, World
 
@@ -30,6 +31,7 @@ class Outcome:
     unexplained: int
     tally: Tally
     seconds: float
+    marks: frozenset[str] = frozenset()
     story: str = ""
     digest: str = ""
 
@@ -57,6 +59,7 @@ def run(seed: int, *, lines: int = 60, digest: bool = False, keep_story: bool = 
         world.checks.unexplained,
         world.tally,
         time.process_time() - began,
+        Coverage(world.plan.timing).add_all(line for _, line in world.story.lines),
         story=world.story.tail(lines) if problems or keep_story else "",
     )
     return replace(outcome, digest=world.story.digest()) if digest else outcome

@@ -19,6 +19,7 @@ Guard = Literal["lock", "fence"]
 
 LOCK_TIMEOUT = 30.0
 OnCommit = Callable[[str, tuple[Record, ...]], None]
+OnWait = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -45,17 +46,21 @@ class MemorySink:
         """Return the durable state of a shard."""
         return self._states.setdefault(shard_id, _ShardState())
 
-    def for_worker(self, on_commit: OnCommit) -> WorkerSink:
-        """Return the sink for one process of a worker. `on_commit` is called with records when they become durable."""
-        return WorkerSink(self, on_commit)
+    def for_worker(self, on_commit: OnCommit, on_wait: OnWait) -> WorkerSink:
+        """Return the sink for one process of a worker.
+
+        `on_commit` is called with records when they become durable, `on_wait` when a shard is open in another writer.
+        """
+        return WorkerSink(self, on_commit, on_wait)
 
 
 class WorkerSink:
     """See `efo_service.relay.sink.Sink`."""
 
-    def __init__(self, sink: MemorySink, on_commit: OnCommit) -> None:
+    def __init__(self, sink: MemorySink, on_commit: OnCommit, on_wait: OnWait) -> None:
         self._sink = sink
         self._on_commit = on_commit
+        self._on_wait = on_wait
 
     def open(
         self,
@@ -69,6 +74,8 @@ class WorkerSink:
     @asynccontextmanager
     async def _open(self, _stream: str, shard_id: str) -> AsyncIterator[ShardSink]:
         state = self._sink.state(shard_id)
+        if self._sink.guard == "lock" and state.is_open:
+            self._on_wait(shard_id)
         with trio.move_on_after(self._sink.lock_timeout):
             while self._sink.guard == "lock" and state.is_open:
                 await state.closed.wait()

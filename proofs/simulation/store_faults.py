@@ -73,11 +73,20 @@ class LeaseRows:
 class FaultyLeaseStore:
     """A LeaseStore for one process of a worker, in front of the shared store.
 
-    `is_cut`: the process was killed, and none of its calls reaches the store.
+    `is_cut`: the process was killed, and none of its calls reaches the store. `crash`: kills it; called with the
+    probability `end_crash_rate` after a write about the children of a shard.
     """
 
     def __init__(
-        self, rows: LeaseRows, worker: str, worker_id: str, add_line: Callable[[Line], None], rng: Random
+        self,
+        rows: LeaseRows,
+        worker: str,
+        worker_id: str,
+        add_line: Callable[[Line], None],
+        rng: Random,
+        *,
+        crash: Callable[[], object],
+        end_crash_rate: float,
     ) -> None:
         self.is_cut = False
         self._fault = StoreFault.NONE
@@ -87,6 +96,8 @@ class FaultyLeaseStore:
         self._worker_id = worker_id
         self._add_line = add_line
         self._rng = rng
+        self._crash = crash
+        self._end_crash_rate = end_crash_rate
         self._fault_changed = trio.Event()
 
     def set_fault(self, fault: StoreFault) -> None:
@@ -114,6 +125,8 @@ class FaultyLeaseStore:
             created = await self._store.create(lease)
             if created:
                 self._add_lines(self._rows.changes(self._worker, self._worker_id, lease))
+                if lease.parents:
+                    self._crash_sometimes()
             return created
 
         return await self._call(create)
@@ -154,6 +167,7 @@ class FaultyLeaseStore:
         async def save() -> Lease:
             saved = await self._store.save_children(lease, children)
             self._add_line(self._rows.children_saved(lease.key, children))
+            self._crash_sometimes()
             return saved
 
         return await self._call(save)
@@ -198,6 +212,10 @@ class FaultyLeaseStore:
     def _add_lines(self, lines: Iterable[Line]) -> None:
         for line in lines:
             self._add_line(line)
+
+    def _crash_sometimes(self) -> None:
+        if self._end_crash_rate and self._rng.random() < self._end_crash_rate:
+            self._crash()
 
     async def _call(self, operation: Callable[[], Awaitable[T]]) -> T:
         fault = self._fault

@@ -61,6 +61,14 @@ class Repositioned:
 
 
 @dataclass(frozen=True, slots=True)
+class Waited:
+    """A worker had to wait until another one closed the sink of this shard."""
+
+    worker: str
+    shard: str
+
+
+@dataclass(frozen=True, slots=True)
 class Handled:
     """These records took effect, all at the same moment."""
 
@@ -200,6 +208,7 @@ Line: TypeAlias = (
     | Resharded
     | Opened
     | Repositioned
+    | Waited
     | Handled
     | SkippedByPolicy
     | Acked

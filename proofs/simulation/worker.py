@@ -153,7 +153,13 @@ class Worker:
         worker_id = f"w{self.number}.{self._starts}" if self._plan.new_worker_ids else f"w{self.number}"
         self.process = process = WorkerProcess(worker_id, f"w{self.number}.{self._starts}", self._plan, self._add_line)
         self._store = FaultyLeaseStore(
-            self._rows, process.name, worker_id, process.add_line, Random(f"way {self._plan.seed} {process.name}")
+            self._rows,
+            process.name,
+            worker_id,
+            process.add_line,
+            Random(f"way {self._plan.seed} {process.name}"),
+            crash=self.crash,
+            end_crash_rate=self._plan.end_crash_rate,
         )
         self._store.set_fault(self._store_fault)
         error: Exception | None = None

@@ -13,7 +13,7 @@ from tests.paths import ROOT
 
 KEYS = [
     "seeds", "failures", "records", "splits", "merges", "faults", "crashes", "duplicates_unexplained", "virtual_hours",
-    "seconds",
+    "seconds", "marks_never_reached", "marks",
 ]  # fmt: skip
 
 

@@ -1,0 +1,141 @@
+"""Coverage marks: the rare branches of rules R1 to R14 that the worlds of a simulation must reach.
+
+A check that never fails proves little if the situation that it guards against never occurs. So each mark names a
+situation, and a run of many seeds fails if one of them occurred in no world. `coverage` finds them in the stories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+REQUIRED_SEEDS: Final = 2000
+"""A run of at least this many seeds must reach every mark."""
+
+MARKS: Final[dict[str, str]] = {
+    "R1.merge_child_waited": "a merge child had a lease while one of its parents was still read",
+    "R1.parent_without_lease": "a shard started although a parent has no lease: it was deleted, or never read",
+    "R1.child_ignores_latest": "a child was created at TRIM_HORIZON, although the application starts at LATEST",
+    "R1.resharded_before_its_lease": "a shard was split or merged before it had a lease",
+    "R2.shard_finished": "a shard was read to its end",
+    "R2.second_parent_of_merge": "the end of a merge's second parent found the lease of the child",
+    "R2.end_written_again": "the steps of a shard's end were interrupted, and repeated",
+    "R3.acked_out_of_order": "a record was acked before an earlier one of its shard",
+    "R3.ack_held_back": "a checkpoint was saved below a record that was acked",
+    "R3.idle_progress": "a continuation was saved that is no record's position",
+    "R3.inside_aggregate": "a checkpoint was saved inside a KPL aggregate",
+    "R4.first_attempt_failed": "the first subscribe of a shard that starts without a position failed",
+    "R4.pinned_latest_failed": "the same of a shard that starts at LATEST, pinned to a time",
+    "R4.resubscribed": "a shard was subscribed again after its last continuation",
+    "R5.started_at_a_checkpoint": "a shard was started at the checkpoint of its lease",
+    "R5.started_inside_aggregate": "the same inside a KPL aggregate, whose first records were dropped",
+    "R6.waited_for_budget": "a subscribe waited for the budget of the consumer",
+    "R6.renewal_overdue": "a renewal waited so long that it came before shards without a subscription",
+    "R6.in_use": "the service refused a subscribe within 5 s of the last success",
+    "R6.throttled": "the service throttled a subscribe",
+    "R6.accepted_without_event": "a subscribe was accepted, and no event followed",
+    "R7.renewed": "a subscription took over from the last one",
+    "R7.renewed_early": "the same before its age, because its connection received GOAWAY",
+    "R7.renewal_failed": "a subscribe failed while the live subscription continued",
+    "R7.ended_during_renewal": "one of two subscriptions of a shard failed while both were open",
+    "R7.expired": "a subscription reached the end of its life",
+    "R8.silence": "the live subscription was silent",
+    "R8.dead_connection": "a connection did not answer PING",
+    "R8.blocked_without_silence": "a reader was busy for longer than the silence timeout, and that was no silence",
+    "R9.back_pressure": "an event waited for its reader",
+    "R9.unsubscribed_when_idle": "a subscription without demand was given up",
+    "R9.resumed_on_demand": "such a shard was subscribed again",
+    "R10.crashed_owner_replaced": "a worker took the lease of one that had crashed",
+    "R10.handed_over": "a lease moved by a graceful hand-off",
+    "R10.handoff_withdrawn": "a requested hand-off was withdrawn",
+    "R10.stolen": "a lease was taken from a worker that was alive",
+    "R10.noticed_theft": "a worker found that another one had taken its lease",
+    "R10.gave_up": "a worker that could not renew a lease stopped reading by itself",
+    "R10.write_unanswered": "a write to the lease store had no answer, or failed",
+    "R10.deleted": "the lease of a finished shard was deleted",
+    "R11.retry": "a failed call was retried",
+    "R11.split": "a failed batch was split, to find the record that fails",
+    "R11.skip": "a record was skipped by the policy",
+    "R11.dead_letter": "a record was dead-lettered by the policy",
+    "R11.isolate": "a shard was isolated by the policy or by its reader",
+    "R11.stop": "a failure stopped its worker",
+    "R11.read_after_isolation": "an isolated shard was read again",
+    "R12.sink_ahead": "the position of a sink was ahead of the lease's checkpoint, and won",
+    "R12.waited_for_lock": "a second writer waited until the first one had closed the sink",
+    "R12.fenced": "a commit was refused, because another writer had opened the shard",
+    "R13.registered": "a worker registered the fan-out consumer",
+    "R13.registered_again": "the fan-out consumer disappeared, and a worker registered it again",
+    "R13.found": "a worker found the fan-out consumer registered by another one",
+    "R13.not_found": "a subscribe failed with ResourceNotFoundException",
+    "R14.crashed_while_reading": "a worker crashed while it read shards",
+    "R14.stopped_gracefully": "a worker was stopped while the world went on, and ended without an error",
+    "R14.saved_after_failure": "acked records were saved after the failure of their shard's reader",
+}
+"""What must be reached: the name of each mark, which starts with its rule, and its meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A branch that no world can reach. `why`: the reason. `test`: the test that shows it, as `file::function`."""
+
+    why: str
+    test: str
+
+
+ELSEWHERE: Final[dict[str, Elsewhere]] = {
+    "R2.one_without_the_other": Elsewhere(
+        "the fake sends no event with one of end and children alone, as AWS does not",
+        "tests/efo/protocol/test_messages.py::test_an_invalid_event_is_rejected",
+    ),
+    "R4.at_timestamp": Elsewhere(
+        "no world starts AT_TIMESTAMP: only LATEST is pinned to a time",
+        "tests/efo/consumer/test_shard_sync.py::test_at_timestamp_ignores_shards_that_had_ended_by_then",
+    ),
+    "R6.one_call_per_second": Elsewhere(
+        "no event says why a subscribe waited: for the interval of its shard or for the budget of all",
+        "tests/efo/protocol/test_pacing.py::test_a_shard_subscribes_once_per_second",
+    ),
+    "R8.event_timeout": Elsewhere(
+        "the slowest peer of a world sends an event in less than the 300 s that one may take",
+        "tests/efo/protocol/test_subscription.py::test_every_part_of_an_event_restarts_it_up_to_the_event_timeout",
+    ),
+    "R9.late_data": Elsewhere(
+        "no event reports the data that arrive after a stream was reset",
+        "tests/efo/kinesis/test_connection.py::test_late_data_of_a_closed_stream_does_not_use_up_the_connection_window",
+    ),
+    "R11.dead_letter_failed": Elsewhere(
+        "the dead-letter function of a world does not fail",
+        "tests/efo/consumer/test_handler.py::"
+        "test_a_dead_letter_that_cannot_be_stored_isolates_the_shard_and_is_not_lost",
+    ),
+    "R11.service_error_isolated": Elsewhere(
+        "the faults of a world pass, and no error of the service is final",
+        "tests/efo/consumer/test_isolation.py::"
+        "test_a_shard_that_the_service_rejects_is_isolated_and_the_others_are_read",
+    ),
+    "R13.shard_gone": Elsewhere(
+        "a world is shorter than the 24 hours after which a shard may disappear",
+        "tests/efo/kinesis/test_registration.py::test_a_shard_that_is_not_listed_is_gone",
+    ),
+    "R14.each_await": Elsewhere(
+        "a world cancels at random moments, not at each await",
+        "tests/efo/kinesis/test_cancellation.py::"
+        "test_a_shard_subscription_loses_no_record_when_cancelled_at_each_await",
+    ),
+}
+"""The branches of the rules that no mark can show."""
+
+
+def never_reached(counts: Mapping[str, int]) -> list[str]:
+    """Return the marks that no world reached. `counts`: the number of worlds that reached each mark."""
+    return [name for name in MARKS if not counts.get(name)]
+
+
+def count(worlds: Iterable[frozenset[str]]) -> dict[str, int]:
+    """Return how many worlds reached each mark. `worlds`: the marks of each world."""
+    counts = dict.fromkeys(MARKS, 0)
+    for marks in worlds:
+        for name in marks:
+            counts[name] += 1
+    return counts

@@ -1,0 +1,229 @@
+"""The coverage marks: each rule has some, a story reaches each one, and a large run must reach all."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from efo import events
+from efo.model import Checkpoint
+from efo.protocol.subscription import SubscriptionTiming
+from proofs.simulation import __main__ as command
+from proofs.simulation.coverage import Coverage
+from proofs.simulation.marks import ELSEWHERE, MARKS, REQUIRED_SEEDS
+from proofs.simulation.run import Outcome
+from proofs.simulation.story import (
+    Acked,
+    Acted,
+    ChildrenSaved,
+    Closed,
+    Crashed,
+    Created,
+    Deleted,
+    Exited,
+    Held,
+    Line,
+    Lost,
+    Opened,
+    Put,
+    Reported,
+    Repositioned,
+    Resharded,
+    Saved,
+    Waited,
+)
+from proofs.simulation.world import Tally
+from tests.paths import ROOT
+
+P, Q, CHILD, OTHER = "parent", "other parent", "child", "other child"
+START, LATEST, END = Checkpoint.TRIM_HORIZON, Checkpoint.LATEST, Checkpoint.SHARD_END
+AGGREGATE: list[Line] = [Put(P, (7, sub), "k", sub) for sub in range(3)]
+INSIDE = Checkpoint("7", 1)
+
+
+def created(shard: str, checkpoint: Checkpoint = START) -> Created:
+    return Created(shard, checkpoint)
+
+
+def opened(shard: str, checkpoint: Checkpoint = START) -> Opened:
+    return Opened("a.1", "a", shard, checkpoint)
+
+
+def reported(event: events.Event) -> Reported:
+    return Reported("a.1", event)
+
+
+def attempted(error: str | None = None, waited: float = 0.0) -> Reported:
+    return reported(events.SubscribeAttempted(P, waited, 0.1, error))
+
+
+def ended(reason: events.EndReason, detail: str = "", age: float = 250.0) -> Reported:
+    return reported(events.SubscriptionEnded(P, age, reason, detail))
+
+
+def failed(action: str) -> Reported:
+    return reported(events.HandlerFailed(P, "1", 1, 1, 0.1, "HandlerError", action))  # type: ignore[arg-type]
+
+
+def acked(*sequences: int) -> Acked:
+    return Acked("a.1", P, tuple((sequence, 0) for sequence in sequences))
+
+
+def saved(checkpoint: Checkpoint) -> Saved:
+    return Saved("a.1", P, checkpoint)
+
+
+def called(operation: events.LeaseOperation, error: str | None = None) -> Reported:
+    return reported(events.LeaseStoreCalled(operation, P, 0.1, error))
+
+
+EVENT = reported(events.EventReceived(P, 1, 100, 0, None))
+ISOLATED = reported(events.ShardIsolated(P, 1.0, "isolate_shard"))
+FOUND = reported(events.ConsumerReady("sim", "arn", registered=False))
+REGISTERED = reported(events.ConsumerReady("sim", "arn", registered=True))
+SPLIT, MERGE = Resharded((P,), (CHILD, OTHER)), Resharded((P, Q), (CHILD,))
+SILENT = "accepted, but no event within 35 s, and no data for 35 s"
+
+CASES: dict[str, list[Line]] = {
+    "R1.merge_child_waited": [created(P), created(Q), MERGE, created(CHILD)],
+    "R1.parent_without_lease": [created(P), SPLIT, Deleted("a.1", P), opened(CHILD)],
+    "R1.child_ignores_latest": [created(P, LATEST), SPLIT, created(CHILD)],
+    "R1.resharded_before_its_lease": [SPLIT],
+    "R2.shard_finished": [opened(P), Closed("a.1", P, is_finished=True)],
+    "R2.second_parent_of_merge": [MERGE, ChildrenSaved(P, (CHILD,)), ChildrenSaved(Q, (CHILD,))],
+    "R2.end_written_again": [SPLIT, ChildrenSaved(P, (CHILD, OTHER)), ChildrenSaved(P, (CHILD, OTHER))],
+    "R3.acked_out_of_order": [opened(P), acked(8), acked(7)],
+    "R3.ack_held_back": [*AGGREGATE, opened(P), acked(9), saved(Checkpoint("7", 2))],
+    "R3.idle_progress": [*AGGREGATE, opened(P), acked(7), saved(Checkpoint("8"))],
+    "R3.inside_aggregate": [*AGGREGATE, opened(P), saved(INSIDE)],
+    "R4.first_attempt_failed": [opened(P), attempted("throttled")],
+    "R4.pinned_latest_failed": [created(P, LATEST), opened(P, LATEST), attempted("throttled")],
+    "R4.resubscribed": [opened(P), attempted(), EVENT, ended("expired"), attempted()],
+    "R5.started_at_a_checkpoint": [*AGGREGATE, opened(P, Checkpoint("7", 2))],
+    "R5.started_inside_aggregate": [*AGGREGATE, opened(P, INSIDE)],
+    "R6.waited_for_budget": [attempted(waited=0.5)],
+    "R6.renewal_overdue": [opened(P), attempted(waited=6.0), attempted(waited=5.0)],
+    "R6.in_use": [attempted("ResourceInUseException")],
+    "R6.throttled": [attempted("throttled")],
+    "R6.accepted_without_event": [opened(P), attempted(), ended("silence", SILENT)],
+    "R7.renewed": [ended("renewed")],
+    "R7.renewed_early": [ended("renewed"), ended("renewed", age=239.0)],
+    "R7.renewal_failed": [opened(P), attempted(), attempted("throttled")],
+    "R7.ended_during_renewal": [opened(P), attempted(), attempted(), ended("reset")],
+    "R7.expired": [ended("expired")],
+    "R8.silence": [ended("silence", SILENT), ended("silence", "no data of an event arrived for 35 s")],
+    "R8.dead_connection": [
+        reported(events.ConnectionClosed("memory", "transport", "memory did not respond to a PING within 10 s"))
+    ],
+    "R8.blocked_without_silence": [
+        reported(events.DeliveryBlocked(P, 35.0)),
+        reported(events.DeliveryBlocked(P, 35.1)),
+    ],
+    "R9.back_pressure": [reported(events.DeliveryBlocked(P, 0.1))],
+    "R9.unsubscribed_when_idle": [ended("idle")],
+    "R9.resumed_on_demand": [opened(P), attempted(), ended("idle"), attempted()],
+    "R10.crashed_owner_replaced": [Held("a.1", "a", P, "a"), Crashed("a.1", "a"), Held("b.1", "b", P, "b")],
+    "R10.handed_over": [Lost("a.1", P, "handed_over")],
+    "R10.handoff_withdrawn": [called("withdraw", "lease_lost"), called("withdraw")],
+    "R10.stolen": [called("steal", "lease_lost"), called("steal")],
+    "R10.noticed_theft": [Lost("a.1", P, "taken")],
+    "R10.gave_up": [Lost("a.1", P, "expired")],
+    "R10.write_unanswered": [called("list", "lease_store_unavailable"), called("renew", "lease_store_unavailable")],
+    "R10.deleted": [Deleted("a.1", P)],
+    "R11.retry": [failed("retry")],
+    "R11.split": [failed("split")],
+    "R11.skip": [failed("skip")],
+    "R11.dead_letter": [failed("dead_letter")],
+    "R11.isolate": [ISOLATED],
+    "R11.stop": [failed("stop")],
+    "R11.read_after_isolation": [opened(P), ISOLATED, opened(P)],
+    "R12.sink_ahead": [opened(P), Repositioned("a.1", P, INSIDE)],
+    "R12.waited_for_lock": [Waited("a.1", P)],
+    "R12.fenced": [opened(P), Closed("a.1", P, is_finished=False, error="sink_closed")],
+    "R13.registered": [FOUND, REGISTERED],
+    "R13.registered_again": [REGISTERED, FOUND, REGISTERED],
+    "R13.found": [REGISTERED, FOUND],
+    "R13.not_found": [attempted("ResourceNotFoundException")],
+    "R14.crashed_while_reading": [opened(P), Crashed("a.1", "a")],
+    "R14.stopped_gracefully": [Exited("a.1", "HandlerError"), Exited("a.1")],
+    "R14.saved_after_failure": [*AGGREGATE, opened(P), acked(7), failed("stop"), saved(Checkpoint("7"))],
+}
+"""For each mark a story whose last line reaches it."""
+
+
+def marks_of(lines: list[Line]) -> Coverage:
+    coverage = Coverage(SubscriptionTiming())
+    coverage.add_all(lines)
+    return coverage
+
+
+def test_each_mark_has_a_story() -> None:
+    assert list(CASES) == list(MARKS)
+
+
+@pytest.mark.parametrize("mark", CASES)
+def test_the_last_line_of_a_story_reaches_its_mark(mark: str) -> None:
+    before, whole = marks_of(CASES[mark][:-1]), marks_of(CASES[mark])
+    assert whole.counts[mark] == before.counts[mark] + 1
+    assert whole.reached <= MARKS.keys()
+
+
+@pytest.mark.parametrize(
+    ("mark", "story"),
+    [
+        ("R1.merge_child_waited", [created(P), created(Q), saved(END), MERGE, Saved("a.1", Q, END), created(CHILD)]),
+        ("R1.parent_without_lease", [created(P), SPLIT, opened(CHILD)]),
+        ("R1.child_ignores_latest", [created(P), SPLIT, created(CHILD)]),
+        ("R1.resharded_before_its_lease", [created(P), SPLIT]),
+        ("R3.idle_progress", [*AGGREGATE, opened(P), saved(Checkpoint("7", 2))]),
+        ("R4.first_attempt_failed", [opened(P), attempted(), EVENT, ended("reset"), attempted("throttled")]),
+        ("R4.resubscribed", [opened(P), attempted(), ended("reset"), attempted()]),
+        ("R5.started_inside_aggregate", [*AGGREGATE, opened(P, Checkpoint("7", 2))]),
+        ("R7.ended_during_renewal", [opened(P), attempted(), ended("reset")]),
+        ("R10.crashed_owner_replaced", [Held("a.1", "a", P, "a"), Held("b.1", "b", P, "b")]),
+        ("R14.crashed_while_reading", [opened(P), Closed("a.1", P, is_finished=True), Crashed("a.1", "a")]),
+        ("R14.stopped_gracefully", [Acted("finish"), Exited("a.1")]),
+        ("R14.saved_after_failure", [*AGGREGATE, opened(P), failed("retry"), saved(Checkpoint("7"))]),
+    ],
+)
+def test_a_similar_story_does_not_reach_the_mark(mark: str, story: list[Line]) -> None:
+    assert mark not in marks_of(story).reached
+
+
+def test_each_rule_has_a_mark_and_what_no_world_reaches_is_shown_by_a_test() -> None:
+    assert {name.partition(".")[0] for name in MARKS} == {f"R{rule}" for rule in range(1, 15)}
+    assert not MARKS.keys() & ELSEWHERE.keys()
+    for name, elsewhere in ELSEWHERE.items():
+        path, function = elsewhere.test.split("::")
+        assert re.search(rf"def {function}\(", (ROOT / path).read_text()), name
+
+
+@pytest.mark.parametrize(
+    ("seeds", "missing", "status"),
+    [
+        (REQUIRED_SEEDS, "R5.started_inside_aggregate", 1),
+        (REQUIRED_SEEDS, None, 0),
+        (REQUIRED_SEEDS - 1, "R11.skip", 0),
+    ],
+)
+def test_a_large_run_that_never_reaches_a_mark_fails(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    seeds: int,
+    missing: str | None,
+    status: int,
+) -> None:
+    def reach(seed: int) -> Outcome:
+        marks = frozenset(MARKS) - {missing} if seed else frozenset[str]()
+        return Outcome(seed, (), 1, 0, 0, Tally(), 0.1, frozenset(name for name in marks if name))
+
+    monkeypatch.setattr(command, "run", reach)
+    assert command.main(["--seeds", str(seeds), "--jobs", "1"]) == status
+    out, err = capsys.readouterr()
+    summary = json.loads(out.splitlines()[-1])
+    assert summary["marks"] == {name: 0 if name == missing else seeds - 1 for name in MARKS}
+    assert summary["marks_never_reached"] == [name for name in (missing,) if name]
+    assert ("did not reach" in err) == bool(status)
+    assert missing is None or f"{missing:28} {MARKS[missing]}" in out
