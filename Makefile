@@ -125,7 +125,6 @@ kcl-interop: $(READY) $(DYNAMODB_LOCAL)/.ready ## Let KCL and efo share an appli
 compat: $(READY) ## Read the logs, leases and positions that earlier versions wrote (ARGS="--write" adds this version's)
 	@$(BIN)/python -m proofs.compatibility $(ARGS)
 
-# Downloads the servers of the stores that it needs. PostgreSQL and Redis are the system's: .ci/servers.
 MINUTES ?= 60
 soak: $(READY) ## Run a service under load, faults and reshards; nothing may grow (MINUTES=60, ARGS="--help")
 	@$(BIN)/python -m proofs.soak --minutes $(MINUTES) $(ARGS)
@@ -134,6 +133,7 @@ AUDIT := .tools/audit
 audit: $(READY) $(AUDIT)/.ready ## Check licences and known vulnerabilities of the locked dependencies; write an SBOM (ARGS="--sbom PATH")
 	@$(BIN)/python -m proofs.audit $(ARGS)
 
+# Downloads the servers of the stores that it needs. PostgreSQL and Redis are the system's: .ci/servers.
 conformance: $(READY) ## Run the conformance suite on each lease store (ARGS="--store redis")
 	@$(BIN)/python -m tools.conformance $(ARGS)
 
@@ -223,15 +223,16 @@ $(FUZZ)/.ready: $(UV) requirements/fuzz.txt
 	$(UV) pip install --quiet --python $(FUZZ)/bin/python --require-hashes -r requirements/fuzz.txt
 	@touch $@
 
+$(AUDIT)/.ready: $(UV) requirements/audit.txt
+	@test -x $(AUDIT)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(AUDIT)
+	$(UV) pip install --quiet --python $(AUDIT)/bin/python --require-hashes -r requirements/audit.txt
+	@touch $@
+
 # What a download needs is named before it starts.
 NEED_MAVEN = @command -v mvn >/dev/null && command -v java >/dev/null || { echo "make: $(@D) needs Maven and a JDK: \
 	install them (Debian: apt-get install maven default-jdk-headless)" >&2; exit 1; }
 NEED_NODE = @command -v npm >/dev/null || { echo "make: $(@D) needs Node and npm: install them (Debian: apt-get \
 	install nodejs npm)" >&2; exit 1; }
-$(AUDIT)/.ready: $(UV) requirements/audit.txt
-	@test -x $(AUDIT)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(AUDIT)
-	$(UV) pip install --quiet --python $(AUDIT)/bin/python --require-hashes -r requirements/audit.txt
-	@touch $@
 
 # --strict-checksums: Maven rejects files that do not match the repository's checksums.
 $(DYNAMODB_LOCAL)/.ready: proofs/local_servers/dynamodb_local/pom.xml
