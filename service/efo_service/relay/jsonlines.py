@@ -22,10 +22,9 @@ import trio
 
 from efo.model import Batch, Checkpoint, Record
 from efo_service.relay.errors import SinkLockedError, os_errors
-from efo_service.relay.file_lock import lock
-from efo_service.relay.log.fencing import sync_directory
 from efo_service.relay.mapping import Extractor, RecordMapping
 from efo_service.relay.record_size import RecordSize
+from efo_service.relay.storage import lock, sync_directory
 from efo_service.relay.write_buffer import WriteBuffer, check_refusals
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from efo.model import Checkpoint, Lease
 from efo_service.relay.errors import SinkLockedError, TopicNotFoundError, os_errors
-from efo_service.relay.file_lock import lock
 from efo_service.relay.log.catalog import Adoption, adopt_shards, topic_directory
 from efo_service.relay.log.consistency import emptied, read_checked_catalog, refuse, unknown_shards
+from efo_service.relay.storage import lock
 
 
 def plan_adoption(root: Path, topic: str, leases: Iterable[Lease]) -> list[Adoption]:

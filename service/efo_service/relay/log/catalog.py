@@ -12,7 +12,6 @@ incomplete file.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -29,10 +28,9 @@ from efo_service.relay.errors import (
     TopicNotFoundError,
     os_errors,
 )
-from efo_service.relay.file_lock import lock
 from efo_service.relay.files import parse_json, read_regular, whole_number
-from efo_service.relay.log.fencing import sync_directory
 from efo_service.relay.log.segments import FORMAT_VERSION, has_segments
+from efo_service.relay.storage import lock, names, sync, sync_directory
 
 CATALOG: Final = "catalog.json"
 MAX_PARTITION: Final = 2**31
@@ -82,8 +80,8 @@ def topics(root: Path) -> list[str]:
 def uncatalogued_topics(root: Path) -> list[str]:
     """Return the names of the directories that have partitions, but no catalog."""
     with os_errors("list", root):
-        names = [path.name for path in root.iterdir() if path.is_dir() and not (path / CATALOG).exists()]
-    return sorted(name for name in names if _TOPIC.fullmatch(name) and partition_names(root / name))
+        candidates = [path.name for path in root.iterdir() if path.is_dir() and not (path / CATALOG).exists()]
+    return sorted(name for name in candidates if _TOPIC.fullmatch(name) and partition_names(root / name))
 
 
 def partition_names(directory: Path) -> list[str]:
@@ -91,9 +89,7 @@ def partition_names(directory: Path) -> list[str]:
     with os_errors("list", directory):
         if not directory.is_dir():
             return []
-        with os.scandir(directory) as entries:
-            names = [entry.name for entry in entries if _PARTITION.fullmatch(entry.name)]
-    return sorted(names, key=int)
+        return sorted(filter(_PARTITION.fullmatch, names(directory)), key=int)
 
 
 def read_catalog(root: Path, topic: str) -> Catalog:
@@ -272,8 +268,7 @@ def _replace(path: Path, catalog: Catalog) -> None:
     temporary = path.with_suffix(".tmp")
     with temporary.open("w") as file:
         json.dump(fields, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
+        sync(file)
     temporary.rename(path)
     sync_directory(path.parent)
     sync_directory(path.parent.parent)

@@ -37,12 +37,13 @@ _TEMPORARY: Final = "rollup.tmp"
 # --- the plan: pure --------------------------------------------------------------------------------------
 
 
-def plan_compaction(segments: Sequence[SizedSegment]) -> list[list[SizedSegment]]:
+def plan_compaction(segments: Sequence[SizedSegment], fan_in: int = FAN_IN) -> list[list[SizedSegment]]:
     """Return the groups of neighbours of which each is to become one segment.
 
     `segments`: the current segments of a partition, in order, without the newest one, which belongs to the writer.
+    `fan_in`: how many members of a tier make one of the next tier.
     """
-    return [group for run in _small_runs(segments) for group in _plan_run(run)]
+    return [group for run in _small_runs(segments) for group in _plan_run(run, fan_in)]
 
 
 def _small_runs(segments: Iterable[SizedSegment]) -> Iterator[list[SizedSegment]]:
@@ -58,7 +59,7 @@ def _small_runs(segments: Iterable[SizedSegment]) -> Iterator[list[SizedSegment]
     yield run
 
 
-def _plan_run(run: list[SizedSegment]) -> Iterator[list[SizedSegment]]:
+def _plan_run(run: list[SizedSegment], fan_in: int) -> Iterator[list[SizedSegment]]:
     rest: list[SizedSegment] = []
     size = 0
     for sized in run:
@@ -69,14 +70,14 @@ def _plan_run(run: list[SizedSegment]) -> Iterator[list[SizedSegment]]:
             rest, size = [], 0
     lower = 0
     for upper in TIERS:
-        if groups := list(_tier(rest, lower, upper)):
+        if groups := list(_tier(rest, lower, upper, fan_in)):
             yield from groups
             return
         lower = upper
 
 
-def _tier(run: Iterable[SizedSegment], lower: int, upper: int) -> Iterator[list[SizedSegment]]:
-    """Yield groups of neighbours below `upper` bytes that start and end with a member of the tier, if FAN_IN are there.
+def _tier(run: Iterable[SizedSegment], lower: int, upper: int, fan_in: int) -> Iterator[list[SizedSegment]]:
+    """Yield groups of neighbours below `upper` bytes that start and end with a member of the tier, of `fan_in` or more.
 
     Smaller segments between two members join the group. They are no members: otherwise a large segment would be
     rewritten for each few small ones.
@@ -85,7 +86,7 @@ def _tier(run: Iterable[SizedSegment], lower: int, upper: int) -> Iterator[list[
     members = last = 0
     for sized in (*run, None):
         if sized is None or sized.size >= upper:
-            if members >= FAN_IN:
+            if members >= fan_in:
                 yield group[:last]
             group, members, last = [], 0, 0
         elif sized.size >= lower:

@@ -13,7 +13,6 @@ also works on a file system that machines share, if each machine sees what the o
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,6 +22,7 @@ from typing import Final
 
 from efo_service.relay.errors import SinkFencedError, os_errors
 from efo_service.relay.files import read_regular, whole_number
+from efo_service.relay.storage import sync, sync_directory
 
 EPOCH: Final = "epoch"
 _TEMPORARY: Final = "segment*.tmp"
@@ -67,8 +67,7 @@ def begin_epoch(directory: Path) -> Epoch:
         with removed_on_error(epoch.temporary):
             with epoch.temporary.open("w") as file:
                 file.write(str(epoch))
-                file.flush()
-                os.fsync(file.fileno())
+                sync(file)
             epoch.temporary.rename(path)
         sync_directory(directory)
         for leftover in directory.glob(_TEMPORARY):
@@ -99,12 +98,3 @@ def removed_on_error(temporary: Path) -> Iterator[None]:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Final
 
 from efo_service.relay.errors import SinkError, os_errors
-from efo_service.relay.file_lock import lock
 from efo_service.relay.log.catalog import read_catalog, topic_directory, topics
-from efo_service.relay.log.compaction import compact, covered_parts, plan_compaction, remove, remove_superseded
+from efo_service.relay.log.compaction import FAN_IN, compact, covered_parts, plan_compaction, remove, remove_superseded
 from efo_service.relay.log.reader_offsets import floor, read_readers
 from efo_service.relay.log.retention import Candidate, RetentionRules, plan_retention
 from efo_service.relay.log.segments import Segment, SizedSegment, all_segments, read_origin, split_superseded
+from efo_service.relay.storage import lock
 
 GRACE_SECONDS: Final = 60.0
 """How long superseded segments stay. No reader takes that long from listing a directory to opening what it listed."""
@@ -46,13 +46,19 @@ class MaintenanceReport:
 
 
 class Maintenance:
-    """Maintains one topic. `grace`: see GRACE_SECONDS. It keeps segments' commit times from pass to pass."""
+    """Maintains one topic. `grace`: see GRACE_SECONDS. It keeps segments' commit times from pass to pass.
 
-    def __init__(self, root: Path, topic: str, rules: RetentionRules, *, grace: float = GRACE_SECONDS) -> None:
+    `fan_in`: see `plan_compaction`.
+    """
+
+    def __init__(
+        self, root: Path, topic: str, rules: RetentionRules, *, grace: float = GRACE_SECONDS, fan_in: int = FAN_IN
+    ) -> None:
         self._root = root
         self._topic = topic
         self._rules = rules
         self._grace = grace
+        self._fan_in = fan_in
         self._commit_times: dict[Segment, float] = {}
 
     def run(self, now: float, check_cancelled: Callable[[], object] = lambda: None) -> MaintenanceReport | None:
@@ -89,7 +95,7 @@ class Maintenance:
         current, superseded = split_superseded(all_segments(directory))
         remove_superseded(current, superseded, before=now - self._grace)
         check_cancelled()
-        for group in plan_compaction([_sized(segment) for segment in current[:-1]]):
+        for group in plan_compaction([_sized(segment) for segment in current[:-1]], self._fan_in):
             compact([sized.segment for sized in group])
             check_cancelled()
             yield len(group)

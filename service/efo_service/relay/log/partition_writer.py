@@ -10,11 +10,10 @@ from typing import IO
 
 from efo.model import Checkpoint, Record, checkpoint_of
 from efo_service.relay.errors import LogIncompleteError, SinkError, SinkLockedError, os_errors
-from efo_service.relay.file_lock import lock
 from efo_service.relay.log.arrow import record_batch
 from efo_service.relay.log.catalog import allocate_partition, mark_written, read_catalog, topic_directory
 from efo_service.relay.log.consistency import emptied_message
-from efo_service.relay.log.fencing import Epoch, begin_epoch, sync_directory
+from efo_service.relay.log.fencing import Epoch, begin_epoch
 from efo_service.relay.log.segments import (
     Origin,
     Segment,
@@ -24,6 +23,7 @@ from efo_service.relay.log.segments import (
     write_segment,
 )
 from efo_service.relay.mapping import Extractor, RecordMapping
+from efo_service.relay.storage import lock, sync_directory
 
 
 class PartitionWriter:

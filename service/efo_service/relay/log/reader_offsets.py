@@ -22,7 +22,8 @@ from efo.errors import ConfigurationError
 from efo_service.relay.errors import os_errors
 from efo_service.relay.files import epoch_seconds, parse_json, read_regular, whole_number
 from efo_service.relay.log.catalog import topic_directory
-from efo_service.relay.log.fencing import removed_on_error, sync_directory
+from efo_service.relay.log.fencing import removed_on_error
+from efo_service.relay.storage import sync, sync_directory
 
 READERS: Final = "readers"
 _FORMAT: Final = 1
@@ -63,8 +64,7 @@ def commit_reader(root: Path, topic: str, name: str, offsets: Mapping[int, int],
         with removed_on_error(temporary):
             with open(temporary, "w", opener=partial(os.open, mode=mode & 0o660)) as file:
                 json.dump(fields, file)
-                file.flush()
-                os.fsync(file.fileno())
+                sync(file)
             temporary.rename(path)
         sync_directory(directory)
 

@@ -15,11 +15,11 @@ Spark's executors import this module: it imports pyarrow, but not trio.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import singledispatch
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple, Protocol
 
@@ -39,8 +39,9 @@ from efo_service.relay.errors import (
     os_errors,
 )
 from efo_service.relay.files import check_regular, epoch_seconds, whole_number
-from efo_service.relay.log.fencing import removed_on_error, sync_directory
+from efo_service.relay.log.fencing import removed_on_error
 from efo_service.relay.mapping import MAPPING_VERSION
+from efo_service.relay.storage import names, sync, sync_directory
 
 FORMAT_VERSION: Final = 1
 """Incremented by each change that an older reader would misread."""
@@ -138,8 +139,7 @@ def write_segment(directory: Path, batch: pa.RecordBatch, origin: Origin, guard:
     with os_errors("write", temporary), removed_on_error(temporary):
         with temporary.open("wb") as file:
             crc = _write(batch, origin, file)
-            file.flush()
-            os.fdatasync(file.fileno())
+            sync(file)
         segment = Segment(base, base + batch.num_rows, crc, directory)
         guard.check()
         try:
@@ -230,8 +230,8 @@ def last_segment(directory: Path) -> Segment | None:
 
 def _names(directory: Path) -> Iterator[str]:
     with os_errors("list", directory):
-        names = os.listdir(directory) if directory.exists() else []  # noqa: PTH208 - faster for thousands of names
-    return (name for name in names if name.endswith(".arrow"))
+        found = names(directory) if directory.exists() else []
+    return (name for name in found if name.endswith(".arrow"))
 
 
 def _parse(directory: Path, name: str) -> Segment:
@@ -309,8 +309,14 @@ def read_origin(segment: Segment) -> Origin:
     Raises SegmentGoneError, SegmentCorruptError, LogVersionError and SinkError.
     """
     path = segment.path
-    with _reading(path), pa.OSFile(str(path)) as file, _parse_errors(path):
+    with _reading(path), arrow_file(path) as file, _parse_errors(path):
         return _origin(pa.ipc.open_file(file).schema.metadata, path)
+
+
+@singledispatch
+def arrow_file(path: Path) -> pa.NativeFile:
+    """Open a file for Arrow. It dispatches on the type of the path: see `efo_service.relay.storage`."""
+    return pa.OSFile(str(path))
 
 
 def check_owner(segment: Segment, origin: Origin, owner: tuple[str, str]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import trio
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
 T = TypeVar("T")
+
+RunBlocking = Callable[[Callable[[], T]], Awaitable[T]]
+"""Runs a blocking function, and returns what it returns."""
 
 PARALLEL_COMMITS: Final = 8
 """How many shards may commit at once: enough to keep a disk busy, few enough to leave it responsive."""
@@ -44,7 +47,7 @@ class LogSink:
     `root`: the log's directory; it is created if missing. `clock`: wall clock, seconds since the epoch.
     `lock_timeout`: how long to wait for another writer of a partition, in seconds. `extract`: returns trace contexts
     (RecordMapping). `on_retry`: called each time the disk is full. Writes to a full disk are retried for
-    `retry_seconds`.
+    `retry_seconds`. `run_blocking`: runs the work on files; None: in threads.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class LogSink:
         retry_seconds: float = DISK_FULL_TIMEOUT,
         extract: Extractor | None = None,
         on_retry: OnRetry = lambda _shard_id, _error, _seconds: None,
+        run_blocking: RunBlocking[Any] | None = None,
     ) -> None:
         self._extract = extract
         self._on_retry = on_retry
@@ -65,7 +69,9 @@ class LogSink:
         self._root = root
         self._topic = topic
         self._clock = clock
-        self._threads = trio.CapacityLimiter(PARALLEL_COMMITS)
+        self._run_blocking = run_blocking or partial(
+            trio.to_thread.run_sync, limiter=trio.CapacityLimiter(PARALLEL_COMMITS)
+        )
 
     def open(
         self, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
@@ -92,7 +98,7 @@ class LogSink:
             checkpoint=checkpoint,
         )
         writer = await disk_full_retry.run(partial(self._open_when_unlocked, opening))
-        shard_sink = LogShardSink(writer, self._threads, disk_full_retry)
+        shard_sink = LogShardSink(writer, self._run_blocking, disk_full_retry)
         try:
             yield shard_sink
         finally:
@@ -107,7 +113,7 @@ class LogSink:
         deadline = trio.current_time() + self.lock_timeout
         while True:
             try:
-                return await trio.to_thread.run_sync(opening, limiter=self._threads)
+                return await self._run_blocking(opening)
             except SinkLockedError:
                 if trio.current_time() >= deadline:
                     raise
@@ -142,9 +148,11 @@ class LogShardSink:
     A commit that fails or is cancelled closes it. Open it again to find out what is durable.
     """
 
-    def __init__(self, writer: PartitionWriter, threads: trio.CapacityLimiter, disk_full_retry: _DiskFullRetry) -> None:
+    def __init__(
+        self, writer: PartitionWriter, run_blocking: RunBlocking[Any], disk_full_retry: _DiskFullRetry
+    ) -> None:
         self._writer = writer
-        self._threads = threads
+        self._run_blocking = run_blocking
         self._disk_full_retry = disk_full_retry
         self._size = size_in_log(writer.mapping, writer.topic)
         self._buffer = WriteBuffer(self._size, writer.position)
@@ -191,7 +199,7 @@ class LogShardSink:
             return
 
         async def append() -> None:
-            await trio.to_thread.run_sync(self._writer.append, records, limiter=self._threads)
+            await self._run_blocking(partial(self._writer.append, records))
 
         try:
             await self._disk_full_retry.run(append)

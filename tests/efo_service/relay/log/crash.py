@@ -9,7 +9,6 @@ before the rename and just after it. The process ends by SIGKILL, or with exit c
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 from efo.model import Record
@@ -22,7 +21,7 @@ def main(root: str, start: int, count: int, kill_at: int) -> None:
     records = [
         Record(str(10**20 + number), 1_700_000_000.0, b"x" * 100, "key") for number in range(start, start + count)
     ]
-    writer = open_partition(Path(root), "t", "s", "shard", time.time)
+    writer = open_partition(Path(root), "t", "s", "shard", lambda: 1_700_000_000.0)  # the events do not depend on it
     events = 0
 
     def profile(_frame, event, argument) -> None:

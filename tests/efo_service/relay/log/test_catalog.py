@@ -8,8 +8,8 @@ import pytest
 
 from efo.errors import ConfigurationError
 from efo_service.relay.errors import LogError, LogOwnerError, LogVersionError, SinkError, TopicNotFoundError
-from efo_service.relay.file_lock import lock
 from efo_service.relay.log.catalog import Catalog, allocate_partition, read_catalog, topics
+from efo_service.relay.storage import lock
 
 
 def test_each_shard_gets_one_partition(tmp_path) -> None:

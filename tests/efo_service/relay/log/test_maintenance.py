@@ -11,7 +11,6 @@ import pytest
 
 from efo.model import checkpoint_of
 from efo_service.relay.errors import LogOwnerError, SegmentCorruptError, SinkFullError
-from efo_service.relay.file_lock import lock
 from efo_service.relay.log import segments as segments_module
 from efo_service.relay.log.compaction import FAN_IN, compact
 from efo_service.relay.log.maintenance import Maintenance
@@ -19,6 +18,7 @@ from efo_service.relay.log.partition_writer import open_partition
 from efo_service.relay.log.reader_offsets import commit_reader
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.log.segments import all_segments, list_segments, read_segment
+from efo_service.relay.storage import lock
 from efo_service.spark.source.offsets import Range
 from efo_service.spark.source.reading import read_range
 

@@ -1,0 +1,52 @@
+"""The operations on files that decide what survives a crash, and that `Path` does not have.
+
+The log reaches its files through its root: by the methods of `Path` (`open`, `rename`, `unlink`, `stat` and so on), and
+by these functions, which dispatch on the type of their argument. So a root of another type brings its own storage, and
+no function of the log has a parameter for it. The simulation's disk is such a root.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from functools import singledispatch
+from pathlib import Path
+from typing import IO, Any
+
+
+@singledispatch
+def sync(file: IO[Any]) -> None:
+    """Make what was written to a file durable, but not its name."""
+    file.flush()
+    os.fdatasync(file.fileno())
+
+
+@singledispatch
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@singledispatch
+def names(directory: Path) -> list[str]:
+    """Return the names in a directory, in any order. It is much faster than `Path.iterdir` for thousands of names."""
+    return os.listdir(directory)  # noqa: PTH208
+
+
+@singledispatch
+def lock(path: Path, *, wait: bool = True) -> IO[bytes]:
+    """Lock a file, which is created if missing. Closing it unlocks it, and so does the end of the process.
+
+    Raises BlockingIOError if the file is locked and `wait` is false.
+    """
+    file = path.open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        file.close()
+        raise
+    return file
