@@ -20,6 +20,7 @@ from proofs.simulation.story import (
     Crashed,
     Created,
     Deleted,
+    Disked,
     Exited,
     Held,
     Line,
@@ -160,6 +161,10 @@ class Coverage:
         self._mark("R12.waited_for_lock")
 
     @add.register
+    def _(self, line: Disked) -> None:
+        self._mark(f"R12.disk_{line.what}")
+
+    @add.register
     def _(self, line: Acked) -> None:
         if (task := self._tasks.get((line.worker, line.shard))) and line.marks:
             self._mark("R3.acked_out_of_order", min(line.marks) < task.acked)
@@ -199,7 +204,7 @@ class Coverage:
     def _(self, line: Closed) -> None:
         self._tasks.pop((line.worker, line.shard), None)
         self._mark("R2.shard_finished", line.is_finished)
-        self._mark("R12.fenced", line.error == "sink_closed")
+        self._mark("R12.fenced", line.error in ("sink_closed", "sink_fenced"))
 
     @add.register
     def _(self, line: Crashed) -> None:

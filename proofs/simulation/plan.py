@@ -12,6 +12,7 @@ from efo.protocol.failure import DeadLetter, FailurePolicy
 from efo.protocol.subscription import SubscriptionTiming
 from efo.testing import FakeSettings
 from efo.testing.faults.kinds import PASSING, Fault
+from proofs.simulation.disk import DiskFaults
 from proofs.simulation.sink import Guard
 
 ReaderKind = Literal["batches", "records", "stream", "sink"]
@@ -34,6 +35,7 @@ class Plan:
     `transient_rate`: the share of records that fail at first. `poison_rate`: the share that always fail; above 0 only
     where the policy skips or dead-letters.
     `max_delay`: the longest delay in handling or a commit. `max_rare_delay`: the longest of a handler's rare delays.
+    `log`: the log that the relay writes to; None: a sink in memory.
     `new_worker_ids`: a worker that restarts has a new id.
     `end_crash_rate`: how likely a worker crashes just after a write about the children of a shard (rule R2).
     `calm_from`: no faults and no actions from then on; everything must be done `completion_timeout` later.
@@ -67,6 +69,7 @@ class Plan:
     max_delay: float
     max_rare_delay: float
     guard: Guard
+    log: LogPlan | None
     new_worker_ids: bool
     end_crash_rate: float
     fault_kinds: tuple[Fault, ...]
@@ -74,6 +77,17 @@ class Plan:
     calm_from: float
     completion_timeout: float
     actions: tuple[tuple[float, Action], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPlan:
+    """The log of a world. `has_locks`: see Disk. `retention`, `grace` in seconds. `fan_in`: see `plan_compaction`."""
+
+    faults: DiskFaults
+    has_locks: bool
+    retention: float | None
+    grace: float
+    fan_in: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +198,7 @@ def plan(seed: int) -> Plan:
         max_delay=random.choice((0.05, 0.5)) if slow else 0.0,
         max_rare_delay=random.choice((0.0, 20.0, 70.0)) if slow else 0.0,
         guard=random.choice(("lock", "fence")),
+        log=_log(Random(f"log {seed}")) if reader == "sink" and seed % 2 else None,
         new_worker_ids=random.random() < 0.5,
         end_crash_rate=Random(f"end {seed}").choice((0.0, 0.0, 0.0, 0.0, 0.2)),
         fault_kinds=tuple(random.sample(PASSING, random.randint(1, 8))),
@@ -202,6 +217,22 @@ def _fake(random: Random, tempo: _Tempo) -> FakeSettings:
         event_records=random.choice((1, 5, 1000)),
         max_concurrent_streams=random.choice((1, 2, 128)),
         memory_stream_bytes=random.choice((8192, 65_536, 262_144)),
+    )
+
+
+def _log(random: Random) -> LogPlan:
+    """Return the plan of a log."""
+    return LogPlan(
+        faults=DiskFaults(
+            error=random.choice((0.0, 0.0, 1 / 2000, 1 / 300)),
+            full=random.choice((0.0, 0.0, 1 / 2000)),
+            kill=random.choice((0.0, 1 / 3000, 1 / 1000)),
+            power=random.choice((0.0, 1 / 3000, 1 / 1000)),
+        ),
+        has_locks=random.random() < 0.7,
+        retention=random.choice((None, None, 10.0)),
+        grace=random.choice((5.0, 60.0)),
+        fan_in=random.choice((2, 4, 32)),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from random import Random
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 import trio
@@ -17,13 +18,20 @@ from efo.errors import IsolateShardError
 from efo.events import Observer
 from efo.model import Batch, Checkpoint, Record
 from efo.protocol.failure import DeadLetter
-from efo_service.relay.errors import SinkClosedError
+from efo_service.relay.errors import SinkClosedError, SinkError, SinkFencedError, SinkFullError
 from efo_service.relay.relay import relay_shard
+from efo_service.relay.sink import Sink
 from proofs.simulation.plan import MAX_TRANSIENT_FAILURES, Plan
 from proofs.simulation.sink import MemorySink
 from proofs.simulation.story import Acked, Handled, Line, Mark, Waited
 
+if TYPE_CHECKING:
+    from proofs.simulation.log import WorkerLog
+    from proofs.simulation.worker import WorkerProcess
+
 AddLine = Callable[[Line], None]
+_EXPECTED = (SinkError, SinkClosedError, SinkFencedError, SinkFullError)
+"""What a sink of a world may raise: it was fenced, or its disk failed. A lock that is never free is a defect."""
 POISON_FAILURES = 10**9
 """How often a poison record fails: always."""
 HOLD_PROBABILITY = 0.8
@@ -121,9 +129,18 @@ def reader(
         case "stream":
             return _StreamReader(worker, add_line, handler, rng)
         case "sink":
-            return _RelayReader(worker, add_line, sink)
+            relay = _RelayReader(worker, add_line)
+            relay.sink = sink.for_worker(relay.committed, relay.waited)
+            return relay
         case kind:
             return _HandlerReader(plan, handler, observer, rng, by_record=kind == "records")
+
+
+def log_reader(process: WorkerProcess, log: WorkerLog) -> ShardReader:
+    """Return the reader of one worker process that relays into the log."""
+    relay = _RelayReader(process.name, process.add_line)
+    relay.sink = log.sink
+    return relay
 
 
 def marks(records: Iterable[Record]) -> tuple[Mark, ...]:
@@ -220,21 +237,26 @@ class _StreamReader:
 class _RelayReader:
     """The service's relay into a sink that keeps its position. Records take effect when they are committed."""
 
-    def __init__(self, worker: str, add_line: AddLine, sink: MemorySink) -> None:
+    sink: Sink
+
+    def __init__(self, worker: str, add_line: AddLine) -> None:
         self._worker = worker
         self._add_line = add_line
-        self._sink = sink.for_worker(self._committed, self._waited)
 
     async def __call__(self, shard: ShardStream) -> None:
         try:
-            await relay_shard(_ObservedShard(shard, self._worker, self._add_line), self._sink, commit_records=20)
-        except SinkClosedError as error:
-            raise IsolateShardError(f"fenced: {error}", cooldown=1.0) from error
+            await relay_shard(_ObservedShard(shard, self._worker, self._add_line), self.sink, commit_records=20)
+        except SinkError as error:
+            if type(error) not in _EXPECTED:
+                raise
+            raise IsolateShardError("the sink failed", cooldown=1.0) from error
 
-    def _committed(self, shard_id: str, records: tuple[Record, ...]) -> None:
+    def committed(self, shard_id: str, records: tuple[Record, ...]) -> None:
+        """Add a commit to the story."""
         self._add_line(Handled(self._worker, shard_id, marks(records)))
 
-    def _waited(self, shard_id: str) -> None:
+    def waited(self, shard_id: str) -> None:
+        """Add a wait for another writer to the story."""
         self._add_line(Waited(self._worker, shard_id))
 
 

@@ -69,6 +69,17 @@ class Waited:
 
 
 @dataclass(frozen=True, slots=True)
+class Disked:
+    """Something happened on the disk of the log, at a call of this worker.
+
+    `what`: full, error, killed, power_failed, compacted or expired.
+    """
+
+    worker: str
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class Handled:
     """These records took effect, all at the same moment."""
 
@@ -209,6 +220,7 @@ Line: TypeAlias = (
     | Opened
     | Repositioned
     | Waited
+    | Disked
     | Handled
     | SkippedByPolicy
     | Acked

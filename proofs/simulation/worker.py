@@ -31,7 +31,8 @@ from proofs.simulation.story import (
     Violation,
 )
 
-MakeReader = Callable[[str, AddLine, events.Observer], ShardReader]
+MakeReader = Callable[["WorkerProcess", Callable[[], object]], ShardReader]
+"""Returns the reader of a process. The function crashes the process."""
 STOP_TIMEOUT = 60.0
 """Seconds that a graceful stop may take, besides the longest delays of a handler."""
 
@@ -211,4 +212,4 @@ class Worker:
             process.consumer = consumer
             if self._finishing.is_set():
                 return
-            await consumer.run(self._make_reader(name, process.add_line, process.observe))
+            await consumer.run(self._make_reader(process, self.crash))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -11,7 +12,6 @@ from typing import Final
 import trio
 import trio.testing
 
-from efo import events
 from efo.consumer.shard_task import ShardReader
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.testing import FakeKinesis
@@ -20,16 +20,19 @@ from efo.testing.faults.kinds import NoResponse, Refuse, StaleListing
 from efo.testing.faults.script import FaultScript, When
 from proofs.simulation.checks import Checks, Guarantees
 from proofs.simulation.leak_checks import stream_usage
+from proofs.simulation.log import SimulatedLog, WorkerLog
 from proofs.simulation.plan import SHORT_CLEANUP_AFTER, Action, Plan
 from proofs.simulation.producer import STREAM, Producer
-from proofs.simulation.readers import AddLine, PlannedFailures, reader
+from proofs.simulation.readers import PlannedFailures, log_reader, reader
 from proofs.simulation.sink import MemorySink
 from proofs.simulation.store_faults import LeaseRows, StoreFault
 from proofs.simulation.story import Acted, Story, Violation
-from proofs.simulation.worker import STOP_TIMEOUT, Worker
+from proofs.simulation.worker import STOP_TIMEOUT, Worker, WorkerProcess
 
 MEAN_STORE_FAULT: Final = 12.0
 """The mean duration of a fault between a worker and the lease store, in seconds."""
+EPOCH: Final = 1_700_000_000.0
+"""The wall clock at the start of a world, for the log, in seconds since the epoch."""
 _STORE_FAULTS: Final = tuple(fault for fault in StoreFault if fault is not StoreFault.NONE)
 
 
@@ -72,6 +75,17 @@ class World:
                 plan.seed, kinds=plan.fault_kinds, rate=plan.fault_rate, stop=plan.calm_from
             )
         self._sink = MemorySink(plan.guard, Random(f"sink {plan.seed}"), plan.max_delay, plan.failover_time)
+        self._log: SimulatedLog | None = None
+        if plan.log is not None:
+            self._log = SimulatedLog(
+                plan.log,
+                STREAM,
+                self._clock,
+                Random(f"disk {plan.seed}"),
+                plan.max_delay,
+                self._crash_all,
+                self.story.add,
+            )
         self._workers: list[Worker] = []
 
     async def run(self) -> None:
@@ -97,15 +111,26 @@ class World:
                 await self._await_lease_cleanup()
                 await self._finish(nursery)
             await self._check_leaks(producer, fake, tasks_before)
+        if self._log is not None:
+            self._log.conclude()
         self.checks.conclude()
         self.tally.splits, self.tally.merges = producer.splits, producer.merges
         self.tally.faults = len(self._script.fired)
         self.tally.crashes = sum(worker.crashes for worker in self._workers)
         self.tally.virtual_seconds = trio.current_time()
 
-    def _reader(self, name: str, add_line: AddLine, observe: events.Observer) -> ShardReader:
-        rng = Random(f"reader {self.plan.seed} {name}")
-        return reader(self.plan, name, add_line, self._failures, self._sink, observe, rng)
+    def _reader(self, process: WorkerProcess, crash: Callable[[], object]) -> ShardReader:
+        rng = Random(f"reader {self.plan.seed} {process.name}")
+        if self._log is not None:
+            return log_reader(process, WorkerLog(self._log, process, crash, self._sink.lock_timeout))
+        return reader(self.plan, process.name, process.add_line, self._failures, self._sink, process.observe, rng)
+
+    def _clock(self) -> float:
+        return EPOCH + trio.current_time()
+
+    def _crash_all(self) -> None:
+        for worker in self._workers:
+            worker.crash()
 
     def _set_complete(self) -> None:
         self._complete.set()
@@ -115,6 +140,8 @@ class World:
     async def _await_completion(self) -> None:
         """End all faults and wait until everything is done."""
         self._script.clear()
+        if self._log is not None:
+            self._log.calm()
         self.story.add(Acted("calm"))
         for worker in self._workers:
             worker.set_store_fault(StoreFault.NONE)

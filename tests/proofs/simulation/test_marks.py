@@ -22,6 +22,7 @@ from proofs.simulation.story import (
     Crashed,
     Created,
     Deleted,
+    Disked,
     Exited,
     Held,
     Line,
@@ -142,6 +143,10 @@ CASES: dict[str, list[Line]] = {
     "R12.sink_ahead": [opened(P), Repositioned("a.1", P, INSIDE)],
     "R12.waited_for_lock": [Waited("a.1", P)],
     "R12.fenced": [opened(P), Closed("a.1", P, is_finished=False, error="sink_closed")],
+    **{
+        f"R12.disk_{what}": [Disked("a.1", what)]
+        for what in ("full", "error", "killed", "power_failed", "compacted", "expired")
+    },
     "R13.registered": [FOUND, REGISTERED],
     "R13.registered_again": [REGISTERED, FOUND, REGISTERED],
     "R13.found": [REGISTERED, FOUND],

@@ -12,8 +12,8 @@ from proofs.simulation.plan import plan
 from proofs.simulation.run import run
 from tests.paths import ROOT
 
-SEEDS = (0, 1, 2, 4)
-"""One seed for each kind of reader."""
+SEEDS = (0, 1, 2, 4, 25)
+"""One seed for each kind of reader, and one with a log."""
 
 CODE = """
 import sys
@@ -24,6 +24,7 @@ print(*[run(int(seed), digest=True).digest for seed in sys.argv[1:]])
 
 def test_the_seeds_have_every_kind_of_reader() -> None:
     assert {plan(seed).reader for seed in SEEDS} == {"batches", "records", "stream", "sink"}
+    assert any(plan(seed).log for seed in SEEDS)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
