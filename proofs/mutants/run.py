@@ -113,8 +113,12 @@ def run(
                 report(_line(trial, len(trials), len(plan.tried)))
 
         with ThreadPoolExecutor(jobs) as threads:
-            for _ in threads.map(try_out, plan.tried):
-                pass
+            try:
+                for _ in threads.map(try_out, plan.tried):
+                    pass
+            except BaseException:  # Ctrl-C too: the trials that run are ended by their limits, and no other begins
+                threads.shutdown(wait=False, cancel_futures=True)
+                raise
     return Result(plan, trials, left_out)
 
 

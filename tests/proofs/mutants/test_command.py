@@ -150,10 +150,10 @@ def test_a_seed_repeats_its_sample_and_another_has_another() -> None:
 
 def test_the_named_mutants_of_this_project_fit_its_code() -> None:
     try:
-        plan = make_plan(EFO, sample=10**9, seed=0)
+        plan = make_plan(EFO, sample=300, seed=0)
     except StaleEntryError as error:
         pytest.fail(str(error))
-    assert len(plan.equivalent) < plan.total / 20
+    assert plan.total > 3_000
     for mutant in (*plan.tried, *plan.equivalent):
         compile(mutant.apply((ROOT / mutant.path).read_bytes()), mutant.path, "exec")
 
