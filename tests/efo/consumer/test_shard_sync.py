@@ -63,6 +63,18 @@ async def test_the_shards_are_counted_when_their_states_may_have_changed(autojum
             assert later == counted
 
 
+async def test_shards_that_are_not_read_are_counted_as_ready_or_waiting(autojump_clock) -> None:
+    store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM, shards=2)
+        async with open_reader(fake, store, seen, data, max_leases=1) as consumer:
+            await trio.sleep(5)
+            parents = tuple(fake.open_shards(STREAM))
+            await store.create(Lease("shardId-000000000002", Checkpoint.TRIM_HORIZON, parents=parents))
+            await trio.sleep(20)
+            assert consumer.status().counts == {"waiting_parent": 1, "ready": 1, "consuming": 1, "finished": 0}
+
+
 async def keys(store: MemoryLeaseStore) -> set[str]:
     return {lease.key for lease in await store.list()}
 
