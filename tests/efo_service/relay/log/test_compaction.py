@@ -28,6 +28,8 @@ def shape(sizes) -> list[tuple[int, int]]:
         ([100 * KIB] * FAN_IN, [(0, FAN_IN)]),
         ([100 * KIB] * 5 + [3 * KIB] * FAN_IN, [(5, 5 + FAN_IN)]),
         ([100 * KIB] + [3 * KIB] * (FAN_IN - 1), []),
+        ([TIERS[0]] + [3 * KIB] * (FAN_IN - 1), []),  # a bound belongs to the tier above it
+        ([TIERS[0]] * FAN_IN, [(0, FAN_IN)]),
         (([100 * KIB] + [3 * KIB] * 5) * FAN_IN, [(0, 6 * FAN_IN - 5)]),
         ([4 * MIB] * 3, []),
         ([4 * MIB] * 4, [(0, 4)]),
