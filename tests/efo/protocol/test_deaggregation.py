@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from efo.model import MAX_HASH_KEY, HashKeyRange, Record
 from efo.protocol import aggregate_message, aggregation, deaggregation
+from efo.protocol.aggregate_message import end_of_chunk
 from efo.protocol.aggregation import MAGIC, AggregateMode, Entry, ShardFilter, aggregate, hash_key
 from efo.protocol.deaggregation import Deaggregation, deaggregate, expand
 from proofs.fuzz import plain_aggregates
@@ -380,3 +381,8 @@ class TestLarge:
 
 def expand_to_parts(record, max_fields):
     return [part for part in expand(record, ShardFilter(None), max_fields) if part is not None]
+
+
+def test_a_length_that_is_cut_off_ends_the_chunk_at_the_end_of_the_data():
+    """The parser then refuses the chunk."""
+    assert end_of_chunk(b"\x0a\x80", 0, 10) == 2

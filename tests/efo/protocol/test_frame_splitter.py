@@ -56,7 +56,11 @@ def one_by_one(data):
             frame(SETTINGS) + goaway(5) + frame(DATA, b"x" * 100, stream_id=1),
             [frame(SETTINGS), GoAway(5, 0), frame(DATA, b"x" * 100, stream_id=1)],
         ),
-        # The payload of another frame may look like a GOAWAY.
+        # The payload of another frame may look like a GOAWAY, also in a frame whose length needs all three bytes.
+        (
+            frame(PING, bytes(100) + goaway(5) + bytes(0x10000 - len(goaway(5)))),
+            [frame(PING, bytes(100) + goaway(5) + bytes(0x10000 - len(goaway(5))))],
+        ),
         (frame(DATA, goaway(5), stream_id=1), [frame(DATA, goaway(5), stream_id=1)]),
         (frame(GOAWAY, bytes(16_384)), [GoAway(0, 0)]),
     ],
