@@ -19,6 +19,10 @@ from efo.model import Lease
 PATIENCE_SHARE: Final = 0.05
 """How long a batch waits for the one before it, as a share of the fail-over time: one that hangs must not stop all."""
 
+MAX_BATCH: Final = 1000
+"""The maximum number of writes in a batch. A store in memory, and the settling of any batch, take 14 µs for each: the
+renewals of 4,000 leases at once would keep other tasks from running for more than 50 ms."""
+
 
 @dataclass(slots=True, eq=False)
 class PendingWrite:
@@ -74,9 +78,19 @@ class LeaseWriter:
             _settle_all(self._queue, LeaseStoreUnavailableError("the lease keeper has ended"))
 
     def _next_batch(self) -> _Batch:
-        """Remove the first write of each lease from the queue. A former holder of a lease may still have one in it."""
+        """Remove the first write of each lease from the queue, up to MAX_BATCH.
+
+        A former holder of a lease may still have one in it. Writes of one lease stay in their order.
+        """
         first: dict[str, PendingWrite] = {}
-        self._queue = [entry for entry in self._queue if first.setdefault(entry.write.lease.key, entry) is not entry]
+        rest = []
+        for entry in self._queue:
+            key = entry.write.lease.key
+            if key in first or len(first) == MAX_BATCH:
+                rest.append(entry)
+            else:
+                first[key] = entry
+        self._queue = rest
         if not self._queue:
             self._queued = trio.Event()
         return _batch_of(list(first.values()))

@@ -12,6 +12,7 @@ import trio.testing
 from efo.kinesis.http2 import Http2
 from efo.protocol.frame_meter import MAX_STEP
 from tests.efo.kinesis.test_connection import HEADERS, open_response
+from tests.step_meter import BOUND, slowest_step
 
 READ = 256 * 1024
 
@@ -102,6 +103,23 @@ async def test_a_flood_of_frames_is_handled_in_small_steps_or_ends_the_connectio
     else:
         assert reason in str(connection.closed_by)
         assert meter.all < 12_000
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+async def test_no_step_under_a_flood_takes_long(make_connection, flood, autojump_clock):
+    async def scenario(meter):
+        connection, peer = await make_connection()
+        await open_response(connection, peer)
+        await connection.request(HEADERS, b"")
+        await peer.settle()
+        with meter.measure():
+            for _ in range(3):
+                if connection.closed_by is None:
+                    peer.send_raw(FLOODS[flood][0])
+                await trio.testing.wait_all_tasks_blocked()
+
+    slowest = await slowest_step(scenario)
+    assert slowest.seconds <= BOUND, slowest
 
 
 async def test_replies_to_a_flood_do_not_grow_memory(make_connection, autojump_clock):

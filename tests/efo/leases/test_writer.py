@@ -132,6 +132,20 @@ async def test_two_writes_of_one_lease_go_into_two_batches(autojump_clock, store
     assert isinstance(lost, LeaseLostError)
 
 
+async def test_a_batch_has_at_most_a_thousand_writes_and_those_of_one_lease_keep_their_order(
+    autojump_clock, store, writer
+):
+    settled = []
+    leases = [Lease(f"many-{number}", Checkpoint("5"), owner="ann") for number in range(1500)]
+    for lease in leases:
+        await store.create(lease)
+    for number, lease in enumerate([*leases, leases[0], leases[-1]]):
+        writer.put(RenewLease(lease), lambda _result, number=number: settled.append(number))
+    await trio.sleep(1)
+    assert store.batches == [1000, 501, 1]
+    assert settled == [*range(1501), 1501]
+
+
 async def test_a_write_that_is_cancelled_before_its_batch_has_no_effect(autojump_clock, store, writer):
     store.seconds = 0.2
     one, other, *_ = await store.list()
