@@ -17,7 +17,7 @@ def main() -> None:
     """Fuzz until an option of libFuzzer ends the process. Does not return."""
     name, *options = sys.argv[1:]
     target = TARGETS[name]
-    atheris.Setup([sys.argv[0], f"-max_len={target.max_length}", *options], target.check)
+    atheris.Setup([sys.argv[0], f"-max_len={target.max_length}", *options], target.run)
     atheris.Fuzz()
 
 
