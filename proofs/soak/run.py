@@ -59,12 +59,12 @@ class Soak:
 
 
 class Service(Child):
-    """`efo run` with a task counter."""
+    """`efo run` with a counter of tasks and blocks."""
 
     def __init__(self, config: Path, directory: Path) -> None:
         super().__init__("run", [], directory, _CREDENTIALS)
-        self.tasks = directory / "tasks"
-        self._arguments = [sys.executable, "-P", "-m", "proofs.soak.service", str(self.tasks), "run"]
+        self.counts = directory / "counts"
+        self._arguments = [sys.executable, "-P", "-m", "proofs.soak.service", str(self.counts), "run"]
         self._arguments += ["--config", str(config)]
 
     @property
@@ -133,16 +133,18 @@ async def _sample(options: SoakOptions, soak: Soak, service: Service, report: Ca
     while (now := time.monotonic()) < started + options.seconds:
         await trio.sleep(options.sample_seconds)
         service.check()
-        if not soak.puts or not service.tasks.exists():
+        if not soak.puts or not service.counts.exists():
             continue
         in_log = await trio.to_thread.run_sync(log_size, options.directory / "log", STREAM)
         now = time.monotonic()
-        sample = read_sample(service.pid, service.tasks, at=now - started, lag=lag_of(soak.puts, in_log, now))
+        sample = read_sample(service.pid, service.counts, at=now - started, lag=lag_of(soak.puts, in_log, now))
         soak.samples.append(sample)
         if now >= shown + _PROGRESS_SECONDS:
             shown = now
             done = f"{soak.served['put']} put, {soak.served['reshards']} reshards, {soak.served['faults']} faults"
-            used = f"{sample.rss:.1f} MB, {sample.tasks} tasks, {sample.descriptors} descriptors"
+            used = (
+                f"{sample.rss:.1f} MB, {sample.blocks} blocks, {sample.tasks} tasks, {sample.descriptors} descriptors"
+            )
             report(f"{done}; {used}, {sample.threads} threads, lag {sample.lag:.1f} s")
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-TASK_COUNT: Final = struct.Struct("<q")
-"""The file of the task counter; proofs.soak.service writes it."""
+COUNTS: Final = struct.Struct("<qq")
+"""The file of the counter: tasks, and blocks of Python's allocator in use. proofs.soak.service writes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class Sample:
 
     at: float
     rss: float
+    blocks: int
     tasks: int
     descriptors: int
     threads: int
@@ -42,13 +43,15 @@ def parse_threads(status: str) -> int:
     return int(status.partition("\nThreads:")[2].split(maxsplit=1)[0])
 
 
-def read_sample(pid: int, tasks: Path, *, at: float, lag: float) -> Sample:
+def read_sample(pid: int, counts: Path, *, at: float, lag: float) -> Sample:
     """Read what the process uses now. OSError: it has ended."""
     process = Path("/proc") / str(pid)
+    tasks, blocks = COUNTS.unpack(counts.read_bytes())
     return Sample(
         at=round(at, 2),
         rss=round(int((process / "statm").read_text().split()[1]) * _PAGE / 1e6, 2),
-        tasks=TASK_COUNT.unpack(tasks.read_bytes())[0],
+        blocks=blocks,
+        tasks=tasks,
         descriptors=sum(1 for _ in (process / "fd").iterdir()),
         threads=parse_threads((process / "status").read_text()),
         lag=round(lag, 2),

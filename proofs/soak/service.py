@@ -1,9 +1,10 @@
-"""Runs a command of efo and counts its trio tasks: `python -m proofs.soak.service FILE run --config efo.toml`."""
+"""Runs a command of efo and counts its tasks: `python -m proofs.soak.service FILE run --config efo.toml`."""
 
 from __future__ import annotations
 
 import mmap
 import sys
+import time
 from functools import partial
 from pathlib import Path
 from unittest.mock import patch
@@ -11,15 +12,16 @@ from unittest.mock import patch
 import trio
 
 from efo_service.cli import main
-from proofs.soak.samples import TASK_COUNT
+from proofs.soak.samples import COUNTS
 
 
-class TaskCounter(trio.abc.Instrument):
-    """Keeps the number of tasks of trio.run in the memory of a file, so that reading it costs the process nothing."""
+class Counter(trio.abc.Instrument):
+    """Keeps the numbers of tasks and blocks in the memory of a file, so that reading them costs the process nothing."""
 
     def __init__(self, memory: mmap.mmap | bytearray) -> None:
         self._memory = memory
         self._tasks = 0
+        self._due = 0.0
 
     def task_spawned(self, task: trio.lowlevel.Task) -> None:  # noqa: ARG002 - the signature is trio's
         """Count a task."""
@@ -29,17 +31,26 @@ class TaskCounter(trio.abc.Instrument):
         """Count it no more."""
         self._add(-1)
 
+    def before_io_wait(self, timeout: float) -> None:  # noqa: ARG002 - the signature is trio's
+        """Count the blocks, at most once a second: it takes a look at each pool of the allocator."""
+        if (now := time.monotonic()) >= self._due:
+            self._due = now + 1
+            self._write(sys.getallocatedblocks())
+
     def _add(self, number: int) -> None:
         self._tasks += number
-        TASK_COUNT.pack_into(self._memory, 0, self._tasks)
+        self._write(COUNTS.unpack_from(self._memory)[1])
+
+    def _write(self, blocks: int) -> None:
+        COUNTS.pack_into(self._memory, 0, self._tasks, blocks)
 
 
 def run() -> None:
     """Run efo's command line with the counter in each trio.run."""
     path = Path(sys.argv.pop(1))
-    path.write_bytes(bytes(TASK_COUNT.size))
-    with path.open("r+b") as file, mmap.mmap(file.fileno(), TASK_COUNT.size) as memory:
-        counted = partial(trio.run, instruments=[TaskCounter(memory)])
+    path.write_bytes(bytes(COUNTS.size))
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), COUNTS.size) as memory:
+        counted = partial(trio.run, instruments=[Counter(memory)])
         with patch.object(trio, "run", counted):
             main()
 

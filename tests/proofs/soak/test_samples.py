@@ -5,8 +5,8 @@ import threading
 import trio
 
 from proofs.soak.chart import draw
-from proofs.soak.samples import TASK_COUNT, lag_of, parse_threads, read_sample
-from proofs.soak.service import TaskCounter
+from proofs.soak.samples import COUNTS, lag_of, parse_threads, read_sample
+from proofs.soak.service import Counter
 from proofs.soak.slopes import ALLOWANCES, growth
 
 PUTS = [(10.0, 100), (20.0, 200), (30.0, 200), (40.0, 300)]
@@ -28,11 +28,11 @@ def test_threads_are_read_from_the_status_of_the_process():
 
 def test_a_sample_holds_what_a_process_uses(tmp_path):
     tasks = tmp_path / "tasks"
-    tasks.write_bytes(TASK_COUNT.pack(7))
+    tasks.write_bytes(COUNTS.pack(7, 99))
     sample = read_sample(os.getpid(), tasks, at=1.0, lag=0.5)
     with tasks.open("rb"):
         more = read_sample(os.getpid(), tasks, at=1.0, lag=0.5)
-    assert (sample.at, sample.tasks, sample.lag) == (1.0, 7, 0.5)
+    assert (sample.at, sample.tasks, sample.blocks, sample.lag) == (1.0, 7, 99, 0.5)
     assert sample.threads >= threading.active_count()
     assert sample.rss > 1
     assert more.descriptors == sample.descriptors + 1
@@ -40,10 +40,10 @@ def test_a_sample_holds_what_a_process_uses(tmp_path):
 
 def test_tasks_are_counted_in_shared_memory(tmp_path):
     path = tmp_path / "tasks"
-    path.write_bytes(bytes(TASK_COUNT.size))
+    path.write_bytes(bytes(COUNTS.size))
 
     def count():
-        return TASK_COUNT.unpack(path.read_bytes())[0]
+        return COUNTS.unpack(path.read_bytes())[0]
 
     async def main():
         before = count()
@@ -53,9 +53,11 @@ def test_tasks_are_counted_in_shared_memory(tmp_path):
             assert count() == before + 5
             nursery.cancel_scope.cancel()
         assert count() == before
+        await trio.sleep(0.001)
+        assert COUNTS.unpack(path.read_bytes())[1] > 10_000
 
-    with path.open("r+b") as file, mmap.mmap(file.fileno(), TASK_COUNT.size) as memory:
-        trio.run(main, instruments=[TaskCounter(memory)])
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), COUNTS.size) as memory:
+        trio.run(main, instruments=[Counter(memory)])
         assert count() == 0
 
 
@@ -64,6 +66,6 @@ def test_the_chart_has_a_panel_for_each_measurement_and_says_what_has_grown():
     growths = {name: growth(samples, ALLOWANCES[name]) for name, samples in series.items()}
     svg = draw(series, growths)
     assert svg.count("<polyline") == 2 * len(ALLOWANCES)
-    assert "rss MB: +399.00 over the fitted time, allowed 13.98" in svg
+    assert "rss MB: +399.00 over the fitted time, allowed 51.98" in svg
     assert "tasks: +0.00 over" in svg
     assert svg.count("#b91c1c") == 2  # the title and the line of rss
