@@ -268,6 +268,14 @@ def test_leases_are_compared_with_the_catalog(root) -> None:
     assert plan_adoption(root, "t", leases) == []
 
 
+def test_a_shard_is_adopted_if_the_directory_of_its_partition_is_gone(root) -> None:
+    shutil.rmtree(root / "t" / "1")
+    (planned,) = plan_adoption(root, "t", [lease("one", FIVE), lease("two", FIVE)])
+    assert planned == Adoption("two", FIVE, 1)
+    assert adopt_into(root, "t", "s", [planned]) == {"two": 2}
+    assert not (root / "t" / "1").exists()
+
+
 def test_a_shard_leaves_its_emptied_partition_so_that_offsets_never_begin_again(root, open_shard, make_records) -> None:
     empty(root, 1)
     (planned,) = plan_adoption(root, "t", [lease("one", FIVE), lease("two", FIVE)])
