@@ -58,14 +58,22 @@ class RecordSize:
         self._last: tuple[Records, int] = ((), 0)
 
     def __call__(self, records: Records) -> int:
-        """Return the bytes of these records. The last answer is kept: the relay and the write buffer both ask."""
+        """Return the bytes of these records.
+
+        The relay asks about each batch of several records, and the write buffer asks once more: the answer is kept
+        until then, and the records with it.
+        """
         if not records:
             return 0
-        if self._last[0] is not records:
-            has_any = self._mapping.extract is not None or [record for record in records if record.tags]
-            headers = self._any_headers if has_any else self._fixed_headers
-            self._last = records, self._keys(records) + self._values(records) + headers(records)
-        return self._last[1]
+        (asked, size), self._last = self._last, ((), 0)
+        if asked is records:
+            return size
+        has_any = self._mapping.extract is not None or [record for record in records if record.tags]
+        headers = self._any_headers if has_any else self._fixed_headers
+        size = self._keys(records) + self._values(records) + headers(records)
+        if len(records) > 1:
+            self._last = records, size
+        return size
 
     def _fixed_headers(self, records: Records) -> int:
         """Return the bytes of headers without tags. The records of a shard differ little: the last one is the longest.

@@ -128,19 +128,23 @@ class _ShardRelay:
     async def fill(self) -> None:
         """Read the shard into the write buffer; wait while the buffer is full."""
         async for batch in self._shard:
-            for piece, index in self._pieces(batch):
-                try:
-                    self._add(batch, piece, index)
-                except RecordRefusedError as error:
-                    self._refused = error
-                    self._add_before_refused(batch, piece, index)
-                    break
-                while self._is_full:
-                    await self._buffer_taken.park()
+            await self._buffer(batch)
+            del batch  # a shard waits long for the next one, and with it thousands of others
             if self._refused is not None:
                 break
         self._ended = True
         self._buffer_changed.unpark_all()
+
+    async def _buffer(self, batch: Batch) -> None:
+        for piece, index in self._pieces(batch):
+            try:
+                self._add(batch, piece, index)
+            except RecordRefusedError as error:
+                self._refused = error
+                self._add_before_refused(batch, piece, index)
+                return
+            while self._is_full:
+                await self._buffer_taken.park()
 
     def _pieces(self, batch: Batch) -> Iterator[tuple[Batch, int | None]]:
         with defects(self._shard.shard_id):
@@ -185,9 +189,12 @@ class _ShardRelay:
             self._buffer_taken.unpark_all()
             with defects(self._shard.shard_id):
                 await self._sink.commit()
-            done, self._committing = self._committing, None
-            assert done is not None  # noqa: S101 - a commit that is due has a batch
-            self._shard.ack_through(*done)
+            self._ack_committed()
+
+    def _ack_committed(self) -> None:
+        piece, self._committing = self._committing, None
+        assert piece is not None  # noqa: S101 - a commit that is due has a batch
+        self._shard.ack_through(*piece)
 
     async def _wait_until_due(self) -> bool:
         """Wait until a commit is due. Return False if the shard has ended and all records are committed."""

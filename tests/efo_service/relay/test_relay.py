@@ -1,13 +1,16 @@
 """relay_shard with a scripted shard and a scripted sink, in virtual time."""
 
 import random
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
 import pytest
 import trio
+from trio.testing import wait_all_tasks_blocked
 
 from efo.model import Batch, Checkpoint, checkpoint_of
 from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkDefectError, SinkError
@@ -43,6 +46,7 @@ class FakeShard(Stopwatch):
         self._stay = stay
         self._failure = failure
         self.acked: list[tuple[float, int]] = []
+        self.first_ack = trio.Event()
         self.delivered: list[tuple[float, int]] = []
         self.seeks: list[Checkpoint] = []
 
@@ -66,6 +70,7 @@ class FakeShard(Stopwatch):
 
     def ack_through(self, batch: Batch, index: int | None = None) -> None:
         self.acked.append((self.seconds, batch.number if index is None else (batch.number, index)))
+        self.first_ack.set()
 
 
 class FakeSink(Stopwatch):
@@ -345,3 +350,20 @@ async def test_a_shard_that_was_read_before_is_not_relayed_into_a_new_log(tmp_pa
     with pytest.raises(LogIncompleteError, match="no partition of this shard"):
         await relay_shard(shard, LogSink(tmp_path, "t"))
     assert shard.delivered == []
+
+
+@pytest.mark.parametrize("count", [1, 5])
+async def test_a_shard_that_waits_for_its_next_batch_holds_no_record(
+    count, make_batch, tmp_path, autojump_clock
+) -> None:
+    """Or thousands of idle shards would hold a batch each."""
+    records = make_batch(count).records
+    references = sys.getrefcount(records)
+    shard = FakeShard(stay=True)
+    shard._timed = ((0.0, replace(make_batch(0), records=records)) for _ in range(1))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(relay_shard, shard, LogSink(tmp_path, "t"))
+        await shard.first_ack.wait()
+        await wait_all_tasks_blocked()
+        assert sys.getrefcount(records) == references
+        nursery.cancel_scope.cancel()

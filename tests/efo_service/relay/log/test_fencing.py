@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
+from functools import partial
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,25 +22,24 @@ class NoLock:
     def close(self) -> None: ...
 
 
+def open_writer_without_lock(directory: Path) -> PartitionWriter:
+    """Open the partition as `open_partition` does, but without the lock."""
+    writer = PartitionWriter(
+        begin_epoch(directory),
+        NoLock(),
+        topic="t",
+        partition=0,
+        mapping=RecordMapping("s", "shard"),
+        clock=lambda: 0.0,
+        mark_written=lambda: None,
+    )
+    writer.recover()
+    return writer
+
+
 @pytest.fixture
 def open_without_lock(tmp_path):
-    """Open the partition as `open_partition` does, but without the lock."""
-
-    def open_without_lock() -> PartitionWriter:
-        mapping = RecordMapping("s", "shard")
-        writer = PartitionWriter(
-            begin_epoch(tmp_path),
-            NoLock(),
-            topic="t",
-            partition=0,
-            mapping=mapping,
-            clock=lambda: 0.0,
-            mark_written=lambda: None,
-        )
-        writer.recover()
-        return writer
-
-    return open_without_lock
+    return partial(open_writer_without_lock, tmp_path)
 
 
 def offsets(directory) -> list[int]:
@@ -113,18 +114,7 @@ def test_offsets_are_continuous_after_any_interleaving_of_openings_and_commits(
     writers: list[PartitionWriter | None] = [None] * 4
     for index, opens in steps:
         if opens or writers[index] is None:
-            mapping = RecordMapping("s", "shard")
-            writer = PartitionWriter(
-                begin_epoch(root),
-                NoLock(),
-                topic="t",
-                partition=0,
-                mapping=mapping,
-                clock=lambda: 0.0,
-                mark_written=lambda: None,
-            )
-            writer.recover()
-            writers[index] = writer
+            writers[index] = open_writer_without_lock(root)
         try:
             writers[index].append(make_records(2, writers[index].end))
         except SinkFencedError:
