@@ -8,7 +8,9 @@ Exceptions of other libraries (h2, ssl, botocore, sqlite3) are translated to the
 from __future__ import annotations
 
 from math import isfinite
-from typing import ClassVar, Final
+from typing import ClassVar, Final, TypeVar
+
+E = TypeVar("E", bound=BaseException)
 
 _MAX_NAME: Final = 128
 
@@ -21,6 +23,24 @@ def error_type_of(error: BaseException) -> str:
 def class_name_of(error: BaseException) -> str:
     """Return the name of an exception's class, at most 128 characters: it is logged, and may be anything."""
     return type(error).__name__[:_MAX_NAME]
+
+
+def without_tracebacks(error: E) -> E:
+    """Return an error without the tracebacks of it and of its causes, for an error that is kept as a value.
+
+    They would keep the frames in which it was raised, with all buffers that these refer to. A frame that refers to the
+    error makes a cycle with it, which only a garbage collection frees, maybe hours later. And an error that many tasks
+    raise would gather the frames of them all.
+    """
+    chain: list[BaseException | None] = [error]
+    cleared = set()
+    while chain:
+        link = chain.pop()
+        if link is not None and id(link) not in cleared:
+            cleared.add(id(link))
+            link.__traceback__ = None
+            chain += [link.__cause__, link.__context__]
+    return error
 
 
 class EfoError(Exception):

@@ -12,7 +12,7 @@ from typing import Final, cast
 
 import trio
 
-from efo.errors import ConfigurationError
+from efo.errors import ConfigurationError, without_tracebacks
 
 _MAX_BYTES: Final = 256 * 1024
 """Decrypted bytes that one call returns at most, and bytes that are encrypted at once."""
@@ -172,7 +172,7 @@ class TlsStream(trio.abc.Stream):
             except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
                 self._at_end = True  # without close_notify: HTTP/2 knows by itself whether something is missing
             except ssl.SSLError as error:
-                self._failure = error
+                self._failure = without_tracebacks(error)
             else:
                 at += size
                 self._at_end = not size

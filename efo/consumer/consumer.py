@@ -346,8 +346,8 @@ class Consumer:
     async def _read_shard(self, held: HeldLease, reader: ShardReader) -> None:
         """Read one shard to its end, or until the consumer drains, the lease is lost or the shard fails (rule R11)."""
         shard_id = held.lease.key
-        failure: Exception | None = None
         finished = False
+        stopped = ShardStopped(shard_id)
         try:
             opened = partial(self._open, held)
             task = ShardTask(held, opened, self._settings, self._keeper, self._store)
@@ -355,7 +355,7 @@ class Consumer:
         except LeaseLostError:
             pass  # the new owner continues after the last checkpoint
         except Exception as error:
-            failure = error
+            stopped = ShardStopped(shard_id, _error_type(error), _detail(error))
             cooldown = self._cooldown(error)
             if cooldown is None:
                 self._draining = True  # everything stops: `run` must not start a shard again meanwhile
@@ -367,7 +367,7 @@ class Consumer:
             if finished:
                 self._observer(ShardFinished(shard_id, held.lease.children))
             else:
-                self._observer(ShardStopped(shard_id, _error_type(failure), _detail(failure)))
+                self._observer(stopped)
             self._wake()
 
     def _cooldown(self, error: Exception) -> float | None:
@@ -384,7 +384,7 @@ class Consumer:
 
     async def _isolate(self, held: HeldLease, error: Exception, cooldown: float) -> None:
         """Release the lease of a shard that failed: another worker may succeed, and this one later."""
-        shard_id, error_type = held.lease.key, _error_type(error) or ""
+        shard_id, error_type = held.lease.key, _error_type(error)
         self._isolated[shard_id] = (trio.current_time() + cooldown, error_type)
         await self._give_back(held)
         self._observer(ShardIsolated(shard_id, cooldown, error_type, _detail(error)))
@@ -445,14 +445,13 @@ class Consumer:
         )
 
 
-def _error_type(error: Exception | None) -> str | None:
+def _error_type(error: Exception) -> str:
     """Return the type of an error; of one that isolates a shard because of another error, the type of that one."""
     cause = error.__cause__ if isinstance(error, IsolateShardError) else None
-    error = cause if isinstance(cause, Exception) else error
-    return None if error is None else error_type_of(error)
+    return error_type_of(error if cause is None else cause)
 
 
-def _detail(error: Exception | None) -> str:
+def _detail(error: Exception) -> str:
     """Return the text of an error of efo. That of an application's exception may contain data."""
     if isinstance(error, HandlerError) and error.__cause__ is not None:
         return f"the application's code does not fit efo: {class_name_of(error.__cause__)}"

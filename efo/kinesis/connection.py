@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 import h2.events
@@ -26,8 +26,7 @@ import h2.exceptions
 import trio
 from h2.errors import ErrorCodes
 
-from efo.errors import GoAwayError, NotHttp2Error, StreamResetError, TransportError
-from efo.exception_groups import leaf_exceptions
+from efo.errors import GoAwayError, NotHttp2Error, StreamResetError, TransportError, without_tracebacks
 from efo.kinesis.http2 import Http2
 from efo.kinesis.response_stream import ResponseStream
 from efo.protocol.frame_meter import FrameMeter
@@ -124,22 +123,14 @@ class Connection:
         `closed_by` has the reason, and every open stream gets that error.
         """
         self._h2.initiate_connection()
-        error = TransportError(f"the connection to {self.address} was closed")
         try:
             with self._scope:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._write)
-                    nursery.start_soon(self._ping)
-                    try:
-                        await self._read()
-                    except TransportError as broken:
-                        # At once: while the nursery unwinds, other tasks must not use a closed h2 connection.
-                        self._close(self._draining or broken)
-                        raise
-        except* TransportError as group:
-            error = next(leaf_exceptions(group))
+                    nursery.start_soon(self._close_on_error, self._write)
+                    nursery.start_soon(self._close_on_error, self._ping)
+                    await self._close_on_error(self._read)
         finally:
-            self._close(self._draining or error)
+            self._close(TransportError(f"the connection to {self.address} was closed"))
             with trio.CancelScope(shield=True, deadline=trio.current_time() + 1):
                 await trio.aclose_forcefully(self._stream)
 
@@ -333,8 +324,17 @@ class Connection:
     def _broken(self, error: BaseException) -> TransportError:
         return TransportError(f"the connection to {self.address} broke: {error.__cause__ or error}")
 
+    async def _close_on_error(self, serve: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await serve()
+        except TransportError as error:
+            self._close(error)  # before other tasks run: they must not use a closed h2 connection
+            self._scope.cancel()
+
     def _close(self, error: TransportError) -> None:
-        self.closed_by = error
+        if self.closed_by is not None:
+            return
+        error = self.closed_by = without_tracebacks(self._draining or error)
         self._ready.set()
         self._window_changed.unpark_all()
         for stream in self._streams.values():

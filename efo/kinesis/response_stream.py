@@ -16,6 +16,9 @@ _SMALL: Final = 1024
 """Shorter chunks are joined to this length when they arrive: a byte as a chunk takes fifty times its memory."""
 
 
+def _ignore_change() -> None: ...
+
+
 class StreamOwner(Protocol):
     """The connection, as far as one of its streams needs it."""
 
@@ -52,7 +55,7 @@ class ResponseStream:
         self._ended = False
         self._error: TransportError | None = None
         self._changed = trio.lowlevel.ParkingLot()
-        self._on_change: Callable[[], None] = lambda: None
+        self._on_change: Callable[[], None] = _ignore_change
         self._on_goaway: Callable[[], None] | None = None
 
     def notify_goaway(self, callback: Callable[[], None]) -> None:
@@ -67,8 +70,12 @@ class ResponseStream:
         self._on_change = callback
 
     def close(self) -> None:
-        """Give up the response: the stream is reset if it is still open."""
+        """Give up the response: the stream is reset if it is still open. No callback is called any more.
+
+        They are dropped, since they refer to the reader of this stream: a cycle would live until a garbage collection.
+        """
         self._connection.abandon(self)
+        self._on_change, self._on_goaway = _ignore_change, None
 
     @property
     def is_over(self) -> bool:

@@ -26,6 +26,7 @@ from efo.errors import (
     SilenceError,
     StreamResetError,
     ThrottledError,
+    without_tracebacks,
 )
 from efo.events import (
     DeliveryBlocked,
@@ -286,6 +287,7 @@ class ShardSubscription:
     def _end_alarm(self) -> None:
         if self._alarm is not None:
             self._alarm.close()
+            self._alarm = None  # they refer to each other
 
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
@@ -321,7 +323,7 @@ class ShardSubscription:
             events = await self._caller.call(self.shard_id, subscribe.position)
         except EfoError as error:
             self._attempted(waited, called_at, error)
-            return error
+            return without_tracebacks(error)
         self._limiter.succeeded(self.shard_id)
         self._attempted(waited, called_at, None)
         opened_at = trio.current_time()
@@ -333,7 +335,7 @@ class ShardSubscription:
                 await self._read(events, attempt, opened_at)
             reason = "expired"
         except EfoError as error:
-            outcome, reason = error, end_reason(error)
+            outcome, reason = without_tracebacks(error), end_reason(error)
             if attempt.scope.cancel_called:
                 reason = attempt.reason  # it was cancelled before the error arrived
             elif isinstance(error, ResourceInUseError) and self._machine.is_being_renewed(subscribe.attempt):

@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from efo.errors import LeaseError, LeaseStoreUnavailableError
+from efo.errors import LeaseError, LeaseStoreUnavailableError, without_tracebacks
 from efo.events import LeaseOperation, LeaseStoreCalled, Observer
 from efo.leases.store import LeaseStore
 from efo.leases.writes import LeaseWrite, ReleaseLease, RenewLease, TakeLease, write_one
@@ -150,7 +150,7 @@ class LeaseWriter:
 
         def settle(index: int, result: Lease | LeaseError) -> None:
             entry = unsettled.pop(index)
-            error_type = result.error_type if isinstance(result, LeaseError) else None
+            error_type = without_tracebacks(result).error_type if isinstance(result, LeaseError) else None
             key = entry.write.lease.key
             apart = key if isinstance(entry.write, TakeLease) else ""  # each take is reported by itself
             ended.setdefault((entry.operation, error_type, apart), []).append(key)
@@ -169,6 +169,8 @@ class LeaseWriter:
             for index in list(unsettled):
                 settle(index, error)
             batch.is_done.set()
+            for entry in batch.entries:  # a cycle would live until a garbage collection
+                entry.batch = None
             for (operation, error_type, _), keys in ended.items():
                 key = keys[0] if len(keys) == 1 else ""
                 duration = trio.current_time() - started

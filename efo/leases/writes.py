@@ -83,10 +83,11 @@ async def write_each(store: LeaseStore, writes: Sequence[LeaseWrite], settle: Se
     async def write(index: int) -> None:
         async with limiter:
             try:
-                result: Lease | LeaseError = await write_one(store, writes[index])
+                lease = await write_one(store, writes[index])
             except LeaseError as error:
-                result = error
-        settle(index, result)
+                settle(index, error)
+            else:
+                settle(index, lease)
 
     with collapse_groups():
         async with trio.open_nursery() as nursery:
