@@ -1,21 +1,18 @@
-"""Shared by the operator's commands: confirmation, the check for living workers, JSON and tables."""
+"""Shared by the operator's commands: the lease store, the check for living workers, and confirmation."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import nullcontext
-from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, TypeVar
 
 import trio
 from cyclopts import Parameter
 from rich.console import Console
 from rich.prompt import Confirm
-from rich.table import Table
 
 from efo.leases.store import LeaseStore
 from efo.model import Lease
@@ -75,31 +72,3 @@ async def confirm(action: str, *, yes: bool) -> None:
         is_confirmed = False
     if not is_confirmed:
         raise UsageError("nothing was changed")
-
-
-def write_json(value: Any) -> None:
-    """Write one JSON document on one line to stdout."""
-    sys.stdout.write(json.dumps(value) + "\n")
-
-
-def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Write a table to stdout."""
-    table = Table(*columns, title=title, title_justify="left")
-    for row in rows:
-        table.add_row(*row)
-    Console(highlight=False).print(table, markup=False)
-
-
-def write_line(text: str) -> None:
-    """Write a line to stdout."""
-    Console(highlight=False, soft_wrap=True).print(text, markup=False)
-
-
-def write_note(text: str) -> None:
-    """Write a note about something that the operator may not expect to stderr."""
-    Console(stderr=True, highlight=False, soft_wrap=True).print(f"note: {text}", markup=False)
-
-
-def format_time(seconds: float | None) -> str:
-    """Return a time in seconds since the epoch as text; empty for None."""
-    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -13,17 +13,9 @@ from efo.errors import ResourceNotFoundError
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.registration import Registration
 from efo.model import FanOutConsumer
-from efo_service.commands.common import (
-    Force,
-    Yes,
-    confirm,
-    format_time,
-    refuse_living_holders,
-    write_json,
-    write_line,
-    write_table,
-)
+from efo_service.commands.common import Force, Yes, confirm, refuse_living_holders
 from efo_service.commands.options import ConfigFile, Json
+from efo_service.commands.output import format_time, write_json, write_line, write_table
 from efo_service.config.loading import load
 from efo_service.config.settings import Settings
 from efo_service.errors import UsageError

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -11,10 +9,10 @@ from typing import Annotated
 
 import trio
 from cyclopts import Parameter
-from rich.console import Console
 
 from efo_service.commands.extras import require_fake
 from efo_service.commands.options import Json
+from efo_service.commands.output import print_table, write_json
 from efo_service.demo.demo import DemoOptions, run_demo
 from efo_service.demo.report import ProgressBars, table
 from efo_service.errors import UsageError
@@ -51,8 +49,8 @@ def demo(
         )
         result = trio.run(run_demo, options, bars.show)
     if not as_json:
-        Console().print(table(result))
-    sys.stdout.write(json.dumps(result.summary) + "\n")
+        print_table(table(result))
+    write_json(result.summary)
     return 0 if result.passed else 1
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import sys
@@ -27,6 +26,7 @@ from efo.testing.server.listener import Address
 from efo.testing.settings import FakeSettings
 from efo_service.commands.extras import require_fake
 from efo_service.commands.options import Json
+from efo_service.commands.output import print_table, write_json
 from efo_service.errors import UnavailableError, UsageError
 
 
@@ -111,15 +111,15 @@ def _write_address(address: Address, streams: list[str], *, as_json: bool) -> No
     ca_file = None if address.ca_file is None else str(address.ca_file)
     if as_json:
         values = {"url": address.url, "ca_file": ca_file, "streams": streams, "environment": variables}
-        sys.stdout.write(json.dumps(values) + "\n")
+        write_json(values)
         sys.stdout.flush()
         return
     table = Table("", "FakeKinesis", show_header=True)
     table.add_row("url", address.url)
     table.add_row("CA file", ca_file or "none: no TLS")
     table.add_row("streams", ", ".join(streams) or "none: create them with CreateStream")
+    print_table(table)
     console = Console(soft_wrap=True, highlight=False)
-    console.print(table)
     console.print("Environment variables for AWS SDKs and tools:\n")
     for name, value in variables.items():
         console.print(f"export {name}={value}", markup=False)

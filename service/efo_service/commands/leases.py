@@ -15,19 +15,9 @@ from cyclopts import Parameter
 from efo.leases.lease_row import LeaseRow
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease
-from efo_service.commands.common import (
-    Force,
-    Yes,
-    confirm,
-    format_time,
-    refuse_living_holders,
-    with_lease_store,
-    write_json,
-    write_line,
-    write_note,
-    write_table,
-)
+from efo_service.commands.common import Force, Yes, confirm, refuse_living_holders, with_lease_store
 from efo_service.commands.options import ConfigFile, Json
+from efo_service.commands.output import format_time, write_json, write_line, write_note, write_table
 from efo_service.config.settings import Settings
 from efo_service.errors import UsageError
 from efo_service.factories.kinesis import open_stream

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,8 +17,9 @@ from rich.table import Table
 
 from efo.leases.store import LeaseStore
 from efo.model import Lease
-from efo_service.commands.common import Yes, confirm, with_lease_store, write_line, write_note
+from efo_service.commands.common import Yes, confirm, with_lease_store
 from efo_service.commands.options import ConfigFile, Json
+from efo_service.commands.output import format_time, print_table, write_json, write_line, write_note
 from efo_service.config.loading import load
 from efo_service.config.settings import Settings
 from efo_service.errors import UsageError
@@ -45,16 +44,15 @@ def inspect(
     for name in uncatalogued_topics(root) if topic is None else ():
         write_note(f"{root / name} has partitions, but no catalog: see `efo log verify`")
     if as_json:
-        _write_json({"log": str(root), "topics": [asdict(state) for state in states]})
+        write_json({"log": str(root), "topics": [asdict(state) for state in states]})
         return
-    console = Console(highlight=False)
     for state in states:
         for table in _tables(state):
-            console.print(table)
+            print_table(table)
         for problem in state.problems:
             write_note(problem)
     if not states:
-        console.print(f"the log {root} has no topics")
+        write_line(f"the log {root} has no topics")
 
 
 def verify(
@@ -75,14 +73,13 @@ def verify(
     if settings is not None and leases is not None:
         problems += _compare_leases(root, settings.topic, leases)
     if as_json:
-        _write_json({"log": str(root), **counts, "problems": problems})
+        write_json({"log": str(root), **counts, "problems": problems})
     else:
-        console = Console(highlight=False, soft_wrap=True)
         for problem in problems:
-            console.print(problem, markup=False)
+            write_line(problem)
         result = "there are problems" if problems else "no problems"
         compared = "" if leases is None else f", {len(leases)} leases compared"
-        console.print(f"{counts['records']:,} records in {counts['segments']:,} segments verified{compared}: {result}")
+        write_line(f"{counts['records']:,} records in {counts['segments']:,} segments verified{compared}: {result}")
     return 1 if problems else 0
 
 
@@ -139,7 +136,7 @@ def adopt(*, config: ConfigFile = None, topic: Topic = None, yes: Yes = False, a
 
     adopted = with_lease_store(config, work)
     if as_json:
-        _write_json({"adopted": adopted})
+        write_json({"adopted": adopted})
         return
     for shard_id, partition in adopted.items():
         write_line(f"{shard_id}: adopted as partition {partition}")
@@ -186,10 +183,6 @@ def _topics(root: Path, topic: str | None) -> list[str]:
     return topics(root) if topic is None else [topic]
 
 
-def _write_json(value: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(value) + "\n")
-
-
 @contextmanager
 def _progress(topic: str) -> Iterator[Any]:
     """Show on stderr how many records are read, if stderr is a terminal."""
@@ -217,15 +210,11 @@ def _tables(state: TopicState) -> Iterator[Table]:
             f"{partition.segments}" + (f" + {partition.replaced} superseded" if partition.replaced else ""),
             f"{partition.size / 1e6:,.1f}",
             partition.position or "",
-            _time(partition.newest_commit),
+            format_time(partition.newest_commit),
         )
     yield partitions
     if state.readers:
         readers = Table("reader", "lag (records)", "committed")
         for reader in state.readers:
-            readers.add_row(reader.name, f"{reader.lag:,}", _time(reader.committed_at) or "its file is invalid")
+            readers.add_row(reader.name, f"{reader.lag:,}", format_time(reader.committed_at) or "its file is invalid")
         yield readers
-
-
-def _time(seconds: float | None) -> str:
-    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

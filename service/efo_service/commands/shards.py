@@ -14,8 +14,9 @@ from rich.progress import Progress
 from efo.errors import ServiceError
 from efo.kinesis.control_plane import ControlPlane
 from efo.leases.store import LeaseStore
-from efo_service.commands.common import with_lease_store, write_json, write_table
+from efo_service.commands.common import with_lease_store
 from efo_service.commands.options import ConfigFile, Json
+from efo_service.commands.output import write_json, write_table
 from efo_service.config.settings import Settings
 from efo_service.factories.kinesis import open_stream
 from efo_service.operations.lineage import ShardNode, position_of, shard_tree

@@ -1,0 +1,48 @@
+"""What commands write: JSON, tables, lines and notes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+
+_WIDTH: Final = 10_000
+"""Columns of a table at most."""
+
+
+def write_json(value: Any) -> None:
+    """Write one JSON document on one line to stdout."""
+    sys.stdout.write(json.dumps(value) + "\n")
+
+
+def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Write a table to stdout."""
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*row)
+    print_table(table)
+
+
+def print_table(table: Table) -> None:
+    """Print a table to stdout, as wide as its contents: in a pipe or a narrow terminal, no identifier is cut."""
+    Console(highlight=False, markup=False, width=_WIDTH).print(table)
+
+
+def write_line(text: str) -> None:
+    """Write a line to stdout."""
+    Console(highlight=False, soft_wrap=True).print(text, markup=False)
+
+
+def write_note(text: str) -> None:
+    """Write a note about something that the operator may not expect to stderr."""
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"note: {text}", markup=False)
+
+
+def format_time(seconds: float | None) -> str:
+    """Return a time in seconds since the epoch as text; empty for None."""
+    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
