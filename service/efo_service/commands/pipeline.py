@@ -81,15 +81,15 @@ def _report_json(progress: dict[str, Any]) -> None:
 def _report(progress: dict[str, Any]) -> None:
     console = Console(highlight=False)
     match progress:
-        case {"query": name, "batch_id": batch, "rows": rows, "rows_total": total, "seconds": seconds, "lag": lag}:
+        case {"query": name, "batch_id": batch, "rows": rows, "rows_written": written, "seconds": seconds, "lag": lag}:
             suffix = f", lag {lag:,}" if lag else ""
-            console.print(f"{name}: batch {batch}, {rows:,} rows in {seconds:.1f} s, {total:,} in total{suffix}")
+            console.print(f"{name}: batch {batch}, {rows:,} rows read, {written:,} written in {seconds:.1f} s{suffix}")
         case {"waiting_for": topic, "log": log}:
             console.print(f"waiting for topic {topic} in {log}")
         case {"started_again": name, "because": because}:
             console.print(f"{name} is restarted: {because}")
-        case {"result": {"rows": rows, "stopped": stopped}}:
-            totals = ", ".join(f"{count:,} rows of {name}" for name, count in rows.items()) or "no new records"
+        case {"result": {"rows_written": rows, "stopped": stopped}}:
+            totals = ", ".join(f"{count:,} rows of {name} written" for name, count in rows.items()) or "no new records"
             console.print(f"{'stopped' if stopped else 'done'}: {totals}")
         case _:
             console.print_json(data=progress)

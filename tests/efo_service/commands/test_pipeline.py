@@ -9,7 +9,7 @@ from efo_service.commands.pipeline import _metrics
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError
 
-REPORT = {"query": "records", "batch_id": 0, "rows": 7, "late_rows": 0, "seconds": 0.5, "lag": 3}
+REPORT = {"query": "records", "batch_id": 0, "rows": 7, "rows_written": 5, "late_rows": 0, "seconds": 0.5, "lag": 3}
 
 
 def settings(port: int) -> Settings:
@@ -23,6 +23,7 @@ def test_metrics_port_serves_the_pipelines_metrics() -> None:
         measure(REPORT)
         text = urlopen(f"http://127.0.0.1:{port}/metrics").read().decode()
     assert 'efo_pipeline_rows_total{efo_pipeline_query="records"} 7.0' in text
+    assert 'efo_pipeline_rows_written_total{efo_pipeline_query="records"} 5.0' in text
     assert 'efo_pipeline_lag{efo_pipeline_query="records"} 3.0' in text
 
 

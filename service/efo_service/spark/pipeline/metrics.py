@@ -19,6 +19,7 @@ class PipelineMetrics:
     def __init__(self, provider: MeterProvider) -> None:
         meter = provider.get_meter("efo.pipeline", schema_url=SCHEMA_URL)
         self._rows = meter.create_counter("efo.pipeline.rows", "{row}", "Rows that the query has read.")
+        self._written = meter.create_counter("efo.pipeline.rows_written", "{row}", "Rows that the query has written.")
         self._late = meter.create_counter(
             "efo.pipeline.late_rows", "{row}", "Rows dropped because they were older than the watermark."
         )
@@ -39,6 +40,7 @@ class PipelineMetrics:
             return
         attributes = {"efo.pipeline.query": progress["query"]}
         self._rows.add(progress["rows"], attributes)
+        self._written.add(progress["rows_written"], attributes)
         self._late.add(progress["late_rows"], attributes)
         self._seconds.record(progress["seconds"], attributes)
         if progress["lag"] is not None:

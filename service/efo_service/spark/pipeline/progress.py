@@ -5,23 +5,29 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from efo_service.spark.source.offsets import from_json, lag
 
 Progress = dict[str, Any]
+
+WRITTEN: Final = "efo_written"
+"""Name of the observation of what a query writes."""
+ROWS: Final = "rows"
+"""Its column: the number of rows."""
 
 
 @dataclass
 class PipelineResult:
     """What a run did.
 
-    `batches`, `rows`: per query. `late_rows`: dropped because they were older than the watermark. `stopped`: the run
-    ended because of a request to stop.
+    `batches`, `rows` (read), `rows_written`: per query. `late_rows`: dropped, older than the watermark.
+    `stopped`: the run ended because of a request to stop.
     """
 
     batches: dict[str, int] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
+    rows_written: dict[str, int] = field(default_factory=dict)
     late_rows: int = 0
     stopped: bool = False
 
@@ -38,10 +44,12 @@ class ProgressReporter:
         if "addBatch" not in report["durationMs"]:
             return
         name, rows = report["name"], report["numInputRows"]
+        written = report.get("observedMetrics", {}).get(WRITTEN, {}).get(ROWS, 0)
         late = sum(state["numRowsDroppedByWatermark"] for state in report["stateOperators"])
         result = self._result
         result.batches[name] = result.batches.get(name, 0) + 1
         result.rows[name] = result.rows.get(name, 0) + rows
+        result.rows_written[name] = result.rows_written.get(name, 0) + written
         result.late_rows += late
         self._on_progress(
             {
@@ -49,6 +57,8 @@ class ProgressReporter:
                 "batch_id": report["batchId"],
                 "rows": rows,
                 "rows_total": result.rows[name],
+                "rows_written": written,
+                "rows_written_total": result.rows_written[name],
                 "late_rows": late,
                 "lag": _lag(report["sources"]),
                 "watermark": report.get("eventTime", {}).get("watermark"),

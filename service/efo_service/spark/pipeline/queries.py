@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from efo_service.spark.pipeline.decoding import decode, decoded_rows, failed_rows
+from efo_service.spark.pipeline.progress import ROWS, WRITTEN
 from efo_service.spark.pipeline.settings import PipelineSettings
 
 if TYPE_CHECKING:
@@ -124,8 +125,11 @@ def _deduplicate(frame: DataFrame, settings: PipelineSettings, seconds: int) -> 
 
 
 def start_query(frame: DataFrame, name: str, settings: PipelineSettings) -> StreamingQuery:
-    """Start a query that writes to the sink, with its own checkpoint."""
-    writer = frame.writeStream.format(settings.sink_format).queryName(name).outputMode("append")
+    """Start a query that writes to the sink, with its own checkpoint. Its reports tell how many rows it wrote."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the same
+
+    observed = frame.observe(WRITTEN, F.count("*").alias(ROWS))
+    writer = observed.writeStream.format(settings.sink_format).queryName(name).outputMode("append")
     writer = writer.options(**settings.sink_options).option("checkpointLocation", settings.checkpoint_of(name))
     if name == "records":
         writer = writer.partitionBy("date", "hour")

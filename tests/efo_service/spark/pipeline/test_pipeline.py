@@ -114,7 +114,8 @@ def test_json_is_decoded_and_invalid_values_are_quarantined(spark, log, run, tmp
     assert [(row.offset, row.reason) for row in bad] == [(at, "not JSON that fits the schema") for at in (0, 1, 2, 4)]
     assert bytes(bad[3].value) == b'{"id": "two"}'
     assert bad[0].headers[0].key == "kinesis.stream"
-    assert result.rows["quarantine"] == 6
+    assert result.rows["records"] == result.rows["quarantine"] == 6
+    assert (result.rows_written["records"], result.rows_written["quarantine"]) == (2, 4)
 
 
 @pytest.mark.spark
