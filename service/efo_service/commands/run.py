@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import threading
@@ -24,6 +23,7 @@ from efo_service.config.loading import load
 from efo_service.config.settings import Settings
 from efo_service.exit_codes import Exit, code_of
 from efo_service.factories.sinks import writes_to_stdout
+from efo_service.memory import settle_memory
 from efo_service.telemetry import logs
 from efo_service.telemetry.sdk import telemetry
 from efo_service.workers.identity import with_worker_id
@@ -55,9 +55,9 @@ def run(
     with _failure_logged(), with_worker_id(settings) as settings:
         if count > 1:
             return _supervise(settings, config, count)
+        settle_memory()
         if os.environ.get(SUPERVISED):
             threading.Thread(target=drain_when_orphaned, daemon=True).start()
-        gc.freeze()  # modules stay: collections, which delay all shards, need not look at them
         with telemetry(settings.leases.worker_id or "") as sdk:
             trio.run(partial(app.run, settings, sdk))
     return Exit.OK
