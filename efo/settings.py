@@ -53,7 +53,8 @@ class ConsumerSettings:
 
     Where to start:
     `initial_position`: where shards start that were never read: TRIM_HORIZON (default), LATEST or a time. Children
-    found at the end of a shard always start at TRIM_HORIZON (rule R1).
+    found at the end of a shard always start at TRIM_HORIZON (rule R1). A time must not be in the future. Shards that
+    ended up to 5 s before it are taken along, since clocks differ, and their children are then read whole.
     `start_at`: overrides the initial position of single shards.
     `shards`: the shards that this worker reads; None: all.
 

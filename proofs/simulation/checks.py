@@ -27,6 +27,7 @@ from proofs.simulation.story import (
     Lost,
     Mark,
     Opened,
+    Positioned,
     Put,
     Repositioned,
     Resharded,
@@ -36,6 +37,8 @@ from proofs.simulation.story import (
     Violation,
 )
 
+TAKEN_ALONG = 5.0
+"""AT_TIMESTAMP takes shards along that ended at most this many seconds before it. Their children are read whole."""
 MAX_PROBLEMS = 20
 """How many problems are kept. Later ones are usually consequences of the first."""
 
@@ -45,6 +48,7 @@ class Guarantees:
     """What must hold in a world. Times are in seconds.
 
     `at_latest`: records that were put before a shard's first lease must not be read.
+    `max_listing_lag`: how old what ListShards shows may be.
     `owns_position`: the sink commits position and data in one step, so no record may take effect twice.
     `max_save_delay`: how long after an ack its checkpoint is saved at the latest, if the store works.
     `max_zombie_time`: how long a worker may continue to read after it lost a lease without knowing it.
@@ -52,6 +56,7 @@ class Guarantees:
     """
 
     at_latest: bool = False
+    max_listing_lag: float = 0.0
     owns_position: bool = False
     max_save_delay: float = 5.0
     max_zombie_time: float = 10.0
@@ -69,6 +74,7 @@ class Checks:
         self.unexplained = 0
         self._guarantees = guarantees
         self._on_complete = on_complete
+        self._at_millis: int | None = None
         self._open: dict[tuple[str, str], TaskLedger] = {}
         self._next_number: dict[str, int] = {}
         self._unprocessed = 0
@@ -86,7 +92,13 @@ class Checks:
 
     def _lacks_lease(self, shard: ShardLedger) -> bool:
         """Return whether a shard has no lease but needs one."""
-        return not shard.has_lease and not (shard.is_closed and self._guarantees.at_latest)
+        return not shard.has_lease and not (shard.is_closed and self._may_be_left_out(shard))
+
+    def _may_be_left_out(self, shard: ShardLedger) -> bool:
+        """Return whether a closed shard may have no lease: nothing in it is new enough for the initial position."""
+        if self._at_millis is not None:
+            return not shard.put_millis or shard.put_millis[-1] < self._at_millis
+        return self._guarantees.at_latest
 
     @property
     def is_settled(self) -> bool:
@@ -206,6 +218,10 @@ class Checks:
         self.records += 1
 
     @_check_line.register
+    def _(self, line: Positioned, _now: float) -> None:
+        self._at_millis = line.millis
+
+    @_check_line.register
     def _(self, line: Resharded, _now: float) -> None:
         for parent in line.parents:
             shard = self.shards.setdefault(parent, ShardLedger())
@@ -270,12 +286,14 @@ class Checks:
         if shard.was_deleted:
             self._report(f"{line.shard} has a lease again after its lease was deleted")
         shard.has_lease, shard.checkpoint = True, line.checkpoint
-        if line.since_millis is not None:
-            self._skip_before(shard, line.since_millis)
-        if line.checkpoint != Checkpoint.TRIM_HORIZON and any(
-            self.shards[parent].has_lease for parent in shard.parents
-        ):
-            self._report(f"the child {line.shard} starts at {line.checkpoint}, not at TRIM_HORIZON")
+        since_millis = self._at_millis if line.checkpoint == Checkpoint.AT_TIMESTAMP else line.since_millis
+        if since_millis is not None:
+            self._skip_before(shard, since_millis)
+        if any(self.shards[parent].has_lease for parent in shard.parents):
+            if line.checkpoint != Checkpoint.TRIM_HORIZON:
+                self._report(f"the child {line.shard} starts at {line.checkpoint}, not at TRIM_HORIZON")
+        elif line.checkpoint != self._initial:
+            self._report(f"{line.shard} starts at {line.checkpoint}, not at {self._initial}")
         self._unprocessed += len(self._required(shard))
 
     @_check_line.register
@@ -376,6 +394,13 @@ class Checks:
         """Return the indexes of the records that must be read."""
         return range(shard.first_index, len(shard.marks)) if shard.has_lease else range(0)
 
+    @property
+    def _initial(self) -> Checkpoint:
+        """Where a shard starts that was never read, and whose parents were not."""
+        if self._at_millis is not None:
+            return Checkpoint.AT_TIMESTAMP
+        return Checkpoint.LATEST if self._guarantees.at_latest else Checkpoint.TRIM_HORIZON
+
     def _skip_before(self, shard: ShardLedger, since_millis: int) -> None:
         """Require no records of a shard that were put before this time, and none of its ancestors."""
         shard.first_index = bisect_left(shard.put_millis, since_millis)
@@ -393,7 +418,7 @@ class Checks:
 
     def _check_parents(self, shard_id: str, shard: ShardLedger) -> None:
         for parent in shard.parents:
-            is_read = self.shards[parent].has_lease or not self._guarantees.at_latest
+            is_read = self.shards[parent].has_lease or not self._may_be_left_out(self.shards[parent])
             if is_read and self.shards[parent].checkpoint != Checkpoint.SHARD_END:
                 self._report(f"the child {shard_id} starts before its parent {parent} is finished")
 
@@ -434,6 +459,7 @@ class Checks:
             self._report(f"{worker} handles a record of {shard_id}, which it does not read")
             return
         self._check_parents(shard_id, shard)
+        self._check_time(shard_id, shard, index)
         self._check_task_order(task, shard, index)
         earlier = shard.processed.get(index)
         shard.processed[index] = task
@@ -453,6 +479,14 @@ class Checks:
             )
         else:
             self._repeated.append((now, earlier, task, index))
+
+    def _check_time(self, shard_id: str, shard: ShardLedger, index: int) -> None:
+        """Check that AT_TIMESTAMP reads no older record than those of a shard that ended just before the time."""
+        early = int(1000 * (TAKEN_ALONG + self._guarantees.max_listing_lag))
+        if self._at_millis is not None and shard.put_millis[index] < self._at_millis - early:
+            before = (self._at_millis - shard.put_millis[index]) / 1000
+            identity = shard.identities[index]
+            self._report(f"{identity} of {shard_id} takes effect, but was put {before:.3f} s before the start")
 
     def _check_task_order(self, task: TaskLedger, shard: ShardLedger, index: int) -> None:
         """Check that a record is the next one of its shard task or, with several keys at once, of its key."""

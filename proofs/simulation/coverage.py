@@ -27,6 +27,7 @@ from proofs.simulation.story import (
     Lost,
     Mark,
     Opened,
+    Positioned,
     Put,
     Reported,
     Repositioned,
@@ -38,13 +39,19 @@ from proofs.simulation.story import (
 
 @dataclass(slots=True)
 class _Shard:
-    """What is known of a shard. `last_of`: the last sub-sequence number of each sequence number that was put."""
+    """What is known of a shard. `last_of`: the last sub-sequence number of each sequence number that was put.
+
+    `first_put`, `closed_at`: milliseconds by the clock of the service. `starts`: how often it was started AT_TIMESTAMP.
+    """
 
     parents: tuple[str, ...] = ()
+    first_put: int | None = None
+    closed_at: int | None = None
     last_of: dict[int, int] = field(default_factory=dict)
     has_lease: bool = False
     was_deleted: bool = False
     is_at_latest: bool = False
+    starts: int = 0
     is_finished: bool = False
     children_saved: bool = False
     holder: str | None = None
@@ -85,6 +92,7 @@ class Coverage:
         self._isolated: set[str] = set()
         self._is_registered = False
         self._is_finishing = False
+        self._at_millis = 0
 
     @property
     def reached(self) -> frozenset[str]:
@@ -113,12 +121,20 @@ class Coverage:
     @add.register
     def _(self, line: Put) -> None:
         sequence, sub = line.mark
-        self._shard(line.shard).last_of[sequence] = sub
+        shard = self._shard(line.shard)
+        shard.last_of[sequence] = sub
+        if shard.first_put is None:
+            shard.first_put = line.millis
+
+    @add.register
+    def _(self, line: Positioned) -> None:
+        self._at_millis = line.millis
 
     @add.register
     def _(self, line: Resharded) -> None:
         for parent in line.parents:
             self._mark("R1.resharded_before_its_lease", not self._shard(parent).has_lease)
+            self._shard(parent).closed_at = line.millis
         for child in line.children:
             self._shard(child).parents = line.parents
 
@@ -130,6 +146,10 @@ class Coverage:
         self._mark("R1.merge_child_waited", len(parents) > 1 and not all(parent.is_finished for parent in parents))
         at_latest = any(other.is_at_latest for other in self._shards.values())
         self._mark("R1.child_ignores_latest", at_latest and line.checkpoint == Checkpoint.TRIM_HORIZON)
+        if line.checkpoint == Checkpoint.AT_TIMESTAMP:
+            self._mark("R4.shard_ended_before_time", shard.parents)
+            has_ended = shard.closed_at is not None and shard.closed_at < self._at_millis
+            self._mark("R4.shard_taken_along", has_ended)
 
     @add.register
     def _(self, line: ChildrenSaved) -> None:
@@ -147,6 +167,11 @@ class Coverage:
             "R1.parent_without_lease",
             any(not self._shards[parent].has_lease or self._shards[parent].was_deleted for parent in shard.parents),
         )
+        if line.checkpoint == Checkpoint.AT_TIMESTAMP:
+            has_older = shard.first_put is not None and shard.first_put < self._at_millis
+            self._mark("R4.started_at_time", has_older)
+            self._mark("R4.started_at_time_again", shard.starts)
+            shard.starts += 1
         self._mark("R5.started_at_a_checkpoint", not line.checkpoint.is_sentinel)
         self._mark("R5.started_inside_aggregate", _is_inside_aggregate(shard, line.checkpoint))
         self._mark("R11.read_after_isolation", line.shard in self._isolated)
@@ -250,6 +275,7 @@ class Coverage:
             is_first = task.checkpoint.is_sentinel and not task.has_events
             self._mark("R4.first_attempt_failed", is_first)
             self._mark("R4.pinned_latest_failed", is_first and shard.is_at_latest)
+            self._mark("R4.at_time_failed", is_first and task.checkpoint == Checkpoint.AT_TIMESTAMP)
             self._mark("R7.renewal_failed", task.open)
             return
         self._mark("R4.resubscribed", task.has_events and not task.open)

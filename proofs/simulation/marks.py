@@ -27,6 +27,11 @@ MARKS: Final[dict[str, str]] = {
     "R3.inside_aggregate": "a checkpoint was saved inside a KPL aggregate",
     "R4.first_attempt_failed": "the first subscribe of a shard that starts without a position failed",
     "R4.pinned_latest_failed": "the same of a shard that starts at LATEST, pinned to a time",
+    "R4.at_time_failed": "the same of a shard that starts AT_TIMESTAMP",
+    "R4.started_at_time": "a shard was started AT_TIMESTAMP, and has records that were put before that time",
+    "R4.started_at_time_again": "such a start was repeated, since no progress had been saved",
+    "R4.shard_ended_before_time": "a shard had ended before the time of AT_TIMESTAMP, and is not read",
+    "R4.shard_taken_along": "a shard got a lease although it had ended just before the time of AT_TIMESTAMP",
     "R4.resubscribed": "a shard was subscribed again after its last continuation",
     "R5.started_at_a_checkpoint": "a shard was started at the checkpoint of its lease",
     "R5.started_inside_aggregate": "the same inside a KPL aggregate, whose first records were dropped",
@@ -94,9 +99,9 @@ ELSEWHERE: Final[dict[str, Elsewhere]] = {
         "the fake sends no event with one of end and children alone, as AWS does not",
         "tests/efo/protocol/test_messages.py::test_an_invalid_event_is_rejected",
     ),
-    "R4.at_timestamp": Elsewhere(
-        "no world starts AT_TIMESTAMP: only LATEST is pinned to a time",
-        "tests/efo/consumer/test_shard_sync.py::test_at_timestamp_ignores_shards_that_had_ended_by_then",
+    "R4.at_future_timestamp": Elsewhere(
+        "the service rejects a time in its future, so no world starts at one",
+        "tests/efo/testing/state/test_subscriptions.py::test_an_invalid_position_is_rejected",
     ),
     "R6.one_call_per_second": Elsewhere(
         "no event says why a subscribe waited: for the interval of its shard or for the budget of all",

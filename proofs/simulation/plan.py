@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from random import Random
 from typing import Final, Literal
@@ -31,6 +31,8 @@ class Plan:
 
     `padding`: filler bytes per record.
     `at_latest`: shards that were never read start at LATEST, instead of at their oldest record.
+    `at_time`: they start AT_TIMESTAMP, at this time of the world, which may be before its beginning.
+    `history`: no worker starts before this time, so that nobody reads what happens until then.
     `holds`: a handler returns HOLD for most of its calls.
     `transient_rate`: the share of records that fail at first. `poison_rate`: the share that always fail; above 0 only
     where the policy skips or dead-letters.
@@ -77,6 +79,14 @@ class Plan:
     calm_from: float
     completion_timeout: float
     actions: tuple[tuple[float, Action], ...]
+    at_time: float | None = None
+    history: float = 0.0
+
+    @property
+    def max_listing_lag(self) -> float:
+        """How old what ListShards shows may be, in seconds."""
+        is_stale = any(action == "stale_listing" for _, action in self.actions)
+        return min(60.0, self.lease_cleanup_after / 2) if is_stale else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +161,8 @@ _ACTIONS: Final[dict[Action, tuple[int, int]]] = {
 }
 """How many of each action a world has: minimum and maximum."""
 
+AT_TIME_SHARE: Final = 0.15
+"""The share of worlds that start AT_TIMESTAMP."""
 SHORT_CLEANUP_AFTER: Final = 20.0
 """The shortest `lease_cleanup_after`. With this value a world waits at its end until the leases are deleted."""
 MAX_SHARDS: Final = 6 + _ACTIONS["split"][1]
@@ -159,6 +171,10 @@ MAX_SHARDS: Final = 6 + _ACTIONS["split"][1]
 
 def plan(seed: int) -> Plan:
     """Return the plan of the world of this seed. It depends on the seed alone."""
+    return _start_at_time(_plan(seed), Random(f"time {seed}"))
+
+
+def _plan(seed: int) -> Plan:
     random = Random(f"world {seed}")
     weights, tempos = zip(*_TEMPOS, strict=True)
     tempo = random.choices(tempos, weights)[0](random)
@@ -207,6 +223,18 @@ def plan(seed: int) -> Plan:
         completion_timeout=900.0,
         actions=_actions(random, tempo.calm_from),
     )
+
+
+def _start_at_time(plan: Plan, random: Random) -> Plan:
+    """Return the plan, for a share of the seeds with a start AT_TIMESTAMP: before, in or at the end of a history."""
+    if random.random() >= AT_TIME_SHARE:
+        return plan
+    history = plan.calm_from * random.uniform(0.1, 0.7)
+    times = [-random.uniform(0.0, 100.0), random.uniform(0.0, history), history]
+    if reshards := [at for at, action in plan.actions if action in ("split", "merge") and at < history]:
+        # The shard has ended just before the time, or a little longer ago than a reading takes along.
+        times += [min(history, random.choice(reshards) + random.uniform(0.0, 10.0)) for _ in range(3)]
+    return replace(plan, at_latest=False, at_time=random.choice(times), history=history)
 
 
 def _fake(random: Random, tempo: _Tempo) -> FakeSettings:

@@ -90,12 +90,12 @@ class Producer:
             middle = (start + end) // 2
             children = self._fake.split(STREAM, parent, middle + 1)
             self._ranges |= {children[0]: (start, middle), children[1]: (middle + 1, end)}
-            self._add_line(Resharded((parent,), children))
+            self._add_line(Resharded((parent,), children, self._millis))
             self.splits += 1
         elif action == "merge" and len(shards) > 1:
             index = self._random.randrange(len(shards) - 1)
             left, right = shards[index : index + 2]
             child = self._fake.merge(STREAM, left, right)
             self._ranges[child] = (self._ranges[left][0], self._ranges[right][1])
-            self._add_line(Resharded((left, right), (child,)))
+            self._add_line(Resharded((left, right), (child,), self._millis))
             self.merges += 1

@@ -29,11 +29,19 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
+class Positioned:
+    """Shards that were never read start AT_TIMESTAMP, at this time by the clock of the service."""
+
+    millis: int
+
+
+@dataclass(frozen=True, slots=True)
 class Resharded:
-    """A split or a merge closed `parents` and opened `children`."""
+    """A split or a merge closed `parents` and opened `children`. `millis`: when, by the clock of the service."""
 
     parents: tuple[str, ...]
     children: tuple[str, ...]
+    millis: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +224,7 @@ class Violation:
 
 Line: TypeAlias = (
     Put
+    | Positioned
     | Resharded
     | Opened
     | Repositioned

@@ -95,6 +95,7 @@ class Worker:
         rows: LeaseRows,
         add_line: AddLine,
         make_reader: MakeReader,
+        position: Position,
     ) -> None:
         self.process: WorkerProcess | None = None
         self.crashes = 0
@@ -104,6 +105,7 @@ class Worker:
         self._rows = rows
         self._add_line = add_line
         self._make_reader = make_reader
+        self._position = position
         self._rng = Random(f"worker {plan.seed} {number}")
         self._starts = 0
         self._store: FaultyLeaseStore | None = None
@@ -112,7 +114,7 @@ class Worker:
 
     async def run(self) -> None:
         """Run one process after the other until `finish`."""
-        await trio.sleep(self._rng.choice((0.0, 0.0, self._rng.uniform(0.0, 30.0))))
+        await trio.sleep(self._plan.history + self._rng.choice((0.0, 0.0, self._rng.uniform(0.0, 30.0))))
         while not self._finishing.is_set():
             await self._run_process()
             downtime = self._rng.choice((0.0, self._rng.uniform(0.0, 5.0), self._rng.uniform(0.0, 40.0)))
@@ -184,7 +186,7 @@ class Worker:
     async def _consume(self, process: WorkerProcess, store: FaultyLeaseStore) -> None:
         plan, name = self._plan, process.name
         settings = ConsumerSettings(
-            initial_position=Position.latest() if plan.at_latest else Position.trim_horizon(),
+            initial_position=self._position,
             failover_time=plan.failover_time,
             checkpoint_interval=plan.checkpoint_interval,
             shard_sync_interval=plan.shard_sync_interval,

@@ -14,6 +14,7 @@ import trio.testing
 
 from efo.consumer.shard_task import ShardReader
 from efo.leases.stores.memory import MemoryLeaseStore
+from efo.model import Position
 from efo.testing import FakeKinesis
 from efo.testing.errors import FakeError
 from efo.testing.faults.kinds import NoResponse, Refuse, StaleListing
@@ -26,7 +27,7 @@ from proofs.simulation.producer import STREAM, Producer
 from proofs.simulation.readers import PlannedFailures, log_reader, reader
 from proofs.simulation.sink import MemorySink
 from proofs.simulation.store_faults import LeaseRows, StoreFault
-from proofs.simulation.story import Acted, Story, Violation
+from proofs.simulation.story import Acted, Positioned, Story, Violation
 from proofs.simulation.worker import STOP_TIMEOUT, Worker, WorkerProcess
 
 MEAN_STORE_FAULT: Final = 12.0
@@ -60,6 +61,7 @@ class World:
             Guarantees(
                 owns_position=plan.reader == "sink",
                 at_latest=plan.at_latest,
+                max_listing_lag=plan.max_listing_lag,
                 max_save_delay=plan.checkpoint_interval + 2 * max(plan.max_rare_delay, plan.max_delay) + 1.0,
                 max_zombie_time=plan.failover_time,
                 may_skip=self._failures.may_skip,
@@ -96,7 +98,10 @@ class World:
             rows, kinesis = LeaseRows(MemoryLeaseStore()), fake.kinesis(STREAM)
             tasks_before = trio.lowlevel.current_statistics().tasks_living
             add_line = self.story.add
-            self._workers = [Worker(n, plan, kinesis, rows, add_line, self._reader) for n in range(plan.workers)]
+            position = self._initial_position(fake)
+            self._workers = [
+                Worker(n, plan, kinesis, rows, add_line, self._reader, position) for n in range(plan.workers)
+            ]
             async with trio.open_nursery() as nursery:
                 for worker in self._workers:
                     nursery.start_soon(worker.run)
@@ -124,6 +129,14 @@ class World:
         if self._log is not None:
             return log_reader(process, WorkerLog(self._log, process, crash, self._sink.lock_timeout))
         return reader(self.plan, process.name, process.add_line, self._failures, self._sink, process.observe, rng)
+
+    def _initial_position(self, fake: FakeKinesis) -> Position:
+        """Return where shards start that were never read, and add a time to the story."""
+        if self.plan.at_time is None:
+            return Position.latest() if self.plan.at_latest else Position.trim_horizon()
+        time = fake.clock() + self.plan.at_time
+        self.story.add(Positioned(int(time * 1000)))
+        return Position.at_timestamp(time)
 
     def _clock(self) -> float:
         return EPOCH + trio.current_time()
@@ -266,7 +279,7 @@ class World:
         now = trio.current_time()
         until = now + self._random.uniform(5.0, 60.0)
         if action == "stale_listing":
-            lag = self._random.uniform(2.0, min(60.0, self.plan.lease_cleanup_after / 2))
+            lag = self._random.uniform(2.0, self.plan.max_listing_lag)
             self._script.add(StaleListing(lag), When(start=now, stop=until, times=inf))
             return
         fault = self._random.choice((Refuse("LimitExceededException"), Refuse(status=500), NoResponse(10.0)))

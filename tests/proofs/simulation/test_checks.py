@@ -21,6 +21,7 @@ from proofs.simulation.story import (
     Line,
     Lost,
     Opened,
+    Positioned,
     Put,
     Repositioned,
     Resharded,
@@ -211,6 +212,89 @@ MUTANTS: dict[str, tuple[list[Line], str]] = {
 def test_a_mutant_has_the_expected_problem(name: str) -> None:
     lines, problem = MUTANTS[name]
     assert any(problem in found for found in check(lines).problems), check(lines).problems
+
+
+# --- a start AT_TIMESTAMP --------------------------------------------------------------------------------------
+
+TIME = Checkpoint.AT_TIMESTAMP
+GRANDPARENT = "grandparent"
+TIMED_PUTS: list[Line] = [
+    Positioned(20_000),
+    Put(GRANDPARENT, (0, 0), "k", 0, 1_000),
+    Resharded((GRANDPARENT,), (P,), 2_000),
+    Put(P, (5, 0), "k", 1, 3_000),
+    Put(P, (6, 0), "k", 2, 20_000),
+]
+TIMED: list[Line] = [*TIMED_PUTS, Created(P, TIME), *opened("a", P, TIME), *handled("a", P, 6)]
+"""A shard ended long before the time. Its child has a record before the time, and one at the time, which is read."""
+AT_END: list[Line] = [Saved("a", P, at(6)), *closed("a", P)]
+
+TAKEN_ALONG: list[Line] = [
+    Positioned(20_000),
+    Put(P, (5, 0), "k", 0, 3_000),
+    Resharded((P,), (L,), 16_000),
+    Put(L, (10, 0), "k", 1, 17_000),
+    Created(P, TIME),
+    *opened("a", P, TIME),
+    Created(L, Checkpoint.TRIM_HORIZON),
+    ChildrenSaved(P, (L,)),
+    Saved("a", P, Checkpoint.SHARD_END),
+    Held("a", "a", P, None),
+    Closed("a", P, is_finished=True),
+    *opened("a", L),
+    *handled("a", L, 10),
+    Saved("a", L, at(10)),
+    *closed("a", L),
+]
+"""A shard ended just before the time. It is taken along, and its child is read whole."""
+
+
+@pytest.mark.parametrize("story", [[*TIMED, *AT_END], TAKEN_ALONG], ids=["ended long before", "ended just before"])
+def test_at_a_time_the_records_before_it_need_not_be_read(story: list[Line]) -> None:
+    checks = check(story)
+    assert checks.problems == []
+    assert checks.is_complete
+
+
+TIMED_MUTANTS: dict[str, tuple[list[Line], str]] = {
+    "a record of the time is lost": (
+        [line for line in TIMED if line not in handled("a", P, 6)],
+        "lost: 1 records of parent, the first ('k', 2)",
+    ),
+    "a record before the time is read": (
+        [*TIMED[:-2], *handled("a", P, 5, 6), *AT_END],
+        "handles ('k', 1) of parent, but the next one is ('k', 2)",
+    ),
+    "a shard with a record of the time is left out": (
+        [*TIMED_PUTS, Put(GRANDPARENT, (1, 0), "other", 0, 20_000), Created(P, TIME), *opened("a", P, TIME)],
+        "the child parent starts before its parent grandparent is finished",
+    ),
+    "a shard with a record of the time is never read": (
+        [*TIMED, *AT_END, Put(GRANDPARENT, (1, 0), "other", 0, 20_000)],
+        "grandparent was never read: it has no lease",
+    ),
+    "a shard starts at LATEST": ([*TIMED_PUTS, Created(P, Checkpoint.LATEST, 21_000)], "not at AT_TIMESTAMP"),
+    "a shard starts at TRIM_HORIZON": ([*TIMED_PUTS, Created(P, Checkpoint.TRIM_HORIZON)], "not at AT_TIMESTAMP"),
+    "a shard is taken along that ended too long before the time": (
+        [replace(line, millis=14_000) if isinstance(line, Put) and line.shard == L else line for line in TAKEN_ALONG],
+        "('k', 1) of left takes effect, but was put 6.000 s before the start",
+    ),
+    "a record of the child of a shard that was taken along is lost": (
+        [line for line in TAKEN_ALONG if line not in handled("a", L, 10)],
+        "lost: 1 records of left, the first ('k', 1)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TIMED_MUTANTS)
+def test_a_mutant_at_a_time_has_the_expected_problem(name: str) -> None:
+    lines, problem = TIMED_MUTANTS[name]
+    assert any(problem in found for found in check(lines).problems), check(lines).problems
+
+
+def test_a_stale_listing_may_take_older_shards_along() -> None:
+    lines, _ = TIMED_MUTANTS["a shard is taken along that ended too long before the time"]
+    assert check(lines, max_listing_lag=1.0).problems == []
 
 
 # --- duplicates ------------------------------------------------------------------------------------------------

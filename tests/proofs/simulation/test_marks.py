@@ -28,6 +28,7 @@ from proofs.simulation.story import (
     Line,
     Lost,
     Opened,
+    Positioned,
     Put,
     Reported,
     Repositioned,
@@ -40,6 +41,7 @@ from tests.paths import ROOT
 
 P, Q, CHILD, OTHER = "parent", "other parent", "child", "other child"
 START, LATEST, END = Checkpoint.TRIM_HORIZON, Checkpoint.LATEST, Checkpoint.SHARD_END
+TIME = Checkpoint.AT_TIMESTAMP
 AGGREGATE: list[Line] = [Put(P, (7, sub), "k", sub) for sub in range(3)]
 INSIDE = Checkpoint("7", 1)
 
@@ -101,6 +103,11 @@ CASES: dict[str, list[Line]] = {
     "R3.inside_aggregate": [*AGGREGATE, opened(P), saved(INSIDE)],
     "R4.first_attempt_failed": [opened(P), attempted("throttled")],
     "R4.pinned_latest_failed": [created(P, LATEST), opened(P, LATEST), attempted("throttled")],
+    "R4.at_time_failed": [opened(P, TIME), attempted("throttled")],
+    "R4.started_at_time": [Positioned(20), Put(P, (7, 0), "k", 0, 19), created(P, TIME), opened(P, TIME)],
+    "R4.started_at_time_again": [opened(P, TIME), Crashed("a.1", "a"), opened(P, TIME)],
+    "R4.shard_ended_before_time": [SPLIT, created(CHILD, TIME)],
+    "R4.shard_taken_along": [Positioned(20), Resharded((P,), (CHILD, OTHER), 19), created(P, TIME)],
     "R4.resubscribed": [opened(P), attempted(), EVENT, ended("expired"), attempted()],
     "R5.started_at_a_checkpoint": [*AGGREGATE, opened(P, Checkpoint("7", 2))],
     "R5.started_inside_aggregate": [*AGGREGATE, opened(P, INSIDE)],
@@ -184,6 +191,11 @@ def test_the_last_line_of_a_story_reaches_its_mark(mark: str) -> None:
         ("R1.resharded_before_its_lease", [created(P), SPLIT]),
         ("R3.idle_progress", [*AGGREGATE, opened(P), saved(Checkpoint("7", 2))]),
         ("R4.first_attempt_failed", [opened(P), attempted(), EVENT, ended("reset"), attempted("throttled")]),
+        ("R4.at_time_failed", [opened(P), attempted("throttled")]),
+        ("R4.started_at_time", [Positioned(20), Put(P, (7, 0), "k", 0, 20), created(P, TIME), opened(P, TIME)]),
+        ("R4.started_at_time_again", [opened(P, TIME), Crashed("a.1", "a"), opened(P, Checkpoint("7"))]),
+        ("R4.shard_ended_before_time", [created(P, TIME), SPLIT, created(CHILD)]),
+        ("R4.shard_taken_along", [Positioned(20), Resharded((P,), (CHILD, OTHER), 20), created(P, TIME)]),
         ("R4.resubscribed", [opened(P), attempted(), ended("reset"), attempted()]),
         ("R5.started_inside_aggregate", [*AGGREGATE, opened(P, Checkpoint("7", 2))]),
         ("R7.ended_during_renewal", [opened(P), attempted(), ended("reset")]),
