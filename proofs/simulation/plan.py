@@ -12,6 +12,8 @@ from efo.protocol.failure import DeadLetter, FailurePolicy
 from efo.protocol.subscription import SubscriptionTiming
 from efo.testing import FakeSettings
 from efo.testing.faults.kinds import PASSING, Fault
+from efo_service.relay.relay import COMMIT_BYTES
+from proofs.simulation.constants import Values, choose
 from proofs.simulation.disk import DiskFaults
 from proofs.simulation.sink import Guard
 
@@ -33,6 +35,8 @@ class Plan:
     `at_latest`: shards that were never read start at LATEST, instead of at their oldest record.
     `at_time`: they start AT_TIMESTAMP, at this time of the world, which may be before its beginning.
     `history`: no worker starts before this time, so that nobody reads what happens until then.
+    `constants`: constants of efo that have other values in this world.
+    `commit_records`, `commit_bytes`: when the relay commits.
     `holds`: a handler returns HOLD for most of its calls.
     `transient_rate`: the share of records that fail at first. `poison_rate`: the share that always fail; above 0 only
     where the policy skips or dead-letters.
@@ -81,6 +85,10 @@ class Plan:
     actions: tuple[tuple[float, Action], ...]
     at_time: float | None = None
     history: float = 0.0
+    constants: Values = ()
+    lease_scan_interval: float | None = None
+    commit_records: int = 20
+    commit_bytes: int = COMMIT_BYTES
 
     @property
     def max_listing_lag(self) -> float:
@@ -171,7 +179,14 @@ MAX_SHARDS: Final = 6 + _ACTIONS["split"][1]
 
 def plan(seed: int) -> Plan:
     """Return the plan of the world of this seed. It depends on the seed alone."""
-    return _start_at_time(_plan(seed), Random(f"time {seed}"))
+    plan, random = _start_at_time(_plan(seed), Random(f"time {seed}")), Random(f"constants {seed}")
+    return replace(
+        plan,
+        constants=choose(random),
+        lease_scan_interval=random.choice((None, None, 0.1, 3.0)),
+        commit_records=random.choice((1, 20, 20, 500)),
+        commit_bytes=random.choice((200, 2000, COMMIT_BYTES)),
+    )
 
 
 def _plan(seed: int) -> Plan:

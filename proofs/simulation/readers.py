@@ -129,16 +129,16 @@ def reader(
         case "stream":
             return _StreamReader(worker, add_line, handler, rng)
         case "sink":
-            relay = _RelayReader(worker, add_line)
+            relay = _RelayReader(plan, worker, add_line)
             relay.sink = sink.for_worker(relay.committed, relay.waited)
             return relay
         case kind:
             return _HandlerReader(plan, handler, observer, rng, by_record=kind == "records")
 
 
-def log_reader(process: WorkerProcess, log: WorkerLog) -> ShardReader:
+def log_reader(plan: Plan, process: WorkerProcess, log: WorkerLog) -> ShardReader:
     """Return the reader of one worker process that relays into the log."""
-    relay = _RelayReader(process.name, process.add_line)
+    relay = _RelayReader(plan, process.name, process.add_line)
     relay.sink = log.sink
     return relay
 
@@ -239,13 +239,19 @@ class _RelayReader:
 
     sink: Sink
 
-    def __init__(self, worker: str, add_line: AddLine) -> None:
+    def __init__(self, plan: Plan, worker: str, add_line: AddLine) -> None:
+        self._plan = plan
         self._worker = worker
         self._add_line = add_line
 
     async def __call__(self, shard: ShardStream) -> None:
         try:
-            await relay_shard(_ObservedShard(shard, self._worker, self._add_line), self.sink, commit_records=20)
+            await relay_shard(
+                _ObservedShard(shard, self._worker, self._add_line),
+                self.sink,
+                commit_records=self._plan.commit_records,
+                commit_bytes=self._plan.commit_bytes,
+            )
         except SinkError as error:
             if type(error) not in _EXPECTED:
                 raise
@@ -271,6 +277,7 @@ class _ObservedShard:
         self._worker = worker
         self._add_line = add_line
         self._unacked: list[Batch] = []
+        self._acked_of_first = 0
 
     def seek(self, checkpoint: Checkpoint) -> None:
         self._shard.seek(checkpoint)
@@ -286,6 +293,12 @@ class _ObservedShard:
     def ack_through(self, batch: Batch, index: int | None = None) -> None:
         whole = batch.number if index is None else batch.number - 1
         while self._unacked and self._unacked[0].number <= whole:
-            acked = self._unacked.pop(0)
-            self._add_line(Acked(self._worker, self.shard_id, marks(acked.records)))
+            self._add_acked(self._unacked.pop(0))
+            self._acked_of_first = 0
+        if index is not None:
+            self._add_acked(batch, index + 1)
+            self._acked_of_first = index + 1
         self._shard.ack_through(batch, index)
+
+    def _add_acked(self, batch: Batch, end: int | None = None) -> None:
+        self._add_line(Acked(self._worker, self.shard_id, marks(batch.records[self._acked_of_first : end])))

@@ -11,6 +11,7 @@ from typing import Any
 import trio
 import trio.testing
 
+from proofs.simulation.constants import perturbed
 from proofs.simulation.coverage import Coverage
 from proofs.simulation.plan import plan
 from proofs.simulation.world import Tally, World
@@ -47,7 +48,8 @@ def run(seed: int, *, lines: int = 60, digest: bool = False, keep_story: bool = 
     world = World(plan(seed))
     raised: list[str] = []
     try:
-        trio.run(world.run, clock=trio.testing.MockClock(autojump_threshold=0))
+        with perturbed(world.plan.constants):
+            trio.run(world.run, clock=trio.testing.MockClock(autojump_threshold=0))
     except Exception as error:  # noqa: BLE001 - whatever a world raises is a problem to report
         raised.append("".join(traceback.format_exception(error)))
     problems = [*world.checks.problems, *raised]

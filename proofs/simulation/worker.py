@@ -197,6 +197,7 @@ class Worker:
             handoff_timeout=plan.handoff_timeout,
             balance_by_throughput=plan.balance_by_throughput,
             max_leases=plan.max_leases,
+            lease_scan_interval=plan.lease_scan_interval,
             lease_cleanup_after=plan.lease_cleanup_after,
             timing=plan.timing,
         )

@@ -127,7 +127,7 @@ class World:
     def _reader(self, process: WorkerProcess, crash: Callable[[], object]) -> ShardReader:
         rng = Random(f"reader {self.plan.seed} {process.name}")
         if self._log is not None:
-            return log_reader(process, WorkerLog(self._log, process, crash, self._sink.lock_timeout))
+            return log_reader(self.plan, process, WorkerLog(self._log, process, crash, self._sink.lock_timeout))
         return reader(self.plan, process.name, process.add_line, self._failures, self._sink, process.observe, rng)
 
     def _initial_position(self, fake: FakeKinesis) -> Position:
