@@ -13,6 +13,8 @@ from efo.model import Checkpoint
 from efo.protocol.pacing import RENEWAL_OVERDUE_AFTER
 from efo.protocol.subscription import SubscriptionTiming
 from proofs.simulation.story import (
+    SECOND_APPLICATION,
+    SECOND_STREAM,
     Acked,
     Acted,
     ChildrenSaved,
@@ -246,6 +248,8 @@ class Coverage:
     @add.register
     def _(self, line: Acted) -> None:
         self._is_finishing |= line.what == "finish"
+        self._mark("R10.two_streams", line.what == SECOND_STREAM)
+        self._mark("R10.two_applications", line.what == SECOND_APPLICATION)
 
     # --- diagnostic events ---------------------------------------------------------------------------------
 

@@ -59,6 +59,8 @@ MARKS: Final[dict[str, str]] = {
     "R10.gave_up": "a worker that could not renew a lease stopped reading by itself",
     "R10.write_unanswered": "a write to the lease store had no answer, or failed",
     "R10.deleted": "the lease of a finished shard was deleted",
+    "R10.two_streams": "two streams were read by the same processes, with one application name",
+    "R10.two_applications": "two applications read one stream in the same processes",
     "R11.retry": "a failed call was retried",
     "R11.split": "a failed batch was split, to find the record that fails",
     "R11.skip": "a record was skipped by the policy",

@@ -37,6 +37,8 @@ class Plan:
     `history`: no worker starts before this time, so that nobody reads what happens until then.
     `constants`: constants of efo that have other values in this world.
     `commit_records`, `commit_bytes`: when the relay commits.
+    `neighbour`: the plan of a second consumer in the same processes: of another stream, or, if `shares_stream` is true,
+    of another application on the same stream.
     `holds`: a handler returns HOLD for most of its calls.
     `transient_rate`: the share of records that fail at first. `poison_rate`: the share that always fail; above 0 only
     where the policy skips or dead-letters.
@@ -89,6 +91,8 @@ class Plan:
     lease_scan_interval: float | None = None
     commit_records: int = 20
     commit_bytes: int = COMMIT_BYTES
+    neighbour: Plan | None = None
+    shares_stream: bool = False
 
     @property
     def max_listing_lag(self) -> float:
@@ -169,6 +173,10 @@ _ACTIONS: Final[dict[Action, tuple[int, int]]] = {
 }
 """How many of each action a world has: minimum and maximum."""
 
+_OF_THE_STREAM: Final = ("put", "burst", "aggregate", "split", "merge")
+"""The actions of a stream's producer."""
+NEIGHBOUR_SHARE: Final = 0.15
+"""The share of worlds with two consumers."""
 AT_TIME_SHARE: Final = 0.15
 """The share of worlds that start AT_TIMESTAMP."""
 SHORT_CLEANUP_AFTER: Final = 20.0
@@ -179,14 +187,11 @@ MAX_SHARDS: Final = 6 + _ACTIONS["split"][1]
 
 def plan(seed: int) -> Plan:
     """Return the plan of the world of this seed. It depends on the seed alone."""
-    plan, random = _start_at_time(_plan(seed), Random(f"time {seed}")), Random(f"constants {seed}")
-    return replace(
-        plan,
-        constants=choose(random),
-        lease_scan_interval=random.choice((None, None, 0.1, 3.0)),
-        commit_records=random.choice((1, 20, 20, 500)),
-        commit_bytes=random.choice((200, 2000, COMMIT_BYTES)),
+    random = Random(f"constants {seed}")
+    plan = replace(
+        _with_settings(_start_at_time(_plan(seed), Random(f"time {seed}")), random), constants=choose(random)
     )
+    return _with_neighbour(plan, Random(f"neighbour {seed}"))
 
 
 def _plan(seed: int) -> Plan:
@@ -250,6 +255,40 @@ def _start_at_time(plan: Plan, random: Random) -> Plan:
         # The shard has ended just before the time, or a little longer ago than a reading takes along.
         times += [min(history, random.choice(reshards) + random.uniform(0.0, 10.0)) for _ in range(3)]
     return replace(plan, at_latest=False, at_time=random.choice(times), history=history)
+
+
+def _with_settings(plan: Plan, random: Random) -> Plan:
+    """Return the plan with settings that change how often efo does something."""
+    return replace(
+        plan,
+        lease_scan_interval=random.choice((None, None, 0.1, 3.0)),
+        commit_records=random.choice((1, 20, 20, 500)),
+        commit_bytes=random.choice((200, 2000, COMMIT_BYTES)),
+    )
+
+
+def _with_neighbour(plan: Plan, random: Random) -> Plan:
+    """Return the plan, for a share of the seeds with a second consumer. Its plan is that of a seed of its own."""
+    if random.random() >= NEIGHBOUR_SHARE:
+        return plan
+    shares_stream = random.random() < 0.5
+    actions = [
+        (at, action)
+        for at, action in _actions(random, plan.calm_from)
+        # The faults of listings are those of the world. One producer puts the records of a stream.
+        if action != "stale_listing" and not (shares_stream and action in _OF_THE_STREAM)
+    ]
+    neighbour = replace(
+        _with_settings(_plan(-1 - plan.seed), random),
+        fake=plan.fake,
+        timing=plan.timing,
+        failover_time=plan.failover_time,
+        lease_cleanup_after=plan.lease_cleanup_after,
+        fault_rate=0.0,
+        calm_from=plan.calm_from,
+        actions=tuple(actions),
+    )
+    return replace(plan, neighbour=_start_at_time(neighbour, random), shares_stream=shares_stream)
 
 
 def _fake(random: Random, tempo: _Tempo) -> FakeSettings:

@@ -12,7 +12,6 @@ from proofs.simulation.plan import Action, Plan
 from proofs.simulation.readers import AddLine
 from proofs.simulation.story import Put, Resharded
 
-STREAM: Final = "orders"
 MAX_OPEN_SHARDS: Final = 8
 STRAY_SHARE: Final = 0.1
 """The share of user records in an aggregate whose keys belong to another shard."""
@@ -21,10 +20,11 @@ STRAY_SHARE: Final = 0.1
 class Producer:
     """Puts records and reshards the stream. `splits`, `merges`: how many it did."""
 
-    def __init__(self, fake: FakeKinesis, plan: Plan, random: Random, add_line: AddLine) -> None:
+    def __init__(self, fake: FakeKinesis, stream: str, plan: Plan, random: Random, add_line: AddLine) -> None:
         self.splits = 0
         self.merges = 0
         self._fake = fake
+        self._stream = stream
         self._plan = plan
         self._random = random
         self._add_line = add_line
@@ -32,8 +32,8 @@ class Producer:
         self._hashes = {key: kpl.hash_key(key) for key in self._keys}
         self._numbers = dict.fromkeys(self._keys, 0)
         bounds = [n * (MAX_HASH_KEY + 1) // plan.shards for n in range(plan.shards + 1)]
-        fake.create_stream(STREAM, plan.shards)
-        self._ranges = {s: (bounds[n], bounds[n + 1] - 1) for n, s in enumerate(fake.open_shards(STREAM))}
+        fake.create_stream(stream, plan.shards)
+        self._ranges = {s: (bounds[n], bounds[n + 1] - 1) for n, s in enumerate(fake.open_shards(stream))}
 
     @property
     def shards(self) -> tuple[str, ...]:
@@ -49,7 +49,7 @@ class Producer:
         for _ in range(count):
             key = self._random.choice(self._keys)
             number, data = self._next(key)
-            shard, sequence = self._fake.put(STREAM, key, data)
+            shard, sequence = self._fake.put(self._stream, key, data)
             self._add_line(Put(shard, (int(sequence), 0), key, number, self._millis))
 
     def _next(self, key: str) -> tuple[int, bytes]:
@@ -60,7 +60,7 @@ class Producer:
     def aggregate(self) -> None:
         """Put a KPL aggregate for one shard, with a few strays: user records of other shards, as after a reshard."""
         first_key = self._random.choice(self._keys)
-        home = next(s for s in self._fake.open_shards(STREAM) if self._is_in(s, first_key))
+        home = next(s for s in self._fake.open_shards(self._stream) if self._is_in(s, first_key))
         keys = [key for key in self._keys if self._is_in(home, key)]
         strays = [key for key in self._keys if not self._is_in(home, key)]
         entries: list[kpl.Entry] = []
@@ -73,7 +73,7 @@ class Producer:
             number, data = self._next(key)
             entries.append(kpl.Entry(key, data))
             puts.append((sub, key, number))
-        shard, sequence = self._fake.put(STREAM, first_key, kpl.aggregate(entries))
+        shard, sequence = self._fake.put(self._stream, first_key, kpl.aggregate(entries))
         for sub, key, number in puts:
             self._add_line(Put(shard, (int(sequence), sub), key, number, self._millis))
 
@@ -83,19 +83,19 @@ class Producer:
 
     def reshard(self, action: Action) -> None:
         """Split a random shard or merge two adjacent ones, if that is possible. `action`: "split" or "merge"."""
-        shards = self._fake.open_shards(STREAM)
+        shards = self._fake.open_shards(self._stream)
         if action == "split" and len(shards) < MAX_OPEN_SHARDS:
             parent = self._random.choice(shards)
             start, end = self._ranges[parent]
             middle = (start + end) // 2
-            children = self._fake.split(STREAM, parent, middle + 1)
+            children = self._fake.split(self._stream, parent, middle + 1)
             self._ranges |= {children[0]: (start, middle), children[1]: (middle + 1, end)}
             self._add_line(Resharded((parent,), children, self._millis))
             self.splits += 1
         elif action == "merge" and len(shards) > 1:
             index = self._random.randrange(len(shards) - 1)
             left, right = shards[index : index + 2]
-            child = self._fake.merge(STREAM, left, right)
+            child = self._fake.merge(self._stream, left, right)
             self._ranges[child] = (self._ranges[left][0], self._ranges[right][1])
             self._add_line(Resharded((left, right), (child,), self._millis))
             self.merges += 1

@@ -52,19 +52,24 @@ def run(seed: int, *, lines: int = 60, digest: bool = False, keep_story: bool = 
             trio.run(world.run, clock=trio.testing.MockClock(autojump_threshold=0))
     except Exception as error:  # noqa: BLE001 - whatever a world raises is a problem to report
         raised.append("".join(traceback.format_exception(error)))
-    problems = [*world.checks.problems, *raised]
+    worlds = world.consumers
+    problems = [*(problem for each in worlds for problem in each.checks.problems), *raised]
     outcome = Outcome(
         seed,
         tuple(problems),
-        world.checks.records,
-        world.checks.duplicates,
-        world.checks.unexplained,
+        sum(each.checks.records for each in worlds),
+        sum(each.checks.duplicates for each in worlds),
+        sum(each.checks.unexplained for each in worlds),
         world.tally,
         time.process_time() - began,
-        Coverage(world.plan.timing).add_all(line for _, line in world.story.lines),
-        story=world.story.tail(lines) if problems or keep_story else "",
+        frozenset[str]().union(*map(_marks, worlds)),
+        story="\n\n".join(each.story.tail(lines) for each in worlds) if problems or keep_story else "",
     )
-    return replace(outcome, digest=world.story.digest()) if digest else outcome
+    return replace(outcome, digest="-".join(each.story.digest() for each in worlds)) if digest else outcome
+
+
+def _marks(world: World) -> frozenset[str]:
+    return Coverage(world.plan.timing).add_all(line for _, line in world.story.lines)
 
 
 def _pin(seed: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from efo.events import Event
 from efo.model import Checkpoint
@@ -213,6 +213,11 @@ class Acted:
     """The world did something that needs no check."""
 
     what: str
+
+
+SECOND_STREAM: Final = "a second consumer, of another stream"
+SECOND_APPLICATION: Final = "a second consumer, of another application"
+"""What a world does that has two consumers."""
 
 
 @dataclass(frozen=True, slots=True)

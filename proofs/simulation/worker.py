@@ -85,7 +85,10 @@ class WorkerProcess:
 
 
 class Worker:
-    """Runs one process at a time and restarts it until `finish`. `crash` and `stop` end the current process."""
+    """Runs one process at a time and restarts it until `finish`. `crash` and `stop` end the current process.
+
+    `mates`: other consumers in the same process of the operating system, which crash with this one.
+    """
 
     def __init__(
         self,
@@ -96,9 +99,11 @@ class Worker:
         add_line: AddLine,
         make_reader: MakeReader,
         position: Position,
+        application: str,
     ) -> None:
         self.process: WorkerProcess | None = None
         self.crashes = 0
+        self.mates: list[Worker] = []
         self.number = number
         self._plan = plan
         self._kinesis = kinesis
@@ -106,6 +111,7 @@ class Worker:
         self._add_line = add_line
         self._make_reader = make_reader
         self._position = position
+        self._application = application
         self._rng = Random(f"worker {plan.seed} {number}")
         self._starts = 0
         self._store: FaultyLeaseStore | None = None
@@ -122,7 +128,13 @@ class Worker:
                 await self._finishing.wait()
 
     def crash(self) -> bool:
-        """End the process as SIGKILL does. Return whether one was running."""
+        """End the process as SIGKILL does, with all its consumers. Return whether this one was running."""
+        for mate in self.mates:
+            mate.crash_alone()
+        return self.crash_alone()
+
+    def crash_alone(self) -> bool:
+        """Crash this consumer only."""
         if self.process is None or self.process.has_crashed or self._store is None:
             return False
         self.process.add_line(Crashed(self.process.name, self.process.worker_id))
@@ -204,7 +216,7 @@ class Worker:
         rng = Random(f"consumer {plan.seed} {name}")
         opening = open_consumer(
             self._kinesis,
-            application="sim",
+            application=self._application,
             leases=store,
             worker_id=process.worker_id,
             settings=settings,

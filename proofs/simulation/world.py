@@ -12,7 +12,9 @@ from typing import Final
 import trio
 import trio.testing
 
+from efo.consumer.consumer import open_consumer
 from efo.consumer.shard_task import ShardReader
+from efo.errors import ConfigurationError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Position
 from efo.testing import FakeKinesis
@@ -23,13 +25,18 @@ from proofs.simulation.checks import Checks, Guarantees
 from proofs.simulation.leak_checks import stream_usage
 from proofs.simulation.log import SimulatedLog, WorkerLog
 from proofs.simulation.plan import SHORT_CLEANUP_AFTER, Action, Plan
-from proofs.simulation.producer import STREAM, Producer
+from proofs.simulation.producer import Producer
 from proofs.simulation.readers import PlannedFailures, log_reader, reader
 from proofs.simulation.sink import MemorySink
 from proofs.simulation.store_faults import LeaseRows, StoreFault
-from proofs.simulation.story import Acted, Positioned, Story, Violation
+from proofs.simulation.story import SECOND_APPLICATION, SECOND_STREAM, Acted, Line, Positioned, Story, Violation
 from proofs.simulation.worker import STOP_TIMEOUT, Worker, WorkerProcess
 
+STREAM: Final = "orders"
+APPLICATION: Final = "sim"
+OTHER_STREAM: Final = "payments"
+"""The stream of a neighbour, unless it is another application on the same stream."""
+OTHER_APPLICATION: Final = "sim-2"
 MEAN_STORE_FAULT: Final = 12.0
 """The mean duration of a fault between a worker and the lease store, in seconds."""
 EPOCH: Final = 1_700_000_000.0
@@ -50,10 +57,17 @@ class Tally:
 
 
 class World:
-    """The world of one seed. `run` it once, in its own trio run; `story` and `checks` then have the results."""
+    """The world of one seed. `run` it once, in its own trio run; `story` and `checks` then have the results.
 
-    def __init__(self, plan: Plan) -> None:
+    `host`: the world with whose fake and in whose processes this one runs, as its neighbour.
+    `neighbour`: a second consumer, which has a story and checks of its own. The two must not notice each other.
+    """
+
+    def __init__(self, plan: Plan, host: World | None = None) -> None:
         self.plan = plan
+        shares_stream = host is not None and host.plan.shares_stream
+        self.stream = OTHER_STREAM if host is not None and not shares_stream else STREAM
+        self.application = OTHER_APPLICATION if shares_stream else APPLICATION
         self.tally = Tally()
         self._failures = PlannedFailures(plan)
         self._complete = trio.Event()
@@ -61,7 +75,7 @@ class World:
             Guarantees(
                 owns_position=plan.reader == "sink",
                 at_latest=plan.at_latest,
-                max_listing_lag=plan.max_listing_lag,
+                max_listing_lag=(host or self).plan.max_listing_lag,
                 max_save_delay=plan.checkpoint_interval + 2 * max(plan.max_rare_delay, plan.max_delay) + 1.0,
                 max_zombie_time=plan.failover_time,
                 may_skip=self._failures.may_skip,
@@ -70,10 +84,10 @@ class World:
         )
         self.story = Story(trio.current_time, self.checks.check)
         # The texts are part of the seeds: another text is another world.
-        self._random = Random(f"deeds {plan.seed}")
-        self._script = FaultScript(seed=plan.seed)
+        self.random = Random(f"deeds {plan.seed}")
+        self.script: FaultScript = FaultScript(seed=plan.seed) if host is None else host.script
         if plan.fault_rate:
-            self._script = FaultScript.random(
+            self.script = FaultScript.random(
                 plan.seed, kinds=plan.fault_kinds, rate=plan.fault_rate, stop=plan.calm_from
             )
         self._sink = MemorySink(plan.guard, Random(f"sink {plan.seed}"), plan.max_delay, plan.failover_time)
@@ -81,48 +95,87 @@ class World:
         if plan.log is not None:
             self._log = SimulatedLog(
                 plan.log,
-                STREAM,
+                self.stream,
                 self._clock,
                 Random(f"disk {plan.seed}"),
                 plan.max_delay,
                 self._crash_all,
                 self.story.add,
             )
-        self._workers: list[Worker] = []
+        self.workers: list[Worker] = []
+        self.rows = LeaseRows(MemoryLeaseStore())
+        self.neighbour = None if plan.neighbour is None else World(plan.neighbour, self)
+
+    @property
+    def consumers(self) -> tuple[World, ...]:
+        """This world, and its neighbour if it has one."""
+        return (self,) if self.neighbour is None else (self, self.neighbour)
 
     async def run(self) -> None:
         """Run the world and check it."""
-        plan = self.plan
-        async with FakeKinesis(settings=plan.fake, faults=self._script) as fake:
-            producer = Producer(fake, plan, self._random, self.story.add)
-            rows, kinesis = LeaseRows(MemoryLeaseStore()), fake.kinesis(STREAM)
+        async with FakeKinesis(settings=self.plan.fake, faults=self.script) as fake:
             tasks_before = trio.lowlevel.current_statistics().tasks_living
-            add_line = self.story.add
-            position = self._initial_position(fake)
-            self._workers = [
-                Worker(n, plan, kinesis, rows, add_line, self._reader, position) for n in range(plan.workers)
-            ]
+            producers = self._create_streams(fake)
+            for world in self.consumers:
+                world.create_workers(fake)
+            if self.neighbour is not None:
+                self.story.add(Acted(SECOND_APPLICATION if self.plan.shares_stream else SECOND_STREAM))
+                self._join_processes(self.neighbour)
             async with trio.open_nursery() as nursery:
-                for worker in self._workers:
-                    nursery.start_soon(worker.run)
-                async with trio.open_nursery() as actions:
-                    for at, action in plan.actions:
-                        await trio.sleep_until(at)
-                        self._perform(action, producer, fake, actions)
-                        self._check_streams()
-                    await trio.sleep_until(plan.calm_from)
-                    actions.cancel_scope.cancel()
-                await self._await_completion()
-                await self._await_lease_cleanup()
-                await self._finish(nursery)
-            await self._check_leaks(producer, fake, tasks_before)
-        if self._log is not None:
-            self._log.conclude()
-        self.checks.conclude()
-        self.tally.splits, self.tally.merges = producer.splits, producer.merges
-        self.tally.faults = len(self._script.fired)
-        self.tally.crashes = sum(worker.crashes for worker in self._workers)
+                for world, producer in zip(self.consumers, producers, strict=True):
+                    nursery.start_soon(world.run_consumer, producer, fake)
+            if self.neighbour is not None:
+                await self._check_stores(self.neighbour, fake)
+            await self._check_leaks(fake, producers, tasks_before)
+        for world in self.consumers:
+            world.conclude()
+        streams = set(producers)
+        self.tally.splits = sum(producer.splits for producer in streams)
+        self.tally.merges = sum(producer.merges for producer in streams)
+        self.tally.faults = len(self.script.fired)
+        self.tally.crashes = sum(worker.crashes for world in self.consumers for worker in world.workers)
         self.tally.virtual_seconds = trio.current_time()
+
+    def _create_streams(self, fake: FakeKinesis) -> list[Producer]:
+        """Return the producer of each consumer's stream. Two consumers of one stream have one producer."""
+        if self.neighbour is None or not self.plan.shares_stream:
+            return [Producer(fake, w.stream, w.plan, w.random, w.story.add) for w in self.consumers]
+
+        def add_to_both(line: Line) -> None:
+            for world in self.consumers:
+                world.story.add(line)
+
+        return [Producer(fake, self.stream, self.plan, self.random, add_to_both)] * 2
+
+    def create_workers(self, fake: FakeKinesis) -> None:
+        """Create the workers of this consumer."""
+        plan, kinesis, position = self.plan, fake.kinesis(self.stream), self._initial_position(fake)
+        self.workers = [
+            Worker(n, plan, kinesis, self.rows, self.story.add, self._reader, position, self.application)
+            for n in range(plan.workers)
+        ]
+
+    def _join_processes(self, neighbour: World) -> None:
+        """Let the consumers of the same number be in one process."""
+        for own, other in zip(self.workers, neighbour.workers, strict=False):
+            own.mates, other.mates = [other], [own]
+
+    async def run_consumer(self, producer: Producer, fake: FakeKinesis) -> None:
+        """Run the workers, and the actions of the plan, and wait until everything is done."""
+        plan = self.plan
+        async with trio.open_nursery() as nursery:
+            for worker in self.workers:
+                nursery.start_soon(worker.run)
+            async with trio.open_nursery() as actions:
+                for at, action in plan.actions:
+                    await trio.sleep_until(at)
+                    self._perform(action, producer, fake, actions)
+                    self._check_streams()
+                await trio.sleep_until(plan.calm_from)
+                actions.cancel_scope.cancel()
+            await self._await_completion()
+            await self._await_lease_cleanup()
+            await self._finish(nursery)
 
     def _reader(self, process: WorkerProcess, crash: Callable[[], object]) -> ShardReader:
         rng = Random(f"reader {self.plan.seed} {process.name}")
@@ -142,21 +195,27 @@ class World:
         return EPOCH + trio.current_time()
 
     def _crash_all(self) -> None:
-        for worker in self._workers:
+        for worker in self.workers:
             worker.crash()
 
     def _set_complete(self) -> None:
         self._complete.set()
 
+    def conclude(self) -> None:
+        """Check the end state."""
+        if self._log is not None:
+            self._log.conclude()
+        self.checks.conclude()
+
     # --- the end -------------------------------------------------------------------------------------------
 
     async def _await_completion(self) -> None:
         """End all faults and wait until everything is done."""
-        self._script.clear()
+        self.script.clear()
         if self._log is not None:
             self._log.calm()
         self.story.add(Acted("calm"))
-        for worker in self._workers:
+        for worker in self.workers:
             worker.set_store_fault(StoreFault.NONE)
         with trio.move_on_after(self.plan.completion_timeout):
             while not self.checks.is_complete:
@@ -185,24 +244,34 @@ class World:
     async def _finish(self, nursery: trio.Nursery) -> None:
         """Stop every worker gracefully."""
         self.story.add(Acted("finish"))
-        for worker in self._workers:
+        for worker in self.workers:
             worker.finish()
         limit = STOP_TIMEOUT + 3 * max(self.plan.max_rare_delay, self.plan.max_delay)
         nursery.cancel_scope.deadline = trio.current_time() + limit
 
-    async def _check_leaks(self, producer: Producer, fake: FakeKinesis, tasks_before: int) -> None:
+    async def _check_leaks(self, fake: FakeKinesis, producers: list[Producer], tasks_before: int) -> None:
         """Check that the workers left no task and no subscription behind."""
         await trio.testing.wait_all_tasks_blocked()
         left = trio.lowlevel.current_statistics().tasks_living - tasks_before
         if left:
             self.story.add(Violation(f"{left} tasks run after all workers have ended"))
-        for shard in producer.shards:
-            if live := fake.subscriptions(STREAM, shard).live:
-                self.story.add(Violation(f"{live} subscriptions of {shard} are live after all workers have ended"))
+        for world, producer in zip(self.consumers, producers, strict=True):
+            for shard in producer.shards:
+                if live := fake.subscriptions(world.stream, shard).live:
+                    world.story.add(Violation(f"{live} subscriptions of {shard} are live after all workers have ended"))
+
+    async def _check_stores(self, neighbour: World, fake: FakeKinesis) -> None:
+        """Check that neither consumer can be opened with the lease store of the other."""
+        for world, other in ((self, neighbour), (neighbour, self)):
+            opening = open_consumer(fake.kinesis(world.stream), application=world.application, leases=other.rows.store)
+            with suppress(ConfigurationError):
+                async with opening:
+                    names = f"{world.application} on {world.stream} can be opened with the lease store of"
+                    world.story.add(Violation(f"{names} {other.application} on {other.stream}"))
 
     def _check_streams(self) -> None:
         """Check that no stream buffers more than its window, and that no worker has more streams than it needs."""
-        for worker in self._workers:
+        for worker in self.workers:
             if worker.process is None or worker.process.consumer is None:
                 continue
             usage = stream_usage(worker.process.consumer)
@@ -216,10 +285,10 @@ class World:
     # --- actions -------------------------------------------------------------------------------------------
 
     def _perform(self, action: Action, producer: Producer, fake: FakeKinesis, nursery: trio.Nursery) -> None:
-        worker = self._random.choice(self._workers)
+        worker = self.random.choice(self.workers)
         match action:
             case "put":
-                producer.put(self._random.randint(1, 12))
+                producer.put(self.random.randint(1, 12))
             case "burst":
                 producer.put(60)
             case "aggregate":
@@ -250,17 +319,17 @@ class World:
         shards = () if consumer is None else consumer.status().shards
         if consumer is None or not shards:
             return
-        shard = self._random.choice(shards).shard_id
+        shard = self.random.choice(shards).shard_id
         consumer.pause(shard)
         try:
-            await trio.sleep(self._random.uniform(0.5, 90.0))
+            await trio.sleep(self.random.uniform(0.5, 90.0))
         finally:
             if any(status.shard_id == shard and status.is_paused for status in consumer.status().shards):
                 consumer.resume(shard)
 
     def _deregister(self, fake: FakeKinesis) -> None:
         """Deregister the fan-out consumer, as another client might (rule R13)."""
-        arns = [worker.process.arn for worker in self._workers if worker.process is not None and worker.process.arn]
+        arns = [worker.process.arn for worker in self.workers if worker.process is not None and worker.process.arn]
         if arns:
             with suppress(FakeError):  # it was deregistered before, and the worker has not noticed yet
                 fake.deregister(arns[0])
@@ -268,7 +337,7 @@ class World:
 
     async def _inject_store_fault(self, worker: Worker) -> None:
         """Inject a fault between a worker and the lease store for a while."""
-        fault, seconds = self._random.choice(_STORE_FAULTS), self._random.expovariate(1 / MEAN_STORE_FAULT)
+        fault, seconds = self.random.choice(_STORE_FAULTS), self.random.expovariate(1 / MEAN_STORE_FAULT)
         self.story.add(Acted(f"w{worker.number}: the lease store is {fault} for {seconds:.3f} s"))
         worker.set_store_fault(fault)
         await trio.sleep(seconds)
@@ -277,11 +346,11 @@ class World:
     def _inject_control_plane_fault(self, action: Action) -> None:
         """Delay what ListShards shows, or fail calls of the control plane, for a while."""
         now = trio.current_time()
-        until = now + self._random.uniform(5.0, 60.0)
+        until = now + self.random.uniform(5.0, 60.0)
         if action == "stale_listing":
-            lag = self._random.uniform(2.0, self.plan.max_listing_lag)
-            self._script.add(StaleListing(lag), When(start=now, stop=until, times=inf))
+            lag = self.random.uniform(2.0, self.plan.max_listing_lag)
+            self.script.add(StaleListing(lag), When(start=now, stop=until, times=inf))
             return
-        fault = self._random.choice((Refuse("LimitExceededException"), Refuse(status=500), NoResponse(10.0)))
-        operation = self._random.choice(("*", "ListShards", "DescribeStreamConsumer", "RegisterStreamConsumer"))
-        self._script.add(fault, When(operation=operation, probability=0.5, start=now, stop=until))
+        fault = self.random.choice((Refuse("LimitExceededException"), Refuse(status=500), NoResponse(10.0)))
+        operation = self.random.choice(("*", "ListShards", "DescribeStreamConsumer", "RegisterStreamConsumer"))
+        self.script.add(fault, When(operation=operation, probability=0.5, start=now, stop=until))

@@ -15,6 +15,8 @@ from proofs.simulation.coverage import Coverage
 from proofs.simulation.marks import ELSEWHERE, MARKS, REQUIRED_SEEDS
 from proofs.simulation.run import Outcome
 from proofs.simulation.story import (
+    SECOND_APPLICATION,
+    SECOND_STREAM,
     Acked,
     Acted,
     ChildrenSaved,
@@ -140,6 +142,8 @@ CASES: dict[str, list[Line]] = {
     "R10.gave_up": [Lost("a.1", P, "expired")],
     "R10.write_unanswered": [called("list", "lease_store_unavailable"), called("renew", "lease_store_unavailable")],
     "R10.deleted": [Deleted("a.1", P)],
+    "R10.two_streams": [Acted(SECOND_STREAM)],
+    "R10.two_applications": [Acted(SECOND_APPLICATION)],
     "R11.retry": [failed("retry")],
     "R11.split": [failed("split")],
     "R11.skip": [failed("skip")],

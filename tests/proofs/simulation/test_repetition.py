@@ -12,8 +12,8 @@ from proofs.simulation.plan import plan
 from proofs.simulation.run import run
 from tests.paths import ROOT
 
-SEEDS = (0, 1, 2, 4, 25)
-"""One seed for each kind of reader, and one with a log."""
+SEEDS = (0, 1, 2, 4, 25, 64, 78)
+"""One seed for each kind of reader, one with a log, a start AT_TIMESTAMP, and a second consumer of each kind."""
 
 CODE = """
 import sys
@@ -22,9 +22,12 @@ print(*[run(int(seed), digest=True).digest for seed in sys.argv[1:]])
 """
 
 
-def test_the_seeds_have_every_kind_of_reader() -> None:
+def test_the_seeds_have_every_kind_of_world() -> None:
     assert {plan(seed).reader for seed in SEEDS} == {"batches", "records", "stream", "sink"}
     assert any(plan(seed).log for seed in SEEDS)
+    assert any(plan(seed).at_time is not None for seed in SEEDS)
+    assert any(plan(seed).constants for seed in SEEDS)
+    assert {plan(seed).shares_stream for seed in SEEDS if plan(seed).neighbour} == {False, True}
 
 
 @pytest.mark.parametrize("seed", SEEDS)
