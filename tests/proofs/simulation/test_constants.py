@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +13,7 @@ from random import Random
 
 import pytest
 
+from efo.consumer import deaggregation
 from proofs.simulation.constants import FIXED, PERTURBED, choose, perturbed
 from proofs.simulation.plan import plan
 from proofs.simulation.run import run
@@ -122,6 +124,16 @@ def test_a_world_runs_with_its_constants(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("proofs.simulation.world.World.run", look)
     run(seed)
     assert seen == [dict(plan(seed).constants)[name]]
+
+
+def test_worlds_find_a_defect_that_only_another_value_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The defect: each part of an event with aggregates counts as its last one. No world has 10,000 user records."""
+    name = "efo.consumer.deaggregation.MAX_RECORDS"
+    part = deaggregation.Part
+    monkeypatch.setattr(deaggregation, "Part", lambda records, is_last: part(records, is_last=True))  # noqa: ARG005
+    seed = next(s for s in range(200) if name in dict(plan(s).constants) and run(s).problems)
+    monkeypatch.setattr("proofs.simulation.run.plan", lambda seed: replace(plan(seed), constants=()))
+    assert run(seed).problems == ()
 
 
 def test_the_page_names_what_is_changed_and_what_a_rule_fixes() -> None:
