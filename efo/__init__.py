@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from efo.consumer.handler import BatchHandler, Flush, Handler, RecordHandler
     from efo.consumer.in_thread import in_thread
     from efo.consumer.processes import Processes, WorkerProcesses, consume_in_processes
-    from efo.consumer.shard_stream import ShardState, ShardStream
+    from efo.consumer.shard_stream import ShardStream
     from efo.consumer.shard_task import ShardReader
     from efo.consumer.status import ConsumerStatus, IsolatedShard, ShardStatus
     from efo.errors import (
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from efo.kinesis.aws.client import open_kinesis
     from efo.kinesis.client import Connect, KinesisClient, Sign
     from efo.kinesis.control_plane import ControlPlane
-    from efo.kinesis.shard_subscription import SubscriptionState
     from efo.leases.opening import open_lease_store
     from efo.leases.store import LeaseStore
     from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
@@ -86,6 +85,7 @@ if TYPE_CHECKING:
     )
     from efo.protocol.aggregation import AggregateMode
     from efo.protocol.failure import DeadLetter, DeadLetterSink, FailureAction, FailurePolicy, FinalAction, OnError
+    from efo.protocol.reading import Condition, LeaseCounts, Readings, ShardReading, ShardState, SubscriptionState
     from efo.protocol.subscription import SubscriptionTiming
     from efo.settings import (
         LATEST,
@@ -106,7 +106,7 @@ _NAMES = {
     "efo.consumer.handler": "BatchHandler Flush Handler RecordHandler",
     "efo.consumer.in_thread": "in_thread",
     "efo.consumer.processes": "Processes WorkerProcesses consume_in_processes",
-    "efo.consumer.shard_stream": "ShardState ShardStream",
+    "efo.consumer.shard_stream": "ShardStream",
     "efo.consumer.shard_task": "ShardReader",
     "efo.consumer.status": "ConsumerStatus IsolatedShard ShardStatus",
     "efo.errors": (
@@ -122,7 +122,6 @@ _NAMES = {
     "efo.kinesis.aws.client": "open_kinesis",
     "efo.kinesis.client": "Connect KinesisClient Sign",
     "efo.kinesis.control_plane": "ControlPlane",
-    "efo.kinesis.shard_subscription": "SubscriptionState",
     "efo.leases.opening": "open_lease_store",
     "efo.leases.store": "LeaseStore",
     "efo.leases.stores.dynamodb.store": "DynamoDbLeaseStore",
@@ -138,6 +137,7 @@ _NAMES = {
     ),
     "efo.protocol.aggregation": "AggregateMode",
     "efo.protocol.failure": "DeadLetter DeadLetterSink FailureAction FailurePolicy FinalAction OnError",
+    "efo.protocol.reading": "Condition LeaseCounts Readings ShardReading ShardState SubscriptionState",
     "efo.protocol.subscription": "SubscriptionTiming",
     "efo.settings": "LATEST TRIM_HORIZON ConsumerSettings OnServiceError PositionLike ShardSelection StartAt",
     "efo.telemetry.log": "LoggingObserver",
@@ -157,6 +157,7 @@ __all__ = (
     "Checkpoint",
     "ChecksumError",
     "ChildShard",
+    "Condition",
     "ConfigurationError",
     "Connect",
     "Consumer",
@@ -189,6 +190,7 @@ __all__ = (
     "KinesisClient",
     "KmsError",
     "Lease",
+    "LeaseCounts",
     "LeaseError",
     "LeaseLostError",
     "LeaseStore",
@@ -212,6 +214,7 @@ __all__ = (
     "PostgresLeaseStore",
     "Processes",
     "ProtocolError",
+    "Readings",
     "Record",
     "RecordHandler",
     "RedisLeaseStore",
@@ -225,6 +228,7 @@ __all__ = (
     "ShardGoneError",
     "ShardNotReadError",
     "ShardReader",
+    "ShardReading",
     "ShardSelection",
     "ShardState",
     "ShardStatus",

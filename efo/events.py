@@ -16,6 +16,7 @@ import msgspec
 from efo.checks import check_callable
 from efo.model import Checkpoint, Position
 from efo.protocol.failure import FailureAction
+from efo.protocol.reading import Readings
 
 EndReason = Literal[
     "expired", "renewed", "shard_end", "reset", "goaway", "transport", "throttled", "protocol", "service",
@@ -34,6 +35,13 @@ LeaseOperation = Literal[
 
 
 # --- the fan-out consumer and its subscriptions ------------------------------------------------------------
+
+
+class ConsumerOpened(msgspec.Struct, frozen=True):
+    """A consumer was opened, whose worker has this id. `readings`: what it knows of its shards, at any time."""
+
+    worker_id: str
+    readings: Readings
 
 
 class ConsumerReady(msgspec.Struct, frozen=True):
@@ -330,7 +338,8 @@ class StreamReset(msgspec.Struct, frozen=True):
 
 
 Event = (
-    ConsumerReady
+    ConsumerOpened
+    | ConsumerReady
     | SubscribeAttempted
     | SubscriptionEnded
     | EventReceived

@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Final, get_args
 
 import trio
+from msgspec.structs import replace
 
 from efo.checks import check_async, check_callable, check_text, check_type, shown
 from efo.consumer.deaggregation import Deaggregator
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.shard_sync import ShardSync
 from efo.consumer.shard_task import LAST_SAVE_TIMEOUT, ShardReader, ShardTask
-from efo.consumer.status import ConsumerStatus, IsolatedShard, ShardStatus
+from efo.consumer.status import ConsumerStatus, IsolatedShard, status_of
 from efo.consumer.worker_id import worker_slot
 from efo.errors import (
     ConfigurationError,
@@ -41,7 +42,7 @@ from efo.errors import (
     class_name_of,
     error_type_of,
 )
-from efo.events import Observer, ShardFinished, ShardIsolated, ShardsCounted, ShardStarted, ShardStopped
+from efo.events import ConsumerOpened, Observer, ShardFinished, ShardIsolated, ShardsCounted, ShardStarted, ShardStopped
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
@@ -54,6 +55,7 @@ from efo.leases.opening import open_lease_store
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease, Position
 from efo.protocol.lineage import has_lineage, is_startable
+from efo.protocol.reading import LeaseCounts, ShardReading
 from efo.settings import ConsumerSettings, OnServiceError, PositionLike, parse_position
 from efo.telemetry.log import LoggingObserver
 
@@ -126,6 +128,7 @@ async def open_consumer(
                         observer=observer,
                         rng=rng or random.Random(),  # noqa: S311 - jitter is no secret
                     )
+                    observer(ConsumerOpened(worker_id, consumer))
                     async with trio.open_nursery() as keeping:
                         await keeping.start(consumer._keeper.run)  # noqa: SLF001 - only this function makes consumers
                         yield consumer
@@ -182,7 +185,7 @@ class Consumer:
             checkpoint_interval=settings.checkpoint_interval,
             observer=observer,
             on_change=self._wake,
-            on_scan=self._report_counts,
+            on_scan=self._on_scan,
             eligible=self._may_take,
         )
         self._kinesis = kinesis
@@ -203,6 +206,8 @@ class Consumer:
         self._shard_sync = ShardSync(kinesis, store, settings, self._keeper, observer)
         self._started: set[str] = set()
         self._running: dict[str, ShardStream] = {}
+        self._abandoned: dict[str, ShardReading] = {}  # that no worker is known to read
+        self._clock = trio.lowlevel.current_clock().current_time  # from any thread, unlike trio.current_time
         self._isolated: dict[str, tuple[float, str]] = {}  # until when, and why
         self._probed: frozenset[str] = frozenset()
         self._probed_at = -inf
@@ -256,25 +261,32 @@ class Consumer:
 
     def status(self) -> ConsumerStatus:
         """Return a snapshot of the consumer."""
-        shards = tuple(
-            ShardStatus(
-                shard.shard_id,
-                shard.acked or shard.checkpoint,
-                shard.millis_behind_latest,
-                shard.is_paused,
-                shard.state,
-                shard.last_event_age,
-            )
-            for shard in self._running.values()
-        )
-        now = trio.current_time()
+        now, counts = trio.current_time(), self.counts()
+        shards = tuple(status_of(shard, now) for shard in self.shards())
         isolated = tuple(
             IsolatedShard(key, error_type, until - now)
             for key, (until, error_type) in self._isolated.items()
             if until > now
         )
         active = self._registration.is_active
-        return ConsumerStatus(self.worker_id, active, self._draining, shards, self._counts(), isolated)
+        shard_counts = None if counts is None else counts.shards
+        return ConsumerStatus(self.worker_id, active, self._draining, shards, shard_counts, isolated, counts)
+
+    # What status, metrics and readiness are derived from: see `efo.protocol.reading.Readings`. These three may be
+    # called from any thread.
+
+    def now(self) -> float:
+        """Return the time of the clock of `shards`, in seconds."""
+        return self._clock()
+
+    def shards(self) -> list[ShardReading]:
+        """Return what is known of each shard that this worker reads, or stopped reading with no known successor."""
+        return [*[shard.reading() for shard in list(self._running.values())], *list(self._abandoned.values())]
+
+    def counts(self) -> LeaseCounts | None:
+        """Return what the lease table shows; None if it was not read for so long that it is unknown."""
+        counted = self._keeper.counts(self._clock())
+        return None if counted is None else LeaseCounts(counted.counts, counted.workers, self._counts())
 
     def _shard(self, shard_id: str) -> ShardStream:
         if shard_id not in self._running:
@@ -323,7 +335,7 @@ class Consumer:
 
     def _counts(self) -> dict[str, int]:
         counts = dict.fromkeys(("waiting_parent", "ready", "consuming", "finished"), 0)
-        for key, lease in self._keeper.leases.items():
+        for key, lease in list(self._keeper.leases.items()):
             if lease.is_finished:
                 counts["finished"] += 1
             elif key in self._started:
@@ -332,8 +344,15 @@ class Consumer:
                 counts["ready" if self._may_start(lease) else "waiting_parent"] += 1
         return counts
 
-    def _report_counts(self) -> None:
-        """Report the counts if they may have changed. Called after a lease scan, since it visits all leases."""
+    def _on_scan(self) -> None:
+        """Report the counts if they may have changed, and forget abandoned shards that another worker reads.
+
+        Called after a lease scan, which visits all leases.
+        """
+        for key in list(self._abandoned):
+            lease = self._keeper.leases.get(key)
+            if lease is None or lease.is_finished or lease.owner not in {None, self.worker_id}:
+                del self._abandoned[key]
         if self._are_counts_outdated:
             self._are_counts_outdated = False
             self._observer(ShardsCounted(self._counts()))
@@ -363,12 +382,22 @@ class Consumer:
             await self._isolate(held, error, cooldown)
         finally:
             self._started.discard(shard_id)
-            self._running.pop(shard_id, None)
+            self._leave(held)
             if finished:
                 self._observer(ShardFinished(shard_id, held.lease.children))
             else:
                 self._observer(stopped)
             self._wake()
+
+    def _leave(self, held: HeldLease) -> None:
+        """Stop reporting on a shard, unless nobody reads it now: its lag then grows until some worker does."""
+        shard = self._running.pop(held.lease.key, None)
+        if shard is None or self._draining:
+            return
+        if self._is_isolated(held.lease.key):
+            self._abandoned[shard.shard_id] = replace(shard.reading(), state="isolated")
+        elif held.lost_because in {"store", "expired"}:
+            self._abandoned[shard.shard_id] = replace(shard.reading(), state="no_lease")
 
     def _cooldown(self, error: Exception) -> float | None:
         """Return for how many seconds to isolate a shard that failed with this error; None: everything stops."""
@@ -416,6 +445,7 @@ class Consumer:
             observer=self._observer,
         )
         held.reader = shard
+        self._abandoned.pop(lease.key, None)
         self._observer(ShardStarted(lease.key, lease.checkpoint))
         if (start := self._start_of(lease)) is not None:
             shard.seek(start)

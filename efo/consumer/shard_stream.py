@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from math import inf
-from typing import Final, Literal, Self
+from typing import Final, Self
 
 import msgspec
 import trio
@@ -23,14 +23,12 @@ from efo.events import (
     ShardRepositioned,
     ShardResumed,
 )
-from efo.kinesis.shard_subscription import ShardEnd, ShardSubscription, SubscriptionState
+from efo.kinesis.shard_subscription import ShardEnd, ShardSubscription
 from efo.model import Batch, Checkpoint, ChildShard, Position, PositionType, Record
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.progress import Progress, index_of
+from efo.protocol.reading import ShardReading, ShardState
 from efo.settings import PositionLike, parse_position
-
-ShardState = SubscriptionState | Literal["unsubscribed"]
-"""The state of a shard's subscription, or "unsubscribed" while there is none: paused, idle, or not yet started."""
 
 OVERDUE_BATCHES: Final = 100
 OVERDUE_AFTER: Final = 10.0
@@ -88,7 +86,10 @@ class ShardStream:
         self._clock = clock
         self._observer = observer
         self._subscription: ShardSubscription | None = None
+        self._known_since = self._saved_at = trio.current_time()
+        self._subscribed_at: float | None = None
         self._last_event_at: float | None = None
+        self._unsaved_since: float | None = None
         self._number = 0
         self._first_number = 0  # of the batches since the last seek
         self._unacked: dict[int, _Delivered] = {}
@@ -128,10 +129,28 @@ class ShardStream:
         """The state of the subscription."""
         return "unsubscribed" if self._subscription is None else self._subscription.state
 
-    @property
-    def last_event_age(self) -> float | None:
-        """Seconds since the last event was received; None before the first one."""
-        return None if self._last_event_at is None else trio.current_time() - self._last_event_at
+    def reading(self) -> ShardReading:
+        """Return what is known of the reading of this shard. May be called from any thread."""
+        subscription, last_event_at = self._subscription, self._last_event_at
+        return ShardReading(
+            self.shard_id,
+            self.acked or self.checkpoint,
+            "unsubscribed" if subscription is None else subscription.state,
+            self._known_since,
+            self._saved_at,
+            None if subscription is None else self._subscribed_at,
+            last_event_at,
+            None if last_event_at is None else self.millis_behind_latest,
+            self._is_paused,
+            subscription is not None and subscription.has_pending,
+            self._unsaved_since,
+        )
+
+    def saved(self, acks: int) -> None:
+        """Note that a checkpoint was saved now. `acks`: the value of `acks` when it was taken."""
+        self._saved_at = trio.current_time()
+        has_more = self._unacked or self.acks != acks
+        self._unsaved_since = self._saved_at if has_more else None
 
     # --- where to read, and whether ------------------------------------------------------------------------
 
@@ -163,6 +182,8 @@ class ShardStream:
         self.acks += 1
         self._unacked.clear()
         self._batch, self._event, self._is_at_end = None, None, False
+        # What was known before does not hold at the new place.
+        self._known_since, self._last_event_at, self._unsaved_since = trio.current_time(), None, None
         self._observer(ShardRepositioned(self.shard_id, to))
         self._interrupt()
 
@@ -276,6 +297,8 @@ class ShardStream:
                 await self._receive()
             if self._batch is not None and not self._is_paused:
                 batch, self._batch = self._batch, None
+                if self._unsaved_since is None:
+                    self._unsaved_since = trio.current_time()
                 self._observer(BatchDelivered(self.shard_id, len(batch.records)))
                 return batch
         self._has_ended = True
@@ -299,7 +322,7 @@ class ShardStream:
                 self._take_part(self._event, trio.current_time())
             return
         if self._subscription is None:
-            self._subscription = self._subscribe(self._position)
+            self._subscription, self._subscribed_at = self._subscribe(self._position), trio.current_time()
         subscription = self._subscription
         self._idle_since = inf
         try:
@@ -318,9 +341,9 @@ class ShardStream:
         if isinstance(event, ShardEnd):
             self.children = event.children
             return
-        self._last_event_at = now
         self._is_at_end = event.continuation_sequence_number is None
         self.millis_behind_latest = event.millis_behind_latest
+        self._last_event_at = now
         self.bytes_received += sum([len(record.data) for record in event.records])  # faster than a generator
         self._event, self._parts = event, self._deaggregator.deaggregate(event.records, self.checkpoint)
         self._take_part(event, now)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from efo.consumer.shard_stream import ShardState
 from efo.model import Checkpoint
+from efo.protocol.reading import Condition, LeaseCounts, ShardReading, ShardState, checkpoint_age, condition, event_age
+from efo.protocol.reading import lag as lag_of
 
 
 @dataclass(frozen=True, slots=True)
 class ShardStatus:
-    """A shard that this worker reads.
+    """A shard that this worker reads, or stopped reading while no other worker is known to read it.
 
     `checkpoint`: the checkpoint that its acks allow; it may not be saved yet. `millis_behind_latest`: of its last
     event; None before the first. `state`: of its subscription. `last_event_age`: seconds since its last event; None
-    before the first. An idle shard gets an event about every 5 seconds.
+    before the first. An idle shard gets an event about every 5 seconds. `lag`: seconds since what was read was known to
+    be current; None until that is known. `condition`: whether it is read, and if not, why. `checkpoint_age`: seconds
+    since records were delivered that no saved checkpoint includes; 0 if there are none. `saved_age`: seconds since its
+    checkpoint was saved, or since its lease was taken.
     """
 
     shard_id: str
@@ -23,6 +27,10 @@ class ShardStatus:
     is_paused: bool = False
     state: ShardState = "unsubscribed"
     last_event_age: float | None = None
+    lag: float | None = None
+    condition: Condition = "current"
+    checkpoint_age: float = 0.0
+    saved_age: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +50,32 @@ class ConsumerStatus:
     """A snapshot of a consumer.
 
     `worker_id`: the id of this worker. `consumer_active`: whether the fan-out consumer was found ACTIVE. `shards`:
-    those that this worker reads. `counts`: the number of shards in each state (waiting_parent, ready, consuming,
-    finished), by the leases of all workers. `isolated`: shards that this worker does not read because they failed.
+    those that this worker reads, and those that it stopped reading while no other worker is known to read them.
+    `counts`: the number of shards in each state (waiting_parent, ready, consuming, finished), by the leases of all
+    workers; None while the lease table is unknown. `isolated`: shards that this worker does not read because they
+    failed. `leases`: what the lease table shows; None while it is unknown.
     """
 
     worker_id: str
     consumer_active: bool
     is_draining: bool
     shards: tuple[ShardStatus, ...]
-    counts: dict[str, int]
+    counts: dict[str, int] | None
     isolated: tuple[IsolatedShard, ...] = ()
+    leases: LeaseCounts | None = None
+
+
+def status_of(shard: ShardReading, now: float) -> ShardStatus:
+    """Return the status of a shard from what is known of it."""
+    return ShardStatus(
+        shard.shard_id,
+        shard.checkpoint,
+        shard.millis_behind_latest,
+        shard.is_paused,
+        shard.state,
+        event_age(shard, now),
+        lag_of(shard, now),
+        condition(shard, now),
+        checkpoint_age(shard, now),
+        max(0.0, now - shard.saved_at),
+    )

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Literal
+from typing import Final
 
 import trio
 
@@ -42,6 +42,7 @@ from efo.kinesis.subscribe_call import EventStream, SubscribeCaller
 from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.model import ChildShard, Position
 from efo.protocol.messages import SubscribeToShardEvent
+from efo.protocol.reading import SubscriptionState
 from efo.protocol.subscription import (
     Action,
     Cancel,
@@ -74,8 +75,6 @@ class ShardEnd:
     children: tuple[ChildShard, ...]
 
 
-SubscriptionState = Literal["waiting", "connecting", "live", "renewing", "ended", "failed"]
-"""The state of a subscription, see `protocol.subscription.State`."""
 _STATES: Final[dict[State, SubscriptionState]] = {
     State.WAITING: "waiting",
     State.CONNECTING: "connecting",
@@ -184,6 +183,13 @@ class ShardSubscription:
     def state(self) -> SubscriptionState:
         """The state of the subscription."""
         return _STATES[self._machine.state]
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether something has arrived that `receive` has not returned: the reader, not Kinesis, is what is slow."""
+        live = self._machine.live
+        attempt = None if live is None else self._attempts.get(live)
+        return bool(self._inputs or self._ready) or (attempt is not None and attempt.arrived_at is not None)
 
     async def receive(self) -> SubscribeToShardEvent | ShardEnd | None:
         """Wait for the next event; None after `interrupt`. Raises the EfoError that retries cannot cure."""

@@ -34,7 +34,8 @@ class LeaseReader(Protocol):
     """The reader of a held lease's shard: a ShardStream.
 
     `acked`: the checkpoint that may be saved. `acks`: grows with each ack, and so does not if the checkpoint moved
-    without records. `bytes_received`: the bytes received so far.
+    without records. `bytes_received`: the bytes received so far. `saved`: called with the `acks` of a checkpoint that
+    was saved.
     """
 
     @property
@@ -43,6 +44,7 @@ class LeaseReader(Protocol):
     def acks(self) -> int: ...  # noqa: D102
     @property
     def bytes_received(self) -> int: ...  # noqa: D102
+    def saved(self, acks: int) -> None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,7 @@ class HeldLease:
     `lost`: set when this worker does not hold the lease any more: stop reading. The end of the shard does not set it.
     `handoff_requested`: set when another worker has requested the lease: finish the current work, checkpoint and
     release. `watch` sets functions to call at these moments.
+    `lost_because`: the reason of the event LeaseLost, None before it.
     `reader`: set by the reader of the shard. Renewals save its progress and its throughput.
     `renew_at`, `trusted_until`: when to renew the lease (infinity while it is being renewed), and until when this
     worker relies on it. `unresolved`: an error of a renewal that needs a call of `resolve`.
@@ -91,6 +94,7 @@ class HeldLease:
     ) -> None:
         self.lost = trio.Event()
         self.handoff_requested = trio.Event()
+        self.lost_because: str | None = None
         self.reader: LeaseReader | None = None
         self._throughput = Throughput()
         self._lease = lease
@@ -182,6 +186,7 @@ class HeldLease:
         """Treat the lease as lost, without a write. `reason`: as in the event LeaseLost."""
         if not self._has_ended:
             self.lost.set()
+            self.lost_because = reason
             self._observer(LeaseLost(self._lease.key, reason))
             self._end()
 
@@ -292,6 +297,8 @@ class HeldLease:
 
     def _saved(self, checkpoint: Checkpoint, started: float, acks: int) -> None:
         self._saved_at, self._saved_acks = started, acks
+        if self.reader is not None:
+            self.reader.saved(acks)
         self._observer(CheckpointSaved(self._lease.key, checkpoint))
 
     def _extend_trust(self, started: float) -> None:

@@ -15,7 +15,7 @@ from efo.errors import ConfigurationError, LeaseError, LeaseLostError, LeaseStor
 from efo.events import LeaseOperation, LeasesCounted, Observer, ignore_events
 from efo.exception_groups import collapse_groups
 from efo.leases.handoffs import Handoffs
-from efo.leases.held_lease import HeldLease, LeaseTiming, report_store_call
+from efo.leases.held_lease import TRUSTED_SHARE, HeldLease, LeaseTiming, report_store_call
 from efo.leases.renewals import Renewals
 from efo.leases.store import LeaseStore
 from efo.leases.writer import LeaseWriter
@@ -100,6 +100,7 @@ class LeaseKeeper:
         self._held: dict[str, HeldLease] = {}
         self._renewals = Renewals(self._held, self._timing)
         self._workers = 1
+        self._scanned_at: float | None = None
         self._has_scanned = False
         self._is_table_outdated = False
         self._is_acquiring = True
@@ -117,6 +118,20 @@ class LeaseKeeper:
     def leases(self) -> Mapping[str, Lease]:
         """All leases of all workers as of the last lease scan, by shard id."""
         return MappingProxyType(self._leases)
+
+    @property
+    def scanned_at(self) -> float | None:
+        """When the lease table was last read; None before the first lease scan."""
+        return self._scanned_at
+
+    def counts(self, now: float) -> LeasesCounted | None:
+        """Return the leases by state, and the workers. None: unknown, since the table was not read for too long.
+
+        That is as long as this worker relies on its leases, or two lease scan intervals if these are longer.
+        """
+        limit = max(TRUSTED_SHARE * self._failover_time, 2 * self._interval())
+        is_known = self._scanned_at is not None and now - self._scanned_at < limit
+        return self._counted if is_known else None
 
     def wake(self) -> None:
         """Scan the lease table at once: leases were created, or a shard reached its end."""
@@ -181,6 +196,7 @@ class LeaseKeeper:
             self._on_change()
         if trio.current_time() >= self._settled_until:
             await self._assign(rows)
+        self._scanned_at = trio.current_time()
         self._observer(self._counted)
         self._on_scan()
 

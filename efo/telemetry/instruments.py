@@ -12,10 +12,10 @@ from typing import Final, Literal
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
 
 Kind = Literal[
-    "counter", "up_down_counter", "gauge", "histogram",
-    "observable_counter", "observable_up_down_counter", "observable_gauge",
+    "counter", "up_down_counter", "histogram", "observable_counter", "observable_up_down_counter", "observable_gauge",
 ]  # fmt: skip
-"""Observable kinds have the shard as an attribute: their series end with the reading of the shard."""
+"""Observable kinds are computed when they are exported. Their series end when there is nothing to tell: when a shard is
+no longer read, or while the lease table is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,22 @@ OPERATION_DURATION: Final = Instrument(
     _LATENCY,
 )
 CONSUMER_LAG: Final = Instrument(
-    "efo.consumer.lag", "observable_gauge", "s", "How far the last event was behind the tip of the shard."
+    "efo.consumer.lag",
+    "observable_gauge",
+    "s",
+    "Time since what was read of the shard was known to be current; grows while no event arrives or none is read.",
+)
+EVENT_AGE: Final = Instrument(
+    "efo.subscription.event.age",
+    "observable_gauge",
+    "s",
+    "Time since the last event of the shard; an idle shard gets one about every 5 s.",
+)
+SHARD_STATUS: Final = Instrument(
+    "efo.shard.status",
+    "observable_up_down_counter",
+    "{shard}",
+    "1 for each shard, with the state of its subscription, and whether it is read.",
 )
 RECORD_AGE: Final = Instrument(
     "efo.record.age",
@@ -118,8 +133,12 @@ RECORD_FAILURES: Final = Instrument(
 SHARD_ISOLATIONS: Final = Instrument(
     "efo.shard.isolations", "counter", "{isolation}", "Isolations of shards that failed (rule R11)."
 )
-SHARD_COUNT: Final = Instrument("efo.shard.count", "gauge", "{shard}", "Shards by state.")
-LEASE_COUNT: Final = Instrument("efo.lease.count", "gauge", "{lease}", "Leases by state.")
+SHARD_COUNT: Final = Instrument(
+    "efo.shard.count", "observable_gauge", "{shard}", "Shards by state; absent while the lease table is unknown."
+)
+LEASE_COUNT: Final = Instrument(
+    "efo.lease.count", "observable_gauge", "{lease}", "Leases by state; absent while the lease table is unknown."
+)
 LEASE_OPERATIONS: Final = Instrument("efo.lease.operations", "counter", "{operation}", "Operations on the lease store.")
 LEASE_OPERATION_DURATION: Final = Instrument(
     "efo.lease.operation.duration", "histogram", "s", "Duration of operations on the lease store.", _LATENCY
@@ -131,7 +150,12 @@ CHECKPOINT_AGE: Final = Instrument(
     "s",
     "Time since records were delivered that no saved checkpoint includes; 0 if none were.",
 )
-WORKER_COUNT: Final = Instrument("efo.worker.count", "gauge", "{worker}", "Workers that hold leases.")
+WORKER_COUNT: Final = Instrument(
+    "efo.worker.count",
+    "observable_gauge",
+    "{worker}",
+    "Workers that hold leases; absent while the lease table is unknown.",
+)
 CONNECTION_ACTIVE: Final = Instrument(
     "efo.http2.connection.active", "up_down_counter", "{connection}", "Open HTTP/2 connections."
 )

@@ -1,8 +1,9 @@
 """Feeds OpenTelemetry instruments from diagnostic events. It needs only the API; the application chooses the SDK.
 
-The shard is an attribute of gauges and counters, never of histograms. Figures per shard are kept here and read by
-callbacks. So the series of a shard end when its reading ends, and an event costs no call of OpenTelemetry for them.
-Each callback reads one figure of a shard, so exporters' threads, which run the callbacks, never see a partial change.
+The shard is an attribute of gauges and counters, never of histograms. Counters per shard are kept here and read by
+callbacks; gauges are computed from what the consumer knows (`efo.protocol.reading`) when they are exported. So the
+series of a shard end when its reading ends, and an event costs no call of OpenTelemetry for them. Each callback reads
+one figure of a shard, so exporters' threads, which run the callbacks, never see a partial change.
 """
 
 from __future__ import annotations
@@ -19,15 +20,14 @@ from opentelemetry.metrics import CallbackOptions, Histogram, Meter, MeterProvid
 from efo.events import (
     AggregateDamaged,
     BatchDelivered,
-    CheckpointSaved,
     ConnectionClosed,
     ConnectionOpened,
+    ConsumerOpened,
     DeliveryBlocked,
     Event,
     EventReceived,
     HandlerFailed,
     LeaseLost,
-    LeasesCounted,
     LeaseStoreCalled,
     RecordDeadLettered,
     RecordSkipped,
@@ -35,13 +35,13 @@ from efo.events import (
     ShardFinished,
     ShardIsolated,
     ShardRepositioned,
-    ShardsCounted,
     ShardStarted,
     ShardStopped,
     StreamReset,
     SubscribeAttempted,
     SubscriptionEnded,
 )
+from efo.protocol.reading import Readings, ShardReading, checkpoint_age, condition, event_age, lag
 from efo.telemetry import instruments
 from efo.telemetry.instruments import Instrument
 
@@ -89,16 +89,11 @@ class _Peaks:
 
 @dataclass(slots=True)
 class _ShardFigures:
-    """The figures of one shard. Times are readings of `clock`; `left_at` is None while the shard is read.
-
-    `unsaved_since`: when records were first delivered after the last checkpoint; None if none were.
-    """
+    """The figures of one shard. `left_at`: a reading of `clock`, None while the shard is read."""
 
     attributes: Attributes
     intervals: _Peaks
     ages: _Peaks
-    unsaved_since: float | None = None
-    lag: float | None = None
     records: int = 0
     wire_bytes: int = 0
     inflight: int = 0
@@ -133,13 +128,19 @@ class OtelObserver:
         self._server = {"server.address": server_address} if server_address else {}
         self._clock = clock
         self._shards: dict[str, _ShardFigures] = {}
+        self._readings: Readings | None = None
         self._feeds = self._table
         meter = get_meter("efo", meter_provider=meter_provider, schema_url=instruments.SCHEMA_URL)
-        observed = {
+        observed: dict[Instrument, Callable[..., Iterable[Observation]]] = {
             instruments.CONSUMED: self._observe_consumed,
             instruments.SUBSCRIPTION_IO: self._observe_wire_bytes,
-            instruments.CONSUMER_LAG: self._observe_lag,
-            instruments.CHECKPOINT_AGE: self._observe_checkpoint_age,
+            instruments.CONSUMER_LAG: partial(self._observe_reading, lag),
+            instruments.EVENT_AGE: partial(self._observe_reading, event_age),
+            instruments.CHECKPOINT_AGE: partial(self._observe_reading, checkpoint_age),
+            instruments.SHARD_STATUS: self._observe_status,
+            instruments.SHARD_COUNT: self._observe_shard_counts,
+            instruments.LEASE_COUNT: self._observe_lease_counts,
+            instruments.WORKER_COUNT: self._observe_workers,
             instruments.RECORD_INFLIGHT: self._observe_inflight,
             instruments.BACKPRESSURE_TIME: self._observe_backpressure,
         }
@@ -156,6 +157,7 @@ class OtelObserver:
     def _table(self) -> dict[type, Callable[[Any], None]]:
         """The method for each type of event. Other events feed no instrument."""
         return {
+            ConsumerOpened: self._opened,
             SubscribeAttempted: self._attempted,
             SubscriptionEnded: self._ended,
             EventReceived: self._received,
@@ -172,19 +174,19 @@ class OtelObserver:
             ShardIsolated: self._isolated,
             ShardStarted: self._started,
             ShardRepositioned: self._repositioned,
-            CheckpointSaved: self._checkpointed,
             ShardStopped: self._left,
             ShardFinished: self._left,
-            ShardsCounted: self._shards_counted,
             LeaseStoreCalled: self._store_called,
             LeaseLost: self._lease_lost,
-            LeasesCounted: self._leases_counted,
         }
 
     def __call__(self, event: Event) -> None:
         """Feed the instruments from one event."""
         if feed := self._feeds.get(type(event)):
             feed(event)
+
+    def _opened(self, event: ConsumerOpened) -> None:
+        self._readings = event.readings
 
     # --- subscriptions ---------------------------------------------------------------------------------
 
@@ -208,7 +210,6 @@ class OtelObserver:
         if event.interval is not None:
             shard.intervals.add(event.interval, now)
         shard.ages.flush_if_due(now)
-        shard.lag = event.millis_behind_latest / 1000
         shard.wire_bytes += event.wire_bytes
 
     def _aggregate_damaged(self, _event: AggregateDamaged) -> None:
@@ -230,10 +231,7 @@ class OtelObserver:
         self._shard(event.shard_id).backpressure += event.duration
 
     def _delivered(self, event: BatchDelivered) -> None:
-        shard = self._shard(event.shard_id)
-        shard.inflight += event.records
-        if shard.unsaved_since is None:
-            shard.unsaved_since = self._clock()
+        self._shard(event.shard_id).inflight += event.records
 
     def _processed(self, event: RecordsProcessed) -> None:
         self._process_duration.record(event.duration, self._process)
@@ -258,16 +256,12 @@ class OtelObserver:
 
     def _started(self, event: ShardStarted) -> None:
         shard = self._shard(event.shard_id)
-        shard.unsaved_since, shard.lag, shard.inflight, shard.left_at = None, None, 0, None
+        shard.inflight, shard.left_at = 0, None
 
     def _repositioned(self, event: ShardRepositioned) -> None:
         """Reset the records in flight: acks of batches that were delivered before a seek have no effect."""
         if shard := self._shards.get(event.shard_id):
-            shard.inflight, shard.unsaved_since = 0, None
-
-    def _checkpointed(self, event: CheckpointSaved) -> None:
-        if shard := self._shards.get(event.shard_id):
-            shard.unsaved_since = self._clock() if shard.inflight else None
+            shard.inflight = 0
 
     def _left(self, event: ShardStopped | ShardFinished) -> None:
         if shard := self._shards.get(event.shard_id):
@@ -275,10 +269,6 @@ class OtelObserver:
             shard.intervals.flush(now)
             shard.ages.flush(now)
         self._forget()
-
-    def _shards_counted(self, event: ShardsCounted) -> None:
-        for state in SHARD_STATES:
-            self._set(instruments.SHARD_COUNT, event.counts.get(state, 0), {"efo.shard.state": state})
 
     # --- leases ----------------------------------------------------------------------------------------
 
@@ -293,11 +283,6 @@ class OtelObserver:
     def _lease_lost(self, event: LeaseLost) -> None:
         self._add(instruments.LEASE_LOSSES, 1, {"efo.lease.loss_reason": event.reason})
 
-    def _leases_counted(self, event: LeasesCounted) -> None:
-        for state in LEASE_STATES:
-            self._set(instruments.LEASE_COUNT, event.counts.get(state, 0), {"efo.lease.state": state})
-        self._set(instruments.WORKER_COUNT, event.workers)
-
     # --- the instruments -------------------------------------------------------------------------------
 
     def _add(self, instrument: Instrument, amount: int, attributes: Attributes | None = None) -> None:
@@ -306,19 +291,19 @@ class OtelObserver:
     def _record(self, instrument: Instrument, value: float, attributes: Attributes | None = None) -> None:
         self._instruments[instrument].record(value, {**self._common, **(attributes or {})})
 
-    def _set(self, instrument: Instrument, value: int, attributes: Attributes | None = None) -> None:
-        self._instruments[instrument].set(value, {**self._common, **(attributes or {})})
-
     # --- per shard; the callbacks run in exporters' threads --------------------------------------------
 
     def _shard(self, shard_id: str) -> _ShardFigures:
         if figures := self._shards.get(shard_id):
             return figures
-        attributes = {**self._common, "messaging.destination.partition.id": shard_id}
+        attributes = self._attributes_of(shard_id)
         figures = self._shards[shard_id] = _ShardFigures(
             attributes, _Peaks(self._record_interval), _Peaks(self._record_age)
         )
         return figures
+
+    def _attributes_of(self, shard_id: str) -> Attributes:
+        return {**self._common, "messaging.destination.partition.id": shard_id}
 
     def _forget(self) -> None:
         """Drop the figures of shards that stopped long ago. Only reporting tasks write; callbacks only read."""
@@ -346,15 +331,47 @@ class OtelObserver:
         shards = [shard for shard in list(self._shards.values()) if shard.left_at is None]
         return [Observation(shard.inflight, shard.attributes) for shard in shards]
 
-    def _observe_lag(self, _options: CallbackOptions) -> Iterable[Observation]:
-        shards = [shard for shard in list(self._shards.values()) if shard.left_at is None]
-        return [Observation(shard.lag, shard.attributes) for shard in shards if shard.lag is not None]
+    # --- gauges, from what the consumer knows -----------------------------------------------------------
 
-    def _observe_checkpoint_age(self, _options: CallbackOptions) -> Iterable[Observation]:
-        now = self._clock()
-        shards = [shard for shard in list(self._shards.values()) if shard.left_at is None]
-        ages = ((shard, 0.0 if shard.unsaved_since is None else now - shard.unsaved_since) for shard in shards)
-        return [Observation(age, shard.attributes) for shard, age in ages]
+    def _observe_reading(
+        self, measure: Callable[[ShardReading, float], float | None], _options: CallbackOptions
+    ) -> Iterable[Observation]:
+        if (readings := self._readings) is None:
+            return []
+        now = readings.now()
+        values = ((shard.shard_id, measure(shard, now)) for shard in readings.shards())
+        return [Observation(value, self._attributes_of(shard_id)) for shard_id, value in values if value is not None]
+
+    def _observe_status(self, _options: CallbackOptions) -> Iterable[Observation]:
+        if (readings := self._readings) is None:
+            return []
+        now = readings.now()
+        return [
+            Observation(
+                1,
+                {
+                    **self._attributes_of(shard.shard_id),
+                    "efo.subscription.state": shard.state,
+                    "efo.shard.condition": condition(shard, now),
+                },
+            )
+            for shard in readings.shards()
+        ]
+
+    def _observe_shard_counts(self, _options: CallbackOptions) -> Iterable[Observation]:
+        counts = self._readings and self._readings.counts()
+        return self._by_state("efo.shard.state", SHARD_STATES, counts.shards) if counts else []
+
+    def _observe_lease_counts(self, _options: CallbackOptions) -> Iterable[Observation]:
+        counts = self._readings and self._readings.counts()
+        return self._by_state("efo.lease.state", LEASE_STATES, counts.leases) if counts else []
+
+    def _observe_workers(self, _options: CallbackOptions) -> Iterable[Observation]:
+        counts = self._readings and self._readings.counts()
+        return [Observation(counts.workers, self._common)] if counts else []
+
+    def _by_state(self, name: str, states: Iterable[str], counts: Mapping[str, int]) -> Iterable[Observation]:
+        return [Observation(counts.get(state, 0), {**self._common, name: state}) for state in states]
 
 
 def _error(error_type: str | None) -> dict[str, str]:

@@ -101,6 +101,9 @@ class Reader:
     def acked(self) -> Checkpoint:
         return Checkpoint(str(49_590_338_271_490_256_608_559_692_538_361_571_095_921_575_989_136_588_898 + self.acks))
 
+    def saved(self, acks: int) -> None:
+        """Note nothing: nobody asks this reader for its status."""
+
     async def read(self, keeper: LeaseKeeper) -> None:
         while True:
             await trio.sleep(1.0)

@@ -45,8 +45,8 @@ from efo_service.web.health import Health
 from efo_service.web.server import serve
 from efo_service.web.status import Status
 
-_STALE_AFTER: Final = 3
-"""After this many fail-over times without a lease scan, the lease store counts as unreachable."""
+_UNSAVED_AFTER: Final = 60.0
+"""Seconds after which a checkpoint that does not move is a problem; at least three times the checkpoint interval."""
 
 
 class Consumer(Protocol):
@@ -105,7 +105,7 @@ async def run(
     Raises EfoError if something that the service needs is unavailable, DrainDeadlineError if the drain was cut short.
     """
     log = structlog.get_logger()
-    health = Health(stale_after=_STALE_AFTER * settings.leases.failover_seconds)
+    health = Health(unsaved_after=max(_UNSAVED_AFTER, 3 * settings.consumer.checkpoint_seconds))
     status = Status(_identity(settings), health)
     drain = Drain(settings.service.drain_seconds)
     with collapse_groups():

@@ -13,21 +13,37 @@ import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
-from efo.consumer.status import ConsumerStatus, IsolatedShard, ShardStatus
+from efo.consumer.status import ConsumerStatus, IsolatedShard, status_of
 from efo.errors import AccessDeniedError
-from efo.events import ConsumerReady, EventReceived, LeasesCounted, ShardStarted
+from efo.events import ConsumerOpened, ConsumerReady, EventReceived, ShardStarted
 from efo.kinesis.client import KinesisClient
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Batch, Checkpoint, Record
 from efo.protocol.aggregation import AggregateMode
+from efo.protocol.reading import LeaseCounts, ShardReading
 from efo.settings import ConsumerSettings
 from efo_service.app import Parts, run
 from efo_service.config.settings import Settings
 from efo_service.errors import DrainDeadlineError, UnavailableError
 from efo_service.telemetry.sdk import telemetry
+from tests.readings import NOW, FakeReadings
 
 SHARD = "shardId-000000000000"
 BATCH = Batch("s", SHARD, (Record("1", 1.0, b"a", "k"), Record("2", 1.0, b"b", "k")), "3", 1500, 0)
+
+
+READING = ShardReading(
+    SHARD,
+    Checkpoint("2"),
+    "live",
+    NOW - 60,
+    NOW - 3,
+    subscribed_at=NOW - 60,
+    last_event_at=NOW - 4.25,
+    millis_behind_latest=1500,
+    unsaved_since=NOW - 2,
+)
+READINGS = FakeReadings(READING, counts=LeaseCounts({"held": 1}, 1, {"consuming": 1}))
 
 
 class FakeShard:
@@ -107,6 +123,7 @@ class FakeParts:
 
     def open_consumer(self, _kinesis, *, settings, observer, **arguments):
         self.observer, self.settings, self.arguments = observer, settings, arguments
+        observer(ConsumerOpened("w-1", READINGS))
         return self.part("consumer", self)
 
     def open(self, stream, shard_id, checkpoint=None):
@@ -116,7 +133,6 @@ class FakeParts:
 
     async def run(self, reader) -> None:
         self.observer(ConsumerReady("efo", "arn", registered=False))
-        self.observer(LeasesCounted({"held": 1}, 1))
         self.observer(ShardStarted(SHARD, Checkpoint.TRIM_HORIZON))
         self.observer(EventReceived(SHARD, 2, 500, 1500, None))
         await reader(self.shard)
@@ -127,9 +143,9 @@ class FakeParts:
         self.finishing.set()
 
     def status(self) -> ConsumerStatus:
-        shard = ShardStatus(SHARD, Checkpoint("2"), 1500, is_paused=True, state="live", last_event_age=4.25)
         isolated = IsolatedShard("shardId-000000000007", "kms", 31.5)
-        return ConsumerStatus("w-1", True, self.finishing.is_set(), (shard,), {"consuming": 1}, (isolated,))
+        shards, counts = tuple(status_of(shard, NOW) for shard in READINGS.shards()), READINGS.counts()
+        return ConsumerStatus("w-1", True, self.finishing.is_set(), shards, counts.shards, (isolated,), counts)
 
 
 LEASES = {
@@ -226,17 +242,23 @@ async def test_status_and_metrics_show_the_shards_and_the_records_sent(fakes, sd
         {
             "shard_id": SHARD,
             "checkpoint": "2",
+            "condition": "current",
+            "lag_seconds": 1.5,
             "millis_behind_latest": 1500,
             "subscription": "live",
-            "paused": True,
+            "paused": False,
             "last_event_age_seconds": 4.25,
+            "checkpoint_age_seconds": 2.0,
+            "checkpoint_saved_age_seconds": 3.0,
         }
     ]
     assert status["isolated"] == [{"shard_id": "shardId-000000000007", "error_type": "kms", "seconds_left": 31.5}]
     assert (status["worker_id"], status["topic"], status["shard_counts"]) == ("w-1", "orders", {"consuming": 1})
+    assert (status["lease_table"], status["lease_counts"], status["workers"]) == ("known", {"held": 1}, 1)
     assert (status["draining"], status["problems"]) == (False, [])
     assert sent == 2
     assert {"efo_consumer_lag_seconds", "efo_subscription_io_bytes", "efo_checkpoint_age_seconds"} <= families
+    assert {"efo_shard_status", "efo_subscription_event_age_seconds", "efo_shard_count"} <= families
     assert {"efo_lease_count", "efo_worker_count", "process_cpu_seconds", "target_info"} <= families
 
 

@@ -96,7 +96,7 @@ def test_version_prints_json(capsys):
 @pytest.fixture
 async def health(nursery, monkeypatch):
     """Serve the endpoints of a service that is not ready, and return its Health."""
-    health = Health(stale_after=30, clock=lambda: 0.0)
+    health = Health(clock=lambda: 0.0)
     url = await nursery.start(serve, create_app(health, None, dict), "127.0.0.1", 0)
     monkeypatch.setenv("EFO_KINESIS__STREAM", "orders")
     monkeypatch.setenv("EFO_SERVICE__PORT", url.rpartition(":")[2])

@@ -56,11 +56,11 @@ class FaultyBody:
         return trio.current_time() + max(0.0, self._script.due(self._target, now) - now)
 
     def _receive(self, chunk: Chunk | None) -> None:
+        is_start, self._started = not self._started, True  # also without a script: a fault may be added later
         if not isinstance(chunk, bytes) or not self._script:
             self._release_held()
             self._due.append(chunk)
             return
-        is_start, self._started = not self._started, True
         fault = None
         if is_start or _is_event(chunk):
             site = Site.START if is_start else Site.EVENT

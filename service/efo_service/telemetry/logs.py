@@ -15,6 +15,7 @@ from efo.events import (
     CheckpointSaved,
     ConnectionClosed,
     ConnectionOpened,
+    ConsumerOpened,
     ConsumerReady,
     DeliveryBlocked,
     Event,
@@ -131,6 +132,7 @@ def severity_of(event: Event) -> int:  # noqa: PLR0911 - a table
 
 
 _NAMES: Final[dict[type, str]] = {
+    ConsumerOpened: "consumer_opened",
     ConsumerReady: "consumer_ready",
     SubscribeAttempted: "subscribe_attempted",
     SubscriptionEnded: "subscription_ended",
@@ -167,7 +169,7 @@ _NAMES: Final[dict[type, str]] = {
 
 
 def _fields(event: Event) -> dict[str, Any]:
-    values = {name: getattr(event, name) for name in event.__struct_fields__}
+    values = {name: getattr(event, name) for name in event.__struct_fields__ if name != "readings"}
     return {name: _plain(value) for name, value in values.items() if value is not None and value != ""}
 
 

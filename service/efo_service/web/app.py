@@ -1,7 +1,7 @@
 """Health, metrics and status over HTTP.
 
 /livez    200 while the event loop runs, independent of AWS and the lease store
-/readyz   200 while the consumer is registered, the leases can be read and the service does not drain; else 503
+/readyz   200 while the worker reads its shards, or none are to be read, and does not drain; else 503, with the reasons
 /metrics  Prometheus text format or OpenMetrics, as the scraper requests
 /status   the state of this worker, as JSON
 """
@@ -20,10 +20,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 
-class ReportsProblems(Protocol):
+class ReportsReadiness(Protocol):
     """The part of efo_service.web.health.Health that the endpoints use."""
 
-    def problems(self) -> tuple[str, ...]:
+    def obstacles(self) -> tuple[str, ...]:
         """Return why the service is not ready; empty if it is ready."""
         ...
 
@@ -32,14 +32,14 @@ StatusSource = Callable[[], Mapping[str, Any]]
 """Returns the content of /status, as JSON values."""
 
 
-def create_app(health: ReportsProblems, registry: CollectorRegistry, status: StatusSource) -> Starlette:
+def create_app(health: ReportsReadiness, registry: CollectorRegistry, status: StatusSource) -> Starlette:
     """Return the ASGI app."""
 
     async def livez(_request: Request) -> Response:
         return JSONResponse({"status": "alive"})
 
     async def readyz(_request: Request) -> Response:
-        problems = health.problems()
+        problems = health.obstacles()
         body = {"status": "not ready" if problems else "ready", "problems": problems}
         return JSONResponse(body, status_code=503 if problems else 200)
 

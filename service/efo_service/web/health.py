@@ -1,32 +1,37 @@
-"""Whether the service is ready. Events update this state, so that a probe neither waits nor costs anything."""
+"""What is wrong with the service, and whether it is ready: computed when asked, from what the consumer knows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import trio
 
-from efo.events import ConsumerReady, Event, LeasesCounted, LeaseStoreCalled
+from efo.events import ConsumerOpened, ConsumerReady, Event, LeasesCounted, LeaseStoreCalled, SubscribeAttempted
+from efo.protocol.reading import Readings
+from efo_service.web.problems import Problem, shard_problems
 
 
 class Health:
-    """An observer that determines whether the service is ready.
+    """An observer that knows what is wrong. The service is ready if it reads its shards, or none are to be read.
 
-    `stale_after`: seconds without a lease scan after which the lease store counts as unreachable; workers scan several
-    times per fail-over time. `clock`: monotonic time in seconds.
+    `unsaved_after`: seconds after which a checkpoint that does not move is a problem. `clock`: monotonic seconds.
     """
 
-    def __init__(self, *, stale_after: float, clock: Callable[[], float] = trio.current_time) -> None:
+    def __init__(self, *, unsaved_after: float = 60.0, clock: Callable[[], float] = trio.current_time) -> None:
         self.draining = False
-        self._stale_after = stale_after
+        self._unsaved_after = unsaved_after
         self._clock = clock
         self._registered = False
+        self._readings: Readings | None = None
         self._scanned_at: float | None = None
         self._store_error: str | None = None
+        self._subscribe_error: str | None = None
 
     def __call__(self, event: Event) -> None:
         """Update the state from one event."""
         match event:
+            case ConsumerOpened(readings=readings):
+                self._readings = readings
             case ConsumerReady():
                 self._registered = True
             case LeasesCounted():
@@ -35,6 +40,8 @@ class Health:
             # A lease that another worker took is not an error of the store.
             case LeaseStoreCalled(error_type=str() as error_type) if error_type != "lease_lost":
                 self._store_error = error_type
+            case SubscribeAttempted(error_type=error_type, detail=detail):
+                self._subscribe_error = detail or error_type
             case _:
                 pass
 
@@ -43,15 +50,36 @@ class Health:
         self.draining = True
 
     def problems(self) -> tuple[str, ...]:
-        """Return why the service is not ready; empty if it is ready."""
-        problems = []
+        """Return everything that is wrong, in sentences with their remedies; empty if nothing is."""
+        return tuple(problem.text for problem in self._problems())
+
+    def obstacles(self) -> tuple[str, ...]:
+        """Return why the service is not ready, a part of the problems; empty if it is ready."""
+        return tuple(problem.text for problem in self._problems() if problem.stops_reading)
+
+    def _problems(self) -> Iterator[Problem]:
         if self.draining:
-            problems.append("draining")
+            yield Problem("draining", stops_reading=True)
         if not self._registered:
-            problems.append("the fan-out consumer is not registered and ACTIVE yet")
+            yield Problem("the fan-out consumer is not registered and ACTIVE yet", stops_reading=True)
+        readings = self._readings
+        if readings is None or readings.counts() is None:
+            yield Problem(self._unknown_table(), stops_reading=True)
+        if readings is not None:
+            yield from shard_problems(
+                readings.shards(),
+                readings.now(),
+                unsaved_after=self._unsaved_after,
+                subscribe_error=self._subscribe_error,
+            )
+
+    def _unknown_table(self) -> str:
         if self._scanned_at is None:
-            problems.append("the leases have not been read yet")
-        elif (age := self._clock() - self._scanned_at) > self._stale_after:
-            reason = f": {self._store_error}" if self._store_error else ""
-            problems.append(f"the leases were last read {age:.0f} s ago{reason}")
-        return tuple(problems)
+            return f"the leases have not been read yet{self._store_reason()}"
+        return (
+            f"the leases were last read {self._clock() - self._scanned_at:.0f} s ago{self._store_reason()}, so which "
+            "shards are to be read is unknown: make the lease store reachable from this worker"
+        )
+
+    def _store_reason(self) -> str:
+        return f" ({self._store_error})" if self._store_error else ""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from efo.consumer.status import ConsumerStatus
+from efo.protocol.reading import LeaseCounts
 from efo_service.version import VERSION
 from efo_service.web.health import Health
 
@@ -30,16 +31,20 @@ class Status:
         """Return the status as JSON values."""
         state = {"draining": self._health.draining, "problems": list(self._health.problems())}
         if self.consumer is None:
-            return {**self._identity, **state, "shard_counts": {}, "shards": [], "isolated": []}
+            return {**self._identity, **state, **_lease_table(None), "shards": [], "isolated": []}
         snapshot = self.consumer.status()
         shards = [
             {
                 "shard_id": shard.shard_id,
                 "checkpoint": str(shard.checkpoint),
+                "condition": shard.condition,
+                "lag_seconds": _rounded(shard.lag),
                 "millis_behind_latest": shard.millis_behind_latest,
                 "subscription": shard.state,
                 "paused": shard.is_paused,
                 "last_event_age_seconds": _rounded(shard.last_event_age),
+                "checkpoint_age_seconds": _rounded(shard.checkpoint_age),
+                "checkpoint_saved_age_seconds": _rounded(shard.saved_age),
             }
             for shard in snapshot.shards
         ]
@@ -54,10 +59,22 @@ class Status:
         return {
             **self._identity,
             **state,
-            "shard_counts": snapshot.counts,
+            **_lease_table(snapshot.leases),
             "shards": shards,
             "isolated": isolated,
         }
+
+
+def _lease_table(counts: LeaseCounts | None) -> dict[str, Any]:
+    """Return what the lease table shows. While it is unknown, so are the numbers: the last ones may be wrong."""
+    if counts is None:
+        return {"lease_table": "unknown", "shard_counts": None, "lease_counts": None, "workers": None}
+    return {
+        "lease_table": "known",
+        "shard_counts": counts.shards,
+        "lease_counts": counts.leases,
+        "workers": counts.workers,
+    }
 
 
 def _rounded(seconds: float | None) -> float | None:

@@ -101,7 +101,7 @@ class Supervisor:
         self._log.info("supervisor_stopped", exit_code=int(code))
         return code
 
-    def problems(self) -> tuple[str, ...]:
+    def obstacles(self) -> tuple[str, ...]:
         """Return why the workers are not all ready; empty if they are."""
         return tuple(self._problems())
 

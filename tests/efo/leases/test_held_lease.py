@@ -241,6 +241,10 @@ class Reader:
         self.acked = checkpoint
         self.acks = 0
         self.bytes_received = 0
+        self.saves = []
+
+    def saved(self, acks):
+        self.saves.append(acks)
 
     def ack(self, number):
         self.acked = Checkpoint(str(number))

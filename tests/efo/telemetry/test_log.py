@@ -45,6 +45,7 @@ LOGGED = [
     (events.ConnectionClosed("host:443", "transport", "it broke"), logging.INFO, "was closed: it broke"),
 ]
 NOT_LOGGED = [
+    events.ConsumerOpened("w-1", None),
     events.SubscriptionEnded(SHARD, 300.0, "expired"),
     events.EventReceived(SHARD, 1, 100, 0, None),
     events.DeliveryBlocked(SHARD, 0.1),

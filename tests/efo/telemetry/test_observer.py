@@ -10,8 +10,10 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from efo import events
 from efo.model import Checkpoint
+from efo.protocol.reading import LeaseCounts, ShardReading
 from efo.telemetry import instruments
 from efo.telemetry.observer import KEEP_COUNTERS, OtelObserver
+from tests.readings import NOW, FakeReadings
 
 COMMON = {
     "messaging.system": "aws.kinesis",
@@ -21,7 +23,15 @@ COMMON = {
 }
 PARTITION = "messaging.destination.partition.id"
 
+READING = ShardReading("s-0", Checkpoint("12"), "live", 400.0, 490.0, 400.0, NOW - 2, 1500, unsaved_since=NOW - 7)
+
+
+def readings_of_one_shard() -> FakeReadings:
+    return FakeReadings(READING, counts=LeaseCounts({"held": 3}, 2, {"consuming": 1, "ready": 2}))
+
+
 EVERY_EVENT: tuple[events.Event, ...] = (
+    events.ConsumerOpened("w-1", readings_of_one_shard()),
     events.ConsumerReady("fan", "arn", registered=True),
     events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON),
     events.SubscribeAttempted("s-0", 0.2, 0.03, None),
@@ -117,6 +127,9 @@ def test_every_instrument_is_fed_with_its_unit_description_and_buckets(telemetry
             assert {point.explicit_bounds for point in metric.data.data_points} == {instrument.buckets}
 
 
+OF_THE_LEASE_TABLE = {instruments.SHARD_COUNT, instruments.LEASE_COUNT, instruments.WORKER_COUNT}
+
+
 def test_only_observable_instruments_have_the_shard_as_an_attribute(telemetry):
     for event in EVERY_EVENT:
         telemetry.observe(event)
@@ -125,7 +138,9 @@ def test_only_observable_instruments_have_the_shard_as_an_attribute(telemetry):
         for name, metric in telemetry.metrics().items()
         if any(PARTITION in point.attributes for point in metric.data.data_points)
     }
-    assert with_shard == {i.name for i in instruments.ALL if i.kind.startswith("observable")}
+    assert with_shard == {
+        i.name for i in instruments.ALL if i.kind.startswith("observable") and i not in OF_THE_LEASE_TABLE
+    }
 
 
 def test_all_instruments_but_those_of_connections_have_the_common_attributes(telemetry):
@@ -157,10 +172,9 @@ def test_subscriptions_feed_attempts_waits_durations_and_the_number_of_open_ones
     assert telemetry.values(instruments.SUBSCRIPTION_DURATION) == {("renewed",): (250.0, 1)}
 
 
-def test_received_events_feed_lag_bytes_and_interval(telemetry):
+def test_received_events_feed_bytes_and_interval(telemetry):
     telemetry.observe(events.EventReceived("s-0", 2, 700, 1500, None))
     telemetry.observe(events.EventReceived("s-0", 2, 300, 500, 4.9))
-    assert telemetry.values(instruments.CONSUMER_LAG) == {("s-0",): 0.5}
     assert telemetry.values(instruments.SUBSCRIPTION_IO) == {("s-0",): 1000}
     assert telemetry.values(instruments.EVENT_INTERVAL) == {(): (4.9, 1)}
 
@@ -228,25 +242,27 @@ def test_the_time_of_back_pressure_is_summed(telemetry):
     assert telemetry.values(instruments.BACKPRESSURE_TIME) == {("s-0",): 2.0}
 
 
-def test_the_checkpoint_age_counts_from_the_first_delivery_after_a_checkpoint(telemetry):
-    def age():
-        return telemetry.values(instruments.CHECKPOINT_AGE)
+def test_the_gauges_of_a_shard_are_computed_from_what_the_consumer_knows_when_they_are_exported(telemetry):
+    readings = readings_of_one_shard()
+    telemetry.observe(events.ConsumerOpened("w-1", readings))
+    assert telemetry.values(instruments.CONSUMER_LAG) == {("s-0",): 1.5}
+    assert telemetry.values(instruments.EVENT_AGE) == {("s-0",): 2}
+    assert telemetry.values(instruments.CHECKPOINT_AGE) == {("s-0",): 7}
+    assert telemetry.values(instruments.SHARD_STATUS) == {("current", "live", "s-0"): 1}
+    readings.time += 8  # ten seconds without an event
+    assert telemetry.values(instruments.CONSUMER_LAG) == {("s-0",): 11.5}
+    assert telemetry.values(instruments.EVENT_AGE) == {("s-0",): 10}
+    assert telemetry.values(instruments.SHARD_STATUS) == {("frozen", "live", "s-0"): 1}
+    readings.known = ()
+    for gauge in (instruments.CONSUMER_LAG, instruments.EVENT_AGE, instruments.CHECKPOINT_AGE):
+        assert telemetry.values(gauge) == {}
+    assert telemetry.values(instruments.SHARD_STATUS) == {}
 
-    telemetry.observe(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
-    telemetry.now += 7
-    assert age() == {("s-0",): 0}
-    telemetry.observe(events.BatchDelivered("s-0", 3))
-    telemetry.now += 2
-    telemetry.observe(events.BatchDelivered("s-0", 1))
-    telemetry.observe(events.RecordsProcessed("s-0", 3, 0.1, None, None))
-    assert age() == {("s-0",): 2}
-    telemetry.observe(events.CheckpointSaved("s-0", Checkpoint("1")))
-    telemetry.now += 3
-    assert age() == {("s-0",): 3}  # of the record in flight
-    telemetry.observe(events.RecordsProcessed("s-0", 1, 0.1, None, None))
-    telemetry.observe(events.CheckpointSaved("s-0", Checkpoint("2")))
-    telemetry.now += 300
-    assert age() == {("s-0",): 0}
+
+def test_a_shard_without_an_event_has_no_lag_and_no_age_of_it_yet(telemetry):
+    reading = ShardReading("s-0", Checkpoint("12"), "connecting", NOW, NOW, NOW)
+    telemetry.observe(events.ConsumerOpened("w-1", FakeReadings(reading)))
+    assert telemetry.values(instruments.CONSUMER_LAG) == telemetry.values(instruments.EVENT_AGE) == {}
 
 
 def test_the_operations_of_a_batch_count_for_each_lease(telemetry):
@@ -260,7 +276,7 @@ def test_the_gauges_of_a_stopped_shard_end_at_once_and_its_counters_later(teleme
     telemetry.observe(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
     telemetry.observe(events.EventReceived("s-0", 2, 700, 1500, None))
     telemetry.observe(end)
-    assert telemetry.values(instruments.CONSUMER_LAG) == telemetry.values(instruments.CHECKPOINT_AGE) == {}
+    assert telemetry.values(instruments.RECORD_INFLIGHT) == {}
     assert telemetry.values(instruments.SUBSCRIPTION_IO) == {("s-0",): 700}
     telemetry.now += KEEP_COUNTERS
     assert telemetry.values(instruments.SUBSCRIPTION_IO) == {}
@@ -273,24 +289,29 @@ def test_the_counters_of_a_restarted_shard_continue(telemetry):
     telemetry.observe(events.EventReceived("s-0", 2, 700, 1500, None))
     telemetry.observe(events.ShardStopped("s-0"))
     telemetry.observe(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
-    assert telemetry.values(instruments.CONSUMER_LAG) == {}
     telemetry.observe(events.EventReceived("s-0", 2, 300, 100, None))
     assert telemetry.values(instruments.SUBSCRIPTION_IO) == {("s-0",): 1000}
-    assert telemetry.values(instruments.CONSUMER_LAG) == {("s-0",): 0.1}
 
 
 def test_states_without_shards_or_leases_are_reported_as_zero(telemetry):
-    telemetry.observe(events.ShardsCounted({"consuming": 3, "ready": 1}))
-    telemetry.observe(events.ShardsCounted({"consuming": 4}))
+    readings = FakeReadings(counts=LeaseCounts({"held": 3, "expired": 1}, 2, {"consuming": 4}))
+    telemetry.observe(events.ConsumerOpened("w-1", readings))
     assert telemetry.values(instruments.SHARD_COUNT) == {
         ("waiting_parent",): 0,
         ("ready",): 0,
         ("consuming",): 4,
         ("finished",): 0,
     }
-    telemetry.observe(events.LeasesCounted({"held": 3, "expired": 1}, 2))
     assert telemetry.values(instruments.LEASE_COUNT) == {("held",): 3, ("unowned",): 0, ("expired",): 1}
     assert telemetry.values(instruments.WORKER_COUNT) == {(): 2}
+
+
+def test_an_unknown_lease_table_has_no_gauges(telemetry):
+    readings = readings_of_one_shard()
+    telemetry.observe(events.ConsumerOpened("w-1", readings))
+    assert all(telemetry.values(instrument) for instrument in OF_THE_LEASE_TABLE)
+    readings.counted = None
+    assert not any(telemetry.values(instrument) for instrument in OF_THE_LEASE_TABLE)
 
 
 def test_calls_of_the_lease_store_feed_operations_and_durations(telemetry):

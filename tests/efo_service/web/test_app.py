@@ -5,14 +5,15 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
-from efo.events import ConsumerReady, LeasesCounted
+from efo.events import ConsumerOpened, ConsumerReady
 from efo_service.web.app import create_app
 from efo_service.web.health import Health
+from tests.readings import FakeReadings
 
 
 @pytest.fixture
 def health():
-    return Health(stale_after=30, clock=lambda: 0.0)
+    return Health(clock=lambda: 0.0)
 
 
 @pytest.fixture
@@ -31,12 +32,12 @@ async def test_livez_is_200_while_the_service_is_not_ready(client):
 async def test_readyz_is_503_and_lists_the_problems_of_a_service_that_is_not_ready(client, health):
     response = await client.get("/readyz")
     assert response.status_code == 503
-    assert response.json() == {"status": "not ready", "problems": list(health.problems())}
+    assert response.json() == {"status": "not ready", "problems": list(health.obstacles())}
 
 
 async def test_readyz_follows_health(client, health):
     health(ConsumerReady("fan", "arn", registered=True))
-    health(LeasesCounted({}, 1))
+    health(ConsumerOpened("w-1", FakeReadings()))
     response = await client.get("/readyz")
     assert (response.status_code, response.json()) == (200, {"status": "ready", "problems": []})
     health.start_draining()

@@ -1,60 +1,115 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from efo.events import ConsumerReady, LeasesCounted, LeaseStoreCalled
+from efo.events import ConsumerOpened, ConsumerReady, LeasesCounted, LeaseStoreCalled, SubscribeAttempted
+from efo.model import Checkpoint
+from efo.protocol.reading import QUIET_AFTER, ShardReading
 from efo_service.web.health import Health
+from tests.readings import NOW, FakeReadings
 
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+SHARD = ShardReading("s-0", Checkpoint("1"), "live", 0.0, NOW, 0.0, NOW, 0)
 
 
 @pytest.fixture
-def clock():
-    return Clock()
+def readings():
+    return FakeReadings(SHARD)
 
 
 @pytest.fixture
-def health(clock):
-    return Health(stale_after=30, clock=clock)
-
-
-def make_ready(health: Health) -> None:
+def health(readings):
+    """A ready service."""
+    health = Health(clock=readings.now)
+    health(ConsumerOpened("w-1", readings))
     health(ConsumerReady("fan", "arn", registered=False))
     health(LeasesCounted({"held": 1}, 1))
+    return health
 
 
-def test_the_service_is_ready_after_the_consumer_is_ready_and_the_leases_are_read(health):
-    assert len(health.problems()) == 2
+def test_the_service_is_ready_when_the_consumer_is_ready_and_the_leases_are_read():
+    readings = FakeReadings(counts=None)
+    health = Health(clock=readings.now)
+    assert len(health.obstacles()) == 2
+    health(ConsumerOpened("w-1", readings))
     health(ConsumerReady("fan", "arn", registered=False))
-    assert health.problems() == ("the leases have not been read yet",)
-    health(LeasesCounted({}, 0))
-    assert health.problems() == ()
+    health(LeaseStoreCalled("list", "", 0.1, "lease_store_unavailable"))
+    assert health.obstacles() == ("the leases have not been read yet (lease_store_unavailable)",)
+    readings.counted = FakeReadings().counted
+    assert health.obstacles() == health.problems() == ()  # nothing is to be read
 
 
-def test_the_service_is_not_ready_while_the_leases_are_stale(health, clock):
-    make_ready(health)
-    clock.now = 30
-    assert health.problems() == ()
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({}, "s-0: frozen: the subscription is open, and no event has arrived for 10 s"),
+        ({"state": "connecting"}, "s-0: not subscribed for 10 s"),
+        ({"has_pending": True}, "s-0: not read for 10 s: events wait"),
+        ({"state": "unsubscribed", "subscribed_at": None}, "s-0: not read for 10 s"),
+        ({"state": "no_lease"}, "s-0: no longer read: the lease could not be renewed"),
+    ],
+)
+def test_a_service_that_does_not_read_a_shard_is_not_ready_and_tells_why(health, readings, changes, part):
+    assert health.obstacles() == ()
+    readings.known = (replace(SHARD, **changes),)
+    readings.time += QUIET_AFTER
+    (problem,) = health.obstacles()
+    assert problem.startswith(part)
+    assert ": " in problem[len(part) :] or "; " in problem[len(part) :]  # the remedy
+    assert health.problems() == (problem,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"is_paused": True}, "s-0: paused: resume it"),
+        ({"state": "isolated"}, "s-0: isolated, and no other worker is known to read it: remove the cause"),
+        ({"unsaved_since": NOW - 60}, "s-0: records were delivered 60 s ago that no saved checkpoint includes"),
+    ],
+)
+def test_what_an_operator_or_a_policy_decided_is_a_problem_of_a_ready_service(health, readings, changes, part):
+    readings.known = (replace(SHARD, **changes),)
+    (problem,) = health.problems()
+    assert problem.startswith(part)
+    assert health.obstacles() == ()
+
+
+def test_the_reason_of_the_last_failed_subscription_is_told(health, readings):
+    readings.known = (replace(SHARD, state="waiting"),)
+    readings.time += 12
+    health(SubscribeAttempted("s-0", 0.0, 0.1, "transport", "no route to host"))
+    assert health.obstacles()[0].startswith("s-0: not subscribed for 12 s (no route to host): ")
+    health(SubscribeAttempted("s-1", 0.0, 0.1, None))
+    assert health.obstacles()[0].startswith("s-0: not subscribed for 12 s: ")
+
+
+def test_shards_with_the_same_problem_share_a_sentence_with_the_first_names(health, readings):
+    readings.time += QUIET_AFTER
+    frozen = [replace(SHARD, shard_id=f"s-{number}") for number in range(900)]
+    healthy = [replace(SHARD, shard_id=f"t-{number}", last_event_at=readings.time) for number in range(100)]
+    readings.known = (*healthy, *reversed(frozen))
+    (problem,) = health.problems()
+    assert problem.startswith("900 of 1000 shards (s-0, s-1, s-10 and 897 more): frozen")
+
+
+def test_the_service_is_not_ready_while_the_lease_table_is_unknown(health, readings):
+    readings.known, readings.counted = (), None
     health(LeaseStoreCalled("renew", "s-0", 0.1, "lease_store_unavailable"))
-    clock.now = 31
-    assert health.problems() == ("the leases were last read 31 s ago: lease_store_unavailable",)
+    readings.time += 11
+    (problem,) = health.obstacles()
+    assert problem.startswith("the leases were last read 11 s ago (lease_store_unavailable), so which shards are to be")
+    assert problem.endswith("unknown: make the lease store reachable from this worker")
     health(LeasesCounted({}, 0))
-    assert health.problems() == ()
+    readings.counted = FakeReadings().counted
+    assert health.obstacles() == ()
 
 
-def test_a_lost_lease_is_not_reported_as_an_error_of_the_store(health, clock):
-    make_ready(health)
+def test_a_lost_lease_is_not_reported_as_an_error_of_the_store(health, readings):
+    readings.known, readings.counted = (), None
     health(LeaseStoreCalled("renew", "s-0", 0.1, "lease_lost"))
-    clock.now = 31
-    assert health.problems() == ("the leases were last read 31 s ago",)
+    assert "lease_lost" not in health.obstacles()[0]
 
 
 def test_a_draining_service_is_not_ready(health):
-    make_ready(health)
     health.start_draining()
-    assert health.problems() == ("draining",)
+    assert health.obstacles() == health.problems() == ("draining",)

@@ -87,7 +87,7 @@ class Running:
         return status, json.loads(body)
 
     async def until_ready(self):
-        await until(lambda: not self.supervisor.problems())
+        await until(lambda: not self.supervisor.obstacles())
 
     async def end(self):
         await self.ended.wait()

@@ -1,0 +1,97 @@
+"""What is wrong with a worker, in sentences with their remedies: from the facts that its consumer knows. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from efo.protocol.reading import Condition, ShardReading, checkpoint_age, condition, quiet_for
+
+_NAMED: Final = 3
+"""How many shards a sentence names."""
+
+
+class Problem(NamedTuple):
+    """A sentence: what is wrong, and its remedy. `stops_reading`: whether the worker is not ready because of it."""
+
+    text: str
+    stops_reading: bool
+
+
+class _Told(NamedTuple):
+    """How a condition is told. `what`: after the names of the shards and before the seconds."""
+
+    what: str
+    remedy: str
+    stops_reading: bool = True
+
+
+_TOLD: Final[dict[Condition, _Told]] = {
+    "frozen": _Told(
+        "frozen: the subscription is open, and no event has arrived for {seconds:.0f} s, though an idle shard gets one "
+        "about every 5 s",
+        "efo subscribes again after 35 s without a byte; if that does not help, look at the AWS Health Dashboard and "
+        "at the network between this worker and Kinesis",
+    ),
+    "disconnected": _Told(
+        "not subscribed for {seconds:.0f} s{error}",
+        "look at the network and the credentials of this worker, and at other consumers of the same name; many shards "
+        "at once wait for [consumer] subscribes_per_second",
+    ),
+    "unread": _Told(
+        "not read for {seconds:.0f} s: events wait, or the subscription was closed, as the sink takes nothing",
+        "look at the sink, and in the log for sink_outage_began",
+    ),
+    "no_lease": _Told(
+        "no longer read: the lease could not be renewed, and no other worker is known to have it",
+        "make the lease store reachable from this worker; it then takes its leases again",
+    ),
+    "isolated": _Told(
+        "isolated, and no other worker is known to read it",
+        "remove the cause, which is in the log as shard_isolated; this worker tries again after [consumer] "
+        "shard_cooldown_seconds",
+        stops_reading=False,
+    ),
+    "paused": _Told("paused", "resume it", stops_reading=False),
+}
+"""All conditions but "current", the worst first."""
+
+
+def shard_problems(
+    shards: Sequence[ShardReading], now: float, *, unsaved_after: float, subscribe_error: str | None = None
+) -> Iterator[Problem]:
+    """Yield what is wrong with the reading of these shards, one sentence for all that share a condition.
+
+    `unsaved_after`: the checkpoint age in seconds from which it is a problem. `subscribe_error`: why the last call of
+    SubscribeToShard failed, None if it did not.
+    """
+    by_condition: dict[Condition, list[ShardReading]] = defaultdict(list)
+    for shard in shards:
+        by_condition[condition(shard, now)].append(shard)
+    for name, told in _TOLD.items():
+        if affected := by_condition.get(name):
+            seconds = max(quiet_for(shard, now) for shard in affected)
+            error = f" ({subscribe_error})" if subscribe_error else ""
+            what = told.what.format(seconds=seconds, error=error)
+            yield Problem(f"{_names(affected, shards)}: {what}: {told.remedy}", told.stops_reading)
+    yield from _unsaved(shards, lambda shard: checkpoint_age(shard, now), unsaved_after)
+
+
+def _unsaved(shards: Sequence[ShardReading], age: Callable[[ShardReading], float], after: float) -> Iterator[Problem]:
+    affected = [shard for shard in shards if age(shard) >= after]
+    if affected:
+        yield Problem(
+            f"{_names(affected, shards)}: records were delivered {max(map(age, affected)):.0f} s ago that no saved "
+            "checkpoint includes, so a worker that takes over reads them again: look at the sink and the lease store, "
+            "and in the log for sink_outage_began and lease_store_outage_began",
+            stops_reading=False,
+        )
+
+
+def _names(affected: Sequence[ShardReading], shards: Sequence[ShardReading]) -> str:
+    names = ", ".join(sorted(shard.shard_id for shard in affected)[:_NAMED])
+    if len(affected) == 1:
+        return names
+    more = f" and {len(affected) - _NAMED} more" if len(affected) > _NAMED else ""
+    return f"{len(affected)} of {len(shards)} shards ({names}{more})"

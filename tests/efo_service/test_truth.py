@@ -1,0 +1,198 @@
+"""What the whole service tells over HTTP while Kinesis is frozen, or its lease store is gone.
+
+The service, its consumer and FakeKinesis run on one virtual clock, which only the tests move. HTTP goes through a
+socket.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import httpx2
+import pytest
+import trio
+from prometheus_client.parser import text_string_to_metric_families
+
+from efo.consumer.consumer import open_consumer
+from efo.testing import FakeKinesis
+from efo.testing.faults import Stall
+from efo.testing.faults.script import When
+from efo_service.app import Parts, run
+from efo_service.config.settings import Settings
+from efo_service.relay.write_buffer import WriteBuffer
+from efo_service.telemetry.sdk import telemetry
+from tests.stores import UnreachableStore
+
+
+class MemorySink:
+    """A sink that keeps nothing but the order of its write buffer."""
+
+    @asynccontextmanager
+    async def open(self, _stream, _shard_id, _checkpoint=None):
+        yield MemoryShardSink()
+
+
+class MemoryShardSink:
+    position = None
+
+    def __init__(self) -> None:
+        self._buffer = WriteBuffer(self.size, None)
+
+    @property
+    def pending_records(self):
+        return len(self._buffer.records)
+
+    @property
+    def pending_bytes(self):
+        return self._buffer.size
+
+    def size(self, records):
+        return len(records)
+
+    def refusal(self, _record):
+        return None
+
+    def write(self, batch):
+        self._buffer.add(batch)
+
+    async def commit(self):
+        self._buffer.take()
+        await trio.lowlevel.checkpoint()
+
+
+class Service:
+    """The service under test, as its operator sees it."""
+
+    def __init__(self, clock, url: str, fake: FakeKinesis, store: UnreachableStore) -> None:
+        self.fake = fake
+        self.store = store
+        self._clock = clock
+        self._url = url
+
+    async def passes(self, seconds: float) -> None:
+        """Let virtual time pass in small steps, and everything happen that is due."""
+        for _ in range(round(seconds * 10)):
+            await trio.testing.wait_all_tasks_blocked()
+            self._clock.jump(0.1)
+        await trio.testing.wait_all_tasks_blocked()
+
+    async def get(self, path: str) -> httpx2.Response:
+        async with httpx2.AsyncClient(base_url=self._url, trust_env=False) as client:
+            return await client.get(path)
+
+    async def ready(self) -> tuple[int, list[str]]:
+        response = await self.get("/readyz")
+        return response.status_code, response.json()["problems"]
+
+    async def status(self) -> dict:
+        return (await self.get("/status")).json()
+
+    async def metric(self, name: str) -> list[tuple[dict, float]]:
+        families = text_string_to_metric_families((await self.get("/metrics")).text)
+        return [(s.labels, s.value) for family in families for s in family.samples if s.name == name]
+
+
+@pytest.fixture
+async def service(mock_clock, nursery):
+    store = UnreachableStore()
+    settings = Settings(
+        kinesis={"stream": "orders"}, leases={"worker_id": "w-1"}, service={"port": 0, "log_level": "error"}
+    )
+    with telemetry("w-1", environ={}) as sdk:
+        async with FakeKinesis() as fake:
+            fake.create_stream("orders", shards=2)
+
+            @asynccontextmanager
+            async def opened(part):
+                yield part
+
+            parts = Parts(
+                lambda _settings: opened(fake.kinesis("orders")),
+                lambda _settings: opened(store),
+                lambda _settings, _observer: opened(MemorySink()),
+                open_consumer,
+            )
+
+            async def start(task_status):
+                await run(settings, sdk, parts=parts, task_status=task_status)
+
+            service = Service(mock_clock, await nursery.start(start), fake, store)
+            for _ in range(30):
+                await service.passes(1)
+                if [shard["lag_seconds"] for shard in (await service.status())["shards"]] == [0, 0]:
+                    break
+            yield service
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_frozen_stream_is_seen_in_lag_status_problems_and_readiness(mock_clock, service):
+    assert await service.ready() == (200, [])
+    healthy = await service.status()
+    assert (healthy["problems"], [s["condition"] for s in healthy["shards"]]) == ([], ["current"] * 2)
+    assert [value for _, value in await service.metric("efo_consumer_lag_seconds")] == [0, 0]
+
+    fault = service.fake.faults.add(Stall(), When(probability=1.0))
+    await service.passes(11)
+
+    code, problems = await service.ready()
+    assert code == 503
+    (problem,) = problems
+    assert problem.startswith("2 of 2 shards (shardId-000000000000, shardId-000000000001): frozen: ")
+    status = await service.status()
+    assert status["problems"] == problems
+    for shard in status["shards"]:
+        assert (shard["condition"], shard["subscription"], shard["millis_behind_latest"]) == ("frozen", "live", 0)
+        assert 10 < shard["lag_seconds"] < 20
+        assert shard["lag_seconds"] == shard["last_event_age_seconds"]
+    lags = [value for _, value in await service.metric("efo_consumer_lag_seconds")]
+    assert len(lags) == 2
+    assert min(lags) > 10
+    ages = [value for _, value in await service.metric("efo_subscription_event_age_seconds")]
+    assert ages == lags
+    states = [labels["efo_shard_condition"] for labels, _ in await service.metric("efo_shard_status")]
+    assert states == ["frozen", "frozen"]
+
+    service.fake.faults.remove(fault)
+    await service.passes(50)  # the silence is over after 35 s, and the shards are subscribed again
+    assert await service.ready() == (200, [])
+    assert [value for _, value in await service.metric("efo_consumer_lag_seconds")] == [0, 0]
+
+
+async def test_with_a_dead_lease_store_readiness_turns_when_the_shards_stop_and_nothing_stale_is_told(
+    mock_clock, service
+):
+    assert (await service.status())["lease_table"] == "known"
+    assert [value for _, value in await service.metric("efo_worker_count")] == [1]
+    service.store.is_down = True
+    stopped_after = 0.0
+    while [shard["subscription"] for shard in (await service.status())["shards"]] != ["no_lease"] * 2:
+        assert await service.ready() == (200, [])
+        await service.passes(0.5)
+        stopped_after += 0.5
+        assert stopped_after <= 10
+    code, problems = await service.ready()
+    assert code == 503
+    assert any("no longer read: the lease could not be renewed" in problem for problem in problems)
+
+    await service.passes(10)
+    gone = ("efo_worker_count", "efo_lease_count", "efo_shard_count")
+    assert [await service.metric(name) for name in gone] == [[], [], []]
+    status = await service.status()
+    assert (status["lease_table"], status["shard_counts"], status["lease_counts"], status["workers"]) == (
+        "unknown",
+        None,
+        None,
+        None,
+    )
+    assert [shard["condition"] for shard in status["shards"]] == ["no_lease", "no_lease"]
+    lags = [value for _, value in await service.metric("efo_consumer_lag_seconds")]
+    assert len(lags) == 2
+    assert min(lags) > 10
+    assert (await service.get("/livez")).status_code == 200
+
+    service.store.is_down = False
+    await service.passes(12)
+    assert await service.ready() == (200, [])
+    status = await service.status()
+    assert (status["lease_table"], status["workers"], status["lease_counts"]["held"]) == ("known", 1, 2)
+    assert [value for _, value in await service.metric("efo_worker_count")] == [1]
