@@ -115,8 +115,10 @@ def lag(shard: ShardReading, now: float) -> float | None:
 
 def quiet_for(shard: ShardReading, now: float) -> float:
     """Return for how many seconds nothing has come, although it was wanted: since the last event or subscription."""
-    since = (shard.known_since, shard.last_event_at, shard.subscribed_at)
-    return max(0.0, now - max(at for at in since if at is not None))
+    since = shard.known_since if shard.last_event_at is None else shard.last_event_at
+    if shard.subscribed_at is not None and shard.subscribed_at > since:
+        since = shard.subscribed_at
+    return max(0.0, now - since)
 
 
 def condition(shard: ShardReading, now: float) -> Condition:
