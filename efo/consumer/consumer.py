@@ -215,6 +215,9 @@ class Consumer:
         self._changed = trio.Event()
         self._are_counts_outdated = False
 
+    def __repr__(self) -> str:
+        return f"<Consumer of {self.worker_id}>"  # without an address: simulations compare stories
+
     async def run(self, reader: ShardReader) -> None:
         """Read shards until `drain`, each in a task of its own that calls `reader(shard)`.
 
