@@ -4,11 +4,12 @@
 /readyz   200 while the worker reads its shards, or none are to be read, and does not drain; else 503, with the reasons
 /metrics  Prometheus text format or OpenMetrics, as the scraper requests
 /status   the state of this worker, as JSON
+The supervisor of several workers serves the same for all of them together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 import trio
@@ -28,7 +29,7 @@ class ReportsReadiness(Protocol):
         ...
 
 
-StatusSource = Callable[[], Mapping[str, Any]]
+StatusSource = Callable[[], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
 """Returns the content of /status, as JSON values."""
 
 
@@ -50,7 +51,8 @@ def create_app(health: ReportsReadiness, registry: CollectorRegistry, status: St
         return Response(text, headers={"content-type": content_type})
 
     async def status_(_request: Request) -> Response:
-        return JSONResponse(dict(status()))
+        found = status()
+        return JSONResponse(dict(found if isinstance(found, Mapping) else await found))
 
     return Starlette(
         routes=[

@@ -1,8 +1,8 @@
 """`efo run --workers N`: N processes of the service that share the leases, and this process, which supervises them.
 
 Worker i of N has the worker id `WORKER_ID-i`. It serves health, metrics and status on [service] port + i; if the port
-is 0, on a free port. The port itself is the supervisor's: /readyz is 200 while all workers are ready, /status shows
-each worker, and `efo healthcheck` connects to it.
+is 0, on a free port. The port itself is the supervisor's: /readyz is 200 while all workers are ready, /status and
+/metrics are those of all workers together, and `efo healthcheck` connects to it.
 
 The supervisor forwards SIGTERM and SIGINT: the first signal drains all workers, a second one cuts the drain short.
 Each worker has its own session, so that Ctrl-C reaches it only through the supervisor. A worker that ends is restarted
@@ -33,6 +33,8 @@ from efo_service.version import VERSION
 from efo_service.web.app import create_app
 from efo_service.web.probe import http_get
 from efo_service.web.server import serve
+from efo_service.workers.endpoints import WorkerEndpoints
+from efo_service.workers.merging import merge_status
 from efo_service.workers.restart_policy import RestartBackoff, combined_exit_code, stops_all
 
 SUPERVISED: Final = "EFO_SUPERVISED"
@@ -75,6 +77,8 @@ class Supervisor:
         self._has_been_ready = False
         self._log = structlog.get_logger()
         self._registry = CollectorRegistry()
+        self._endpoints = WorkerEndpoints(self._service.host, self._ports)
+        self._registry.register(self._endpoints)
         self._restarts = Counter(
             "efo_worker_restarts", "Restarts of workers that ended.", ["worker"], registry=self._registry
         )
@@ -103,10 +107,11 @@ class Supervisor:
 
     def obstacles(self) -> tuple[str, ...]:
         """Return why the workers are not all ready; empty if they are."""
-        return tuple(self._problems())
+        return tuple(self._obstacles())
 
-    def status(self) -> dict[str, Any]:
-        """Return the status as JSON values."""
+    async def status(self) -> dict[str, Any]:
+        """Return the status of all workers, as JSON values: that of each process, and together what they read."""
+        together = merge_status(await trio.to_thread.run_sync(self._endpoints.statuses, abandon_on_cancel=True))
         workers = [
             {
                 "worker_id": worker.worker_id,
@@ -117,9 +122,14 @@ class Supervisor:
             }
             for worker in self.workers
         ]
-        return {"version": VERSION, "draining": self._stopping.is_set(), "workers": workers}
+        problems = [*self._obstacles(), *together.pop("problems")]
+        own = {"version": VERSION, "draining": self._stopping.is_set(), "problems": problems, "workers": workers}
+        return own | together
 
-    def _problems(self) -> Iterator[str]:
+    def _ports(self) -> dict[str, int | None]:
+        return {worker.worker_id: worker.port if worker.is_running else None for worker in self.workers}
+
+    def _obstacles(self) -> Iterator[str]:
         if self._stopping.is_set():
             yield "draining"
         for worker in self.workers:

@@ -1,0 +1,66 @@
+"""What the workers tell, together."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from efo_service.workers.merging import merge_metrics, merge_status
+
+
+def metrics_of(number: int) -> list:
+    registry = CollectorRegistry()
+    Counter("records", "Records.", ["shard"], registry=registry).labels(f"s-{number}").inc(number)
+    Gauge("lag", "Lag.", registry=registry).set(10 * number)
+    Histogram("age", "Age.", buckets=(1, 2), registry=registry).observe(1.5)
+    return list(text_string_to_metric_families(generate_latest(registry).decode()))
+
+
+def test_each_sample_has_the_worker_and_each_metric_is_told_once() -> None:
+    merged = {metric.name: metric for metric in merge_metrics({"w-1": metrics_of(1), "w-2": metrics_of(2)})}
+    assert (merged["records"].type, merged["lag"].type, merged["age"].type) == ("counter", "gauge", "histogram")
+    records = {sample.labels["shard"]: sample for sample in merged["records"].samples if sample.name == "records_total"}
+    assert [(s.labels["worker"], s.value) for s in records.values()] == [("w-1", 1), ("w-2", 2)]
+    assert [(s.labels, s.value) for s in merged["lag"].samples] == [({"worker": "w-1"}, 10), ({"worker": "w-2"}, 20)]
+    buckets = [sample for sample in merged["age"].samples if sample.name == "age_bucket"]
+    assert [(s.labels["worker"], s.labels["le"], s.value) for s in buckets][:3] == [
+        ("w-1", "1.0", 0),
+        ("w-1", "2.0", 1),
+        ("w-1", "+Inf", 1),
+    ]
+
+
+def test_the_status_of_all_workers_has_the_form_of_one() -> None:
+    first = {
+        "problems": ["shard a is frozen"],
+        "lease_table": "unknown",
+        "shards": [{"shard_id": "b"}],
+        "isolated": [{"shard_id": "c"}],
+    }
+    second = {
+        "problems": [],
+        "lease_table": "known",
+        "shard_counts": {"consuming": 2},
+        "lease_counts": {"held": 2},
+        "shards": [{"shard_id": "a"}],
+        "isolated": [],
+    }
+    assert merge_status({"w-1": first, "w-2": second}) == {
+        "problems": ["w-1: shard a is frozen"],
+        "lease_table": "known",
+        "shard_counts": {"consuming": 2},
+        "lease_counts": {"held": 2},
+        "shards": [{"worker_id": "w-2", "shard_id": "a"}, {"worker_id": "w-1", "shard_id": "b"}],
+        "isolated": [{"worker_id": "w-1", "shard_id": "c"}],
+    }
+
+
+def test_workers_that_tell_nothing_leave_the_lease_table_unknown() -> None:
+    assert merge_status({}) == {
+        "problems": [],
+        "lease_table": "unknown",
+        "shard_counts": None,
+        "lease_counts": None,
+        "shards": [],
+        "isolated": [],
+    }
