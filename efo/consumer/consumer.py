@@ -293,7 +293,10 @@ class Consumer:
 
     def _shard(self, shard_id: str) -> ShardStream:
         if shard_id not in self._running:
-            raise ShardNotReadError(f"this worker does not read {shard_id}: status().shards has those that it reads")
+            raise ShardNotReadError(
+                f"this worker does not read {shard_id}: status().shards has those that it reads; those in the state"
+                " no_lease or isolated it has given up"
+            )
         return self._running[shard_id]
 
     # --- which shards ------------------------------------------------------------------------------------
@@ -398,9 +401,9 @@ class Consumer:
         if shard is None or self._draining:
             return
         if self._is_isolated(held.lease.key):
-            self._abandoned[shard.shard_id] = replace(shard.reading(), state="isolated")
+            self._abandoned[shard.shard_id] = replace(shard.reading(), state="isolated", is_paused=False)
         elif held.lost_because in {"store", "expired"}:
-            self._abandoned[shard.shard_id] = replace(shard.reading(), state="no_lease")
+            self._abandoned[shard.shard_id] = replace(shard.reading(), state="no_lease", is_paused=False)
 
     def _cooldown(self, error: Exception) -> float | None:
         """Return for how many seconds to isolate a shard that failed with this error; None: everything stops."""

@@ -47,9 +47,14 @@ class Handoffs:
 
     async def request(self, lease: Lease) -> None:
         """Request a lease. Does nothing if it was released, or requested by another worker, in the meantime."""
-        with suppress(LeaseLostError), report_store_call(self._observer, "request_handoff", lease.key):
-            await self._store.request_handoff(lease, self._worker_id)
-            self._deadlines[lease.key] = trio.current_time() + self._timeout
+        deadline = trio.current_time() + self._timeout
+        try:
+            with suppress(LeaseLostError), report_store_call(self._observer, "request_handoff", lease.key):
+                await self._store.request_handoff(lease, self._worker_id)
+                self._deadlines[lease.key] = deadline
+        except BaseException:  # it may have taken place, and must be withdrawn in the end
+            self._deadlines.setdefault(lease.key, deadline)
+            raise
 
     def observe(self, rows: Sequence[Lease], held: Container[str]) -> DueHandoffs:
         """Return the hand-offs that are due. `rows`: the lease table. `held`: the keys of this worker's held leases.

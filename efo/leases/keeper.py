@@ -18,8 +18,9 @@ from efo.leases.handoffs import Handoffs
 from efo.leases.held_lease import TRUSTED_SHARE, HeldLease, LeaseTiming, report_store_call
 from efo.leases.renewals import Renewals
 from efo.leases.store import LeaseStore
+from efo.leases.transitions import taken
 from efo.leases.writer import LeaseWriter
-from efo.leases.writes import TakeLease
+from efo.leases.writes import ReleaseLease, TakeLease
 from efo.model import Lease
 from efo.protocol.assignment import Plan, assign, default_scan_interval
 from efo.protocol.expiry import Expiry
@@ -98,6 +99,7 @@ class LeaseKeeper:
         self._handoffs = Handoffs(store, worker_id, handoff_timeout + failover_time, observer)
         self._leases: dict[str, Lease] = {}
         self._held: dict[str, HeldLease] = {}
+        self._unanswered: dict[str, Lease] = {}  # the rows that takes without a response wrote, if they took place
         self._renewals = Renewals(self._held, self._timing)
         self._workers = 1
         self._scanned_at: float | None = None
@@ -300,6 +302,10 @@ class LeaseKeeper:
                 self._handoffs.forget(lease.key)
             self._is_table_outdated = True
             return
+        except BaseException:  # it may have taken place
+            self._unanswered[lease.key] = taken(lease, self._worker_id)
+            raise
+        self._unanswered.pop(lease.key, None)
         held = HeldLease(
             lease,
             self._store,
@@ -350,9 +356,15 @@ class LeaseKeeper:
                     nursery.start_soon(self._retry_until_written, lambda: self._handoffs.withdraw(self._held))
                     for held in list(self._held.values()):
                         nursery.start_soon(self._retry_until_written, held.release)
+                    for lease in self._unanswered.values():
+                        nursery.start_soon(self._retry_until_written, partial(self._release_taken, lease))
                 writing.cancel_scope.cancel()
         for held in list(self._held.values()):
             held.mark_lost("store")
+
+    async def _release_taken(self, lease: Lease) -> None:
+        """Release a lease whose take had no response, or was cancelled: its row if it took place, and nothing else."""
+        await self._writer.write(ReleaseLease(lease))
 
     async def _retry_until_written(self, write: Callable[[], Awaitable[None]]) -> None:
         while True:

@@ -29,6 +29,7 @@ from proofs.simulation.story import (
     Opened,
     Positioned,
     Put,
+    Refused,
     Repositioned,
     Resharded,
     Saved,
@@ -50,16 +51,20 @@ class Guarantees:
     `at_latest`: records that were put before a shard's first lease must not be read.
     `max_listing_lag`: how old what ListShards shows may be.
     `owns_position`: the sink commits position and data in one step, so no record may take effect twice.
+    `saves_late`: a save may take place after the end of its task: the store completes cancelled writes.
     `max_save_delay`: how long after an ack its checkpoint is saved at the latest, if the store works.
     `max_zombie_time`: how long a worker may continue to read after it lost a lease without knowing it.
+    `may_refuse`: whether the sink may refuse the record of this key and number, which is then dead-lettered or skipped.
     `may_skip`: whether the policy may skip or dead-letter the record of this key and number.
     """
 
     at_latest: bool = False
     max_listing_lag: float = 0.0
     owns_position: bool = False
+    saves_late: bool = False
     max_save_delay: float = 5.0
     max_zombie_time: float = 10.0
+    may_refuse: Callable[[str, int], bool] = lambda _key, _number: False
     may_skip: Callable[[str, int], bool] = lambda _key, _number: False
 
 
@@ -76,6 +81,7 @@ class Checks:
         self._on_complete = on_complete
         self._at_millis: int | None = None
         self._open: dict[tuple[str, str], TaskLedger] = {}
+        self._closed: dict[tuple[str, str], TaskLedger] = {}
         self._next_number: dict[str, int] = {}
         self._unprocessed = 0
         self._repeated: list[tuple[float, TaskLedger, TaskLedger, int]] = []
@@ -274,10 +280,22 @@ class Checks:
         self._check_line(Acked(line.worker, line.shard, (line.mark,)), now)
 
     @_check_line.register
+    def _(self, line: Refused, _now: float) -> None:
+        shard = self.shards[line.shard]
+        for index in (shard.index_of[mark] for mark in line.marks):
+            identity = shard.identities[index]
+            if not self._guarantees.may_refuse(*identity):
+                self._report(f"{line.worker}: {identity} of {line.shard} is {line.outcome}, but no sink refuses it")
+            if shard.refused.get(index) == line.outcome == "dead_lettered":
+                self._report(f"{line.worker}: {identity} of {line.shard} is twice in the dead letters")
+            shard.refused[index] = line.outcome
+
+    @_check_line.register
     def _(self, line: Acked, now: float) -> None:
         task, shard = self._open.get((line.worker, line.shard)), self.shards[line.shard]
         if task is not None:
             for mark in line.marks:
+                self._pass_refused(task, shard, shard.index_of[mark] + 1)
                 task.ack(shard.index_of[mark], now)
 
     @_check_line.register
@@ -322,6 +340,8 @@ class Checks:
     @_check_line.register
     def _(self, line: Saved, _now: float) -> None:
         shard, task = self.shards[line.shard], self._open.get((line.worker, line.shard))
+        if task is None and self._guarantees.saves_late:
+            task = self._closed.get((line.worker, line.shard))
         if task is None:
             self._report(f"{line.worker} saves {line.checkpoint} of {line.shard}, which it does not read")
         elif line.checkpoint == Checkpoint.SHARD_END:
@@ -360,6 +380,7 @@ class Checks:
         if task is None:
             return
         task.closed_at, task.error = now, line.error
+        self._closed[line.worker, line.shard] = task
         shard = self.shards[line.shard]
         # The last save of an interrupted task has little time (rule R14): a slow store may use it up.
         task.save_failed |= line.error is not None and now - task.store_failed_at <= LAST_SAVE_TIMEOUT
@@ -460,6 +481,7 @@ class Checks:
             return
         self._check_parents(shard_id, shard)
         self._check_time(shard_id, shard, index)
+        self._pass_refused(task, shard, index)
         self._check_task_order(task, shard, index)
         earlier = shard.processed.get(index)
         shard.processed[index] = task
@@ -487,6 +509,16 @@ class Checks:
             before = (self._at_millis - shard.put_millis[index]) / 1000
             identity = shard.identities[index]
             self._report(f"{identity} of {shard_id} takes effect, but was put {before:.3f} s before the start")
+
+    def _pass_refused(self, task: TaskLedger, shard: ShardLedger, until: int) -> None:
+        """Let a task pass the refused records that come next, before the record `until`: each takes effect now."""
+        while task.next_index < until and task.next_index in shard.refused:
+            index, task.next_index = task.next_index, task.next_index + 1
+            if index not in shard.processed:
+                shard.processed[index] = task
+                self._unprocessed -= 1
+                self._check_key_order(task.shard, *shard.identities[index])
+                self._notify_if_complete()
 
     def _check_task_order(self, task: TaskLedger, shard: ShardLedger, index: int) -> None:
         """Check that a record is the next one of its shard task or, with several keys at once, of its key."""

@@ -25,15 +25,18 @@ from proofs.simulation.story import (
     Disked,
     Exited,
     Held,
+    LeaseFileCrashed,
     Line,
     Lost,
     Mark,
     Opened,
     Positioned,
     Put,
+    Refused,
     Reported,
     Repositioned,
     Resharded,
+    Rotted,
     Saved,
     Waited,
 )
@@ -65,6 +68,7 @@ class _Task:
 
     `checkpoint`: where it started. `open`: how many of its subscriptions are open. `acked`: the last record acked.
     `is_idle`: its subscription was given up. `has_failed`: its handler has failed for the last time.
+    `has_dead_letters`: records that are not acked are in the dead letters.
     """
 
     checkpoint: Checkpoint
@@ -73,6 +77,7 @@ class _Task:
     acked: Mark = (-1, 0)
     is_idle: bool = False
     has_failed: bool = False
+    has_dead_letters: bool = False
 
 
 _PLANNED: Final = ("renewed", "shard_end", "lease_lost", "shutdown", "idle", "seek")
@@ -192,10 +197,28 @@ class Coverage:
         self._mark(f"R12.disk_{line.what}")
 
     @add.register
+    def _(self, line: Refused) -> None:
+        self._mark(f"R11.refused_{line.outcome}")
+        if line.outcome == "dead_lettered" and (task := self._tasks.get((line.worker, line.shard))):
+            task.has_dead_letters = True
+
+    @add.register
+    def _(self, line: Rotted) -> None:
+        self._mark(f"R12.rotted_{line.file}")
+
+    @add.register
+    def _(self, line: LeaseFileCrashed) -> None:
+        self._mark(f"R10.file_{line.how}", line.where == "between two statements")
+        self._mark("R10.file_commit_lost", line.where == "in a commit, which is lost")
+        self._mark("R10.file_commit_kept", line.where == "in a commit, which is kept")
+        self._mark("R10.file_checkpoint", line.where == "in a checkpoint")
+
+    @add.register
     def _(self, line: Acked) -> None:
         if (task := self._tasks.get((line.worker, line.shard))) and line.marks:
             self._mark("R3.acked_out_of_order", min(line.marks) < task.acked)
             task.acked = max(task.acked, *line.marks)
+            task.has_dead_letters = False
 
     @add.register
     def _(self, line: Saved) -> None:
@@ -238,6 +261,7 @@ class Coverage:
         self._crashed |= {line.worker, line.worker_id}
         reading = [key for key in self._tasks if key[0] == line.worker]
         self._mark("R14.crashed_while_reading", reading)
+        self._mark("R11.refused_crashed", any(self._tasks[key].has_dead_letters for key in reading))
         for key in reading:
             del self._tasks[key]
 

@@ -127,6 +127,13 @@ class Disk:
                 node.synced = node.synced + bytes(node.content[len(node.synced) : kept])
                 node.content = bytearray(node.synced)
 
+    def rot(self, parts: tuple[str, ...]) -> None:
+        """Flip a bit of a file."""
+        file = self.node(parts)
+        assert isinstance(file, _File)  # noqa: S101 - the caller chose a file
+        file.content[self.rng.randrange(len(file.content))] ^= 1 << self.rng.randrange(8)
+        file.synced = bytes(file.content)
+
     def write_back(self, directory: _Directory | None = None) -> None:
         """Make everything durable, as a running kernel does in time."""
         directory = directory or self._root
@@ -229,6 +236,11 @@ class DiskPath:
     def name(self) -> str:
         """The last part."""
         return self.parts[-1] if self.parts else ""
+
+    @property
+    def stem(self) -> str:
+        """The last part without its suffix."""
+        return self.name.rpartition(".")[0] or self.name
 
     @property
     def parent(self) -> DiskPath:

@@ -18,6 +18,9 @@ class ShardLedger:
     `indexes_of_key`: the records of each key. `index_of`: the record at each position.
     `processed`: the task that handled, skipped or dead-lettered the record last.
 
+    `refused`: the records that the sink refused, with what happened to them. They count as processed when their shard
+    task passes them.
+
     `has_lease`: the lease row exists. `was_deleted`: the lease row existed and was deleted.
     `first_index`: the first record that must be read.
     `holder`: the worker id in the row. `holding_process`: the process of that worker, or its id if the process is
@@ -35,6 +38,7 @@ class ShardLedger:
     index_of: dict[Mark, int] = field(default_factory=dict)
     put_millis: list[int] = field(default_factory=list)
     processed: dict[int, TaskLedger] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
     # The lease row.
     has_lease: bool = False
     first_index: int = 0

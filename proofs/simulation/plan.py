@@ -20,6 +20,9 @@ from proofs.simulation.sink import Guard
 ReaderKind = Literal["batches", "records", "stream", "sink"]
 """What reads shards: a handler of batches or of records, code that iterates shard streams, or the relay into a sink."""
 
+Refusals = Literal["dead_letter", "skip", "isolate"]
+"""What happens to the records that a sink refuses. A shard that is isolated continues when the faults have ended."""
+
 Action = Literal[
     "put", "aggregate", "burst", "split", "merge", "crash", "stop", "pause", "deregister", "store_fault",
     "stale_listing", "control_plane_fault",
@@ -43,7 +46,9 @@ class Plan:
     `transient_rate`: the share of records that fail at first. `poison_rate`: the share that always fail; above 0 only
     where the policy skips or dead-letters.
     `max_delay`: the longest delay in handling or a commit. `max_rare_delay`: the longest of a handler's rare delays.
+    `refusals`: the sink refuses records, and this happens to them; None: it takes all.
     `log`: the log that the relay writes to; None: a sink in memory.
+    `lease_file`: the SQLite file of the leases; None: they are in memory.
     `new_worker_ids`: a worker that restarts has a new id.
     `end_crash_rate`: how likely a worker crashes just after a write about the children of a shard (rule R2).
     `calm_from`: no faults and no actions from then on; everything must be done `completion_timeout` later.
@@ -77,7 +82,9 @@ class Plan:
     max_delay: float
     max_rare_delay: float
     guard: Guard
+    refusals: Refusals | None
     log: LogPlan | None
+    lease_file: LeaseFilePlan | None
     new_worker_ids: bool
     end_crash_rate: float
     fault_kinds: tuple[Fault, ...]
@@ -110,6 +117,19 @@ class LogPlan:
     retention: float | None
     grace: float
     fan_in: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseFilePlan:
+    """The SQLite file of the leases of a world.
+
+    `kill`, `power`: how likely each statement meets the end of its process, or a power failure. `checkpoint_pages`: how
+    long the WAL grows before a checkpoint.
+    """
+
+    kill: float
+    power: float
+    checkpoint_pages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +254,9 @@ def _plan(seed: int) -> Plan:
         max_delay=random.choice((0.05, 0.5)) if slow else 0.0,
         max_rare_delay=random.choice((0.0, 20.0, 70.0)) if slow else 0.0,
         guard=random.choice(("lock", "fence")),
+        refusals=_refusals(Random(f"refusals {seed}")) if reader == "sink" and seed % 2 == 0 else None,
         log=_log(Random(f"log {seed}")) if reader == "sink" and seed % 2 else None,
+        lease_file=_lease_file(Random(f"lease file {seed}")) if reader != "sink" or seed % 2 == 0 else None,
         new_worker_ids=random.random() < 0.5,
         end_crash_rate=Random(f"end {seed}").choice((0.0, 0.0, 0.0, 0.0, 0.2)),
         fault_kinds=tuple(random.sample(PASSING, random.randint(1, 8))),
@@ -315,6 +337,21 @@ def _log(random: Random) -> LogPlan:
         retention=random.choice((None, None, 10.0)),
         grace=random.choice((5.0, 60.0)),
         fan_in=random.choice((2, 4, 32)),
+    )
+
+
+def _refusals(random: Random) -> Refusals | None:
+    return random.choice((None, None, "dead_letter", "dead_letter", "skip", "isolate"))
+
+
+def _lease_file(random: Random) -> LeaseFilePlan | None:
+    """Return the plan of a lease file, None for most worlds."""
+    if random.random() < 0.6:
+        return None
+    return LeaseFilePlan(
+        kill=random.choice((0.0, 1 / 500, 1 / 150)),
+        power=random.choice((0.0, 1 / 500, 1 / 150)),
+        checkpoint_pages=random.choice((2, 20, 1000)),
     )
 
 

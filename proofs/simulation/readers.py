@@ -18,12 +18,14 @@ from efo.errors import IsolateShardError
 from efo.events import Observer
 from efo.model import Batch, Checkpoint, Record
 from efo.protocol.failure import DeadLetter
-from efo_service.relay.errors import SinkClosedError, SinkError, SinkFencedError, SinkFullError
+from efo_service.relay.dead_letter import DeadLetteringSink, SkippingSink
+from efo_service.relay.errors import RecordRefusedError, SinkClosedError, SinkError, SinkFencedError, SinkFullError
+from efo_service.relay.failures import isolating
 from efo_service.relay.relay import relay_shard
 from efo_service.relay.sink import Sink
 from proofs.simulation.plan import MAX_TRANSIENT_FAILURES, Plan
 from proofs.simulation.sink import MemorySink
-from proofs.simulation.story import Acked, Handled, Line, Mark, Waited
+from proofs.simulation.story import Acked, Handled, Line, Mark, Refused, Waited
 
 if TYPE_CHECKING:
     from proofs.simulation.log import WorkerLog
@@ -34,6 +36,8 @@ _EXPECTED = (SinkError, SinkClosedError, SinkFencedError, SinkFullError)
 """What a sink of a world may raise: it was fenced, or its disk failed. A lock that is never free is a defect."""
 POISON_FAILURES = 10**9
 """How often a poison record fails: always."""
+REFUSED_SHARE = 0.1
+"""The share of records that a sink refuses, in worlds where it refuses some."""
 HOLD_PROBABILITY = 0.8
 """How likely a handler that holds records returns HOLD."""
 
@@ -43,9 +47,13 @@ class HandlerError(Exception):
 
 
 class PlannedFailures:
-    """How often each record fails. It depends on the seed alone, not on the worker. All workers of a world share it."""
+    """How often each record fails, and which a sink refuses. It depends on the seed alone, not on the worker.
+
+    All workers of a world share it. `is_calm`: the faults of the world have ended.
+    """
 
     def __init__(self, plan: Plan) -> None:
+        self.is_calm = False
         self._plan = plan
         self._left: dict[bytes, int] = {}
 
@@ -63,6 +71,20 @@ class PlannedFailures:
         if self._plan.policy.then not in ("skip", "dead_letter"):
             return False
         return self.count(b"%s:%d" % (key.encode(), number)) > 0
+
+    def refusal(self, record: Record) -> str | None:
+        """Return why the sink refuses a record, None if it takes it. Those that isolate shards end with the faults."""
+        if self._plan.refusals is None or (self._plan.refusals == "isolate" and self.is_calm):
+            return None
+        identity = record.data.partition(b"|")[0]
+        return "made up" if self._is_refused(identity) else None
+
+    def may_refuse(self, key: str, number: int) -> bool:
+        """Return whether a record may be dead-lettered or skipped because the sink refuses it."""
+        return self._plan.refusals in ("dead_letter", "skip") and self._is_refused(b"%s:%d" % (key.encode(), number))
+
+    def _is_refused(self, identity: bytes) -> bool:
+        return crc32(b"refused %d %s" % (self._plan.seed, identity)) / 2**32 < REFUSED_SHARE
 
     def check(self, records: tuple[Record, ...]) -> None:
         """Raise HandlerError if one of the records must fail now."""
@@ -120,6 +142,7 @@ def reader(
     add_line: AddLine,
     failures: PlannedFailures,
     sink: MemorySink,
+    dead_letters: MemorySink,
     observer: Observer,
     rng: Random,
 ) -> ShardReader:
@@ -130,7 +153,12 @@ def reader(
             return _StreamReader(worker, add_line, handler, rng)
         case "sink":
             relay = _RelayReader(plan, worker, add_line)
-            relay.sink = sink.for_worker(relay.committed, relay.waited)
+            relay.sink = sink.for_worker(relay.committed, relay.waited, failures.refusal)
+            if plan.refusals == "dead_letter":
+                into = dead_letters.for_worker(relay.dead_lettered, relay.waited)
+                relay.sink = DeadLetteringSink(relay.sink, into, lambda _shard_id, _record, _reason: None)
+            elif plan.refusals == "skip":
+                relay.sink = DeadLetteringSink(relay.sink, SkippingSink(), relay.skipped)
             return relay
         case kind:
             return _HandlerReader(plan, handler, observer, rng, by_record=kind == "records")
@@ -245,17 +273,31 @@ class _RelayReader:
         self._add_line = add_line
 
     async def __call__(self, shard: ShardStream) -> None:
+        observed = _ObservedShard(shard, self._worker, self._add_line)
         try:
-            await relay_shard(
-                _ObservedShard(shard, self._worker, self._add_line),
-                self.sink,
-                commit_records=self._plan.commit_records,
-                commit_bytes=self._plan.commit_bytes,
-            )
+            await isolating(self._relay, refused_records=True, sink_errors=False)(observed)
         except SinkError as error:
             if type(error) not in _EXPECTED:
                 raise
             raise IsolateShardError("the sink failed", cooldown=1.0) from error
+
+    async def _relay(self, shard: _ObservedShard) -> None:
+        try:
+            await relay_shard(
+                shard, self.sink, commit_records=self._plan.commit_records, commit_bytes=self._plan.commit_bytes
+            )
+        except RecordRefusedError:
+            self._add_line(Refused(self._worker, shard.shard_id, (), "isolated"))
+            raise
+
+    def dead_lettered(self, shard_id: str, records: tuple[Record, ...]) -> None:
+        """Add dead letters that are durable to the story."""
+        self._add_line(Refused(self._worker, shard_id, marks(records), "dead_lettered"))
+
+    def skipped(self, shard_id: str, record: Checkpoint, _reason: str) -> None:
+        """Add a record that is skipped to the story."""
+        mark = (int(record.sequence_number), record.sub_sequence_number)
+        self._add_line(Refused(self._worker, shard_id, (mark,), "skipped"))
 
     def committed(self, shard_id: str, records: tuple[Record, ...]) -> None:
         """Add a commit to the story."""

@@ -14,6 +14,8 @@ import trio.testing
 from proofs.simulation.constants import perturbed
 from proofs.simulation.coverage import Coverage
 from proofs.simulation.plan import plan
+from proofs.simulation.rot import RottingLog
+from proofs.simulation.story import Rotted
 from proofs.simulation.world import Tally, World
 
 
@@ -53,7 +55,12 @@ def run(seed: int, *, lines: int = 60, digest: bool = False, keep_story: bool = 
     except Exception as error:  # noqa: BLE001 - whatever a world raises is a problem to report
         raised.append("".join(traceback.format_exception(error)))
     worlds = world.consumers
-    problems = [*(problem for each in worlds for problem in each.checks.problems), *raised]
+    log = RottingLog(seed)
+    try:
+        log.run()
+    except Exception as error:  # noqa: BLE001 - the same
+        raised.append("".join(traceback.format_exception(error)))
+    problems = [*(problem for each in worlds for problem in each.checks.problems), *log.problems, *raised]
     outcome = Outcome(
         seed,
         tuple(problems),
@@ -62,7 +69,7 @@ def run(seed: int, *, lines: int = 60, digest: bool = False, keep_story: bool = 
         sum(each.checks.unexplained for each in worlds),
         world.tally,
         time.process_time() - began,
-        frozenset[str]().union(*map(_marks, worlds)),
+        Coverage(world.plan.timing).add_all([Rotted(log.kind)]).union(*map(_marks, worlds)),
         story="\n\n".join(each.story.tail(lines) for each in worlds) if problems or keep_story else "",
     )
     return replace(outcome, digest="-".join(each.story.digest() for each in worlds)) if digest else outcome

@@ -13,6 +13,7 @@ import trio
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
 from efo_service.relay.errors import SinkClosedError, SinkLockedError, SinkOrderError
 from efo_service.relay.sink import ShardSink
+from efo_service.relay.write_buffer import check_refusals
 
 Guard = Literal["lock", "fence"]
 """What happens to a second writer: it waits for the first, as in the log; or it fences the first, as with Kafka."""
@@ -20,6 +21,7 @@ Guard = Literal["lock", "fence"]
 LOCK_TIMEOUT = 30.0
 OnCommit = Callable[[str, tuple[Record, ...]], None]
 OnWait = Callable[[str], None]
+Refusal = Callable[[Record], str | None]
 
 
 @dataclass(slots=True)
@@ -46,19 +48,21 @@ class MemorySink:
         """Return the durable state of a shard."""
         return self._states.setdefault(shard_id, _ShardState())
 
-    def for_worker(self, on_commit: OnCommit, on_wait: OnWait) -> WorkerSink:
+    def for_worker(self, on_commit: OnCommit, on_wait: OnWait, refusal: Refusal = lambda _record: None) -> WorkerSink:
         """Return the sink for one process of a worker.
 
         `on_commit` is called with records when they become durable, `on_wait` when a shard is open in another writer.
+        `refusal` says why a record is refused.
         """
-        return WorkerSink(self, on_commit, on_wait)
+        return WorkerSink(self, on_commit, on_wait, refusal)
 
 
 class WorkerSink:
     """See `efo_service.relay.sink.Sink`."""
 
-    def __init__(self, sink: MemorySink, on_commit: OnCommit, on_wait: OnWait) -> None:
+    def __init__(self, sink: MemorySink, on_commit: OnCommit, on_wait: OnWait, refusal: Refusal) -> None:
         self._sink = sink
+        self._refusal = refusal
         self._on_commit = on_commit
         self._on_wait = on_wait
 
@@ -83,7 +87,7 @@ class WorkerSink:
             raise SinkLockedError(f"another writer has {shard_id} open for {self._sink.lock_timeout:g} s")
         state.is_open, state.closed = True, trio.Event()
         state.epoch += 1
-        shard_sink = MemoryShardSink(self._sink, state, shard_id, self._on_commit)
+        shard_sink = MemoryShardSink(self._sink, state, shard_id, self._on_commit, self._refusal)
         try:
             yield shard_sink
         finally:
@@ -95,7 +99,10 @@ class WorkerSink:
 class MemoryShardSink:
     """See `efo_service.relay.sink.ShardSink`."""
 
-    def __init__(self, sink: MemorySink, state: _ShardState, shard_id: str, on_commit: OnCommit) -> None:
+    def __init__(
+        self, sink: MemorySink, state: _ShardState, shard_id: str, on_commit: OnCommit, refusal: Refusal
+    ) -> None:
+        self._refusal = refusal
         self.epoch = state.epoch
         self._sink = sink
         self._state = state
@@ -123,14 +130,15 @@ class MemoryShardSink:
         """Return how many bytes the values of some records have."""
         return sum(len(record.data) for record in records)
 
-    def refusal(self, _record: Record) -> str | None:
-        """Return None: this sink accepts every record."""
-        return None
+    def refusal(self, record: Record) -> str | None:
+        """Return why this sink refuses the record, None if it takes it."""
+        return self._refusal(record)
 
     def write(self, batch: Batch) -> None:
         """Add a batch to the write buffer. Raises SinkOrderError."""
         if not batch.records:
             return
+        check_refusals(self, batch)
         if self._written is not None and checkpoint_of(batch.records[0]) <= self._written:
             raise SinkOrderError(f"{self._shard_id}: a batch starts at or before {self._written}, which is written")
         self._written = checkpoint_of(batch.records[-1])

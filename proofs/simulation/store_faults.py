@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from random import Random
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import trio
 
 from efo.errors import LeaseError, LeaseLostError, LeaseStoreUnavailableError
 from efo.leases.store import LeaseStore
+from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.writes import LeaseWrite, SettleWrite, TakeLease
 from efo.model import Checkpoint, Lease
 from proofs.simulation.story import ChildrenSaved, Created, Deleted, Held, Line, Saved, StoreFailed
+
+if TYPE_CHECKING:
+    from proofs.simulation.worker import WorkerProcess
 
 T = TypeVar("T")
 
@@ -36,11 +41,26 @@ _FLAKY = (StoreFault.NONE, StoreFault.NONE, StoreFault.DOWN, StoreFault.SLOW, St
 
 
 class LeaseRows:
-    """The lease store that all workers share. It turns each write into story lines, by a copy of the rows."""
+    """The leases that all workers share, in memory. It turns each write into story lines, by a copy of the rows."""
 
-    def __init__(self, store: LeaseStore) -> None:
-        self.store = store
+    def __init__(self) -> None:
         self._rows: dict[str, Lease] = {}
+        self.store = MemoryLeaseStore()
+
+    def running(self) -> AbstractAsyncContextManager[None]:
+        """Keep the leases."""
+        return nullcontext()
+
+    def calm(self) -> None:
+        """End all faults of the store itself."""
+
+    def store_of(self, process: WorkerProcess, crash: Callable[[], object]) -> LeaseStore:  # noqa: ARG002 - see LeaseFile
+        """Return the store for one process of a worker. `crash` crashes it."""
+        return self.store
+
+    def opened(self, store: LeaseStore) -> AbstractAsyncContextManager[object]:
+        """Open the store of a process."""
+        return nullcontext(store)
 
     def changes(self, worker: str, worker_id: str, row: Lease) -> list[Line]:
         """Return the story lines of a write by this worker. `row`: the row after the write."""
@@ -64,14 +84,14 @@ class LeaseRows:
         """Forget the holder of a row, so that the next write reports its holder in any case."""
         self._rows[key] = replace(self._rows[key], owner=None, checkpoint_owner=None)
 
-    def children_saved(self, key: str, children: tuple[str, ...]) -> ChildrenSaved:
+    def children_saved(self, key: str, children: tuple[str, ...]) -> list[Line]:
         """Return the story line for the saved children of a shard."""
         self._rows[key] = replace(self._rows[key], children=children)
-        return ChildrenSaved(key, children)
+        return [ChildrenSaved(key, children)]
 
 
 class FaultyLeaseStore:
-    """A LeaseStore for one process of a worker, in front of the shared store.
+    """A LeaseStore for one process of a worker, in front of its `store`.
 
     `is_cut`: the process was killed, and none of its calls reaches the store. `crash`: kills it; called with the
     probability `end_crash_rate` after a write about the children of a shard.
@@ -80,6 +100,7 @@ class FaultyLeaseStore:
     def __init__(
         self,
         rows: LeaseRows,
+        store: LeaseStore,
         worker: str,
         worker_id: str,
         add_line: Callable[[Line], None],
@@ -91,7 +112,7 @@ class FaultyLeaseStore:
         self.is_cut = False
         self._fault = StoreFault.NONE
         self._rows = rows
-        self._store = rows.store
+        self._store = store
         self._worker = worker
         self._worker_id = worker_id
         self._add_line = add_line
@@ -166,7 +187,7 @@ class FaultyLeaseStore:
 
         async def save() -> Lease:
             saved = await self._store.save_children(lease, children)
-            self._add_line(self._rows.children_saved(lease.key, children))
+            self._add_lines(self._rows.children_saved(lease.key, children))
             self._crash_sometimes()
             return saved
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from efo.events import Event
 from efo.model import Checkpoint
@@ -85,6 +85,40 @@ class Disked:
 
     worker: str
     what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Records that a sink refuses are durable as dead letters, were skipped, or isolated their shard (no marks)."""
+
+    worker: str
+    shard: str
+    marks: tuple[Mark, ...]
+    outcome: Literal["dead_lettered", "skipped", "isolated"]
+
+
+RottedFile = Literal["sealed", "newest", "catalog", "reader"]
+"""A file of the log: a segment that is not the newest, the newest, the catalog, or the offsets of a reader."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rotted:
+    """A bit of a file of the log flipped."""
+
+    file: RottedFile
+
+
+LeaseFileCrash = Literal["killed", "power_failed"]
+"""How a crash comes over the SQLite file of the leases: its process is killed, or the power fails for all."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseFileCrashed:
+    """A crash came at a step of a worker on the SQLite file of the leases. `where`: at which step, and its outcome."""
+
+    worker: str
+    how: LeaseFileCrash
+    where: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,6 +269,9 @@ Line: TypeAlias = (
     | Repositioned
     | Waited
     | Disked
+    | Refused
+    | Rotted
+    | LeaseFileCrashed
     | Handled
     | SkippedByPolicy
     | Acked

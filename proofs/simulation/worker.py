@@ -167,8 +167,10 @@ class Worker:
         self._starts += 1
         worker_id = f"w{self.number}.{self._starts}" if self._plan.new_worker_ids else f"w{self.number}"
         self.process = process = WorkerProcess(worker_id, f"w{self.number}.{self._starts}", self._plan, self._add_line)
+        leases = self._rows.store_of(process, self.crash)
         self._store = FaultyLeaseStore(
             self._rows,
+            leases,
             process.name,
             worker_id,
             process.add_line,
@@ -180,7 +182,8 @@ class Worker:
         error: Exception | None = None
         with process.scope:
             try:
-                await self._consume(process, self._store)
+                async with self._rows.opened(leases):
+                    await self._consume(process, self._store)
             except (EfoError, HandlerError) as failure:
                 error = failure
         if (

@@ -15,7 +15,6 @@ import trio.testing
 from efo.consumer.consumer import open_consumer
 from efo.consumer.shard_task import ShardReader
 from efo.errors import ConfigurationError
-from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Position
 from efo.testing import FakeKinesis
 from efo.testing.errors import FakeError
@@ -23,6 +22,7 @@ from efo.testing.faults.kinds import NoResponse, Refuse, StaleListing
 from efo.testing.faults.script import FaultScript, When
 from proofs.simulation.checks import Checks, Guarantees
 from proofs.simulation.leak_checks import stream_usage
+from proofs.simulation.lease_file import LeaseFile
 from proofs.simulation.log import SimulatedLog, WorkerLog
 from proofs.simulation.plan import SHORT_CLEANUP_AFTER, Action, Plan
 from proofs.simulation.producer import Producer
@@ -31,6 +31,7 @@ from proofs.simulation.sink import MemorySink
 from proofs.simulation.store_faults import LeaseRows, StoreFault
 from proofs.simulation.story import SECOND_APPLICATION, SECOND_STREAM, Acted, Line, Positioned, Story, Violation
 from proofs.simulation.worker import STOP_TIMEOUT, Worker, WorkerProcess
+from proofs.simulation.worker_leases import WorkerLeases
 
 STREAM: Final = "orders"
 APPLICATION: Final = "sim"
@@ -76,9 +77,11 @@ class World:
                 owns_position=plan.reader == "sink",
                 at_latest=plan.at_latest,
                 max_listing_lag=(host or self).plan.max_listing_lag,
+                saves_late=plan.lease_file is not None,
                 max_save_delay=plan.checkpoint_interval + 2 * max(plan.max_rare_delay, plan.max_delay) + 1.0,
                 max_zombie_time=plan.failover_time,
                 may_skip=self._failures.may_skip,
+                may_refuse=self._failures.may_refuse,
             ),
             self._set_complete,
         )
@@ -91,6 +94,7 @@ class World:
                 plan.seed, kinds=plan.fault_kinds, rate=plan.fault_rate, stop=plan.calm_from
             )
         self._sink = MemorySink(plan.guard, Random(f"sink {plan.seed}"), plan.max_delay, plan.failover_time)
+        self._dead_letters = MemorySink(plan.guard, Random(f"letters {plan.seed}"), plan.max_delay, plan.failover_time)
         self._log: SimulatedLog | None = None
         if plan.log is not None:
             self._log = SimulatedLog(
@@ -103,7 +107,18 @@ class World:
                 self.story.add,
             )
         self.workers: list[Worker] = []
-        self.rows = LeaseRows(MemoryLeaseStore())
+        self.rows = LeaseRows()
+        if plan.lease_file is not None:
+            self.rows = LeaseFile(
+                plan.lease_file,
+                self.application,
+                self.stream,
+                Random(f"lease file {plan.seed}"),
+                plan.max_delay,
+                self._crash_all,
+                self.story.add,
+                WorkerLeases,
+            )
         self.neighbour = None if plan.neighbour is None else World(plan.neighbour, self)
 
     @property
@@ -163,7 +178,7 @@ class World:
     async def run_consumer(self, producer: Producer, fake: FakeKinesis) -> None:
         """Run the workers, and the actions of the plan, and wait until everything is done."""
         plan = self.plan
-        async with trio.open_nursery() as nursery:
+        async with self.rows.running(), trio.open_nursery() as nursery:
             for worker in self.workers:
                 nursery.start_soon(worker.run)
             async with trio.open_nursery() as actions:
@@ -181,7 +196,16 @@ class World:
         rng = Random(f"reader {self.plan.seed} {process.name}")
         if self._log is not None:
             return log_reader(self.plan, process, WorkerLog(self._log, process, crash, self._sink.lock_timeout))
-        return reader(self.plan, process.name, process.add_line, self._failures, self._sink, process.observe, rng)
+        return reader(
+            self.plan,
+            process.name,
+            process.add_line,
+            self._failures,
+            self._sink,
+            self._dead_letters,
+            process.observe,
+            rng,
+        )
 
     def _initial_position(self, fake: FakeKinesis) -> Position:
         """Return where shards start that were never read, and add a time to the story."""
@@ -214,6 +238,8 @@ class World:
         self.script.clear()
         if self._log is not None:
             self._log.calm()
+        self.rows.calm()
+        self._failures.is_calm = True
         self.story.add(Acted("calm"))
         for worker in self.workers:
             worker.set_store_fault(StoreFault.NONE)
@@ -263,6 +289,8 @@ class World:
     async def _check_stores(self, neighbour: World, fake: FakeKinesis) -> None:
         """Check that neither consumer can be opened with the lease store of the other."""
         for world, other in ((self, neighbour), (neighbour, self)):
+            if other.plan.lease_file is not None:
+                continue  # the file and its store have ended
             opening = open_consumer(fake.kinesis(world.stream), application=world.application, leases=other.rows.store)
             with suppress(ConfigurationError):
                 async with opening:
@@ -316,7 +344,8 @@ class World:
     async def _pause(self, worker: Worker) -> None:
         """Pause a shard of a worker for a while."""
         consumer = None if worker.process is None else worker.process.consumer
-        shards = () if consumer is None else consumer.status().shards
+        shards = [] if consumer is None else consumer.status().shards
+        shards = [status for status in shards if status.state not in ("no_lease", "isolated")]
         if consumer is None or not shards:
             return
         shard = self.random.choice(shards).shard_id

@@ -134,6 +134,20 @@ async def test_a_worker_that_stops_withdraws_its_pending_request(autojump_clock,
     assert operations(bob, "withdraw") == ["withdraw"]
 
 
+@pytest.mark.parametrize("fault", ["slow", "response_lost"])
+async def test_a_request_without_a_response_is_withdrawn_when_the_worker_stops(autojump_clock, fleet, fault):
+    await fleet.create(2)
+    fleet.start("ann", release_delay=None)
+    await trio.sleep(5)
+    bob = fleet.start("bob")
+    bob.store.faults["request_handoff"] = fault
+    await trio.sleep(1.5)
+    assert [row.owner for row in (await fleet.rows()).values()].count("bob") == 1
+    bob.store.faults.clear()
+    await bob.stop()
+    assert {(row.owner, row.checkpoint_owner) for row in (await fleet.rows()).values()} == {("ann", None)}
+
+
 async def test_a_release_during_the_withdrawal_leaves_the_lease_unowned() -> None:
     class Store(MemoryLeaseStore):
         async def get(self, key: str) -> Lease | None:

@@ -340,6 +340,30 @@ async def test_a_lease_whose_take_response_was_lost_is_taken_after_it_expires(au
     assert ann.keys == {"s0"}
 
 
+@pytest.mark.parametrize("fault", ["slow", "response_lost"])
+async def test_a_take_without_a_response_is_released_when_the_worker_stops(autojump_clock, fleet, fault):
+    await fleet.create(1)
+    ann = fleet.start("ann")
+    ann.store.faults["take"] = fault
+    await settle(1.5)
+    ann.store.faults.clear()
+    assert (await fleet.rows())["s0"].owner == "ann"
+    assert ann.keys == set()
+    await ann.stop()
+    assert (await fleet.rows())["s0"].owner is None
+
+
+async def test_a_take_that_another_worker_overtook_is_not_released(autojump_clock, fleet):
+    await fleet.create(1)
+    ann = fleet.start("ann")
+    ann.store.faults["take"] = "response_lost"
+    await settle(1)
+    row = (await fleet.rows())["s0"]
+    await fleet.store.take(row, "bob")
+    await ann.stop()
+    assert (await fleet.rows())["s0"].owner == "bob"
+
+
 @pytest.mark.parametrize("fault", ["down", "hang"])
 async def test_a_scan_that_fails_at_the_start_is_retried(autojump_clock, fleet, fault):
     await fleet.create(1)

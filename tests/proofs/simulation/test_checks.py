@@ -23,6 +23,7 @@ from proofs.simulation.story import (
     Opened,
     Positioned,
     Put,
+    Refused,
     Repositioned,
     Resharded,
     Saved,
@@ -386,3 +387,37 @@ def test_handling_records_long_after_the_lease_is_lost_is_a_problem() -> None:
 def test_a_record_that_the_policy_skips_counts_as_processed() -> None:
     lines = [*PUTS, *opened("a", P), *handled("a", P, 0, 1, 2), SkippedByPolicy("a", P, (3, 0)), Saved("a", P, at(3))]
     assert check([*lines, *closed("a", P)], may_skip=lambda _key, number: number == 3).problems == []
+
+
+LETTER = Refused("a", P, ((1, 0),), "dead_lettered")
+REFUSED: list[Line] = [*PUTS, *opened("a", P), LETTER, *handled("a", P, 0), *handled("a", P, 2, 3)]
+"""The sink refuses record 1."""
+
+
+def refused_problems(lines: list[Line], refused: int = 1) -> list[str]:
+    guarantees = {"owns_position": True, "may_refuse": lambda _key, number: number == refused}
+    acked = Acked("a", P, ((1, 0),))
+    return check([*lines, acked, Saved("a", P, at(3)), *closed("a", P)], **guarantees).problems
+
+
+def test_a_dead_letter_counts_as_processed_in_its_place() -> None:
+    assert refused_problems(REFUSED) == []
+
+
+def test_a_dead_letter_that_no_sink_refuses_is_a_problem() -> None:
+    assert any("no sink refuses it" in problem for problem in refused_problems(REFUSED, refused=2))
+
+
+def test_a_record_that_is_twice_in_the_dead_letters_is_a_problem() -> None:
+    assert any("twice in the dead letters" in problem for problem in refused_problems([*REFUSED, LETTER]))
+
+
+def test_a_refused_record_without_a_dead_letter_is_a_problem() -> None:
+    assert any("the next one is" in problem for problem in refused_problems([x for x in REFUSED if x != LETTER]))
+
+
+def test_a_save_after_the_end_of_its_task_is_a_problem_unless_the_store_completes_cancelled_writes() -> None:
+    late: list[Line] = [*PUTS, *opened("a", P), *handled("a", P, 0, 1, 2, 3), Lost("a", P, "expired")]
+    late += [Closed("a", P, is_finished=False), Saved("a", P, at(3)), Held("b", "b", P, None)]
+    assert any("does not read" in problem for problem in check(late).problems)
+    assert check(late, saves_late=True).problems == []

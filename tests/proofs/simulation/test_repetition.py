@@ -13,7 +13,8 @@ from proofs.simulation.run import run
 from tests.paths import ROOT
 
 SEEDS = (0, 1, 2, 4, 25, 64, 78)
-"""One seed for each kind of reader, one with a log, a start AT_TIMESTAMP, and a second consumer of each kind."""
+"""One seed for each kind of reader, one with a log, one with a file of leases that crashes, a start AT_TIMESTAMP, and a
+second consumer of each kind."""
 
 CODE = """
 import sys
@@ -28,6 +29,7 @@ def test_the_seeds_have_every_kind_of_world() -> None:
     assert any(plan(seed).at_time is not None for seed in SEEDS)
     assert any(plan(seed).constants for seed in SEEDS)
     assert {plan(seed).shares_stream for seed in SEEDS if plan(seed).neighbour} == {False, True}
+    assert any((file := plan(seed).lease_file) and file.kill and file.power for seed in SEEDS)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

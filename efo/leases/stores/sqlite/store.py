@@ -90,7 +90,7 @@ class SqliteLeaseStore(RowStore):
     async def __aenter__(self) -> Self:
         self._version = None  # versions of different connections cannot be compared
         # Not abandoned on cancellation: nothing would close the connection.
-        self._connection = await trio.to_thread.run_sync(self._open, limiter=self._single_thread)
+        self._connection = await self._run_in_thread(self._open)
         return self
 
     async def __aexit__(
@@ -102,7 +102,7 @@ class SqliteLeaseStore(RowStore):
         connection, self._connection = self._connection, None
         if connection is not None:
             with trio.CancelScope(shield=True):  # bounded: an abandoned write ends within the busy timeout
-                await trio.to_thread.run_sync(connection.close, limiter=self._single_thread)
+                await self._run_in_thread(connection.close)
 
     def ensure_scope(self, application: str, stream: str) -> None:
         """Raise ConfigurationError if the store keeps the leases of another application or stream."""
@@ -207,11 +207,15 @@ class SqliteLeaseStore(RowStore):
                 connection.execute("ROLLBACK")
 
     async def _run(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Run `work` in a thread, after any other work on the connection."""
+        """Run `work` on the open connection."""
         if (connection := self._connection) is None:
             raise LeaseStoreUnavailableError(f"lease store {self._path} is not open: use `async with`")
         with self._translate_errors():
-            return await trio.to_thread.run_sync(work, connection, abandon_on_cancel=True, limiter=self._single_thread)
+            return await self._run_in_thread(partial(work, connection), abandon_on_cancel=True)
+
+    async def _run_in_thread(self, work: Callable[[], _T], *, abandon_on_cancel: bool = False) -> _T:
+        """Run `work` in a thread, after any other work on the connection."""
+        return await trio.to_thread.run_sync(work, abandon_on_cancel=abandon_on_cancel, limiter=self._single_thread)
 
     def _open(self) -> sqlite3.Connection:
         with self._translate_errors():
@@ -219,15 +223,16 @@ class SqliteLeaseStore(RowStore):
             # of other connections of this process. SQLite reports a path that cannot be created.
             with suppress(OSError, ValueError):
                 os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, self._mode))
-            connection = sqlite3.connect(
-                self._path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False
-            )
+            connection = self._connect()
             try:
                 _retry_while_locked(lambda: prepare(connection, self._path))
             except BaseException:
                 connection.close()
                 raise
             return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

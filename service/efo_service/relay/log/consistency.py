@@ -16,7 +16,7 @@ from efo.model import Checkpoint, Lease
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SinkError, TopicNotFoundError
 from efo_service.relay.log.catalog import Catalog, not_adopted, partition_names, read_catalog, topic_directory
 from efo_service.relay.log.reader_offsets import read_readers
-from efo_service.relay.log.segments import check_owner, has_segments, last_segment, read_origin
+from efo_service.relay.log.segments import check_owner, has_segments, last_segment, read_origin, read_segment
 
 
 def read_checked_catalog(root: Path, topic: str) -> tuple[Catalog, list[str]]:
@@ -96,7 +96,11 @@ def _check_newest(directory: Path, owner: tuple[str, str]) -> None:
     """Raise LogOwnerError if the directory was moved. Damage is left to those who read the whole segment."""
     try:
         if (segment := last_segment(directory)) is not None:
-            check_owner(segment, read_origin(segment), owner)
+            try:
+                check_owner(segment, read_origin(segment), owner)
+            except LogOwnerError:
+                read_segment(segment)  # damage may name another owner
+                raise
     except LogOwnerError:
         raise
     except SinkError:

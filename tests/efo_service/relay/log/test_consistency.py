@@ -142,6 +142,13 @@ def test_a_damaged_segment_does_not_keep_the_other_shards_from_being_relayed(roo
     check_topic(root, "t")
 
 
+def test_a_segment_whose_damage_names_another_shard_is_no_moved_directory(root) -> None:
+    newest = list_segments(root / "t" / "0")[-1].path
+    newest.write_bytes(newest.read_bytes().replace(b"one", b"ona"))
+    check_topic(root, "t")
+    assert any(newest.name in problem and "is damaged" in problem for problem in problems(root))
+
+
 def test_segments_of_another_topic_are_reported(root) -> None:
     shutil.copytree(root / "t", root / "u")
     assert all("was written as partition" in problem for problem in verify_topic(root, "u").problems)

@@ -1,0 +1,38 @@
+"""The driver of bit rot finds a log that does not check its files. `test_seeds.py` runs its seeds."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from efo_service.relay.log import consistency, segments
+from proofs.simulation.rot import RottingLog
+
+
+def problems(seed: int) -> list[str]:
+    log = RottingLog(seed)
+    log.run()
+    return log.problems
+
+
+def test_the_seeds_damage_every_kind_of_file() -> None:
+    logs = [RottingLog(seed) for seed in range(20)]
+    for log in logs:
+        log.run()
+    assert {log.kind for log in logs} == {"sealed", "newest", "catalog", "reader"}
+
+
+def test_segments_without_a_checksum_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "crc32", lambda _data, _crc=0: 0)
+    found: list[str] = []
+    for seed in range(40):
+        with suppress(OSError, ValueError):  # Arrow finds some damage by itself
+            found += problems(seed)
+    assert any("other records than were committed" in problem for problem in found)
+    assert any("the verification does not name the file" in problem for problem in found)
+
+
+def test_a_topic_that_is_refused_for_one_damaged_segment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consistency, "read_segment", lambda _segment: None)
+    assert any("the whole topic is refused" in problem for problem in problems(112))
