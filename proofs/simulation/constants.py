@@ -59,7 +59,7 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     "efo.consumer.shard_task.STORE_RETRY_INTERVAL": Constant((0.05, 2.0)),
     "efo.kinesis.registration.POLL_INTERVAL": Constant((0.2, 3.0)),
     "efo.leases.held_lease.RENEWALS": Constant((4, 6)),
-    "efo.leases.held_lease.TRUSTED_SHARE": Constant((0.8, 0.98)),
+    "efo.leases.held_lease.TRUSTED_SHARE": Constant((0.8, 0.98), ("efo.leases.keeper",)),
     "efo.leases.held_lease.IDLE_CHECKPOINT_INTERVAL": Constant((10.0, 60.0)),
     "efo.leases.renewals.COALESCING_SHARE": Constant((0.0, 0.5)),
     "efo.leases.renewals.MIN_CHECK_SHARE": Constant((0.01, 0.05)),
@@ -80,6 +80,7 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     # what is reported
     "efo.consumer.shard_stream.OVERDUE_BATCHES": Constant((2, 10)),
     "efo.consumer.shard_stream.OVERDUE_AFTER": Constant((1.0, 30.0)),
+    "efo.protocol.reading.QUIET_AFTER": Constant((6.0, 60.0)),
     "efo.kinesis.shard_subscription.MIN_BLOCKED": Constant((0.001, 0.1)),
 }
 """Each constant, by its module and name, with values that are none of its own."""
@@ -170,14 +171,16 @@ def choose(random: Random) -> Values:
 @contextmanager
 def perturbed(values: Values) -> Iterator[None]:
     """Set constants to these values, in each module that uses them, and restore them at the end."""
-    before: list[tuple[Any, str, float]] = []
+    changes: list[tuple[Any, str, float]] = []
+    for qualified, value in values:
+        owner, _, name = qualified.rpartition(".")
+        changes += [(module, name, value) for module in map(import_module, (owner, *PERTURBED[qualified].users))]
+    # All modules are imported now: one that were imported later would copy a changed constant, and keep it.
+    before = [(module, name, getattr(module, name)) for module, name, _ in changes]
     try:
-        for qualified, value in values:
-            owner, _, name = qualified.rpartition(".")
-            for module in map(import_module, (owner, *PERTURBED[qualified].users)):
-                before.append((module, name, getattr(module, name)))
-                setattr(module, name, value)
+        for module, name, value in changes:
+            setattr(module, name, value)
         yield
     finally:
-        for module, name, value in reversed(before):
+        for module, name, value in before:
             setattr(module, name, value)
