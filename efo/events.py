@@ -37,10 +37,15 @@ LeaseOperation = Literal[
 # --- the fan-out consumer and its subscriptions ------------------------------------------------------------
 
 
-class ConsumerOpened(msgspec.Struct, frozen=True):
-    """A consumer was opened, whose worker has this id. `readings`: what it knows of its shards, at any time."""
+class WorkerStarted(msgspec.Struct, frozen=True):
+    """A worker with this id starts: all later events are of this worker."""
 
     worker_id: str
+
+
+class ConsumerOpened(msgspec.Struct, frozen=True):
+    """A consumer was opened. `readings`: what it knows of its shards, at any time."""
+
     readings: Readings
 
 
@@ -214,6 +219,12 @@ class ShardSyncFailed(msgspec.Struct, frozen=True):
     detail: str
 
 
+class ShardsListed(msgspec.Struct, frozen=True):
+    """The stream's shards were listed, and leases of new ones created. `shards`: how many are listed."""
+
+    shards: int
+
+
 class ParentCycleFound(msgspec.Struct, frozen=True):
     """These leases wait for each other as parents, or one for itself, so their shards are never read. Reported once.
 
@@ -338,7 +349,8 @@ class StreamReset(msgspec.Struct, frozen=True):
 
 
 Event = (
-    ConsumerOpened
+    WorkerStarted
+    | ConsumerOpened
     | ConsumerReady
     | SubscribeAttempted
     | SubscriptionEnded
@@ -356,6 +368,7 @@ Event = (
     | ShardFinished
     | ShardGone
     | ShardSyncFailed
+    | ShardsListed
     | ParentCycleFound
     | HashRangeHoleFound
     | ShardStopped

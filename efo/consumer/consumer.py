@@ -42,7 +42,16 @@ from efo.errors import (
     class_name_of,
     error_type_of,
 )
-from efo.events import ConsumerOpened, Observer, ShardFinished, ShardIsolated, ShardsCounted, ShardStarted, ShardStopped
+from efo.events import (
+    ConsumerOpened,
+    Observer,
+    ShardFinished,
+    ShardIsolated,
+    ShardsCounted,
+    ShardStarted,
+    ShardStopped,
+    WorkerStarted,
+)
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
@@ -102,6 +111,7 @@ async def open_consumer(
             kinesis = stream
         if worker_id is None:
             worker_id = stack.enter_context(worker_slot(application, kinesis.stream))
+        observer(WorkerStarted(worker_id))
         registration = Registration(kinesis.control_plane, settings.consumer_name or application, observer)
         pool = ConnectionPool(
             kinesis.connect, address=kinesis.authority, stream_window=settings.stream_window, observer=observer
@@ -128,7 +138,7 @@ async def open_consumer(
                         observer=observer,
                         rng=rng or random.Random(),  # noqa: S311 - jitter is no secret
                     )
-                    observer(ConsumerOpened(worker_id, consumer))
+                    observer(ConsumerOpened(consumer))
                     async with trio.open_nursery() as keeping:
                         await keeping.start(consumer._keeper.run)  # noqa: SLF001 - only this function makes consumers
                         yield consumer

@@ -14,7 +14,7 @@ from typing import Final
 import trio
 
 from efo.errors import LeaseStoreUnavailableError, ServiceError, TransportError
-from efo.events import HashRangeHoleFound, Observer, ParentCycleFound, ShardSyncFailed
+from efo.events import HashRangeHoleFound, Observer, ParentCycleFound, ShardsListed, ShardSyncFailed
 from efo.kinesis.client import KinesisClient
 from efo.leases.held_lease import report_store_call
 from efo.leases.keeper import LeaseKeeper
@@ -67,6 +67,8 @@ class ShardSync:
                 if not started:
                     raise
                 self._observer(ShardSyncFailed(error.error_type, str(error)))
+            else:
+                self._observer(ShardsListed(len(self._ranges)))
             if not started:
                 started = True
                 task_status.started()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from time import monotonic
 from typing import Any, Final
 
 from efo.events import (
@@ -27,43 +28,52 @@ from efo.events import (
     ShardResumed,
     ShardStarted,
     ShardStopped,
-    ShardSyncFailed,
-    SubscribeAttempted,
+    WorkerStarted,
 )
+from efo.telemetry.outages import OutageBegan, Outages, System
 
 LOGGER: Final = "efo"
 
 _PLANNED_LOSSES: Final = frozenset({"released", "handed_over"})
-_ORDINARY_REFUSALS: Final = frozenset({"ResourceInUseException", "throttled"})
-"""Refusals of SubscribeToShard that belong to hand-offs and pacing."""
+_SYSTEMS: Final[dict[System, str]] = {"kinesis": "Kinesis", "lease_store": "the lease store", "sink": "the sink"}
 
 Line = tuple[int, str]
 
 
 class LoggingObserver:
-    """An observer that writes events to a logger, by default `efo`.
+    """An observer that writes events to a logger, by default `efo`. Each line names the worker.
 
     Warnings: records that were skipped, dead-lettered or lost to retention, handlers that failed, damaged aggregates,
-    lost leases, overdue acks, failed shard syncs and calls. Errors: isolated shards, and shards that stopped by a
-    failure. Info: the life of shards and of the fan-out consumer. Other events are not logged. No line contains data or
-    a partition key.
+    lost leases, overdue acks; and the beginning and the end of each outage of Kinesis or of the lease store. Errors:
+    isolated shards, and shards that stopped by a failure. Info: the life of shards and of the fan-out consumer. Other
+    events are not logged. No line contains data or a partition key.
+
+    `clock`: returns seconds, monotonic, for the duration of outages.
     """
 
-    def __init__(self, logger: logging.Logger | None = None) -> None:
+    def __init__(self, logger: logging.Logger | None = None, *, clock: Callable[[], float] = monotonic) -> None:
         self._logger = logger or logging.getLogger(LOGGER)
+        self._worker = ""
+        self._outages = Outages(clock)
 
     def __call__(self, event: Event) -> None:
         """Log one event."""
+        if isinstance(event, WorkerStarted):
+            self._worker = f"worker {event.worker_id}: "
+        for change in self._outages.observe(event):
+            if isinstance(change, OutageBegan):
+                where = f" at {change.shard_id}" if change.shard_id else ""
+                text = f"an outage of {_SYSTEMS[change.system]} began{where}: {change.error_type}"
+                self._log(logging.WARNING, f"{text}{_because(change.detail)}; it is tried again until it works")
+            else:
+                text = f"the outage of {_SYSTEMS[change.system]} by {change.error_type} ended after"
+                self._log(logging.WARNING, f"{text} {change.duration:.1f} s and {change.failures} failures")
         if describe := _LINES.get(type(event)):
             level, text = describe(event)
-            self._logger.log(level, text)
+            self._log(logging.DEBUG if self._outages.explains(event) else level, text)
 
-
-def _subscribe_attempted(event: SubscribeAttempted) -> Line:
-    if event.error_type is None:
-        return logging.DEBUG, f"{event.shard_id}: subscribed"
-    level = logging.DEBUG if event.error_type in _ORDINARY_REFUSALS else logging.WARNING
-    return level, f"{event.shard_id}: SubscribeToShard failed ({event.error_type}): {event.detail}"
+    def _log(self, level: int, text: str) -> None:
+        self._logger.log(level, "%s%s", self._worker, text)
 
 
 def _lease_lost(event: LeaseLost) -> Line:
@@ -106,7 +116,6 @@ _LINES: Final[dict[type, Callable[[Any], Line]]] = {
         logging.INFO,
         f"the fan-out consumer {e.name} is ACTIVE{' (registered now)' if e.registered else ''}",
     ),
-    SubscribeAttempted: _subscribe_attempted,
     AcksOverdue: _acks_overdue,
     HandlerFailed: _handler_failed,
     RecordSkipped: lambda e: (
@@ -133,10 +142,6 @@ _LINES: Final[dict[type, Callable[[Any], Line]]] = {
     ShardGone: lambda e: (
         logging.WARNING,
         f"{e.shard_id}: the shard no longer exists; records after {e.checkpoint} expired before they were read",
-    ),
-    ShardSyncFailed: lambda e: (
-        logging.WARNING,
-        f"the shards could not be listed ({e.error_type}): {e.detail}",
     ),
     ParentCycleFound: lambda e: (
         logging.ERROR,

@@ -33,8 +33,9 @@ _HELP: Final = {
     "run": """
         Relay a Kinesis stream into the sink of [relay], until SIGTERM or Ctrl-C.
 
-        Logs are JSON lines on stdout. Health, metrics and status are served on [service] host and port: /readyz is 200
-        while the worker reads its shards, or none are to be read; /status lists what is wrong, with the remedies.
+        Logs are JSON lines on stdout; an outage is one line when it begins and one when it ends. Health, metrics and
+        status are served on [service] host and port: /readyz is 200 while the worker reads its shards, or none are to
+        be read; /status lists what is wrong, with the remedies.
 
         With --workers N, N processes share the shards. Worker i serves on port + i. The port itself serves the status
         of all workers.

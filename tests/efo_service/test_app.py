@@ -123,7 +123,7 @@ class FakeParts:
 
     def open_consumer(self, _kinesis, *, settings, observer, **arguments):
         self.observer, self.settings, self.arguments = observer, settings, arguments
-        observer(ConsumerOpened("w-1", READINGS))
+        observer(ConsumerOpened(READINGS))
         return self.part("consumer", self)
 
     def open(self, stream, shard_id, checkpoint=None):

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
+from structlog.testing import capture_logs
 
 from efo.consumer.consumer import open_consumer
 from efo.testing import FakeKinesis
@@ -63,7 +64,8 @@ class MemoryShardSink:
 class Service:
     """The service under test, as its operator sees it."""
 
-    def __init__(self, clock, url: str, fake: FakeKinesis, store: UnreachableStore) -> None:
+    def __init__(self, clock, url: str, fake: FakeKinesis, store: UnreachableStore, lines: list[dict]) -> None:
+        self._lines = lines
         self.fake = fake
         self.store = store
         self._clock = clock
@@ -75,6 +77,10 @@ class Service:
             await trio.testing.wait_all_tasks_blocked()
             self._clock.jump(0.1)
         await trio.testing.wait_all_tasks_blocked()
+
+    def logged(self) -> list[dict]:
+        """Return the lines of the log since the service was ready, from "info" on."""
+        return [line for line in self._lines if line["log_level"] != "debug"]
 
     async def get(self, path: str) -> httpx2.Response:
         async with httpx2.AsyncClient(base_url=self._url, trust_env=False) as client:
@@ -96,9 +102,9 @@ class Service:
 async def service(mock_clock, nursery):
     store = UnreachableStore()
     settings = Settings(
-        kinesis={"stream": "orders"}, leases={"worker_id": "w-1"}, service={"port": 0, "log_level": "error"}
+        kinesis={"stream": "orders"}, leases={"worker_id": "w-1"}, service={"port": 0, "log_level": "info"}
     )
-    with telemetry("w-1", environ={}) as sdk:
+    with telemetry("w-1", environ={}) as sdk, capture_logs() as lines:
         async with FakeKinesis() as fake:
             fake.create_stream("orders", shards=2)
 
@@ -116,11 +122,12 @@ async def service(mock_clock, nursery):
             async def start(task_status):
                 await run(settings, sdk, parts=parts, task_status=task_status)
 
-            service = Service(mock_clock, await nursery.start(start), fake, store)
+            service = Service(mock_clock, await nursery.start(start), fake, store, lines)
             for _ in range(30):
                 await service.passes(1)
                 if [shard["lag_seconds"] for shard in (await service.status())["shards"]] == [0, 0]:
                     break
+            lines.clear()
             yield service
             nursery.cancel_scope.cancel()
 
@@ -152,8 +159,13 @@ async def test_a_frozen_stream_is_seen_in_lag_status_problems_and_readiness(mock
     states = [labels["efo_shard_condition"] for labels, _ in await service.metric("efo_shard_status")]
     assert states == ["frozen", "frozen"]
 
+    await service.passes(100)  # each silence ends after 35 s, and the shards are subscribed again in vain
     service.fake.faults.remove(fault)
-    await service.passes(50)  # the silence is over after 35 s, and the shards are subscribed again
+    await service.passes(50)
+    began, ended = service.logged()
+    assert (began["event"], began["error_type"], began["log_level"]) == ("kinesis_outage_began", "silence", "warning")
+    assert (ended["event"], ended["error_type"]) == ("kinesis_outage_ended", "silence")
+    assert ended["failures"] >= 4
     assert await service.ready() == (200, [])
     assert [value for _, value in await service.metric("efo_consumer_lag_seconds")] == [0, 0]
 
@@ -163,7 +175,7 @@ async def test_with_a_dead_lease_store_readiness_turns_when_the_shards_stop_and_
 ):
     assert (await service.status())["lease_table"] == "known"
     assert [value for _, value in await service.metric("efo_worker_count")] == [1]
-    service.store.is_down = True
+    service.store.is_down, down_at = True, mock_clock.current_time()
     stopped_after = 0.0
     while [shard["subscription"] for shard in (await service.status())["shards"]] != ["no_lease"] * 2:
         assert await service.ready() == (200, [])
@@ -190,8 +202,20 @@ async def test_with_a_dead_lease_store_readiness_turns_when_the_shards_stop_and_
     assert min(lags) > 10
     assert (await service.get("/livez")).status_code == 200
 
-    service.store.is_down = False
+    assert [line["event"] for line in service.logged()] == ["lease_store_outage_began"]
+    service.store.is_down, lasted = False, mock_clock.current_time() - down_at
     await service.passes(12)
+    assert sorted(line["event"] for line in service.logged()) == [
+        "lease_store_outage_began",
+        "lease_store_outage_ended",
+        "shard_started",
+        "shard_started",
+    ]
+    began, ended = (line for line in service.logged() if line["event"] != "shard_started")
+    assert (began["error_type"], began["log_level"]) == ("lease_store_unavailable", "warning")
+    assert (ended["event"], ended["error_type"]) == ("lease_store_outage_ended", "lease_store_unavailable")
+    assert ended["duration"] == pytest.approx(lasted, abs=1.0)  # two lease scan intervals
+    assert ended["failures"] > 20
     assert await service.ready() == (200, [])
     status = await service.status()
     assert (status["lease_table"], status["workers"], status["lease_counts"]["held"]) == ("known", 1, 2)

@@ -51,8 +51,10 @@ def run(
     count = usable_cores() if workers == "auto" else workers
     settings = load(config)
     os.umask(settings.service.umask)
+    logs.name_worker(settings.leases.worker_id)
     logs.configure(settings.service.log_level, sys.stderr if writes_to_stdout(settings.relay) else sys.stdout)
     with _failure_logged(), with_worker_id(settings) as settings:
+        logs.name_worker(settings.leases.worker_id)
         if count > 1:
             return _supervise(settings, config, count)
         settle_memory()

@@ -6,16 +6,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Final
 
-import structlog
 import trio
 
 from efo.arn import parse_stream
 from efo.errors import LeaseStoreUnavailableError, MissingExtraError
 from efo.leases.store import LeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
+from efo.telemetry.outages import Outage
 from efo_service.config.dynamodb import tags_of
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError
+from efo_service.telemetry.logs import log_outage
 
 _PAUSE: Final = 1.0
 """Seconds between two attempts to reach a server."""
@@ -99,13 +100,19 @@ def _server(settings: Settings) -> _Opening:
 async def _retry_until_open(stack: AsyncExitStack, make: Callable[[], _Opening], seconds: float) -> LeaseStore:
     """Open a store, and retry while its server is starting. Raises LeaseStoreUnavailableError after `seconds`."""
     deadline = trio.current_time() + seconds
+    outage = Outage("lease_store")
     while True:
         try:
-            return await stack.enter_async_context(make())
+            store = await stack.enter_async_context(make())
         except LeaseStoreUnavailableError as error:
             if trio.current_time() + _PAUSE >= deadline:
                 raise LeaseStoreUnavailableError(
                     f"{error}: retried for {seconds:g} s, see [leases] start_seconds"
                 ) from error
-            structlog.get_logger().warning("waiting_for_lease_store", message=str(error))
+            for began in outage.failed("", trio.current_time(), error.error_type, str(error)):
+                log_outage(began)
+        else:
+            for ended in outage.succeeded("", trio.current_time()):
+                log_outage(ended)
+            return store
         await trio.sleep(_PAUSE)

@@ -18,13 +18,13 @@ from efo_service.relay.log.maintenance import Maintenance
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.log.sink import LOCK_TIMEOUT, LogSink
 from efo_service.relay.mapping import Extractor
-from efo_service.relay.retrying import OnRetry
+from efo_service.relay.retrying import OnRetry, OnSuccess
 from efo_service.relay.sink import Sink
 
 
 @asynccontextmanager
 async def open_log(
-    settings: Settings, topic: str, extract: Extractor | None, *, on_retry: OnRetry
+    settings: Settings, topic: str, extract: Extractor | None, *, on_retry: OnRetry, on_success: OnSuccess
 ) -> AsyncIterator[Sink]:
     """Open a topic of the log as a sink, and run its maintenance.
 
@@ -41,6 +41,7 @@ async def open_log(
             retry_seconds=settings.relay.retry_seconds,
             extract=extract,
             on_retry=on_retry,
+            on_success=on_success,
         )
 
 

@@ -8,10 +8,12 @@ from functools import partial
 from typing import Final
 
 import structlog
+import trio
 
 from efo.arn import parse_stream
 from efo.events import Observer, RecordDeadLettered, RecordSkipped, ignore_events
 from efo.model import Checkpoint
+from efo.telemetry.outages import Outage
 from efo_service.config.settings import RelaySettings, Settings
 from efo_service.errors import UnavailableError
 from efo_service.factories.kafka import kafka_options
@@ -21,6 +23,7 @@ from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.mapping import Extractor, load_extractor
 from efo_service.relay.retrying import RetryingSink
 from efo_service.relay.sink import Sink
+from efo_service.telemetry.logs import log_outage
 
 SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka"}
 """The name of each kind of sink in metrics (OpenTelemetry: messaging.system)."""
@@ -34,40 +37,51 @@ async def open_sink(settings: Settings, observer: Observer = ignore_events) -> A
     """
     relay = settings.relay
     extract = load_extractor(relay.trace_extractor) if relay.trace_extractor else None
+    log = _OutageLog()
     on_refused = partial(_report_refused_record, observer, relay.refused_record_action)
     if relay.sink == "kafka":
-        async with _open_kafka(settings, extract, on_refused) as sink:
+        async with _open_kafka(settings, extract, on_refused, log) as sink:
             yield sink
         return
-    async with _open(settings, extract) as sink:
+    async with _open(settings, extract, log) as sink:
         if relay.dead_letters is not None:
-            async with _open_log(settings, relay.dead_letters, extract) as dead_letters:
+            async with _open_log(settings, relay.dead_letters, extract, _OutageLog()) as dead_letters:
                 yield DeadLetteringSink(sink, dead_letters, on_refused)
         else:
             yield _skipping(sink, on_refused) if relay.refused_record_action == "skip" else sink
 
 
 @asynccontextmanager
-async def _open(settings: Settings, extract: Extractor | None) -> AsyncIterator[Sink]:
+async def _open(settings: Settings, extract: Extractor | None, log: _OutageLog) -> AsyncIterator[Sink]:
     relay = settings.relay
     match relay.sink:
         case "log":
-            async with _open_log(settings, settings.topic, extract) as sink:
+            async with _open_log(settings, settings.topic, extract, log) as sink:
                 yield sink
         case "jsonl":
             path = None if writes_to_stdout(relay) else relay.jsonl_file
             async with open_json_lines(path, encoding=relay.jsonl_encoding, extract=extract) as sink:
-                yield RetryingSink(sink, seconds=relay.retry_seconds, isolating_errors=(), on_retry=_log_retry)
+                yield RetryingSink(
+                    sink,
+                    seconds=relay.retry_seconds,
+                    isolating_errors=(),
+                    on_retry=log.retried,
+                    on_success=log.succeeded,
+                )
 
 
-def _open_log(settings: Settings, topic: str, extract: Extractor | None) -> AbstractAsyncContextManager[Sink]:
+def _open_log(
+    settings: Settings, topic: str, extract: Extractor | None, log: _OutageLog
+) -> AbstractAsyncContextManager[Sink]:
     from efo_service.factories.log import open_log  # noqa: PLC0415 - pyarrow is slow to import, only if it is used
 
-    return open_log(settings, topic, extract, on_retry=_log_retry)
+    return open_log(settings, topic, extract, on_retry=log.retried, on_success=log.succeeded)
 
 
 @asynccontextmanager
-async def _open_kafka(settings: Settings, extract: Extractor | None, on_refused: OnDeadLetter) -> AsyncIterator[Sink]:
+async def _open_kafka(
+    settings: Settings, extract: Extractor | None, on_refused: OnDeadLetter, log: _OutageLog
+) -> AsyncIterator[Sink]:
     """Open the Kafka sink with its dead-letter topic. Temporary errors are retried."""
     try:
         from efo_service.relay.kafka import errors as kafka_errors  # noqa: PLC0415 - an extra, may not be installed
@@ -94,7 +108,13 @@ async def _open_kafka(settings: Settings, extract: Extractor | None, on_refused:
         elif settings.relay.refused_record_action == "skip":
             sink = _skipping(sink, on_refused)
         isolating_errors = (kafka_errors.KafkaFencedError, kafka_errors.KafkaFatalError)
-        yield RetryingSink(sink, seconds=options.retry_seconds, isolating_errors=isolating_errors, on_retry=_log_retry)
+        yield RetryingSink(
+            sink,
+            seconds=options.retry_seconds,
+            isolating_errors=isolating_errors,
+            on_retry=log.retried,
+            on_success=log.succeeded,
+        )
 
 
 def writes_to_stdout(relay: RelaySettings) -> bool:
@@ -116,7 +136,25 @@ def _report_refused_record(observer: Observer, action: str, shard_id: str, recor
     observer(event(shard_id, record.sequence_number, record.sub_sequence_number, error_type))
 
 
-def _log_retry(shard_id: str, error: SinkError, seconds: float) -> None:
-    structlog.get_logger().warning(
-        "sink_retried", shard_id=shard_id, error_type=error.error_type, message=str(error), seconds=round(seconds, 3)
-    )
+class _OutageLog:
+    """Logs the outages of a sink: a line when one begins and when it ends; each retry at "debug"."""
+
+    def __init__(self) -> None:
+        self._outage = Outage("sink")
+
+    def retried(self, shard_id: str, error: SinkError, seconds: float) -> None:
+        """Note that a shard's sink failed, and is tried again in some seconds."""
+        for began in self._outage.failed(shard_id, trio.current_time(), error.error_type, str(error), shard_id):
+            log_outage(began)
+        structlog.get_logger().debug(
+            "sink_retried",
+            shard_id=shard_id,
+            error_type=error.error_type,
+            message=str(error),
+            seconds=round(seconds, 3),
+        )
+
+    def succeeded(self, shard_id: str) -> None:
+        """Note that a shard's sink works."""
+        for ended in self._outage.succeeded(shard_id, trio.current_time()):
+            log_outage(ended)

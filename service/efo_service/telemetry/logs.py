@@ -1,12 +1,14 @@
-"""The log: one JSON object per line, for efo's events and for warnings of libraries."""
+"""The log: one JSON object per line, with the worker's id, for efo's events and for warnings of libraries."""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable, MutableMapping
 from typing import Any, Final, TextIO
 
 import structlog
+import trio
 
 from efo.events import (
     AcksOverdue,
@@ -38,21 +40,44 @@ from efo.events import (
     ShardRepositioned,
     ShardResumed,
     ShardsCounted,
+    ShardsListed,
     ShardStarted,
     ShardStopped,
     ShardSyncFailed,
     StreamReset,
     SubscribeAttempted,
     SubscriptionEnded,
+    WorkerStarted,
 )
 from efo.model import Checkpoint, Position
+from efo.telemetry.outages import OutageBegan, OutageEnded, Outages
 
+
+class _Worker:
+    """Adds the id of the worker of this process to each line, also to those of other threads and of libraries."""
+
+    def __init__(self) -> None:
+        self.id: str | None = None
+
+    def __call__(self, _logger: object, _name: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if self.id is not None:
+            line.setdefault("worker_id", self.id)
+        return line
+
+
+_WORKER: Final = _Worker()
 _CHAIN: Final = (
+    _WORKER,
     structlog.contextvars.merge_contextvars,
     structlog.processors.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.format_exc_info,
 )
+
+
+def name_worker(worker_id: str | None) -> None:
+    """Set the worker id of all later lines of this process; None: it is not known yet."""
+    _WORKER.id = worker_id
 
 
 def configure(level: str, output: TextIO | None = None) -> None:
@@ -76,49 +101,58 @@ def configure(level: str, output: TextIO | None = None) -> None:
     logging.captureWarnings(capture=True)
 
 
-def log_events(level: str) -> Observer:
-    """Return an observer that logs events: the lifecycle at "info", each batch at "debug".
+def log_outage(change: OutageBegan | OutageEnded) -> None:
+    """Log that an outage begins or ends: one line each, however much fails in between."""
+    fields = {"error_type": change.error_type}
+    if isinstance(change, OutageBegan):
+        fields |= {name: text for name in ("detail", "shard_id") if (text := getattr(change, name))}
+        structlog.get_logger().warning(f"{change.system}_outage_began", **fields)
+    else:
+        duration = round(change.duration, 3)
+        structlog.get_logger().warning(
+            f"{change.system}_outage_ended", **fields, duration=duration, failures=change.failures
+        )
 
-    Events contain neither data nor partition keys, so neither can reach the log.
+
+def log_events(level: str, clock: Callable[[], float] = trio.current_time) -> Observer:
+    """Return an observer that logs events: the lifecycle at "info", each batch at "debug", and outages.
+
+    Events contain neither data nor partition keys, so neither can reach the log. `clock`: monotonic seconds.
     """
     logger = structlog.get_logger()
     threshold = logging.getLevelNamesMapping()[level.upper()]
+    outages = Outages(clock)
 
     def observe(event: Event) -> None:
+        for change in outages.observe(event):
+            log_outage(change)
         severity = severity_of(event)
+        if severity > logging.DEBUG and outages.explains(event):
+            severity = logging.DEBUG
         if severity >= threshold:
             logger.log(severity, _NAMES[type(event)], **_fields(event))
 
     return observe
 
 
-_RACES: Final = {"take", "steal", "request_handoff", "withdraw", "release"}
-"""Operations that may fail with lease_lost in normal operation, because workers compete for the same lease."""
-_PLANNED_ENDS: Final = {"expired", "renewed", "shard_end", "lease_lost", "shutdown", "idle", "seek"}
+def severity_of(event: Event) -> int:
+    """Return the log level of an event: DEBUG for frequent events, WARNING for those that an operator should see.
 
-
-def severity_of(event: Event) -> int:  # noqa: PLR0911 - a table
-    """Return the log level of an event: DEBUG for frequent events, WARNING for those that an operator should see."""
+    Failed calls of Kinesis and of the lease store are DEBUG: the outage of which they are a part has its own lines.
+    """
     match event:
         case ShardStopped(error_type=str()) | ParentCycleFound():
             return logging.ERROR
-        case LeaseStoreCalled(operation=operation, error_type="lease_lost") if operation in _RACES:
-            return logging.DEBUG
         case (
-            SubscribeAttempted(error_type=str())
-            | LeaseStoreCalled(error_type=str())
-            | AcksOverdue()
+            AcksOverdue()
             | AggregateDamaged()
             | HandlerFailed()
             | RecordSkipped()
             | RecordDeadLettered()
             | ShardIsolated()
             | ShardGone()
-            | ShardSyncFailed()
             | HashRangeHoleFound()
         ):
-            return logging.WARNING
-        case SubscriptionEnded(reason=reason) if reason not in _PLANNED_ENDS:
             return logging.WARNING
         case LeaseLost(reason=reason) if reason not in {"released", "handed_over"}:
             return logging.WARNING
@@ -132,6 +166,7 @@ def severity_of(event: Event) -> int:  # noqa: PLR0911 - a table
 
 
 _NAMES: Final[dict[type, str]] = {
+    WorkerStarted: "worker_started",
     ConsumerOpened: "consumer_opened",
     ConsumerReady: "consumer_ready",
     SubscribeAttempted: "subscribe_attempted",
@@ -150,6 +185,7 @@ _NAMES: Final[dict[type, str]] = {
     ShardFinished: "shard_finished",
     ShardGone: "shard_gone",
     ShardSyncFailed: "shard_sync_failed",
+    ShardsListed: "shards_listed",
     ParentCycleFound: "parent_cycle_found",
     HashRangeHoleFound: "hash_range_hole_found",
     ShardStopped: "shard_stopped",

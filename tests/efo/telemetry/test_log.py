@@ -14,9 +14,13 @@ from efo.telemetry.log import LoggingObserver
 SHARD = "shardId-000000000000"
 LOGGED = [
     (events.ConsumerReady("billing", "arn", True), logging.INFO, "billing is ACTIVE (registered now)"),
-    (events.SubscribeAttempted(SHARD, 0.0, 0.1, "KMSDisabledException", "off"), logging.WARNING, "failed"),
-    (events.SubscribeAttempted(SHARD, 0.0, 0.1, "ResourceInUseException", "5 s"), logging.DEBUG, "failed"),
-    (events.SubscribeAttempted(SHARD, 0.0, 0.1, None), logging.DEBUG, "subscribed"),
+    (events.SubscribeAttempted(SHARD, 0.0, 0.1, "transport", "no route"), logging.WARNING, "of Kinesis began at shard"),
+    (events.SubscriptionEnded(SHARD, 3.0, "silence", "no data"), logging.WARNING, "outage of Kinesis began"),
+    (
+        events.LeaseStoreCalled("renew", "", 1.0, "lease_store_unavailable", 4),
+        logging.WARNING,
+        "of the lease store began",
+    ),
     (events.AcksOverdue(SHARD, 100, 900, 12.0), logging.WARNING, "100 batches (900 records)"),
     (events.HandlerFailed(SHARD, "7", 3, 2, 0.1, "OSError", "retry", 1.5), logging.WARNING, "retry in 1.5 s"),
     (
@@ -31,7 +35,7 @@ LOGGED = [
     (events.ShardStarted(SHARD, Checkpoint.TRIM_HORIZON), logging.INFO, "started after TRIM_HORIZON"),
     (events.ShardFinished(SHARD, ()), logging.INFO, "finished; children: none"),
     (events.ShardGone(SHARD, Checkpoint("7")), logging.WARNING, "expired before they were read"),
-    (events.ShardSyncFailed("transport", "down"), logging.WARNING, "could not be listed"),
+    (events.ShardSyncFailed("transport", "down"), logging.WARNING, "outage of Kinesis began: transport: down"),
     (events.ParentCycleFound(("s-1", "s-2")), logging.ERROR, "s-1, s-2: never read, since these leases are each"),
     (events.HashRangeHoleFound(0, 9), logging.WARNING, "no lease covers the hash keys 0 to 9"),
     (events.ShardStopped(SHARD), logging.INFO, "stopped"),
@@ -45,7 +49,12 @@ LOGGED = [
     (events.ConnectionClosed("host:443", "transport", "it broke"), logging.INFO, "was closed: it broke"),
 ]
 NOT_LOGGED = [
-    events.ConsumerOpened("w-1", None),
+    events.WorkerStarted("w-1"),
+    events.ConsumerOpened(None),
+    events.ShardsListed(4),
+    events.SubscribeAttempted(SHARD, 0.0, 0.1, None),
+    events.SubscribeAttempted(SHARD, 0.0, 0.1, "ResourceInUseException", "5 s"),
+    events.LeaseStoreCalled("take", SHARD, 0.1, "lease_lost"),
     events.SubscriptionEnded(SHARD, 300.0, "expired"),
     events.EventReceived(SHARD, 1, 100, 0, None),
     events.DeliveryBlocked(SHARD, 0.1),
@@ -78,6 +87,36 @@ def test_frequent_events_are_not_logged(caplog, event):
 
 def test_the_examples_cover_every_event():
     assert {type(event) for event, *_ in LOGGED} | {type(event) for event in NOT_LOGGED} == set(get_args(events.Event))
+
+
+def test_every_line_names_the_worker_once_it_is_known(caplog):
+    observe = LoggingObserver()
+    with caplog.at_level(logging.DEBUG, logger="efo"):
+        observe(events.WorkerStarted("ann"))
+        observe(events.ShardPaused(SHARD))
+        observe(events.ShardSyncFailed("transport", "down"))
+        observe(events.ShardsListed(4))
+    assert [record.getMessage().startswith("worker ann: ") for record in caplog.records] == [True] * 3
+
+
+def test_an_outage_is_two_lines_however_many_shards_fail(caplog):
+    clock = iter(range(100_000))
+    observe = LoggingObserver(clock=lambda: next(clock) // 200)
+    with caplog.at_level(logging.INFO, logger="efo"):
+        for _ in range(60):
+            for shard in range(100):
+                observe(events.SubscribeAttempted(f"s-{shard}", 0.0, 0.1, "transport", "no route"))
+                observe(events.LeaseStoreCalled("renew", f"s-{shard}", 0.1, "lease_store_unavailable"))
+        for shard in range(100):
+            observe(events.LeaseLost(f"s-{shard}", "store"))
+            observe(events.ShardStopped(f"s-{shard}"))
+        observe(events.LeaseStoreCalled("renew", "", 0.1, None, 100))
+    assert [record.getMessage() for record in caplog.records] == [
+        "an outage of Kinesis began at s-0: transport: no route; it is tried again until it works",
+        "an outage of the lease store began at s-0: lease_store_unavailable; it is tried again until it works",
+        "the outage of Kinesis by transport ended after 60.0 s and 6000 failures",
+        "the outage of the lease store by lease_store_unavailable ended after 60.0 s and 6000 failures",
+    ]
 
 
 def test_events_go_to_the_logger_that_is_given(caplog):

@@ -31,7 +31,8 @@ def readings_of_one_shard() -> FakeReadings:
 
 
 EVERY_EVENT: tuple[events.Event, ...] = (
-    events.ConsumerOpened("w-1", readings_of_one_shard()),
+    events.WorkerStarted("w-1"),
+    events.ConsumerOpened(readings_of_one_shard()),
     events.ConsumerReady("fan", "arn", registered=True),
     events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON),
     events.SubscribeAttempted("s-0", 0.2, 0.03, None),
@@ -54,6 +55,7 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.ShardStopped("s-8"),
     events.ShardIsolated("s-8", 60.0, "kms"),
     events.ShardGone("s-9", Checkpoint.TRIM_HORIZON),
+    events.ShardsListed(4),
     events.ShardSyncFailed("throttled", "LimitExceededException"),
     events.ParentCycleFound(("s-1", "s-2")),
     events.HashRangeHoleFound(0, 99),
@@ -244,7 +246,7 @@ def test_the_time_of_back_pressure_is_summed(telemetry):
 
 def test_the_gauges_of_a_shard_are_computed_from_what_the_consumer_knows_when_they_are_exported(telemetry):
     readings = readings_of_one_shard()
-    telemetry.observe(events.ConsumerOpened("w-1", readings))
+    telemetry.observe(events.ConsumerOpened(readings))
     assert telemetry.values(instruments.CONSUMER_LAG) == {("s-0",): 1.5}
     assert telemetry.values(instruments.EVENT_AGE) == {("s-0",): 2}
     assert telemetry.values(instruments.CHECKPOINT_AGE) == {("s-0",): 7}
@@ -261,7 +263,7 @@ def test_the_gauges_of_a_shard_are_computed_from_what_the_consumer_knows_when_th
 
 def test_a_shard_without_an_event_has_no_lag_and_no_age_of_it_yet(telemetry):
     reading = ShardReading("s-0", Checkpoint("12"), "connecting", NOW, NOW, NOW)
-    telemetry.observe(events.ConsumerOpened("w-1", FakeReadings(reading)))
+    telemetry.observe(events.ConsumerOpened(FakeReadings(reading)))
     assert telemetry.values(instruments.CONSUMER_LAG) == telemetry.values(instruments.EVENT_AGE) == {}
 
 
@@ -295,7 +297,7 @@ def test_the_counters_of_a_restarted_shard_continue(telemetry):
 
 def test_states_without_shards_or_leases_are_reported_as_zero(telemetry):
     readings = FakeReadings(counts=LeaseCounts({"held": 3, "expired": 1}, 2, {"consuming": 4}))
-    telemetry.observe(events.ConsumerOpened("w-1", readings))
+    telemetry.observe(events.ConsumerOpened(readings))
     assert telemetry.values(instruments.SHARD_COUNT) == {
         ("waiting_parent",): 0,
         ("ready",): 0,
@@ -308,7 +310,7 @@ def test_states_without_shards_or_leases_are_reported_as_zero(telemetry):
 
 def test_an_unknown_lease_table_has_no_gauges(telemetry):
     readings = readings_of_one_shard()
-    telemetry.observe(events.ConsumerOpened("w-1", readings))
+    telemetry.observe(events.ConsumerOpened(readings))
     assert all(telemetry.values(instrument) for instrument in OF_THE_LEASE_TABLE)
     readings.counted = None
     assert not any(telemetry.values(instrument) for instrument in OF_THE_LEASE_TABLE)

@@ -126,12 +126,15 @@ async def test_an_available_server_is_opened_at_once(autojump_clock):
     assert await opened(Server(0), seconds=30) == 0
 
 
-async def test_a_server_that_starts_late_is_retried_with_a_warning(autojump_clock):
+async def test_a_server_that_starts_late_is_retried_with_one_warning_at_the_beginning_and_one_at_the_end(
+    autojump_clock,
+):
     with capture_logs() as logs:
         waited = await opened(Server(trio.current_time() + 7.5), seconds=30)
     assert 7.5 <= waited <= 8.5
-    assert {(line["event"], line["log_level"]) for line in logs} == {("waiting_for_lease_store", "warning")}
-    assert "refused" in logs[0]["message"]
+    assert [line["event"] for line in logs] == ["lease_store_outage_began", "lease_store_outage_ended"]
+    assert "refused" in logs[0]["detail"]
+    assert (logs[1]["duration"], logs[1]["failures"]) == (waited, 8)
 
 
 async def test_a_server_that_does_not_start_is_an_error_after_start_seconds(autojump_clock):

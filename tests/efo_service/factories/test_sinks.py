@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import asynccontextmanager
+from random import Random
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -11,10 +14,11 @@ from efo.errors import ConfigurationError
 from efo.events import RecordDeadLettered, RecordSkipped
 from efo.model import Batch, Record
 from efo_service.config.settings import Settings
-from efo_service.factories.sinks import SYSTEMS, open_sink, writes_to_stdout
-from efo_service.relay.errors import LogIncompleteError, RecordRefusedError
+from efo_service.factories.sinks import SYSTEMS, _OutageLog, open_sink, writes_to_stdout
+from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkFullError
 from efo_service.relay.log.segments import list_segments
 from efo_service.relay.log.sink import LogSink
+from efo_service.relay.retrying import RetryingSink
 from tests.efo_service.relay.all_sinks import read_log
 
 STREAM, SHARD = "orders", "shardId-000000000000"
@@ -121,6 +125,41 @@ async def test_failed_maintenance_is_logged_and_the_sink_stays_open(tmp_path) ->
             while not logs:  # noqa: ASYNC110 - the same
                 await trio.sleep(0.01)
     assert (logs[0]["event"], logs[0]["error_type"]) == ("maintenance_failed", "segment_corrupt")
+
+
+class DownSink:
+    """A sink whose shards cannot be opened `failures` times."""
+
+    def __init__(self, failures: int) -> None:
+        self._failures = failures
+
+    @asynccontextmanager
+    async def open(self, *_):
+        self._failures -= 1
+        if self._failures >= 0:
+            raise SinkFullError("no room")
+        yield SimpleNamespace(size=len, position=None)
+
+
+async def test_an_outage_of_the_sink_is_one_line_when_it_begins_and_one_when_it_ends(autojump_clock) -> None:
+    log = _OutageLog()
+    sink = RetryingSink(
+        DownSink(241), seconds=3600, isolating_errors=(), on_retry=log.retried, on_success=log.succeeded, rng=Random(1)
+    )
+    started = trio.current_time()
+    with capture_logs() as lines:
+        async with sink.open(STREAM, SHARD):
+            lasted = trio.current_time() - started
+        async with sink.open(STREAM, SHARD):
+            pass
+    began, ended = (line for line in lines if line["log_level"] != "debug")
+    assert (began["event"], began["error_type"], began["detail"], began["shard_id"]) == (
+        "sink_outage_began",
+        "sink_full",
+        "no room",
+        SHARD,
+    )
+    assert (ended["event"], ended["duration"], ended["failures"]) == ("sink_outage_ended", round(lasted, 3), 241)
 
 
 def test_the_dead_letter_topic_must_not_be_the_topic_of_the_records(tmp_path) -> None:

@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import warnings
+from threading import Thread
 from typing import get_args
 
 import pytest
@@ -11,7 +12,11 @@ import structlog
 
 from efo import events
 from efo.model import Checkpoint, Position
-from efo_service.telemetry.logs import _NAMES, configure, log_events, severity_of
+from efo_service.telemetry.logs import _NAMES, configure, log_events, name_worker, severity_of
+
+
+def CLOCK() -> float:  # noqa: N802 - a constant
+    return 0.0
 
 
 class Output(io.StringIO):
@@ -49,15 +54,52 @@ def test_every_event_has_a_log_name():
 
 
 def test_an_event_is_one_json_line(lines):
-    log_events("info")(events.ShardStarted("s-0", Checkpoint("12", 3)))
+    log_events("info", CLOCK)(events.ShardStarted("s-0", Checkpoint("12", 3)))
     (line,) = lines()
     assert line.pop("timestamp").endswith("Z")
     assert line == {"event": "shard_started", "level": "info", "shard_id": "s-0", "checkpoint": "12/3"}
 
 
+def test_every_line_names_the_worker_also_those_of_libraries(lines):
+    name_worker("w-1")
+    try:
+        log_events("info", CLOCK)(events.ShardPaused("s-0"))
+        structlog.get_logger().warning("something")
+        logging.getLogger("botocore").warning("from a library")
+        Thread(target=logging.getLogger("exporter").warning, args=("from its thread",)).run()
+    finally:
+        name_worker(None)
+    assert [line["worker_id"] for line in lines()] == ["w-1"] * 4
+
+
+def test_an_outage_is_one_line_when_it_begins_and_one_when_it_ends(lines):
+    now = 100.0
+    observe = log_events("info", lambda: now)
+    for _ in range(241):
+        observe(events.SubscribeAttempted("s-0", 0, 0, "transport", "no route"))
+        observe(events.SubscriptionEnded("s-1", 2, "reset"))
+        now += 0.5
+    observe(events.EventReceived("s-0", 0, 100, 0, None))
+    assert [line["event"] for line in lines()] == ["kinesis_outage_began"]
+    observe(events.EventReceived("s-1", 0, 100, 0, None))
+    began, ended = lines()
+    assert (began["level"], began["shard_id"], began["error_type"], began["detail"]) == (
+        "warning",
+        "s-0",
+        "transport",
+        "no route",
+    )
+    assert (ended["event"], ended["error_type"], ended["duration"], ended["failures"]) == (
+        "kinesis_outage_ended",
+        "transport",
+        120.5,
+        482,
+    )
+
+
 def test_a_line_is_one_write(output):
     """With two writes, another worker could write between them if Python does not buffer."""
-    log_events("info")(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
+    log_events("info", CLOCK)(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
     logging.getLogger("botocore").warning("from a library")
     assert [text[-2:] for text in output.writes] == ["}\n", "}\n"]
 
@@ -71,14 +113,14 @@ def test_a_line_is_one_write(output):
     ],
 )
 def test_a_reposition_is_logged_with_a_readable_target(lines, to, text):
-    log_events("info")(events.ShardRepositioned("s-0", to))
+    log_events("info", CLOCK)(events.ShardRepositioned("s-0", to))
     assert lines()[0]["to"] == text
 
 
 def test_events_below_the_level_are_not_logged(lines):
-    log_events("info")(events.CheckpointSaved("s-0", Checkpoint.TRIM_HORIZON))
+    log_events("info", CLOCK)(events.CheckpointSaved("s-0", Checkpoint.TRIM_HORIZON))
     assert lines() == []
-    log_events("debug")(events.CheckpointSaved("s-0", Checkpoint.TRIM_HORIZON))
+    log_events("debug", CLOCK)(events.CheckpointSaved("s-0", Checkpoint.TRIM_HORIZON))
     assert [line["event"] for line in lines()] == ["checkpoint_saved"]
 
 
@@ -86,15 +128,14 @@ def test_events_below_the_level_are_not_logged(lines):
     ("event", "severity"),
     [
         (events.SubscribeAttempted("s", 0, 0, None), logging.DEBUG),
-        (events.SubscribeAttempted("s", 0, 0, "throttled"), logging.WARNING),
+        (events.SubscribeAttempted("s", 0, 0, "ResourceInUseException"), logging.DEBUG),
+        (events.SubscribeAttempted("s", 0, 0, "throttled"), logging.DEBUG),
         (events.SubscriptionEnded("s", 250, "renewed"), logging.DEBUG),
-        (events.SubscriptionEnded("s", 2, "reset"), logging.WARNING),
         (events.EventReceived("s", 1, 1, 1, None), logging.DEBUG),
         (events.LeaseLost("s", "taken"), logging.WARNING),
         (events.LeaseLost("s", "released"), logging.INFO),
         (events.LeaseStoreCalled("take", "s", 0.1, "lease_lost"), logging.DEBUG),
-        (events.LeaseStoreCalled("take", "s", 0.1, "lease_store_unavailable"), logging.WARNING),
-        (events.LeaseStoreCalled("renew", "s", 0.1, "lease_lost"), logging.WARNING),
+        (events.LeaseStoreCalled("renew", "s", 0.1, "lease_lost"), logging.DEBUG),
         (events.ShardStopped("s"), logging.INFO),
         (events.ShardStopped("s", "sink_full", "no room"), logging.ERROR),
         (events.ShardIsolated("s", 60.0, "kms"), logging.WARNING),

@@ -37,7 +37,7 @@ async def test_readyz_is_503_and_lists_the_problems_of_a_service_that_is_not_rea
 
 async def test_readyz_follows_health(client, health):
     health(ConsumerReady("fan", "arn", registered=True))
-    health(ConsumerOpened("w-1", FakeReadings()))
+    health(ConsumerOpened(FakeReadings()))
     response = await client.get("/readyz")
     assert (response.status_code, response.json()) == (200, {"status": "ready", "problems": []})
     health.start_draining()

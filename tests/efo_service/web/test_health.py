@@ -21,7 +21,7 @@ def readings():
 def health(readings):
     """A ready service."""
     health = Health(clock=readings.now)
-    health(ConsumerOpened("w-1", readings))
+    health(ConsumerOpened(readings))
     health(ConsumerReady("fan", "arn", registered=False))
     health(LeasesCounted({"held": 1}, 1))
     return health
@@ -31,7 +31,7 @@ def test_the_service_is_ready_when_the_consumer_is_ready_and_the_leases_are_read
     readings = FakeReadings(counts=None)
     health = Health(clock=readings.now)
     assert len(health.obstacles()) == 2
-    health(ConsumerOpened("w-1", readings))
+    health(ConsumerOpened(readings))
     health(ConsumerReady("fan", "arn", registered=False))
     health(LeaseStoreCalled("list", "", 0.1, "lease_store_unavailable"))
     assert health.obstacles() == ("the leases have not been read yet (lease_store_unavailable)",)

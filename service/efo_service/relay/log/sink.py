@@ -16,7 +16,7 @@ from efo_service.relay.errors import SinkError, SinkFullError, SinkLockedError
 from efo_service.relay.log.arrow import size_in_log
 from efo_service.relay.log.partition_writer import PartitionWriter, open_partition
 from efo_service.relay.mapping import Extractor
-from efo_service.relay.retrying import OnRetry
+from efo_service.relay.retrying import OnRetry, OnSuccess
 from efo_service.relay.write_buffer import WriteBuffer
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ class LogSink:
 
     `root`: the log's directory; it is created if missing. `clock`: wall clock, seconds since the epoch.
     `lock_timeout`: how long to wait for another writer of a partition, in seconds. `extract`: returns trace contexts
-    (RecordMapping). `on_retry`: called each time the disk is full. Writes to a full disk are retried for
-    `retry_seconds`. `run_blocking`: runs the work on files; None: in threads.
+    (RecordMapping). `on_retry`: called each time the disk is full. `on_success`: see OnSuccess. Writes to a full disk
+    are retried for `retry_seconds`. `run_blocking`: runs the work on files; None: in threads.
     """
 
     def __init__(
@@ -60,10 +60,12 @@ class LogSink:
         retry_seconds: float = DISK_FULL_TIMEOUT,
         extract: Extractor | None = None,
         on_retry: OnRetry = lambda _shard_id, _error, _seconds: None,
+        on_success: OnSuccess = lambda _shard_id: None,
         run_blocking: RunBlocking[Any] | None = None,
     ) -> None:
         self._extract = extract
         self._on_retry = on_retry
+        self._on_success = on_success
         self._retry_seconds = retry_seconds
         self.lock_timeout = lock_timeout
         self._root = root
@@ -86,7 +88,9 @@ class LogSink:
 
     @asynccontextmanager
     async def _open(self, stream: str, shard_id: str, checkpoint: Checkpoint) -> AsyncIterator[LogShardSink]:
-        disk_full_retry = _DiskFullRetry(self._retry_seconds, partial(self._on_retry, shard_id))
+        disk_full_retry = _DiskFullRetry(
+            self._retry_seconds, partial(self._on_retry, shard_id), partial(self._on_success, shard_id)
+        )
         opening = partial(
             open_partition,
             self._root,
@@ -123,9 +127,12 @@ class LogSink:
 class _DiskFullRetry:
     """Retries writes while the disk is full. A failed write leaves nothing behind, so it can be repeated."""
 
-    def __init__(self, seconds: float, on_retry: Callable[[SinkError, float], None]) -> None:
+    def __init__(
+        self, seconds: float, on_retry: Callable[[SinkError, float], None], on_success: Callable[[], None]
+    ) -> None:
         self._seconds = seconds
         self._on_retry = on_retry
+        self._on_success = on_success
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """Repeat `work` until the disk has space for it. Raises SinkFullError after `seconds`."""
@@ -133,11 +140,14 @@ class _DiskFullRetry:
         interval, longest = _DISK_FULL_INTERVALS
         while True:
             try:
-                return await work()
+                result = await work()
             except SinkFullError as error:
                 if trio.current_time() >= deadline:
                     raise
                 self._on_retry(error, interval)
+            else:
+                self._on_success()
+                return result
             await trio.sleep(interval)
             interval = min(2 * interval, longest)
 
