@@ -36,6 +36,7 @@ async def test_efo_run_relays_records_serves_its_endpoints_and_drains(fake, file
     assert_metrics(metrics)
     names = [line["event"] for line in efo.lines]
     assert names[0] == "started"
+    assert {line["worker_id"] for line in efo.lines} == {"w-1"}
     assert names[-1] == "stopped"
     assert {"consumer_ready", "shard_started", "draining", "shard_stopped"} <= set(names)
     assert [line for line in efo.lines if line["level"] not in {"debug", "info"}] == []

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Self
 
 import pytest
@@ -341,6 +342,22 @@ async def test_a_reader_that_keeps_up_is_never_reported(autojump_clock):
     async with stream_of(*(b"%d" % n for n in range(500))) as fake:
         await run_for(30, fake, ignore, observer=seen.append)
     assert not [event for event in seen if isinstance(event, events.AcksOverdue)]
+
+
+async def test_each_line_of_the_default_log_names_the_worker(autojump_clock, caplog):
+    async def ignore(batch: efo.Batch) -> None: ...
+
+    with caplog.at_level(logging.INFO, logger="efo"):
+        async with stream_of(b"1") as fake, trio.open_nursery() as nursery:
+            consumer = await nursery.start(
+                partial(
+                    efo.consume, fake.kinesis(STREAM), ignore, application="billing", leases="memory:", worker_id="ann"
+                )
+            )
+            await trio.sleep(10)
+            consumer.drain()
+    assert len(caplog.records) >= 3
+    assert all(record.getMessage().startswith("worker ann: ") for record in caplog.records)
 
 
 # --- status ------------------------------------------------------------------------------------------------

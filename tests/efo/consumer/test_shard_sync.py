@@ -16,6 +16,8 @@ from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Checkpoint, Lease, Position
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
+from efo.testing.faults import Refuse
+from efo.testing.faults.script import When
 from tests.workers import open_worker
 
 STREAM = "orders"
@@ -230,6 +232,22 @@ async def test_a_lease_store_that_hangs_later_is_reported_and_retried(autojump_c
     assert [(failure.error_type, failure.detail) for failure in failures] == [
         ("transport", "Kinesis and the lease store did not list shards and leases within 10 s")
     ]
+
+
+async def test_a_listing_that_works_again_is_reported_after_those_that_failed(autojump_clock) -> None:
+    store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM, shards=2)
+        async with open_reader(fake, store, seen, data, shard_sync_interval=10):
+            await trio.sleep(25)
+            rule = fake.faults.add(Refuse("InternalFailure", status=500), When(operation="ListShards", probability=1.0))
+            await trio.sleep(40)
+            fake.faults.remove(rule)
+            await trio.sleep(20)
+    syncs = [type(event) for event in seen if isinstance(event, events.ShardsListed | events.ShardSyncFailed)]
+    assert (syncs[0], syncs[-1]) == (events.ShardsListed, events.ShardsListed)
+    assert events.ShardSyncFailed in syncs
+    assert {event.shards for event in seen if isinstance(event, events.ShardsListed)} == {2}
 
 
 async def test_the_throughput_of_a_shard_is_saved_in_its_lease(autojump_clock: trio.testing.MockClock) -> None:

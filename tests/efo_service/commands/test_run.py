@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from efo.consumer.processes import usable_cores
@@ -24,6 +26,14 @@ def test_it_starts_the_given_number_of_workers_or_one_for_each_core(started, mon
     monkeypatch.setattr(command, "usable_cores", lambda: max(2, count))
     command.run(workers=workers)
     assert started == [max(2, count)]
+
+
+def test_the_log_names_the_worker_also_with_a_generated_id(started, monkeypatch):
+    named = []
+    monkeypatch.setattr(command.logs, "name_worker", named.append)
+    command.run(workers=2)
+    assert named[0] is None  # not known before its file is locked
+    assert named[1].startswith(socket.gethostname())
 
 
 @pytest.mark.parametrize("workers", [0, -1])
