@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from efo.model import MAX_HASH_KEY, HashKeyRange, Record
 from efo.protocol import aggregate_message, aggregation, deaggregation
-from efo.protocol.aggregate_message import end_of_chunk
+from efo.protocol.aggregate_message import AggregateError, end_of_chunk
 from efo.protocol.aggregation import MAGIC, AggregateMode, Entry, ShardFilter, aggregate, hash_key
 from efo.protocol.deaggregation import Deaggregation, deaggregate, expand
 from proofs.fuzz import plain_aggregates
@@ -381,6 +381,13 @@ class TestLarge:
 
 def expand_to_parts(record, max_fields):
     return [part for part in expand(record, ShardFilter(None), max_fields) if part is not None]
+
+
+@pytest.mark.parametrize("data", [b"\x0a\x01", b"\x0a\x05x", b"\x0a\x80\x01" + bytes(127)])
+def test_a_field_that_is_longer_than_the_data_is_refused(data):
+    with pytest.raises(AggregateError, match="longer than its message"):
+        end_of_chunk(data, 0, 10)
+    assert end_of_chunk(b"\x0a\x00" + data + bytes(200), 0, 1) == 2
 
 
 def test_a_length_that_is_cut_off_ends_the_chunk_at_the_end_of_the_data():

@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from efo.errors import ConfigurationError
-from efo.protocol.failure import Decision, FailurePolicy, decide
+from efo.protocol.failure import Decision, FailurePolicy, decide, strictest
 
 
 async def store(_letter):
@@ -111,3 +111,19 @@ def test_retries_end_with_the_final_action(attempts, retry_for, then, randoms):
         assert elapsed <= retry_for * 1.0000001
     assert decision.action == then
     assert attempts is None or failures <= attempts
+
+
+@pytest.mark.parametrize(
+    ("policies", "expected"),
+    [
+        ([("skip", 1), ("dead_letter", 1), ("isolate", 1), ("stop", 1)], ("stop", 1)),
+        ([("isolate", 1), ("dead_letter", 1), ("skip", 1)], ("isolate", 1)),
+        ([("skip", 1), ("dead_letter", 9)], ("dead_letter", 9)),
+        ([("skip", 5), ("skip", 2), ("skip", 3)], ("skip", 2)),
+        ([("stop", None), ("stop", 8)], ("stop", 8)),
+        ([("stop", 8), ("stop", None)], ("stop", 8)),
+    ],
+)
+def test_the_strictest_policy_gives_up_least_and_then_tries_least(policies, expected):
+    found = strictest(policy_of(then, attempts=n, retry_for=60 if n != 1 else float("inf")) for then, n in policies)
+    assert (found.then, found.attempts) == expected

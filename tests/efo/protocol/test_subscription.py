@@ -4,6 +4,7 @@ import pytest
 
 from efo.errors import (
     AccessDeniedError,
+    ConfigurationError,
     GoAwayError,
     OrderError,
     ResourceInUseError,
@@ -461,3 +462,23 @@ def live_after(*events):
     for received in events:
         machine.handle(Received(1, received), 1)
     return machine
+
+
+@pytest.mark.parametrize("renew_from", [200.5, 201, float("inf")])
+def test_a_renewal_cannot_be_due_after_its_latest_age(renew_from):
+    with pytest.raises(ConfigurationError, match=r"renew_from=.* expected at most renew_to=200"):
+        SubscriptionTiming(renew_from=renew_from, renew_to=200)
+    assert SubscriptionTiming(renew_from=200, renew_to=200).renew_to == 200
+
+
+@pytest.mark.parametrize("name", ["renew_from", "renew_to", "silence_timeout", "event_timeout"])
+@pytest.mark.parametrize("value", [0, -1, float("nan"), "soon", None, True])
+def test_a_time_of_a_subscription_is_a_number_above_zero(name, value):
+    with pytest.raises(ConfigurationError, match=f"{name}=.*expected a number above 0 seconds"):
+        SubscriptionTiming(**{name: value})
+
+
+def test_an_attempt_is_being_renewed_only_while_it_is_live_and_has_a_candidate():
+    machine = subscription()
+    assert machine.live is None
+    assert not machine.is_being_renewed(1)
