@@ -167,6 +167,22 @@ async def test_a_release_during_the_withdrawal_leaves_the_lease_unowned() -> Non
     assert (row.owner, row.checkpoint_owner) == (None, None)
 
 
+async def test_a_request_is_withdrawn_once() -> None:
+    """The lease is the holder's again: a second withdrawal must not release it if it comes back later."""
+    store = MemoryLeaseStore()
+    await store.create(Lease("s0", Checkpoint.TRIM_HORIZON, owner="ann", counter=5))
+    handoffs = Handoffs(store, "bob", 30.0, ignore_events)
+    (row,) = await store.list()
+    await handoffs.request(row)
+    assert handoffs.is_waiting
+    await handoffs.withdraw(())
+    assert not handoffs.is_waiting
+    (row,) = await store.list()
+    taken = await store.take(row, "bob")
+    await handoffs.withdraw(())
+    assert list(await store.list()) == [taken]
+
+
 @pytest.mark.parametrize("stops", [False, True], ids=["running", "stopping"])
 async def test_a_lease_released_for_a_worker_and_requested_by_another_is_passed_on(stops) -> None:
     """Otherwise the lease has no reader until it expires: bob has not started, and eve waits for bob."""

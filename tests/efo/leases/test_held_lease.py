@@ -168,6 +168,51 @@ async def test_a_counter_one_ahead_without_a_write_in_doubt_is_a_lost_lease(auto
     assert ann.losses == [("s0", "taken")]
 
 
+async def test_a_checkpoint_after_a_second_worker_with_the_same_id_is_refused(autojump_clock, fleet, ann, held):
+    """Its row looks like one of a write in doubt, but there is none."""
+    row = await fleet.store.take((await fleet.rows())["s0"], "ann")
+    with pytest.raises(LeaseLostError):
+        await held.checkpoint(Checkpoint("7"))
+    assert (await fleet.rows())["s0"] == row
+
+
+async def test_a_watcher_is_called_once_when_the_lease_is_requested_and_when_it_is_lost(
+    autojump_clock, fleet, ann, held
+):
+    calls = []
+    ann.release_delay = None
+    held.watch(on_lost=lambda: calls.append("lost"), on_handoff_requested=lambda: calls.append("requested"))
+    await fleet.store.request_handoff((await fleet.rows())["s0"], "bob")
+    await trio.sleep(20)
+    assert calls == ["requested"]
+    ann.store.faults["*"] = "down"
+    await trio.sleep(20)
+    assert calls == ["requested", "lost"]
+
+
+async def test_a_watcher_that_comes_late_is_called_at_once(autojump_clock, fleet, ann, held):
+    ann.release_delay = None
+    await fleet.store.request_handoff((await fleet.rows())["s0"], "bob")
+    await held.handoff_requested.wait()
+    calls = []
+    watcher = {"on_lost": lambda: calls.append("lost"), "on_handoff_requested": lambda: calls.append("requested")}
+    held.watch(**watcher)
+    assert calls == ["requested"]
+    ann.store.faults["*"] = "down"
+    await held.lost.wait()
+    calls.clear()
+    held.watch(**watcher)
+    assert calls == ["requested", "lost"]
+
+
+async def test_the_end_of_a_shard_is_no_loss_for_its_watcher(autojump_clock, fleet, ann, held):
+    calls = []
+    held.watch(on_lost=lambda: calls.append("lost"), on_handoff_requested=lambda: calls.append("requested"))
+    await held.checkpoint(Checkpoint.SHARD_END)
+    await trio.sleep(20)
+    assert calls == []
+
+
 async def test_a_worker_that_lost_its_lease_cannot_checkpoint(autojump_clock, fleet, ann, held):
     """For example a worker that was suspended."""
     bob_lease = await fleet.store.take((await fleet.rows())["s0"], "bob")

@@ -74,6 +74,13 @@ def test_the_table_of_a_dynamodb_url_is_by_default_the_applications_name(url, ta
         ("sqlite://host/leases.sqlite", "expected sqlite:PATH"),
         ("dynamodb:billing?profil=x", "no option 'profil'"),
         ("redis:nonsense://", "Redis URL"),
+        ("", "expected a path or a URL"),
+        (" ", "expected a path or a URL"),
+        (".", "expected a path or a URL"),
+        (":memory:", "expected a path or a URL"),
+        ("memory:app", "expected memory:, which has no name"),
+        ("dynamodb:x", "is not the name of a table"),
+        ("dynamodb:a%20table", "is not the name of a table"),
     ],
 )
 def test_an_unusable_url_is_rejected(leases, message):

@@ -5,6 +5,7 @@ import trio
 
 from efo.errors import LeaseLostError, LeaseStoreUnavailableError
 from efo.events import LeaseStoreCalled
+from efo.leases.store import LeaseStore
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.writer import LeaseWriter
 from efo.leases.writes import ReleaseLease, RenewLease
@@ -185,3 +186,20 @@ async def test_writes_in_the_queue_fail_when_the_task_ends(autojump_clock, store
         await trio.sleep(1)
         nursery.cancel_scope.cancel()
     assert list(await store.list()) == [Lease(f"s{number}", Checkpoint("5"), owner="ann") for number in range(100)]
+
+
+async def test_a_store_that_cannot_batch_performs_each_write_of_a_batch(autojump_clock, events, nursery):
+    class Plain(MemoryLeaseStore):
+        write_many = LeaseStore.write_many
+
+    store = Plain()
+    for number in range(3):
+        await store.create(Lease(f"s{number}", Checkpoint("5"), owner="ann"))
+    leases = await store.list()
+    await store.take(leases[1], "bob")
+    writer, results = LeaseWriter(store, 10.0, events.append), {}
+    await nursery.start(writer.run)
+    await write_all(writer, leases, results)
+    assert isinstance(results.pop("s1"), LeaseLostError)
+    assert results == {row.key: row for row in await store.list() if row.key != "s1"}
+    assert {row.counter for row in results.values()} == {1}
