@@ -64,6 +64,37 @@ def test_in_thread_of_an_async_function_is_rejected(function):
         in_thread(function)
 
 
+@pytest.mark.parametrize("function", [None, "print", 7])
+def test_what_is_no_function_is_rejected(function):
+    with pytest.raises(ConfigurationError, match="expected a function"):
+        in_thread(function)
+
+
+def test_a_limiter_of_another_kind_is_rejected():
+    with pytest.raises(ConfigurationError, match="CapacityLimiter"):
+        in_thread(blocking, limiter=4)
+
+
+async def test_the_limiter_bounds_the_number_of_threads():
+    limiter, running, most = trio.CapacityLimiter(2), 0, 0
+    lock = threading.Lock()
+
+    def work():
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        trio.from_thread.run(trio.lowlevel.checkpoint)
+        with lock:
+            running -= 1
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(8):
+            nursery.start_soon(in_thread(work, limiter=limiter))
+    assert most <= 2
+    assert (limiter.total_tokens, limiter.borrowed_tokens) == (2, 0)
+
+
 async def test_a_running_thread_is_waited_for_when_its_caller_is_cancelled():
     started, may_end, ended = threading.Event(), threading.Event(), threading.Event()
 

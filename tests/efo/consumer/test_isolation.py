@@ -127,6 +127,52 @@ async def test_the_lease_of_an_isolated_shard_expires_if_the_store_cannot_releas
                 a.drain()
 
 
+async def test_a_lease_is_released_although_the_run_is_cancelled_meanwhile(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Otherwise it would have to expire before another worker can take it."""
+    releasing = trio.Event()
+
+    class SlowRelease(MemoryLeaseStore):
+        async def release(self, lease: Lease) -> Lease:
+            releasing.set()
+            await trio.sleep(1)
+            return await super().release(lease)
+
+    async def isolate(shard: ShardStream) -> None:
+        raise IsolateShardError("no")
+
+    store = SlowRelease()
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM)
+        async with open_worker(fake.kinesis(STREAM), store) as consumer:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(consumer.run, isolate)
+                await releasing.wait()
+                nursery.cancel_scope.cancel()
+            assert [lease.owner for lease in await store.list()] == [None]
+
+
+@pytest.mark.parametrize(("cooldown", "expected"), [(None, 40), (0, 0), (7, 7)])
+async def test_a_reader_isolates_its_shard_for_its_own_time_or_that_of_the_settings(
+    autojump_clock: trio.testing.MockClock, cooldown: float | None, expected: float
+) -> None:
+    seen: list[events.Event] = []
+
+    async def isolate(shard: ShardStream) -> None:
+        raise IsolateShardError("no", cooldown=cooldown)
+
+    async with FakeKinesis() as fake, trio.open_nursery() as nursery:
+        fake.create_stream(STREAM)
+        async with open_worker(
+            fake.kinesis(STREAM), MemoryLeaseStore(), settings(shard_cooldown=40), seen.append
+        ) as consumer:
+            nursery.start_soon(consumer.run, isolate)
+            await trio.sleep(3)
+            consumer.drain()
+    assert {event.cooldown for event in seen if isinstance(event, events.ShardIsolated)} == {expected}
+
+
 async def test_consume_isolates_a_shard_that_the_service_rejects(autojump_clock: trio.testing.MockClock) -> None:
     handled, seen = [], list[events.Event]()
 

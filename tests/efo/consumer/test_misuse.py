@@ -300,3 +300,9 @@ def test_a_class_of_the_application_may_have_the_name_of_one_of_efo():
     with pytest.raises(TypeError) as raised:
         fails()
     assert misuse_of_efo(raised.value) is None
+
+
+def test_exceptions_that_caused_each_other_are_looked_at_once():
+    one, other = ValueError("one"), KeyError("other")
+    one.__cause__, other.__context__ = other, one
+    assert misuse_of_efo(ExceptionGroup("both", [one, other])) is None

@@ -91,6 +91,33 @@ def test_a_damaged_slot_gets_a_new_token(tmp_path):
         assert second == first
 
 
+def test_the_directory_is_created_with_those_above_it(tmp_path):
+    with worker_slot("app", "stream", tmp_path / "var" / "efo") as first:
+        pass
+    with worker_slot("app", "stream", tmp_path / "var" / "efo") as second:
+        assert second == first
+
+
+def test_a_damaged_slot_of_the_right_length_gets_a_new_token(tmp_path):
+    with worker_slot("app", "stream", tmp_path) as first:
+        pass
+    (slot,) = tmp_path.iterdir()
+    for damage in ("ab/../cd", "a b", "abc"):
+        slot.write_text(damage)
+        with worker_slot("app", "stream", tmp_path) as worker_id:
+            token = worker_id.rpartition("-")[2]
+            assert token.isalnum()
+            assert len(token) == len(first.rpartition("-")[2])
+
+
+def test_a_directory_of_another_user_is_not_used(tmp_path, monkeypatch):
+    """Its owner could give two processes the same id."""
+    monkeypatch.setattr("os.getuid", lambda: tmp_path.stat().st_uid + 1)
+    with worker_slot("app", "stream", tmp_path) as one, worker_slot("app", "stream", tmp_path) as other:
+        assert one != other
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_only_the_user_can_read_the_slots(tmp_path):
     directory = tmp_path / "slots"
     with worker_slot("app", "stream", directory):
