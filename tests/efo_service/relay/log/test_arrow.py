@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efo.model import Record
-from efo_service.relay.log.arrow import record_batch
+from efo_service.relay.log import arrow
+from efo_service.relay.log.arrow import clear_caches, record_batch
 from efo_service.relay.log.segments import SCHEMA
 from efo_service.relay.mapping import RecordMapping, TraceContext
 
@@ -98,3 +99,13 @@ def test_the_schema_is_that_of_sparks_kafka_source() -> None:
         "headers": "list<element: struct<key: string, value: binary>>",
     }
     assert all(field.nullable for field in SCHEMA)
+
+
+def test_no_column_is_kept_after_the_caches_are_cleared() -> None:
+    """A cached column would outlive the memory pool that it came from."""
+    kept = [Record(str(n), 1.5, b"x", "key") for n in range(10)]
+    record_batch(kept, RecordMapping("s", "shard"), topic="t", partition=0, base=0)
+    caches = (arrow._header_keys, arrow._repeated_offsets)
+    assert all(cache.cache_info().currsize for cache in caches)
+    clear_caches()
+    assert [cache.cache_info().currsize for cache in caches] == [0, 0]

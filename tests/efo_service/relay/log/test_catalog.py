@@ -8,7 +8,14 @@ import pytest
 
 from efo.errors import ConfigurationError
 from efo_service.relay.errors import LogError, LogOwnerError, LogVersionError, SinkError, TopicNotFoundError
-from efo_service.relay.log.catalog import Catalog, allocate_partition, read_catalog, topics
+from efo_service.relay.log.catalog import (
+    Catalog,
+    allocate_partition,
+    partition_names,
+    read_catalog,
+    topics,
+    uncatalogued_topics,
+)
 from efo_service.relay.storage import lock
 
 
@@ -123,3 +130,19 @@ def test_a_lock_is_exclusive_until_it_is_closed(tmp_path) -> None:
         lock(tmp_path / "lock", wait=False)
     lock_file.close()
     lock(tmp_path / "lock", wait=False).close()
+
+
+def test_a_directory_with_partitions_and_no_catalog_is_a_topic_that_lost_it(tmp_path) -> None:
+    allocate_partition(tmp_path, "whole", "s", "x")
+    for path in ("whole/0", "lost/0", "again-lost/12", "empty", "notes/attic", ".hidden/0"):
+        (tmp_path / path).mkdir(parents=True, exist_ok=True)
+    (tmp_path / "file").touch()
+    assert uncatalogued_topics(tmp_path) == ["again-lost", "lost"]
+    assert topics(tmp_path) == ["whole"]
+
+
+def test_partitions_are_in_the_order_of_their_numbers(tmp_path) -> None:
+    for name in ("10", "9", "0", "123456789", "1234567890", "x", "1.tmp", "-1"):
+        (tmp_path / name).mkdir()
+    assert partition_names(tmp_path) == ["0", "9", "10", "123456789"]
+    assert partition_names(tmp_path / "missing") == []

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efo_service.relay.log.compaction import COMPACTED_BYTES, FAN_IN, KIB, MIB, TIERS, plan_compaction
+from efo_service.relay.log.compaction import COMPACTED_BYTES, FAN_IN, KIB, MAX_PARTS, MIB, TIERS, plan_compaction
 from efo_service.relay.log.segments import Segment, SizedSegment
 
 
@@ -35,6 +35,9 @@ def shape(sizes) -> list[tuple[int, int]]:
         ([4 * MIB] * 4, [(0, 4)]),
         ([4 * MIB] * 9, [(0, 4), (4, 8)]),
         ([15 * MIB] * 2, [(0, 2)]),
+        ([8 * MIB, 8 * MIB - 1], []),  # a byte less than COMPACTED_BYTES
+        ([8 * MIB] * 3 + [8 * MIB - 1], [(0, 2)]),
+        ([1] * MAX_PARTS + [1], [(0, MAX_PARTS)]),
         ([20 * MIB, 3 * KIB, 20 * MIB], []),
         ([20 * MIB] + [8 * MIB] * 2 + [20 * MIB], [(1, 3)]),
     ],

@@ -238,6 +238,15 @@ def test_a_reader_that_is_ahead_proves_that_the_newest_segments_are_missing(root
     assert "t/0 ends at offset 4, but the reader billing has read to 6" in problem
 
 
+def test_a_reader_that_is_ahead_is_reported_beside_a_file_with_an_invalid_name(root) -> None:
+    (root / "t" / "0" / "copy.arrow").touch()
+    commit_reader(root, "t", "billing", {0: 60, 1: 4, 7: 0}, 0.0)
+    assert not any("billing" in problem for problem in problems(root))
+    commit_reader(root, "t", "billing", {0: 60, 1: 5}, 0.0)
+    (problem,) = [problem for problem in problems(root) if "billing" in problem]
+    assert "t/1 ends at offset 4, but the reader billing has read to 5" in problem
+
+
 # --- the leases, and adoption ------------------------------------------------------------------------------
 
 
@@ -281,6 +290,13 @@ def test_a_shard_is_adopted_if_the_directory_of_its_partition_is_gone(root) -> N
     assert planned == Adoption("two", FIVE, 1)
     assert adopt_into(root, "t", "s", [planned]) == {"two": 2}
     assert not (root / "t" / "1").exists()
+
+
+def test_a_log_that_does_not_exist_adopts_the_shards_that_were_read(tmp_path) -> None:
+    leases = [lease("new", Checkpoint.LATEST), lease("two", Checkpoint.SHARD_END), lease("one", FIVE)]
+    planned = plan_adoption(tmp_path, "t", leases)
+    assert planned == [Adoption("one", FIVE, None), Adoption("two", Checkpoint.SHARD_END, None)]
+    assert adopt_into(tmp_path, "t", "s", planned) == {"one": 0, "two": 1}
 
 
 def test_a_shard_leaves_its_emptied_partition_so_that_offsets_never_begin_again(root, open_shard, make_records) -> None:

@@ -173,6 +173,37 @@ def test_inspect_lists_again_if_the_oldest_segment_has_just_expired(root, monkey
     assert inspect_topic(root, "t").partitions[0].start == 2
 
 
+def test_inspect_gives_up_if_a_listed_segment_never_exists(root, monkeypatch) -> None:
+    asked = []
+
+    def raise_gone(segment):
+        asked.append(segment)
+        raise SegmentGoneError(f"{segment.path} does not exist any more")
+
+    monkeypatch.setattr(inspection, "read_origin", raise_gone)
+    with pytest.raises(SegmentGoneError):
+        inspect_topic(root, "t")
+    assert len(asked) == relay_segments.MAX_LISTINGS
+
+
+def test_a_segment_that_is_removed_while_its_partition_is_inspected_has_no_size(root, monkeypatch) -> None:
+    """A superseded one, for example: maintenance removes it between the listing and the look at its size."""
+    whole = compact(segments(root)[:2])
+    part = relay_segments.all_segments(whole.directory)
+    (removed, *_) = [one for one in part if one.end < whole.end]
+    read = relay_segments.read_origin
+
+    def read_and_remove(segment):
+        removed.path.unlink(missing_ok=True)
+        return read(segment)
+
+    before = inspect_topic(root, "t").partitions[0]
+    size = removed.path.stat().st_size
+    monkeypatch.setattr(inspection, "read_origin", read_and_remove)
+    after = inspect_topic(root, "t").partitions[0]
+    assert (after.replaced, after.size) == (before.replaced, before.size - size)
+
+
 def test_a_missing_topic_is_reported_with_the_existing_ones(root) -> None:
     for function in (inspect_topic, verify_topic):
         with pytest.raises(TopicNotFoundError, match="it has: t"):

@@ -10,7 +10,7 @@ import shutil
 import pytest
 
 from efo.model import checkpoint_of
-from efo_service.relay.errors import LogOwnerError, SegmentCorruptError, SinkFullError
+from efo_service.relay.errors import LogOwnerError, SegmentCorruptError, SegmentGoneError, SinkFullError
 from efo_service.relay.log import segments as segments_module
 from efo_service.relay.log.compaction import FAN_IN, compact
 from efo_service.relay.log.maintenance import Maintenance
@@ -297,3 +297,44 @@ def test_a_file_with_an_invalid_name_stops_only_its_partition(root, directory, g
     (directory / "copy.arrow").unlink()
     assert len(list_segments(directory)) == 3
     assert len(list_segments(root / "t" / "1")) == 1
+
+
+def test_a_part_that_another_process_removed_is_not_brought_back(root, directory, grow, monkeypatch) -> None:
+    """A second compaction, on another host for example, may have removed records that expired."""
+    grow(4)
+    parts = list_segments(directory)[:3]
+    sync = segments_module.sync
+
+    def sync_after_removal(file) -> None:
+        sync(file)
+        parts[1].path.unlink()
+
+    monkeypatch.setattr(segments_module, "sync", sync_after_removal)
+    with pytest.raises(SegmentGoneError, match=r"was removed during its compaction.*another process"):
+        compact(parts)
+    assert len(list_segments(directory)) == 3
+    assert not list(directory.glob("*.tmp"))
+
+
+def test_a_compacted_segment_that_another_process_removed_is_reported(root, directory, grow, monkeypatch) -> None:
+    grow(4)
+    sync = segments_module.sync
+
+    def sync_and_remove(file) -> None:
+        sync(file)
+        for path in directory.glob("*.tmp"):
+            path.unlink()
+
+    monkeypatch.setattr(segments_module, "sync", sync_and_remove)
+    with pytest.raises(SegmentGoneError, match=r"rollup\.tmp was removed: does another process compact"):
+        compact(list_segments(directory)[:3])
+    assert len(list_segments(directory)) == 4
+
+
+def test_a_report_says_whether_the_log_has_changed(root, grow) -> None:
+    grow(2)
+    assert not maintain(root).has_changed_log
+    grow(FAN_IN)
+    assert maintain(root).has_changed_log  # compacted
+    grow(1)
+    assert maintain(root, seconds=1.0).has_changed_log  # expired

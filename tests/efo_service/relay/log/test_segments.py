@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from efo.model import checkpoint_of
 from efo_service.relay.errors import (
+    LogOwnerError,
     LogVersionError,
     SegmentCorruptError,
     SegmentGoneError,
@@ -21,9 +22,11 @@ from efo_service.relay.errors import (
     SinkError,
     SinkFullError,
 )
+from efo_service.relay.log import segments as segments_module
 from efo_service.relay.log.arrow import record_batch
 from efo_service.relay.log.fencing import begin_epoch
 from efo_service.relay.log.segments import (
+    MAX_LISTINGS,
     SCHEMA,
     Origin,
     Segment,
@@ -31,6 +34,7 @@ from efo_service.relay.log.segments import (
     last_segment,
     list_segments,
     read_origin,
+    read_parts,
     read_segment,
     select,
     split_superseded,
@@ -125,6 +129,28 @@ def test_wrong_offsets_in_the_name_are_detected(write) -> None:
 def test_content_that_is_not_a_segment_is_detected(write) -> None:
     with pytest.raises(SegmentCorruptError, match="not a valid segment"):
         read_segment(rename(write(3), b"hello", 0, 3))
+
+
+@pytest.mark.parametrize("batches", [0, 2])
+def test_a_file_without_exactly_one_batch_is_detected(write, batches) -> None:
+    segment = write(3)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.open_file(str(segment.path)) as reader, pa.ipc.new_file(sink, reader.schema) as writer:
+        for _ in range(batches):
+            writer.write_batch(reader.get_batch(0))
+    with pytest.raises(SegmentCorruptError):
+        read_segment(rename(segment, sink.getvalue().to_pybytes(), 0, 3))
+
+
+def test_a_file_with_other_columns_is_detected(write) -> None:
+    segment = write(3)
+    with pa.ipc.open_file(str(segment.path)) as reader:
+        table = reader.read_all().drop_columns("headers")
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(SegmentCorruptError, match="exactly one batch with the log's columns"):
+        read_segment(rename(segment, sink.getvalue().to_pybytes(), 0, 3))
 
 
 def with_metadata(segment: Segment, **changes: str) -> bytes:
@@ -255,3 +281,53 @@ def test_the_segments_module_imports_no_heavy_library() -> None:
     heavy = ["trio", "h2", "aiobotocore", "botocore", "pyspark", "httpx2"]
     result = subprocess.run([sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def offsets_of(parts) -> list[int]:
+    return [offset for _, batch in parts for offset in batch.column("offset").to_pylist()]
+
+
+def test_parts_are_cut_at_both_ends_of_the_range(write, tmp_path) -> None:
+    for base in (0, 3, 6):
+        write(3, base)
+    assert offsets_of(read_parts(tmp_path, 2, 8, ("s", "shard"))) == [2, 3, 4, 5, 6, 7]
+    assert offsets_of(read_parts(tmp_path, 3, 6, ("s", "shard"))) == [3, 4, 5]
+
+
+def test_the_segments_of_another_shard_are_not_read(write, tmp_path) -> None:
+    write(3)
+    with pytest.raises(LogOwnerError, match=r"holds records of s/shard.*moved"):
+        list(read_parts(tmp_path, 0, 3, ("s", "other")))
+
+
+def unlisted(monkeypatch, is_gone):
+    """Let the reading of a segment find no file while `is_gone` says so; return the starts of what was opened."""
+    opened = []
+
+    def read(segment, **how):
+        opened.append(segment.base)
+        assert len(opened) < 1000, "the directory is listed for ever"
+        if is_gone(opened):
+            raise SegmentGoneError(f"{segment.path} does not exist any more")
+        return read_segment(segment, **how)
+
+    monkeypatch.setattr(segments_module, "read_segment", read)
+    return opened
+
+
+def test_a_segment_that_stays_listed_and_gone_is_an_error(write, tmp_path, monkeypatch) -> None:
+    """Otherwise a reader would list a damaged directory for ever."""
+    write(3)
+    write(3, 3)
+    opened = unlisted(monkeypatch, lambda opened: opened[-1] == 3)
+    with pytest.raises(SegmentGoneError):
+        list(read_parts(tmp_path, 0, 6, ("s", "shard")))
+    assert opened == [0] + [3] * MAX_LISTINGS
+
+
+def test_a_reader_that_makes_progress_may_list_as_often_as_needed(write, tmp_path, monkeypatch) -> None:
+    """Each segment is compacted once, just before it is read."""
+    for base in range(0, 30, 3):
+        write(3, base)
+    unlisted(monkeypatch, lambda opened: opened.count(opened[-1]) < MAX_LISTINGS)
+    assert offsets_of(read_parts(tmp_path, 0, 30, ("s", "shard"))) == list(range(30))

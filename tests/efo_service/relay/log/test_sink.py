@@ -111,6 +111,41 @@ async def test_a_writer_waits_until_the_earlier_one_releases_the_partition(sink,
     assert position == checkpoint_of(make_batch(3).records[-1])
 
 
+async def at_once(work):
+    """Run blocking work without a thread, so that virtual time shows what is waited for."""
+    await trio.lowlevel.checkpoint()
+    return work()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 7.35])
+async def test_a_writer_gives_up_after_the_lock_timeout(autojump_clock, sink, tmp_path, seconds) -> None:
+    async with sink.open(STREAM, SHARD):
+        with pytest.raises(SinkLockedError):
+            async with LogSink(tmp_path / "log", "topic", lock_timeout=seconds, run_blocking=at_once).open(
+                STREAM, SHARD
+            ):
+                pass
+    assert seconds <= trio.current_time() < seconds + 0.2
+
+
+async def test_a_released_partition_is_open_in_its_next_writer_at_once(autojump_clock, tmp_path) -> None:
+    """A shard that moves stands still only as long as its previous owner keeps the lock."""
+    first, second = (LogSink(tmp_path / "log", "topic", run_blocking=at_once) for _ in range(2))
+    released_at = 0.0
+
+    async def hold(*, task_status: trio.TaskStatus[None]) -> None:
+        nonlocal released_at
+        async with first.open(STREAM, SHARD):
+            task_status.started()
+            await trio.sleep(9.01)
+        released_at = trio.current_time()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(hold)
+        async with second.open(STREAM, SHARD):
+            assert trio.current_time() - released_at < 0.2
+
+
 @pytest.fixture
 def full(tmp_path, monkeypatch):
     """Simulate a full disk. Return how many failures are left (in a list), the reported errors and the sink."""
@@ -174,6 +209,17 @@ async def test_a_full_disk_raises_after_the_timeout(autojump_clock, full, make_b
             await shard.commit()
     assert DISK_FULL_TIMEOUT <= trio.current_time() < DISK_FULL_TIMEOUT + 30
     assert len(reported) == 5 + 9
+
+
+async def test_the_tries_on_a_full_disk_end_at_their_limit(autojump_clock, full, make_batch, tmp_path) -> None:
+    failures_left, _, _ = full
+    sink = LogSink(tmp_path / "log", "topic", retry_seconds=7.0)
+    async with sink.open(STREAM, SHARD) as shard:
+        shard.write(make_batch(3))
+        failures_left[0] = 10**9
+        with pytest.raises(SinkFullError):
+            await shard.commit()
+    assert trio.current_time() == 1 + 2 + 4
 
 
 async def test_a_segment_that_may_exist_is_not_written_again(full, make_batch, tmp_path, monkeypatch) -> None:
