@@ -102,25 +102,21 @@ def _weights(work: Sequence[Lease], *, by_throughput: bool) -> dict[str, float]:
     The constant 1 distributes idle shards evenly too. A shard without a measurement counts as an average one.
     """
     known = [lease.throughput_kbps for lease in work if lease.throughput_kbps is not None]
-    mean = sum(known) / len(known) if known else 0.0
-    if not by_throughput or mean <= 0:
+    if not by_throughput or not any(known):
         return dict.fromkeys((lease.key for lease in work), 1.0)
+    mean = sum(known) / len(known)
     return {lease.key: 1 + (mean if lease.throughput_kbps is None else lease.throughput_kbps) / mean for lease in work}
 
 
 def _ranks(
     worker: str, leases: Sequence[Lease], held: Mapping[str, object], neglected: Collection[str]
-) -> Callable[[Lease], int]:
+) -> Callable[[Lease], tuple[bool, bool, bool]]:
     """Return the sort key for free leases: a lease of a lower rank is taken first."""
     owners = {lease.key: lease.owner for lease in leases if lease.is_finished}
 
-    def rank(lease: Lease) -> int:
+    def rank(lease: Lease) -> tuple[bool, bool, bool]:
         readers = {owners.get(parent) for parent in lease.parents}
-        if lease.key in neglected:
-            return 0
-        if worker in readers:
-            return 1
-        return 3 if readers & held.keys() else 2
+        return lease.key not in neglected, worker not in readers, not readers.isdisjoint(held)
 
     return rank
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import signal
@@ -21,6 +22,14 @@ from tests.paths import ROOT
 
 STREAM = "orders"
 RECORDS = 300
+
+
+def test_the_arguments_are_those_of_consume_with_the_same_defaults():
+    def defaults(function):
+        return {name: argument.default for name, argument in inspect.signature(function).parameters.items()}
+
+    expected = {name: value for name, value in defaults(efo.consume).items() if name != "worker_id"}
+    assert defaults(efo.consume_in_processes) == expected | {"processes": "auto"}
 
 
 async def append(batch: efo.Batch, *, directory: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -89,6 +92,28 @@ def test_a_damaged_slot_gets_a_new_token(tmp_path):
         pass
     with worker_slot("app", "stream", tmp_path) as second:
         assert second == first
+
+
+def test_by_default_the_slots_are_in_a_directory_of_the_user_among_temporary_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with worker_slot("app", "stream") as first:
+        (slot,) = tmp_path.glob("*/*")
+        assert slot.parent.name == f"efo-{os.getuid()}"
+    with worker_slot("app", "stream") as second:
+        assert second == first
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_slot_keeps_one_file_open_until_it_is_closed(tmp_path):
+    def open_files():
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = open_files()
+    with ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(worker_slot("app", "stream", tmp_path))
+        assert open_files() == before + 5
+    assert open_files() == before
 
 
 def test_the_directory_is_created_with_those_above_it(tmp_path):

@@ -167,6 +167,19 @@ async def test_a_release_during_the_withdrawal_leaves_the_lease_unowned() -> Non
     assert (row.owner, row.checkpoint_owner) == (None, None)
 
 
+async def test_the_request_of_another_worker_is_not_withdrawn() -> None:
+    """Eve has replaced the request of bob, who has not read the table since."""
+    store = MemoryLeaseStore()
+    await store.create(Lease("s0", Checkpoint.TRIM_HORIZON, owner="ann", counter=5))
+    handoffs = Handoffs(store, "bob", 30.0, ignore_events)
+    (row,) = await store.list()
+    await handoffs.request(row)
+    (row,) = await store.list()
+    replaced = await store.request_handoff(row, "eve")
+    await handoffs.withdraw(())
+    assert list(await store.list()) == [replaced]
+
+
 async def test_a_request_is_withdrawn_once() -> None:
     """The lease is the holder's again: a second withdrawal must not release it if it comes back later."""
     store = MemoryLeaseStore()

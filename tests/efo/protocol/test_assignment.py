@@ -336,3 +336,24 @@ def test_finished_ineligible_and_own_leases_are_never_taken_or_stolen(owners, fi
         assert int(lease.key) not in blocked
     assert all(lease.owner is None or lease.key in expired_keys for lease in plan.take)
     assert all(lease.owner not in (None, "ann") and lease.key not in expired_keys for lease in plan.steal)
+
+
+def test_free_leases_are_ranked_neglected_own_nobodys_others():
+    """The fair share is three of six leases. A neglected lease is taken before the worker's own children."""
+    finished = [
+        Lease(f"parent-of-{owner}", Checkpoint.SHARD_END, owner=owner, parents=()) for owner in ("ann", "bob", "gone")
+    ]
+
+    def children(of, count):
+        return [Lease(f"{of}-{n}", Checkpoint.TRIM_HORIZON, parents=(f"parent-of-{of}",)) for n in range(count)]
+
+    bob = [Lease("bobs", Checkpoint.TRIM_HORIZON, owner="bob")]
+
+    def taken_of(*groups, neglected=()):
+        return keys(assign([*finished, *bob, *(x for group in groups for x in group)], "ann", neglected=neglected).take)
+
+    assert keys(children("gone", 2)) <= taken_of(children("bob", 3), children("gone", 2))
+    assert keys(children("ann", 3)) <= taken_of(children("ann", 3), children("gone", 2))
+    assert keys(children("ann", 3)) <= taken_of(children("ann", 3), children("bob", 2))
+    neglected = keys(children("bob", 3))
+    assert taken_of(children("ann", 2), children("bob", 3), neglected=neglected) == neglected
