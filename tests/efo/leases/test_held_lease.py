@@ -231,6 +231,16 @@ async def test_a_deleted_row_is_a_lost_lease(autojump_clock, fleet, ann, held):
     assert await fleet.rows() == {}
 
 
+@pytest.mark.parametrize("moment", [0.3, 2.4, 7.1])
+async def test_a_released_lease_is_taken_again_at_the_next_scan(autojump_clock, fleet, ann, held, moment):
+    """Although no row has changed since this worker wrote it, and all leases were settled before."""
+    await trio.sleep(moment)
+    await held.release()
+    assert ann.keys == set()
+    await trio.sleep(1.1)
+    assert ann.keys == {"s0"}
+
+
 async def test_a_released_lease_has_no_owner(autojump_clock, fleet, ann, held):
     ann.keeper.stop_acquiring()
     await held.release()

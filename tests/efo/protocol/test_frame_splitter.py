@@ -124,6 +124,10 @@ class TestData:
                     Data(1, b"a"),
                 ],
             ),
+            (  # the end of the stream is not the end of its header block
+                frame(HEADERS, b"h", stream_id=3, flags=END_STREAM) + frame(DATA, b"a", stream_id=1),
+                [frame(HEADERS, b"h", stream_id=3, flags=END_STREAM) + frame(DATA, b"a", stream_id=1)],
+            ),
         ],
     )
     def test_the_data_of_known_streams_is_split_off(self, data, expected):

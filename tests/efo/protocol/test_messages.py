@@ -16,7 +16,7 @@ from efo.errors import (
     ServiceError,
     ThrottledError,
 )
-from efo.model import ChildShard, HashKeyRange, Record
+from efo.model import MAX_SEQUENCE_DIGITS, ChildShard, HashKeyRange, Record
 from efo.protocol.eventstream import Decoder, Message, encode
 from efo.protocol.messages import SubscribeToShardEvent, parse_error_response, parse_message
 
@@ -113,6 +113,11 @@ class TestEvents:
         decoder.receive_data(encode(EVENT_HEADERS, event(Records=[sent], **CONTINUATION).payload))
         [message] = decoder.messages()
         assert parse_message(message).records[0].data == data
+
+    @pytest.mark.parametrize("number", ["0", "7", "42", "9" * MAX_SEQUENCE_DIGITS])
+    def test_a_sequence_number_may_have_one_digit_or_the_most(self, number):
+        message = event(Records=[record(SequenceNumber=number)], **CONTINUATION)
+        assert parse_message(message).records[0].sequence_number == number
 
 
 @pytest.mark.parametrize(

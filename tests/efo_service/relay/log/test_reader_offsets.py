@@ -55,6 +55,13 @@ def test_an_invalid_reader_name_is_rejected(root, name) -> None:
         commit_reader(root, "t", name, {}, 0.0)
 
 
+def test_others_never_see_the_file_of_a_reader(root) -> None:
+    (root / "t").chmod(0o777)
+    commit_reader(root, "t", "r", {0: 5}, 1.5)
+    directory = root / "t" / "readers"
+    assert [path.stat().st_mode & 0o007 for path in (directory, directory / "r.json")] == [0, 0]
+
+
 @pytest.mark.parametrize("mode", [0o700, 0o750])
 def test_the_file_of_a_reader_is_as_private_as_the_topic(root, mode) -> None:
     (root / "t").chmod(mode)
