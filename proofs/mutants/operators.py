@@ -50,7 +50,8 @@ class Mutant:
     `path`: of the module, from the root of the checkout. `function`: its dotted name inside the module, "" outside all.
     `operator`: the kind of change. `start`, `end`: the replaced bytes of the module's text. `before`, `after`: the
     changed lines, without indentation at both ends. `occurrence`: 1 for the first of the mutants that have the same
-    function and changed lines, 2 for the second.
+    function and changed lines, 2 for the second. `in_function`: whether the innermost name of `function` is one, not a
+    class: then the change has an effect only when that function is called.
     """
 
     path: str
@@ -63,6 +64,7 @@ class Mutant:
     before: str
     after: str
     occurrence: int = 1
+    in_function: bool = False
 
     def apply(self, source: bytes) -> bytes:
         """Return the module's text with the change."""
@@ -102,6 +104,7 @@ class _Finder(ast.NodeVisitor):
         for line in source.splitlines(keepends=True):
             self._lines.append(self._lines[-1] + len(line))
         self._scope: list[str] = []
+        self._in_function = [False]
 
     # --- what is not mutated ---------------------------------------------------------------------------------
 
@@ -119,18 +122,22 @@ class _Finder(ast.NodeVisitor):
         if any(ast.unparse(decorator).endswith("overload") for decorator in node.decorator_list):
             return
         self._scope.append(node.name)
+        self._in_function.append(True)
         for default in (*node.args.defaults, *node.args.kw_defaults):
             if default is not None:
                 self.visit(default)
         self._visit_all(node.body)
         self._scope.pop()
+        self._in_function.pop()
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815  ast's name
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self._scope.append(node.name)
+        self._in_function.append(False)
         self._visit_all(node.body)
         self._scope.pop()
+        self._in_function.pop()
 
     # --- statements --------------------------------------------------------------------------------------------
 
@@ -257,6 +264,7 @@ class _Finder(ast.NodeVisitor):
                 replacement,
                 _stripped(before),
                 _stripped(after),
+                in_function=self._in_function[-1],
             )
         )
 

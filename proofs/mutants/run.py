@@ -107,7 +107,7 @@ def run(
             baseline = baselines[target.folder]
             with _borrowed(copies) as copy:
                 near, others = target.judges(copy.root, mutant.path)
-                trial = copy.try_out(mutant, [*near, *baseline.quickest_first(others)], baseline)
+                trial = copy.try_out(mutant, near, others, baseline)
             with lock:
                 trials.append(trial)
                 report(_line(trial, len(trials), len(plan.tried)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -10,7 +11,7 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import cache_from_source
@@ -18,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Final
 
+from proofs.mutants.calls import ANY
 from proofs.mutants.operators import Mutant
 
 KILLED: Final = "killed"
@@ -28,13 +30,17 @@ _NOT_COPIED: Final = shutil.ignore_patterns(
 )
 _MIN_TEST_SECONDS: Final = 20
 _TEST_FACTOR: Final = 5
-"""A test may take this many times as long as without a mutant: the machine may be busier then."""
+"""A test may take this many times the CPU time that the slowest one takes, by the clock, without a mutant."""
+_IDLE_SECONDS: Final = 30
+"""How long a test may wait without using CPU time, as one that waits for a process or a server does."""
+_TOTAL_FACTOR: Final = 20
+"""The limit of all tests, by the clock: for what hangs before the first test. The machine may be much busier then."""
 _START_SECONDS: Final = 60
 """How long pytest may take to start and to import the tests."""
 _BASELINE_SECONDS: Final = 1800
 _NO_VERDICT: Final = {4, 5}
 """Exit statuses of pytest: its arguments are wrong, no test was found. The first also if a mutant breaks a conftest."""
-_PLUGIN: Final = Path(__file__).with_name("time_limit.py")
+_PLUGINS: Final = {"_efo_time_limit": "time_limit.py", "_efo_calls": "calls.py"}
 
 
 class TrialError(Exception):
@@ -45,26 +51,40 @@ class TrialError(Exception):
 class Baseline:
     """What the tests do without a mutant. `failing`: those that fail, which then judge no mutant.
 
-    `seconds`: of each test file. `slowest`: of one test.
+    `seconds`: of each test file. `slowest`: of one test. `calls`: the functions that each test calls, see `calls`.
     """
 
     seconds: dict[str, float]
     slowest: float
     failing: tuple[str, ...]
+    calls: Mapping[str, frozenset[str]]
 
     @property
     def test_seconds(self) -> int:
-        """How long a test may take with a mutant."""
+        """How much CPU time a test may take with a mutant."""
         return max(_MIN_TEST_SECONDS, int(_TEST_FACTOR * self.slowest))
 
     @property
     def total_seconds(self) -> float:
         """How long all tests may take with a mutant."""
-        return _START_SECONDS + self.test_seconds + _TEST_FACTOR * sum(self.seconds.values())
+        return _START_SECONDS + _TOTAL_FACTOR * (self.test_seconds + sum(self.seconds.values()))
 
-    def quickest_first(self, files: Sequence[str]) -> list[str]:
+    def quickest_first(self, files: Iterable[str]) -> list[str]:
         """Return the files in the order of their seconds."""
         return sorted(files, key=lambda path: self.seconds.get(path, 0.0))
+
+    def callers(self, mutant: Mutant, files: Sequence[str]) -> dict[str, list[str]]:
+        """Return the tests of some files that call the mutant's function, by file: no other test can notice it.
+
+        All tests, if the mutant is outside of all functions, or in one that is called before the first test.
+        """
+        wanted = {ANY, f"{mutant.path} {mutant.function}"}
+        is_called_by_all = not mutant.in_function or not wanted.isdisjoint(self.calls.get("", frozenset()))
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for test, calls in self.calls.items():
+            if (path := test.partition("::")[0]) in files and (is_called_by_all or not wanted.isdisjoint(calls)):
+                found[path].append(test)
+        return dict(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +103,22 @@ class Copy:
     def __init__(self, root: Path, directory: Path, left_out: Sequence[str]) -> None:
         self.root = directory
         self._report = directory.with_suffix(".xml")
+        self._tests = directory.with_suffix(".json")
         self._left_out = left_out
         shutil.copytree(root, directory, ignore=_NOT_COPIED, symlinks=True)
-        shutil.copy(_PLUGIN, directory / "_efo_time_limit.py")
+        for name, plugin in _PLUGINS.items():
+            shutil.copy(Path(__file__).with_name(plugin), directory / f"{name}.py")
 
     def baseline(self, files: Sequence[str]) -> Baseline:
         """Run test files without a mutant. Raises TrialError."""
-        status, output = self._run([*files, f"--junit-xml={self._report}"], _BASELINE_SECONDS, _BASELINE_SECONDS)
+        limits = (_BASELINE_SECONDS, _BASELINE_SECONDS, _BASELINE_SECONDS)
+        arguments = [*files, f"--junit-xml={self._report}"]
+        status, output = self._run(arguments, *limits, EFO_CALLS=str(self._tests))
         if status not in {0, 1} or not self._report.exists():
             raise TrialError(f"the tests do not run without a mutant (exit status {status}):\n{output[-3000:]}")
+        failing = _failed_tests(output)
+        if failing:  # some measure CPU time, which tracing takes too
+            failing = _failed_tests(self._run(failing, *limits)[1])
         cases = list(ET.parse(self._report).iter("testcase"))  # noqa: S314  a file that pytest wrote here
         seconds: defaultdict[str, float] = defaultdict(float)
         for case in cases:
@@ -99,11 +126,20 @@ class Copy:
         return Baseline(
             dict(seconds),
             max((float(case.get("time", 0)) for case in cases), default=0.0),
-            tuple(_failed_tests(output)),
+            tuple(failing),
+            {test: frozenset(calls) for test, calls in json.loads(self._tests.read_text()).items()},
         )
 
-    def try_out(self, mutant: Mutant, files: Sequence[str], baseline: Baseline) -> Trial:
-        """Run test files with a mutant, up to the first test that notices it. Raises TrialError."""
+    def try_out(self, mutant: Mutant, near: Sequence[str], others: Sequence[str], baseline: Baseline) -> Trial:
+        """Run tests with a mutant, up to the first that notices it: all of `near`, then of `others` those that call it.
+
+        Raises TrialError.
+        """
+        chosen = baseline.callers(mutant, others)
+        self._tests.write_text(json.dumps(chosen))
+        files = [*near, *baseline.quickest_first(chosen)]
+        if not files:
+            return Trial(mutant, SURVIVED, "", 0.0)
         path = self.root / mutant.path
         source = path.read_bytes()
         without = [f"--deselect={test}" for test in baseline.failing]
@@ -112,7 +148,9 @@ class Copy:
         try:
             path.write_bytes(mutant.apply(source))
             compiled.unlink(missing_ok=True)
-            status, output = self._run(["-x", *without, *files], baseline.test_seconds, baseline.total_seconds)
+            arguments = ["-x", *without, *files]
+            limits = (baseline.test_seconds, _IDLE_SECONDS, baseline.total_seconds)
+            status, output = self._run(arguments, *limits, EFO_CHOSEN=str(self._tests))
         finally:
             path.write_bytes(source)
             compiled.unlink(missing_ok=True)
@@ -121,21 +159,29 @@ class Copy:
             raise TrialError(f"no test judges {mutant.path} (exit status {status}):\n{output[-3000:]}")
         if status == 0:
             return Trial(mutant, SURVIVED, "", seconds)
-        if status in {-signal.SIGALRM, -signal.SIGKILL}:
+        if status in {-signal.SIGPROF, -signal.SIGKILL}:
             return Trial(mutant, TIMEOUT, "", seconds)
         return Trial(mutant, KILLED, next(iter(_failed_tests(output)), "the import of its tests"), seconds)
 
-    def _run(self, arguments: Sequence[str], test_seconds: int, seconds: float) -> tuple[int, str]:
+    def _run(
+        self, arguments: Sequence[str], test_seconds: int, idle_seconds: int, seconds: float, **variables: str
+    ) -> tuple[int, str]:
         """Run pytest; return its exit status, or minus the signal that ended it, and its output.
 
-        `test_seconds`: the limit of one test. `seconds`: the limit of all, for what hangs before the first test.
+        `test_seconds`, `idle_seconds`: the limits of one test, see `time_limit`. `seconds`: the limit of all.
+        `variables`: of the environment.
         """
-        environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join([str(self.root), str(self.root / "service")]),
-            "EFO_TEST_SECONDS": str(test_seconds),
-        }
+        environment = (
+            os.environ
+            | variables
+            | {
+                "PYTHONPATH": os.pathsep.join([str(self.root), str(self.root / "service")]),
+                "EFO_TEST_SECONDS": str(test_seconds),
+                "EFO_IDLE_SECONDS": str(idle_seconds),
+            }
+        )
         command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-rfE", "-p", "no:cacheprovider"]
-        command += ["-p", "_efo_time_limit", *(f"--deselect={test}" for test in self._left_out), *arguments]
+        command += [*(f"-p{name}" for name in _PLUGINS), *(f"--deselect={test}" for test in self._left_out), *arguments]
         with TemporaryFile() as file:  # no pipe: a process that a test left running would keep it open
             process = subprocess.Popen(  # noqa: S603  pytest with paths of this checkout
                 command, cwd=self.root, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True

@@ -107,6 +107,31 @@ def test_an_endless_test_is_a_timeout(project, capsys, monkeypatch) -> None:
     assert summary["killed"] + summary["timeouts"] == summary["sampled"] - summary["survived"]
 
 
+def test_a_test_that_waits_for_ever_is_a_timeout(project, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("proofs.mutants.trial._IDLE_SECONDS", 1)
+    (project.root / "house/room.py").write_text("def f(gate):\n    gate.set()\n")
+    (project.root / "tests/house/test_room.py").write_text(
+        "import threading\nfrom house.room import f\n\n"
+        "def test_the_gate_opens():\n    gate = threading.Event()\n    f(gate)\n    gate.wait()\n"
+    )
+    _, summary, _ = command(project, capsys)
+    assert (summary["timeouts"], summary["sampled"]) == (1, 1)
+
+
+def test_a_test_that_is_slow_but_neither_loops_nor_waits_is_no_timeout(project, capsys, monkeypatch) -> None:
+    """As on a busy machine: the clock alone never ends a test."""
+    monkeypatch.setattr("proofs.mutants.trial._IDLE_SECONDS", 1)
+    monkeypatch.setattr("proofs.mutants.trial._MIN_TEST_SECONDS", 20)
+    (project.root / "house/room.py").write_text("def f():\n    return 1 < 2\n")
+    (project.root / "tests/house/test_room.py").write_text(
+        "import time\nfrom house.room import f\n\ndef test_it_takes_its_time():\n    f()\n"
+        "    while time.process_time() < 2.5:\n        time.sleep(0.01)\n        sum(range(100_000))\n"
+    )
+    _, summary, _ = command(project, capsys)
+    assert summary["timeouts"] == 0
+    assert summary["survived"] == summary["sampled"]
+
+
 def test_a_test_that_fails_without_a_mutant_judges_none(project, capsys) -> None:
     with (project.root / "tests/house/test_room.py").open("a") as file:
         file.write("\ndef test_that_fails():\n    assert limited(3) == 4\n")
