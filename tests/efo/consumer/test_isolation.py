@@ -173,6 +173,26 @@ async def test_a_reader_isolates_its_shard_for_its_own_time_or_that_of_the_setti
     assert {event.cooldown for event in seen if isinstance(event, events.ShardIsolated)} == {expected}
 
 
+async def test_a_shard_is_isolated_until_its_cooldown_ends(autojump_clock: trio.testing.MockClock) -> None:
+    ends_at = 0.0
+
+    async def isolate(shard: ShardStream) -> None:
+        nonlocal ends_at
+        ends_at = ends_at or trio.current_time() + 50
+        raise IsolateShardError("no", cooldown=50)
+
+    async with FakeKinesis() as fake, trio.open_nursery() as nursery:
+        fake.create_stream(STREAM)
+        async with open_worker(fake.kinesis(STREAM), MemoryLeaseStore()) as consumer:
+            nursery.start_soon(consumer.run, isolate)
+            await trio.sleep(3)
+            (shard,) = consumer.status().isolated
+            assert shard.seconds_left == pytest.approx(ends_at - trio.current_time())
+            await trio.sleep_until(ends_at)
+            assert consumer.status().isolated == ()
+            consumer.drain()
+
+
 async def test_consume_isolates_a_shard_that_the_service_rejects(autojump_clock: trio.testing.MockClock) -> None:
     handled, seen = [], list[events.Event]()
 

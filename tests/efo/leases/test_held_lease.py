@@ -7,6 +7,7 @@ import trio
 
 from efo.errors import LeaseLostError, LeaseStoreUnavailableError
 from efo.events import LeaseStoreCalled
+from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Checkpoint
 
 
@@ -407,3 +408,25 @@ async def test_many_leases_are_renewed_in_few_batches(autojump_clock, fleet):
         await worker.stop()
     assert sizes == [500]
     assert {row.owner for row in (await fleet.rows()).values()} == {None}
+
+
+async def test_a_lease_that_is_lost_in_a_batch_does_not_end_the_renewals_of_the_others(autojump_clock, fleet):
+    """The batch is cancelled only for a lease whose own renewal hangs."""
+
+    class SlowStore(MemoryLeaseStore):
+        renewed_at = []
+
+        async def renew(self, lease, throughput_kbps=None):
+            if lease.key == "s1":
+                self.renewed_at.append(trio.current_time())
+                await trio.sleep(1)
+            return await super().renew(lease, throughput_kbps)
+
+    fleet.store = SlowStore()
+    await fleet.create(2)
+    ann = fleet.start("ann")
+    await trio.sleep(1)
+    await fleet.store.take((await fleet.rows())["s0"], "bob")
+    await trio.sleep(5)
+    assert ann.losses == [("s0", "taken")]
+    assert len(fleet.store.renewed_at) == 1

@@ -74,6 +74,21 @@ async def test_writes_of_many_tasks_share_one_batch(autojump_clock, store, write
     assert events == [LeaseStoreCalled("renew", "", 0.0, None, 100)]
 
 
+async def test_a_batch_waits_for_the_tasks_that_write_a_moment_later(autojump_clock, store, writer):
+    """One event often wakes several tasks that write, some of them through another one."""
+
+    async def write_later(lease, steps):
+        for _ in range(steps):
+            await trio.lowlevel.checkpoint()
+        await writer.write(RenewLease(lease))
+
+    leases = (await store.list())[:2]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(write_later, leases[0], 0)
+        nursery.start_soon(write_later, leases[1], 1)
+    assert store.batches == [2]
+
+
 async def test_writes_during_a_batch_share_the_next_one(autojump_clock, store, writer):
     store.seconds = 0.3
     leases, results = await store.list(), {}
@@ -175,6 +190,16 @@ async def test_writes_are_performed_one_by_one_while_the_task_does_not_run(autoj
     await write_all(writer, (await store.list())[:3], results)
     assert store.batches == [1, 1, 1]
     assert {row.counter for row in results.values()} == {1}
+
+
+async def test_writes_are_performed_one_by_one_after_the_task_has_ended(autojump_clock, store, events):
+    """The keeper's leases may still be checkpointed then, for example by a shard that is being cancelled."""
+    writer = LeaseWriter(store, 10.0, events.append)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(writer.run)
+        nursery.cancel_scope.cancel()
+    with trio.fail_after(60):
+        assert (await writer.write(RenewLease((await store.list())[0]))).counter == 1
 
 
 async def test_writes_in_the_queue_fail_when_the_task_ends(autojump_clock, store, events):
