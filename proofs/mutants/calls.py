@@ -1,7 +1,7 @@
 """A pytest plugin: which functions each test calls, and runs of chosen tests.
 
-EFO_CALLS: a file to write, with the functions of this checkout that each test calls. EFO_CHOSEN: a file with the ids of
-tests; of the test files that it names, no other tests are run. Both are JSON.
+EFO_CALLS: a file to write, with the functions of this checkout that each test calls, and its CPU seconds.
+EFO_CHOSEN: a file with the ids of tests; of the test files that it names, no other tests are run. Both are JSON.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FrameType
@@ -23,6 +24,7 @@ ANY: Final = "*"
 _calls: dict[str, dict[int, CodeType]] = {}
 _now: dict[int, CodeType] = {}  # by id, since the hash of code is slow
 _unseen: set[str] = set()
+_seconds: dict[str, float] = {}
 _test = ""
 
 
@@ -55,7 +57,9 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     _test = item.nodeid
     _now = _calls[_test] = {}
     sys.settrace(_note)
+    began = time.process_time()
     result = yield
+    _seconds[_test] = time.process_time() - began
     if sys.gettrace() is not _note:
         _unseen.add(_test)
     return result
@@ -67,7 +71,7 @@ def pytest_sessionfinish() -> None:
         sys.settrace(None)
         threading.settrace(None)
         called = {test: [ANY] if test in _unseen else sorted(_functions(codes)) for test, codes in _calls.items()}
-        Path(os.environ["EFO_CALLS"]).write_text(json.dumps(called))
+        Path(os.environ["EFO_CALLS"]).write_text(json.dumps({"calls": called, "seconds": _seconds}))
 
 
 def _functions(codes: dict[int, CodeType]) -> set[str]:

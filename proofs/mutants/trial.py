@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ET
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -29,8 +28,8 @@ _NOT_COPIED: Final = shutil.ignore_patterns(
     ".git", ".venv", ".tools", "__pycache__", ".*_cache", ".hypothesis", "var", "build", "dist"
 )
 _MIN_TEST_SECONDS: Final = 20
-_TEST_FACTOR: Final = 5
-"""A test may take this many times the CPU time that the slowest one takes, by the clock, without a mutant."""
+_TEST_FACTOR: Final = 2
+"""A test may take this many times the CPU time of the slowest one while calls are noted, which itself takes longer."""
 _IDLE_SECONDS: Final = 30
 """How long a test may wait without using CPU time, as one that waits for a process or a server does."""
 _TOTAL_FACTOR: Final = 20
@@ -51,7 +50,7 @@ class TrialError(Exception):
 class Baseline:
     """What the tests do without a mutant. `failing`: those that fail, which then judge no mutant.
 
-    `seconds`: of each test file. `slowest`: of one test. `calls`: the functions that each test calls, see `calls`.
+    `seconds`: CPU time of each test file. `slowest`: that of one test. `calls`: the functions that each test calls.
     """
 
     seconds: dict[str, float]
@@ -102,7 +101,6 @@ class Copy:
 
     def __init__(self, root: Path, directory: Path, left_out: Sequence[str]) -> None:
         self.root = directory
-        self._report = directory.with_suffix(".xml")
         self._tests = directory.with_suffix(".json")
         self._left_out = left_out
         shutil.copytree(root, directory, ignore=_NOT_COPIED, symlinks=True)
@@ -112,23 +110,19 @@ class Copy:
     def baseline(self, files: Sequence[str]) -> Baseline:
         """Run test files without a mutant. Raises TrialError."""
         limits = (_BASELINE_SECONDS, _BASELINE_SECONDS, _BASELINE_SECONDS)
-        arguments = [*files, f"--junit-xml={self._report}"]
-        status, output = self._run(arguments, *limits, EFO_CALLS=str(self._tests))
-        if status not in {0, 1} or not self._report.exists():
+        self._tests.unlink(missing_ok=True)
+        status, output = self._run(files, *limits, EFO_CALLS=str(self._tests))
+        if status not in {0, 1} or not self._tests.exists():
             raise TrialError(f"the tests do not run without a mutant (exit status {status}):\n{output[-3000:]}")
         failing = _failed_tests(output)
         if failing:  # some measure CPU time, which tracing takes too
             failing = _failed_tests(self._run(failing, *limits)[1])
-        cases = list(ET.parse(self._report).iter("testcase"))  # noqa: S314  a file that pytest wrote here
+        noted = json.loads(self._tests.read_text())
         seconds: defaultdict[str, float] = defaultdict(float)
-        for case in cases:
-            seconds[_file_of(case, files)] += float(case.get("time", 0))
-        return Baseline(
-            dict(seconds),
-            max((float(case.get("time", 0)) for case in cases), default=0.0),
-            tuple(failing),
-            {test: frozenset(calls) for test, calls in json.loads(self._tests.read_text()).items()},
-        )
+        for test, used in noted["seconds"].items():
+            seconds[test.partition("::")[0]] += used
+        calls = {test: frozenset(functions) for test, functions in noted["calls"].items()}
+        return Baseline(dict(seconds), max(noted["seconds"].values(), default=0.0), tuple(failing), calls)
 
     def try_out(self, mutant: Mutant, near: Sequence[str], others: Sequence[str], baseline: Baseline) -> Trial:
         """Run tests with a mutant, up to the first that notices it: all of `near`, then of `others` those that call it.
@@ -206,8 +200,3 @@ def _end_group(group: int) -> None:
 def _failed_tests(output: str) -> list[str]:
     lines = (line.split(" ", 1) for line in output.splitlines() if line.startswith(("FAILED ", "ERROR ")))
     return [rest.split(" - ")[0].strip() for _, rest in lines]
-
-
-def _file_of(case: ET.Element, files: Sequence[str]) -> str:
-    name = case.get("classname", "").replace(".", "/")
-    return next((path for path in files if name.startswith(path.removesuffix(".py"))), name)
