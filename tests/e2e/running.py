@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx2
 import trio
+from prometheus_client.parser import text_string_to_metric_families
 
 TIMEOUT = 180.0
 """Seconds after which a test of a process fails."""
@@ -114,3 +116,15 @@ def size_of(segment: Path) -> int:
     """Return the number of records of a segment, from its name."""
     base, end = segment.name.split(".")[0].split("-")[:2]
     return int(end) - int(base)
+
+
+async def metrics_after(client: httpx2.AsyncClient, *, records: int) -> str:
+    """Return /metrics once so many records are processed: that is shortly after they are in the log."""
+    while True:
+        text = (await client.get("/metrics")).text
+        families = {family.name: family for family in text_string_to_metric_families(text)}
+        if "messaging_client_consumed_messages" in families:
+            samples = families["messaging_client_consumed_messages"].samples
+            if sum(sample.value for sample in samples if sample.name.endswith("_total")) >= records:
+                return text
+        await trio.sleep(0.1)

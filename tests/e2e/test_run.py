@@ -15,7 +15,7 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 
 from efo_service.exit_codes import Exit
-from tests.e2e.running import Efo, Files, relayed, running
+from tests.e2e.running import Efo, Files, metrics_after, relayed, running
 
 pytestmark = pytest.mark.e2e
 
@@ -28,7 +28,7 @@ async def test_efo_run_relays_records_serves_its_endpoints_and_drains(fake, file
             await efo.until(lambda: relayed(files) == 1000)
             ready = await client.get("/readyz")
             status = (await client.get("/status")).json()
-            metrics = (await client.get("/metrics")).text
+            metrics = await metrics_after(client, records=1000)
         efo.process.send_signal(signal.SIGTERM)
         assert await efo.ended() == Exit.OK, efo.stderr
     assert (ready.status_code, ready.json()["problems"]) == (200, [])

@@ -8,11 +8,10 @@ import signal
 import httpx2
 import pytest
 import trio
-from prometheus_client.parser import text_string_to_metric_families
 
 from efo_service.exit_codes import Exit
 from efo_service.workers.supervisor import SUPERVISED
-from tests.e2e.running import TIMEOUT, relayed, running
+from tests.e2e.running import TIMEOUT, metrics_after, relayed, running
 
 pytestmark = pytest.mark.e2e
 
@@ -26,13 +25,12 @@ async def test_workers_share_the_shards_and_a_killed_worker_is_restarted(fake, f
                 await trio.sleep(0.1)
             await efo.until(lambda: relayed(files) == 1000)
             status = (await client.get("/status")).json()
-            metrics = (await client.get("/metrics")).text
+            metrics = await metrics_after(client, records=1000)
         first, second = status["workers"]
         assert [first["worker_id"], second["worker_id"]] == ["w-1-1", "w-1-2"]
         assert {shard["worker_id"] for shard in status["shards"]} <= {"w-1-1", "w-1-2"}
         assert sorted(shard["shard_id"] for shard in status["shards"]) == sorted(fake.open_shards("orders"))
         assert all(f'efo_worker_up{{worker="{worker}"}} 1.0' in metrics for worker in ("w-1-1", "w-1-2"))
-        assert relayed_records(metrics) == 1000
         os.kill(first["pid"], signal.SIGKILL)
         await efo.until(lambda: sum(line["event"] == "worker_started" for line in efo.lines) == 3)
         fake.put_many("orders", [(f"key-{number}", b"y") for number in range(1000)])
@@ -43,13 +41,6 @@ async def test_workers_share_the_shards_and_a_killed_worker_is_restarted(fake, f
     assert [line["exit_code"] for line in efo.lines if line["event"] == "worker_ended"] == [-signal.SIGKILL]
     assert efo.lines[-1]["event"] == "supervisor_stopped"
     assert "stopped" in {line["event"] for line in efo.lines}
-
-
-def relayed_records(metrics: str) -> float:
-    """Return the records that all workers together have processed."""
-    families = {family.name: family for family in text_string_to_metric_families(metrics)}
-    consumed = families["messaging_client_consumed_messages"].samples
-    return sum(sample.value for sample in consumed if sample.name.endswith("_total"))
 
 
 async def test_a_missing_stream_stops_all_workers(files):
