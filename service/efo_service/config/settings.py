@@ -228,7 +228,8 @@ class RelaySettings(Section):
     )
     commit_milliseconds: Count = Field(
         50,
-        description="Commit this long after the first uncommitted record; with many shards up to a second later.",
+        description="Commit this long after the first uncommitted record; up to a second later with many shards, or for"
+        " a shard that lags.",
     )
     retention_hours: Seconds | None = Field(
         None, description="How long the log keeps a record after its commit. Default: forever.", examples=[72.0]

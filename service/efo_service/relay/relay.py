@@ -26,19 +26,24 @@ COMMIT_SECONDS: Final = 0.05
 MAX_COMMITS_PER_SECOND: Final = 200
 """Of all shards together, as far as `MAX_DELAY` allows. Each takes a millisecond of CPU time: all a fifth of a core."""
 MAX_DELAY: Final = 1.0
-"""Seconds that a commit is delayed at most because other shards commit, too."""
+"""Seconds that a commit is delayed at most because other shards commit, too, or because its shard lags."""
+LAG_SHARE: Final = 0.1
+"""A commit is delayed by at most this share of its shard's lag: fewer commits read a backlog sooner."""
 
 
 class CommitPace:
-    """When the records of a shard are to be committed: `seconds` after the first, or later if many shards commit."""
+    """When the records of a shard are to be committed: `seconds` after the first.
+
+    Later if the shard lags, so that its commits are larger, and if many shards commit.
+    """
 
     def __init__(self, seconds: float = COMMIT_SECONDS) -> None:
         self._seconds = seconds
         self._last = float("-inf")
 
-    def due(self, now: float) -> float:
-        """Return the time of the next commit of a shard whose first record arrived now."""
-        earliest = now + self._seconds
+    def due(self, now: float, lag: float = 0.0) -> float:
+        """Return the time of the next commit of a shard whose first record arrived now. `lag`: its seconds behind."""
+        earliest = now + max(self._seconds, min(lag * LAG_SHARE, MAX_DELAY))
         self._last = max(earliest, min(self._last + 1 / MAX_COMMITS_PER_SECOND, earliest + MAX_DELAY))
         return self._last
 
@@ -166,7 +171,7 @@ class _ShardRelay:
         """Write a piece of a batch. `index`: that of its last record in the batch, None if it is the last piece."""
         if piece.records:
             if self._buffered is None:
-                self._deadline = self._pace.due(trio.current_time())
+                self._deadline = self._pace.due(trio.current_time(), batch.millis_behind_latest / 1000)
             with defects(self._shard.shard_id):
                 self._sink.write(piece)
             self._buffered = batch, index

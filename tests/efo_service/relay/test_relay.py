@@ -150,6 +150,22 @@ def test_many_shards_share_the_pace_of_commits() -> None:
     assert pace.due(30.0) == 30.05
 
 
+def test_a_shard_that_lags_commits_later_by_a_tenth_of_its_lag() -> None:
+    pace = CommitPace(0.05)
+    assert pace.due(10.0, 0.3) == 10.05
+    assert pace.due(20.0, 4.0) == pytest.approx(20.4)
+    assert pace.due(30.0, 86_400.0) == 30.0 + MAX_DELAY
+
+
+async def test_a_backlog_is_committed_in_few_commits(make_batch, autojump_clock) -> None:
+    batches = [replace(make_batch(5, 5 * n, number=n), millis_behind_latest=60_000) for n in range(250)]
+    shard = FakeShard(*((0.01 * n, batch) for n, batch in enumerate(batches)))
+    sink = FakeSink()
+    await relay_shard(shard, sink, pace=CommitPace(0.05))
+    assert len(sink.commits) == 3  # in 2.5 seconds
+    assert sink.commits[0][0] == pytest.approx(1.0, abs=0.01)
+
+
 async def test_with_many_shards_each_commit_has_the_records_of_a_longer_time(autojump_clock, make_batch) -> None:
     """100 shards with a record each 10 ms: 2,000 commits a second, if each shard had its own pace."""
     pace, sinks = CommitPace(0.05), [FakeSink() for _ in range(100)]
