@@ -108,7 +108,7 @@ def test_the_image_runs_an_existing_command_and_not_as_root():
     text = (ROOT / "Dockerfile").read_text()
     assert re.search(r"^USER [1-9]\d*:[1-9]\d*$", text, re.MULTILINE)
     assert re.search(r'^ENTRYPOINT \["/opt/efo/bin/efo"\]$', text, re.MULTILINE)
-    assert PYPROJECT["project"]["scripts"] == {"efo": "efo_service.cli:main"}
+    assert PYPROJECT["project"]["scripts"] == {"efo": "efo_service.__main__:main"}
 
 
 def test_continuous_integration_calls_make_test():

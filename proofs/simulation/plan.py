@@ -310,7 +310,9 @@ def _with_neighbour(plan: Plan, random: Random) -> Plan:
         calm_from=plan.calm_from,
         actions=tuple(actions),
     )
-    return replace(plan, neighbour=_start_at_time(neighbour, random), shares_stream=shares_stream)
+    # The crashes of a file are those of the processes of one consumer: two in the same processes have rows in memory.
+    neighbour = replace(_start_at_time(neighbour, random), lease_file=None)
+    return replace(plan, neighbour=neighbour, lease_file=None, shares_stream=shares_stream)
 
 
 def _fake(random: Random, tempo: _Tempo) -> FakeSettings:

@@ -289,8 +289,6 @@ class World:
     async def _check_stores(self, neighbour: World, fake: FakeKinesis) -> None:
         """Check that neither consumer can be opened with the lease store of the other."""
         for world, other in ((self, neighbour), (neighbour, self)):
-            if other.plan.lease_file is not None:
-                continue  # the file and its store have ended
             opening = open_consumer(fake.kinesis(world.stream), application=world.application, leases=other.rows.store)
             with suppress(ConfigurationError):
                 async with opening:

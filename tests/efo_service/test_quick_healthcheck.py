@@ -19,7 +19,7 @@ from efo_service.web.server import serve
 @pytest.fixture
 async def port(nursery) -> int:
     """Serve the endpoints of a service that is alive and not ready."""
-    app = create_app(Health(stale_after=30, clock=lambda: 0.0), None, dict)
+    app = create_app(Health(clock=lambda: 0.0), None, dict)
     url = await nursery.start(serve, app, "127.0.0.1", 0)
     return int(url.rpartition(":")[2])
 

@@ -10,7 +10,6 @@ import trio
 import trio.testing
 
 from efo.leases.scope import LeaseScope
-from efo.leases.stores.memory import MemoryLeaseStore
 from efo.testing import FakeKinesis
 from proofs.simulation.plan import Plan, plan
 from proofs.simulation.run import run
@@ -72,8 +71,8 @@ def test_a_checkpoint_of_the_other_consumer_is_a_problem(
     monkeypatch.setattr(LeaseScope, "ensure", allow_any_store)
 
     def has_problem(seed: int) -> bool:
-        rows = LeaseRows(MemoryLeaseStore())
-        monkeypatch.setattr("proofs.simulation.world.LeaseRows", lambda _store: rows)
+        rows = LeaseRows()
+        monkeypatch.setattr("proofs.simulation.world.LeaseRows", lambda: rows)
         return any("but its lease has" in problem for problem in run(seed).problems)
 
     assert any(has_problem(plan.seed) for plan in plans(shares_stream=shares_stream))
