@@ -56,6 +56,7 @@ async def test_shards_stop_when_the_server_is_lost_and_resume_when_it_is_back(
         "EFO_LEASES__URL": moved(url, wire.port),
         "EFO_LEASES__FAILOVER_SECONDS": "3",
         "EFO_CONSUMER__APPLICATION": tmp_path.name.replace("[", "-").replace("]", ""),
+        "EFO_SERVICE__LOG_LEVEL": "debug",  # at "info", an outage is two lines
     }
 
     def seen(event: str) -> set[str]:
@@ -75,4 +76,6 @@ async def test_shards_stop_when_the_server_is_lost_and_resume_when_it_is_back(
         assert await efo.ended() == Exit.OK, efo.stderr
     lost = [line["reason"] for line in efo.lines if line["event"] == "lease_lost"]
     assert [reason for reason in lost if reason != "released"] == ["store", "store"]
+    outage = [line["event"] for line in efo.lines if line["event"].startswith("lease_store_outage")]
+    assert outage == ["lease_store_outage_began", "lease_store_outage_ended"]
     assert PASSWORD not in efo.stderr + str(efo.lines)
