@@ -271,6 +271,21 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardRead:
+    """What one call of GetRecords read from a shard.
+
+    `records`: Kinesis records in order, not deaggregated; maybe none, even if more follow. `iterator`: of the next
+    call; None at the end of the shard. `millis_behind_latest`: how far it is behind the tip of the shard, in
+    milliseconds. `children`: at the end of the shard, its child shards.
+    """
+
+    records: tuple[Record, ...]
+    iterator: str | None
+    millis_behind_latest: int
+    children: tuple[ChildShard, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """The right of one worker to read one shard, and the shard's checkpoint.
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
-from efo.model import FanOutConsumer, Position, Shard, StreamDescription
+from efo.model import FanOutConsumer, Position, Shard, ShardRead, StreamDescription
+
+EXPIRED_ITERATOR: Final = "ExpiredIteratorException"
+"""The code of the error for an iterator that is older than 5 minutes (AWS: GetRecords)."""
 
 
 class ControlPlane(Protocol):
@@ -30,6 +33,18 @@ class ControlPlane(Protocol):
         """Return how far a position is behind the tip of its shard, in ms (AWS: GetRecords, MillisBehindLatest).
 
         It reads one record, which counts against the limits that all callers of GetRecords share. For operators' tools.
+        """
+        ...
+
+    async def get_shard_iterator(self, shard_id: str, position: Position) -> str:
+        """Return an iterator at a position of a shard, for `get_records` within 5 minutes (AWS: GetShardIterator)."""
+        ...
+
+    async def get_records(self, iterator: str, limit: int) -> ShardRead:
+        """Read up to `limit` records (1 to 10,000) and 10 MiB (AWS: GetRecords). For operators' tools.
+
+        All callers together may call it 5 times per second and shard, and read 2 MiB per second. An iterator that is
+        too old is a ServiceError with the code EXPIRED_ITERATOR.
         """
         ...
 

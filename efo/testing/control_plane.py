@@ -7,15 +7,15 @@ from typing import TypeVar
 
 import trio
 
-from efo.model import FanOutConsumer, Position, Shard, StreamDescription
+from efo.model import FanOutConsumer, Position, Shard, ShardRead, StreamDescription
 from efo.protocol.service_errors import service_error
 from efo.testing.errors import FakeError
 from efo.testing.faults.injection import FaultInjector
-from efo.testing.operations.requests import ShardFilter
+from efo.testing.operations.records import get_records, get_shard_iterator
+from efo.testing.operations.requests import GetRecords, GetShardIterator, ShardFilter
 from efo.testing.operations.shards import filtered
 from efo.testing.state.consumers import ConsumerState
 from efo.testing.state.core import Core
-from efo.testing.state.positions import starting_index
 
 T = TypeVar("T")
 
@@ -47,14 +47,31 @@ class FakeControlPlane:
 
     async def behind_latest(self, shard_id: str, position: Position) -> int:
         """Return how far a position in a shard is behind the shard's tip, in milliseconds."""
+        iterator = await self.get_shard_iterator(shard_id, position)
+        return (await self.get_records(iterator, 1)).millis_behind_latest
 
-        def read_one() -> int:
-            shard = self._core.data_stream(self._stream).shard(shard_id)
-            index = starting_index(shard, position, self._core.clock())
-            count = len(shard.read(index, 1, 1))
-            return shard.behind_latest(max(index, shard.trimmed) + count, self._core.millis)
+    async def get_shard_iterator(self, shard_id: str, position: Position) -> str:
+        """Return an iterator at a position of a shard."""
+        request = GetShardIterator(
+            stream_name=self._stream,
+            shard_id=shard_id,
+            shard_iterator_type=position.type,
+            starting_sequence_number=position.sequence_number,
+            timestamp=position.timestamp,
+        )
+        response = await self._call("GetShardIterator", lambda: get_shard_iterator(self._core, request))
+        return str((response or {})["ShardIterator"])
 
-        return await self._call("GetRecords", read_one)
+    async def get_records(self, iterator: str, limit: int) -> ShardRead:
+        """Read records of a shard."""
+        request = GetRecords(shard_iterator=iterator, limit=limit)
+        response = await self._call("GetRecords", lambda: get_records(self._core, request)) or {}
+        return ShardRead(
+            tuple(record.as_record() for record in response["Records"]),
+            response.get("NextShardIterator"),
+            response["MillisBehindLatest"],
+            tuple(response.get("ChildShards", ())),
+        )
 
     async def list_consumers(self, stream_arn: str) -> Sequence[FanOutConsumer]:
         """List the stream's consumers."""

@@ -17,7 +17,16 @@ from efo.errors import ProtocolError, ResourceNotFoundError, ServiceError, Trans
 from efo.kinesis.aws.errors import translated
 from efo.kinesis.aws.lazy import LazyAiobotocore
 from efo.kinesis.service_call import ServiceCaller
-from efo.model import FanOutConsumer, HashKeyRange, Position, Shard, StreamDescription
+from efo.model import (
+    ChildShard,
+    FanOutConsumer,
+    HashKeyRange,
+    Position,
+    Record,
+    Shard,
+    ShardRead,
+    StreamDescription,
+)
 
 DIRECT_READS: Final = {
     "describe_stream_summary": "DescribeStreamSummary",
@@ -81,13 +90,27 @@ class AwsControlPlane:
 
     async def behind_latest(self, shard_id: str, position: Position) -> int:
         """Return how far a position is behind the tip of its shard, in milliseconds (AWS: GetRecords)."""
+        iterator = await self.get_shard_iterator(shard_id, position)
+        return (await self.get_records(iterator, 1)).millis_behind_latest
+
+    async def get_shard_iterator(self, shard_id: str, position: Position) -> str:
+        """Return an iterator at a position of a shard (AWS: GetShardIterator)."""
         start = {"StartingSequenceNumber": position.sequence_number, "Timestamp": position.timestamp}
         options = {name: value for name, value in start.items() if value is not None}
         response = await self._call(
             "get_shard_iterator", **self._stream, ShardId=shard_id, ShardIteratorType=position.type.value, **options
         )
-        response = await self._call("get_records", ShardIterator=response["ShardIterator"], Limit=1)
-        return int(response["MillisBehindLatest"])
+        return str(response["ShardIterator"])
+
+    async def get_records(self, iterator: str, limit: int) -> ShardRead:
+        """Read records of a shard (AWS: GetRecords)."""
+        response = await self._call("get_records", ShardIterator=iterator, Limit=limit)
+        return ShardRead(
+            tuple(_record(item) for item in response["Records"]),
+            response.get("NextShardIterator") or None,
+            int(response.get("MillisBehindLatest") or 0),
+            tuple(_child(item) for item in response.get("ChildShards") or ()),
+        )
 
     async def list_consumers(self, stream_arn: str) -> Sequence[FanOutConsumer]:
         """List the stream's consumers, all pages (AWS: ListStreamConsumers)."""
@@ -137,14 +160,34 @@ class AwsControlPlane:
 
 
 def _shard(item: Mapping[str, Any]) -> Shard:
-    keys, numbers = item["HashKeyRange"], item["SequenceNumberRange"]
+    numbers = item["SequenceNumberRange"]
     return Shard(
         shard_id=item["ShardId"],
-        hash_key_range=HashKeyRange(keys["StartingHashKey"], keys["EndingHashKey"]),
+        hash_key_range=_hash_key_range(item),
         starting_sequence_number=numbers["StartingSequenceNumber"],
         ending_sequence_number=numbers.get("EndingSequenceNumber"),
         parent_shard_id=item.get("ParentShardId"),
         adjacent_parent_shard_id=item.get("AdjacentParentShardId"),
+    )
+
+
+def _hash_key_range(item: Mapping[str, Any]) -> HashKeyRange:
+    keys = item["HashKeyRange"]
+    return HashKeyRange(keys["StartingHashKey"], keys["EndingHashKey"])
+
+
+def _child(item: Mapping[str, Any]) -> ChildShard:
+    return ChildShard(item["ShardId"], tuple(item["ParentShards"]), _hash_key_range(item))
+
+
+def _record(item: Mapping[str, Any]) -> Record:
+    arrived = item.get("ApproximateArrivalTimestamp")  # a datetime: botocore has parsed it
+    return Record(
+        sequence_number=item["SequenceNumber"],
+        approximate_arrival_timestamp=0.0 if arrived is None else arrived.timestamp(),
+        data=item["Data"],
+        partition_key=item["PartitionKey"],
+        encryption_type=item.get("EncryptionType"),
     )
 
 

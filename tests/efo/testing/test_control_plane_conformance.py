@@ -18,9 +18,11 @@ from efo.kinesis.aws.connector import Connector
 from efo.kinesis.aws.control_plane import AwsControlPlane
 from efo.kinesis.aws.signer import Signer
 from efo.kinesis.connection_pool import ConnectionPool
+from efo.kinesis.control_plane import EXPIRED_ITERATOR
 from efo.kinesis.service_call import ServiceCaller
 from efo.model import FanOutConsumer, Position
-from efo.testing import Credential, FakeKinesis, FakeSettings
+from efo.testing import Credential, FakeKinesis, FakeSettings, When
+from efo.testing.faults.kinds import Refuse
 
 FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
 KEY, SECRET = "AKIDCONFORMANCE", "conformance"
@@ -264,3 +266,50 @@ async def test_behind_latest_returns_the_distance_of_a_position_to_the_tip(contr
         assert await control.behind_latest(FIRST, position) == pytest.approx(seconds * 1000, abs=5), position
     with pytest.raises(errors.ResourceNotFoundError):
         await control.behind_latest("shardId-000000000009", Position.latest())
+
+
+async def read(control, position, limit=100):
+    return await control.get_records(await control.get_shard_iterator(FIRST, position), limit)
+
+
+async def test_get_records_reads_on_from_a_position_and_never_more_than_the_limit(control, fake, clock):
+    fake.encrypt("s")
+    for data in (b"1", b"\x00\xff", b"3"):
+        fake.put("s", "ключ", data, explicit_hash_key="0")
+        clock.now += 2
+    records = tuple(fake.records("s")[FIRST])
+    first = await read(control, Position.trim_horizon(), limit=2)
+    assert first.records == records[:2]
+    assert first.millis_behind_latest == pytest.approx(2000, abs=5)
+    rest = await control.get_records(first.iterator, 2)
+    assert (rest.records, rest.millis_behind_latest, rest.children) == (records[2:], 0, ())
+    assert (await read(control, Position.after(records[0].sequence_number))).records == records[1:]
+    assert (await read(control, Position.at_timestamp(clock.now - 3))).records == records[2:]
+    assert (await read(control, Position.latest())).records == ()
+
+
+async def test_the_last_read_of_a_shard_names_its_children_and_has_no_iterator(control, fake):
+    children = fake.split("s", FIRST, 1000)
+    last = await read(control, Position.trim_horizon())
+    assert last.iterator is None
+    assert [(child.shard_id, child.parent_shards) for child in last.children] == [(key, (FIRST,)) for key in children]
+    assert last.children[0].hash_key_range.ending_hash_key == "999"
+
+
+async def test_an_old_iterator_and_one_in_the_future_are_refused(control, fake, clock):
+    iterator = await control.get_shard_iterator(FIRST, Position.trim_horizon())
+    # Not by waiting: a signature would be too old as well.
+    fake.faults.add(Refuse(code="ExpiredIteratorException"), When(operation="GetRecords"))
+    with pytest.raises(errors.ServiceError) as caught:
+        await control.get_records(iterator, 1)
+    assert caught.value.code == EXPIRED_ITERATOR
+    with pytest.raises(errors.ServiceError, match="future"):
+        await control.get_shard_iterator(FIRST, Position.at_timestamp(clock.now + 60))
+
+
+async def test_the_sixth_read_of_a_shard_within_a_second_is_throttled(control):
+    iterator = await control.get_shard_iterator(FIRST, Position.trim_horizon())
+    for _ in range(5):
+        await control.get_records(iterator, 1)
+    with pytest.raises(errors.ThrottledError):
+        await control.get_records(iterator, 1)
