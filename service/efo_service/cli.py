@@ -154,6 +154,17 @@ _HELP: Final = {
 
         Example: efo shards --config config/efo.toml --json
         """,
+    "tail": """
+        Show the records of a stream from any position, until Ctrl-C. The data of the records is shown.
+
+        It reads by GetRecords, without leases and without a fan-out consumer, so a running application is not touched.
+        On AWS, all callers of GetRecords share 5 calls per second and 2 MiB/s of each shard. A shard's children follow
+        when it has ended. KPL aggregates are shown as their user records.
+
+        A configuration file is not needed. If there is one, its region, endpoint, profile and ca_file apply.
+
+        Example: efo tail orders --from -15m --filter '"status":"failed"' --limit 10
+        """,
     "consumers list": """
         List the stream's fan-out consumers.
 

@@ -28,7 +28,7 @@ def efo(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-COMMANDS = ["run", "pipeline", "demo", "fake", "shards", "check-config", "healthcheck", "version"]
+COMMANDS = ["run", "pipeline", "demo", "fake", "shards", "tail", "check-config", "healthcheck", "version"]
 GROUPS = {
     "log": ["inspect", "verify", "export"],
     "leases": ["list", "show", "release", "reset", "delete", "export", "import"],

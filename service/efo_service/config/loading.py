@@ -15,10 +15,11 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import SettingsError
 
+from efo.arn import parse_stream
 from efo.errors import ConfigurationError
 from efo_service.config.credentials import is_credential
 from efo_service.config.section import PREFIX, Section, is_secret, section_of, variable
-from efo_service.config.settings import Settings
+from efo_service.config.settings import KinesisSettings, Settings
 
 _CREDENTIAL = re.compile(r"access_?key|secret|session_?token|password|credential", re.IGNORECASE)
 _RENAMED: Final[dict[tuple[str, ...], str]] = {
@@ -35,10 +36,35 @@ def load(path: Path | None) -> Settings:
 
     Raises ConfigurationError, which names every wrong setting with its location.
     """
+    return _load(path)
+
+
+def load_for_stream(path: Path | None, stream: str | None) -> Settings:
+    """Return the settings as `load` does, for a stream that goes before the configured one; None: that one.
+
+    Without another region, that of the configured stream's ARN stays. Raises ConfigurationError.
+    """
+    if stream is None:
+        return _load(path)
+    settings = _load(path, stream)
+    found, configured = parse_stream(stream)[1], parse_stream(settings.kinesis.stream)[1]
+    values = settings.kinesis.model_dump() | {"stream": stream}
+    values["region"] = settings.kinesis.region or (None if found else configured)
+    try:
+        return settings.model_copy(update={"kinesis": KinesisSettings(**values)})
+    except ValidationError as error:
+        raise ConfigurationError(f"{stream}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
+
+
+def _load(path: Path | None, stream: str | None = None) -> Settings:
+    """`stream`: the stream if none is configured."""
     text = _read(path) if path else ""
     _refuse_unknown_variables(os.environ)
+    tables = _parse(path, text)
+    if stream is not None:
+        tables.setdefault("kinesis", {}).setdefault("stream", stream)
     try:
-        return Settings(**_parse(path, text))
+        return Settings(**tables)
     except RecursionError:
         nested = [name for name in sorted(os.environ) if name.startswith(PREFIX) and _is_nested_too_deep(name)]
         raise ConfigurationError(f"environment {', '.join(nested)}: the value is nested too deep") from None

@@ -1,0 +1,88 @@
+"""The lines in which records are shown to people and to programs, and which records match. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final, Literal
+
+from rich.cells import cell_len, set_cell_size
+
+from efo.model import Record
+from efo_service.errors import UsageError
+from efo_service.relay.jsonlines import Encoding, line
+from efo_service.relay.mapping import RecordMapping
+
+Format = Literal["text", "json", "raw"]
+"""text: a line to read. json: the line of the sink `jsonl`, which `efo log export` has too. raw: the data as it is."""
+
+_BYTES_PER_CELL: Final = 4
+"""Of UTF-8, at most."""
+
+
+def matcher(text: str | None, pattern: str | None, key: str | None) -> Callable[[Record], bool] | None:
+    """Return a function that says whether a record matches all of these; None if none is given.
+
+    `text` is in the data, `pattern` is a regular expression that the data contains, `key` is the partition key. Data is
+    read as UTF-8. Raises UsageError if the pattern is not a regular expression.
+    """
+    tests: list[Callable[[Record], bool]] = []
+    if key is not None:
+        tests.append(lambda record: record.partition_key == key)
+    if text is not None:
+        wanted = text.encode()
+        tests.append(lambda record: wanted in record.data)
+    if pattern is not None:
+        try:
+            search = re.compile(pattern).search
+        except re.error as error:
+            raise UsageError(f"--regex {pattern}: {error}") from error
+        tests.append(lambda record: search(record.data.decode(errors="replace")) is not None)
+    return (lambda record: all(test(record) for test in tests)) if tests else None
+
+
+def formatter(form: Format, stream: str, *, encoding: Encoding, width: int | None) -> Callable[[str, Record], bytes]:
+    """Return a function that returns the line of a record of a shard.
+
+    `encoding`: of the data in JSON. `width`: columns of a line of text at most; None: any. The function raises
+    UsageError if the data does not have the encoding.
+    """
+    match form:
+        case "text":
+            return partial(_text, width)
+        case "raw":
+            return lambda _shard_id, record: record.data + b"\n"
+        case "json":
+            mappings: dict[str, RecordMapping] = {}
+            return partial(_json, mappings, stream, encoding)
+
+
+def _text(width: int | None, shard_id: str, record: Record) -> bytes:
+    at = record.approximate_arrival_timestamp
+    time = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z") if at else "-"
+    data = record.data if width is None else record.data[: _BYTES_PER_CELL * width]
+    text = f"{time} {shard_id} {_printable(record.partition_key)} {_printable(data.decode(errors='backslashreplace'))}"
+    if width is not None and cell_len(text) > width:
+        text = set_cell_size(text, max(0, width - 1)) + "…"
+    return text.encode(errors="backslashreplace") + b"\n"
+
+
+def _printable(text: str) -> str:
+    """Return a text without line breaks and control characters: they could change the terminal, or fake a record."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _json(mappings: dict[str, RecordMapping], stream: str, encoding: Encoding, shard_id: str, record: Record) -> bytes:
+    mapping = mappings.get(shard_id)
+    if mapping is None:
+        mapping = mappings[shard_id] = RecordMapping(stream, shard_id)
+    try:
+        return line(record, mapping, encoding)
+    except UnicodeDecodeError as error:
+        raise UsageError(
+            f"the data of {shard_id} {record.sequence_number} is not UTF-8 ({error.reason}): use --encoding base64"
+        ) from error
