@@ -72,9 +72,8 @@ class TailPlan:
         for lease in self._leases.values():
             if lease.key not in self._started and is_startable(lease, self._leases):
                 self._started.add(lease.key)
-                is_first = lease.checkpoint == Checkpoint.TRIM_HORIZON
-                position = Position.trim_horizon() if is_first else self._start
-                reading = Reading(lease.key, lease.hash_key_range, position)
+                # Children too: a parent that ended shortly before is read, but what is older is not wanted.
+                reading = Reading(lease.key, lease.hash_key_range, self._start)
                 self.readings[lease.key] = reading
                 self._wait_until(now, reading)
 

@@ -106,6 +106,18 @@ async def test_a_start_at_a_time_skips_shards_that_had_ended_by_then(fake, reade
     assert await reader.run(Position.at_timestamp(fake.clock() - 10)) == [b"3"]
 
 
+async def test_children_of_a_shard_that_ended_shortly_before_the_start_show_nothing_older(fake, reader, autojump_clock):
+    await pass_time(1)
+    fake.split("orders", FIRST)
+    await pass_time(1)
+    put(fake, b"old")
+    await pass_time(2)
+    since = fake.clock()
+    put(fake, b"new")
+    await pass_time(1)
+    assert await reader.run(Position.at_timestamp(since)) == [b"new"]
+
+
 async def test_a_shard_is_read_once_per_interval(fake, reader, nursery, autojump_clock):
     nursery.start_soon(reader.tailer(shards=(FIRST,), interval=2.5).run)
     await pass_time(11)
@@ -126,19 +138,6 @@ async def test_the_children_of_a_split_and_of_a_merge_are_shown_after_all_their_
     assert sorted(reader.data) == [b"1", b"2", b"3", b"4"]
     assert order.index(FIRST) < order.index(lower)
     assert order[-1] == child or order.index(child) > max(order.index(FIRST), order.index(SECOND))
-
-
-async def test_a_child_waits_while_its_other_parent_is_behind(fake, reader, autojump_clock):
-    """The second parent is refused for ten seconds; the child has a record that must come after."""
-    put(fake, b"left")
-    put(fake, b"right", shard=1)
-    fake.merge("orders", FIRST, SECOND)
-    put(fake, b"child")
-    fake.faults.add(Refuse("InternalFailure", status=500), When(operation="GetRecords", nth=2, times=4))
-    await reader.run()
-    assert sorted(reader.data[:2]) == [b"left", b"right"]
-    assert reader.data[2:] == [b"child"]
-    assert len(reader.notes) == 1
 
 
 async def test_a_split_during_the_tail_is_followed(fake, reader, nursery, autojump_clock):
@@ -219,6 +218,16 @@ async def test_throttled_reads_are_repeated_with_backoff_and_one_note(fake, read
     assert "5 calls per second" in note
 
 
+async def test_the_backoff_starts_again_after_a_success(fake, reader, nursery, autojump_clock):
+    throttled = Refuse("ProvisionedThroughputExceededException")
+    fake.faults.add(throttled, When(operation="GetRecords", times=2))
+    fake.faults.add(throttled, When(operation="GetRecords", nth=4, times=1))
+    nursery.start_soon(reader.tailer(shards=(FIRST,)).run)
+    await pass_time(5.5)
+    nursery.cancel_scope.cancel()
+    assert reader.times == [1 + 2, 1 + 2 + 1 + 1]
+
+
 async def test_a_missing_permission_ends_it(fake, reader, autojump_clock):
     fake.faults.add(
         Refuse("AccessDeniedException", "not authorized to perform kinesis:GetRecords"), When(operation="GetRecords")
@@ -262,6 +271,12 @@ async def test_the_user_records_of_aggregates_are_shown(fake, reader, autojump_c
     assert reader.data[-1].endswith(b"?")
     [note] = reader.notes
     assert "damaged aggregate" in note
+
+
+async def test_the_parts_of_a_large_aggregate_are_all_shown_before_the_end(fake, reader, autojump_clock):
+    put(fake, aggregate([Entry("a", b"1", "0")] * 25_000))
+    assert len(await reader.run()) == 25_000
+    assert len([time for time in reader.times if time == 0]) > 3
 
 
 async def test_the_limit_counts_user_records_that_match(fake, reader, autojump_clock):
