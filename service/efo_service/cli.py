@@ -6,10 +6,10 @@ import gc
 import sys
 from collections.abc import Sequence
 from inspect import cleandoc
-from typing import Final, NoReturn
+from typing import Annotated, Final, Literal, NoReturn
 
 try:
-    from cyclopts import App, CycloptsError
+    from cyclopts import App, CycloptsError, Parameter
 except ImportError as error:
     # The package installs this command in any case, but its dependencies only with the extra `service`.
     sys.stderr.write(f"efo: a package of the command line is missing ({error}): pip install 'efo[service]'\n")
@@ -201,6 +201,14 @@ _HELP: Final = {
 
         Example: efo healthcheck --config config/efo.toml --ready
         """,
+    "completion": """
+        Print a script that completes efo's commands and options in bash, zsh or fish.
+
+        bash: add `source <(efo completion bash)` to ~/.bashrc. zsh: write it to a file _efo in a directory of $fpath.
+        fish: write it to ~/.config/fish/completions/efo.fish.
+
+        Example: efo completion bash > ~/.local/share/bash-completion/completions/efo
+        """,
     "version": """
         Print the version.
 
@@ -215,6 +223,14 @@ _GROUPS: Final = {
 _groups = {name: App(name=name, help=text, help_format="plaintext") for name, text in _GROUPS.items()}
 for _group in _groups.values():
     app.command(_group)
+
+
+def completion(shell: Annotated[Literal["bash", "zsh", "fish"], Parameter(help="The shell.")], /) -> None:
+    """Print the completion script of a shell. It is here because it describes every command."""
+    sys.stdout.write(app.generate_completion(shell=shell))
+
+
+app.command(completion, help=cleandoc(_HELP.pop("completion")))
 for _name, _help in _HELP.items():
     _module, _, _last = _name.replace("-", "_").rpartition(" ")
     # `import` is a keyword, and `list` and `show` would shadow other names.

@@ -28,7 +28,7 @@ def efo(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-COMMANDS = ["run", "pipeline", "demo", "fake", "shards", "tail", "check-config", "healthcheck", "version"]
+COMMANDS = ["run", "pipeline", "demo", "fake", "shards", "tail", "check-config", "healthcheck", "completion", "version"]
 GROUPS = {
     "log": ["inspect", "verify", "export"],
     "leases": ["list", "show", "release", "reset", "delete", "export", "import"],
@@ -80,6 +80,32 @@ def test_check_config_prints_the_resolved_settings(capsys, monkeypatch):
 def test_check_config_defaults_prints_efo_full_toml(capsys):
     assert call(["check-config", "--defaults"]) == Exit.OK
     assert capsys.readouterr().out == (ROOT / "config/efo.full.toml").read_text()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script_that_knows_every_command(shell, capsys):
+    assert call(["completion", shell]) == Exit.OK
+    script = capsys.readouterr().out
+    names = {name for command in (*COMMANDS, *GROUPED) for name in command.split()}
+    assert [name for name in names if name not in script] == []
+    assert "interval" in script  # an option of `efo tail`
+
+
+def test_the_script_for_bash_completes_commands_and_options(capsys, tmp_path):
+    assert call(["completion", "bash"]) == Exit.OK
+    (tmp_path / "efo").write_text(capsys.readouterr().out)
+    program = """
+        source "$1/efo"
+        complete_words() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _efo; echo "${COMPREPLY[*]}"; }
+        complete_words efo ta; complete_words efo log ex; complete_words efo tail --int
+    """
+    done = subprocess.run(["/bin/bash", "-c", program, "-", str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["tail", "export", "--interval"], done.stderr
+
+
+def test_completion_for_another_shell_is_refused(capsys):
+    assert call(["completion", "csh"]) == Exit.USAGE
+    assert "bash" in capsys.readouterr().err
 
 
 def test_efo_config_names_the_configuration_file(capsys, monkeypatch):
