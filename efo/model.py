@@ -344,9 +344,13 @@ class FanOutConsumer:
 
 @dataclass(frozen=True, slots=True)
 class StreamDescription:
-    """A stream as DescribeStreamSummary describes it. `retention_hours`: RetentionPeriodHours."""
+    """A stream as DescribeStreamSummary describes it.
+
+    `retention_hours`: RetentionPeriodHours. `key_id`: the KMS key that encrypts its records, None without encryption.
+    """
 
     name: str
     arn: str
     status: str
     retention_hours: int
+    key_id: str | None = None

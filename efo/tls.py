@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ssl
 from contextlib import suppress
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import trio
 
@@ -79,6 +79,11 @@ class TlsStream(trio.abc.Stream):
     def protocol(self) -> str | None:
         """The protocol that ALPN chose."""
         return self._tls.selected_alpn_protocol()
+
+    @property
+    def certificate(self) -> dict[str, Any]:
+        """The peer's certificate, as `ssl.SSLSocket.getpeercert` returns it; empty before the handshake."""
+        return cast("dict[str, Any]", self._tls.getpeercert() or {})
 
     async def do_handshake(self) -> None:
         """Verify the peer's certificate, and agree on keys and on a protocol. If it fails, close the stream.

@@ -196,6 +196,17 @@ _HELP: Final = {
 
         Example: efo check-config --config config/efo.toml
         """,
+    "doctor": """
+        Check everything that `efo run` needs, and say what to do about each problem.
+
+        Credentials, the way to Kinesis, permissions, the stream and its fan-out consumers, the lease store, the sink,
+        disks, ports and Java. It only reads: it creates nothing, and neither subscribes nor fences. What cannot be
+        tested without harm is listed as not tested. Run it where `efo run` is to run, as the same user.
+
+        Exits with 69 if something is unavailable, with 78 if the configuration is wrong, with 0 if no check failed.
+
+        Example: efo doctor --config config/efo.toml --json
+        """,
     "healthcheck": """
         Ask the service on [service] host and port whether it is alive. Exits with 69 if it is not.
 

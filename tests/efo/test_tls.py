@@ -79,6 +79,12 @@ async def read_until(stream, size):
     return bytes(received)
 
 
+@pytest.mark.parametrize("server_side", [False, True])
+async def test_a_client_can_see_the_certificate_of_its_server(contexts, server_side):
+    ours, _theirs = await shake_hands(*trio.testing.memory_stream_pair(), contexts, server_side=server_side)
+    assert ("notAfter" in ours.certificate) is not server_side
+
+
 async def test_data_is_sent_in_both_directions_at_the_same_time(tcp_ends):
     ours, theirs = tcp_ends
     assert ours.protocol == "h2"

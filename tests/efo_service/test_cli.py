@@ -28,7 +28,8 @@ def efo(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-COMMANDS = ["run", "pipeline", "demo", "fake", "shards", "tail", "check-config", "healthcheck", "completion", "version"]
+COMMANDS = ["run", "pipeline", "demo", "fake", "shards", "tail", "check-config", "doctor", "healthcheck", "completion"]
+COMMANDS += ["version"]
 GROUPS = {
     "log": ["inspect", "verify", "export"],
     "leases": ["list", "show", "release", "reset", "delete", "export", "import"],

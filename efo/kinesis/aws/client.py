@@ -8,18 +8,44 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
+from botocore.exceptions import NoCredentialsError
 
 from efo.arn import parse_stream
 from efo.exception_groups import collapse_groups
 from efo.kinesis.aws.connector import Connector
 from efo.kinesis.aws.control_plane import AwsControlPlane
-from efo.kinesis.aws.endpoint import find_endpoint
+from efo.kinesis.aws.endpoint import Endpoint, find_endpoint
 from efo.kinesis.aws.errors import translated
 from efo.kinesis.aws.lazy import open_aiobotocore
 from efo.kinesis.aws.signer import Signer
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.service_call import ServiceCaller
+
+
+def endpoint_of(
+    stream: str, *, region: str | None, endpoint_url: str | None, ca_file: str | None, profile: str | None
+) -> Endpoint:
+    """Return where `open_kinesis` finds a stream. Raises ConfigurationError."""
+    # botocore itself reads AWS_DEFAULT_REGION only; the containers that AWS starts set AWS_REGION.
+    region = region or parse_stream(stream)[1] or os.environ.get("AWS_REGION")
+    with translated():
+        return find_endpoint(region=region, endpoint_url=endpoint_url, ca_file=ca_file, profile=profile)
+
+
+async def credential_provider(profile: str | None, region: str) -> str:
+    """Return which provider of botocore's chain has credentials, by botocore's name for it, such as "assume-role".
+
+    Raises ConfigurationError without usable credentials.
+    """
+    lazy = open_aiobotocore(profile=profile, region=region, endpoint_url=None, ca_file=None)
+    async with lazy as aiobotocore:
+        with translated():
+            credentials = await aiobotocore.get_credentials()
+            if credentials is None:
+                raise NoCredentialsError
+            await credentials.get_frozen_credentials()  # some providers fetch them only now
+        return str(credentials.method)
 
 
 @asynccontextmanager
@@ -44,10 +70,7 @@ async def open_kinesis(
     does.
     """
     name, arn_region = parse_stream(stream)
-    # botocore itself reads AWS_DEFAULT_REGION only; the containers that AWS starts set AWS_REGION.
-    region = region or arn_region or os.environ.get("AWS_REGION")
-    with translated():
-        endpoint = find_endpoint(region=region, endpoint_url=endpoint_url, ca_file=ca_file, profile=profile)
+    endpoint = endpoint_of(stream, region=region, endpoint_url=endpoint_url, ca_file=ca_file, profile=profile)
     has_tls = endpoint.scheme == "https"
     connector = Connector(endpoint.host, endpoint.port, ca_file=endpoint.ca_file if has_tls else None)
     lazy = open_aiobotocore(profile=profile, region=endpoint.region, endpoint_url=endpoint_url, ca_file=ca_file)

@@ -67,7 +67,11 @@ class AwsControlPlane:
             ) from error
         summary = response["StreamDescriptionSummary"]
         return StreamDescription(
-            summary["StreamName"], summary["StreamARN"], summary["StreamStatus"], summary["RetentionPeriodHours"]
+            summary["StreamName"],
+            summary["StreamARN"],
+            summary["StreamStatus"],
+            summary["RetentionPeriodHours"],
+            summary.get("KeyId"),
         )
 
     async def list_shards(self) -> Sequence[Shard]:

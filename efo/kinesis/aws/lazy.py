@@ -78,6 +78,11 @@ class _EnvironmentCredentials:
     def __init__(self, credentials: botocore.credentials.Credentials) -> None:
         self._credentials = credentials
 
+    @property
+    def method(self) -> str:
+        """The name of the provider."""
+        return str(self._credentials.method)
+
     async def get_frozen_credentials(self) -> botocore.credentials.ReadOnlyCredentials:
         """Return the key, the secret and the token. If they expire, the environment is read again."""
         return self._credentials.get_frozen_credentials()

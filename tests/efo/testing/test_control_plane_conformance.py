@@ -125,6 +125,20 @@ async def test_describe_stream_returns_name_arn_status_and_retention(control):
     assert (described.name, described.arn, described.status, described.retention_hours) == ("s", arn, "ACTIVE", 48)
 
 
+async def test_describe_stream_returns_the_key_that_encrypts_the_records(control, fake):
+    assert (await control.describe_stream()).key_id is None
+    fake.encrypt("s", "alias/own")
+    assert (await control.describe_stream()).key_id == "alias/own"
+
+
+async def test_reading_with_a_key_that_does_not_work_is_an_error_of_kms(control, fake):
+    [first, *_] = await control.list_shards()
+    fake.encrypt("s", "alias/own")
+    fake.fail_key("s", "KMSDisabledException")
+    with pytest.raises(errors.KmsError, match="KMSDisabledException"):
+        await control.behind_latest(first.shard_id, Position.trim_horizon())
+
+
 async def test_a_deleted_stream_is_deleting_and_then_not_found(control, fake, clock):
     fake.delete_stream("s")
     assert (await control.describe_stream()).status == "DELETING"

@@ -1,0 +1,60 @@
+"""`efo doctor`: checks everything that the service needs, before it runs or while it does."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from math import isfinite
+from typing import Annotated
+
+import trio
+from cyclopts import Parameter
+from rich.console import Console
+
+from efo_service.commands.options import ConfigFile, Json
+from efo_service.commands.output import write_json
+from efo_service.config.loading import load
+from efo_service.config.settings import Settings
+from efo_service.exit_codes import Exit
+from efo_service.factories.doctor import open_checks
+from efo_service.operations.doctor.report import document, exit_code, lines
+from efo_service.operations.doctor.running import Finding, run_checks
+
+TIMEOUT = 5.0
+"""Seconds for each check, unless --timeout says otherwise."""
+
+
+def _check_timeout(_type: object, seconds: float) -> None:
+    if not (isfinite(seconds) and seconds > 0):
+        raise ValueError("Must be more than 0 seconds.")  # cyclopts reports it with the option
+
+
+def doctor(
+    *,
+    config: ConfigFile = None,
+    timeout: Annotated[
+        float, Parameter(validator=_check_timeout, help="Time limit of each check, in seconds.")
+    ] = TIMEOUT,
+    as_json: Json = False,
+) -> Exit:
+    """Check everything that `efo run` needs, and say what to do about each problem."""
+    findings = trio.run(_find, load(config), timeout)
+    if as_json:
+        write_json(document(findings))
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in lines(findings, sys.stdout.encoding))
+    return exit_code(findings)
+
+
+async def _find(settings: Settings, timeout: float) -> list[Finding]:  # noqa: ASYNC109 - of each check
+    console = Console(stderr=True, highlight=False)
+    with console.status("checking") if console.is_terminal else nullcontext() as status:
+
+        def show(waiting: Sequence[str], total: int) -> None:
+            if status is not None:
+                names = ", ".join(waiting[:3])
+                status.update(f"{total - len(waiting)} of {total} checks are done; waiting for {names}")
+
+        async with open_checks(settings) as checks:
+            return await run_checks(checks, timeout, show)

@@ -1,0 +1,229 @@
+"""Checks of the stream: its permissions, state and encryption, and the room for efo's fan-out consumer.
+
+They call what reads. The three calls that register, subscribe and deregister are named, and not made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from efo.errors import (
+    AccessDeniedError,
+    EfoError,
+    ExpiredCredentialsError,
+    KmsError,
+    ResourceNotFoundError,
+    ServiceError,
+    ThrottledError,
+)
+from efo.kinesis.client import KinesisClient
+from efo.model import FanOutConsumer, Shard, StreamDescription
+from efo.settings import TRIM_HORIZON
+from efo_service.exit_codes import code_of
+from efo_service.operations.doctor.outcomes import Outcome, failed, failed_by, not_tested, passed
+from efo_service.operations.doctor.running import Check, untested
+
+QUOTA: Final = 20
+"""Fan-out consumers of a stream at most (AWS: quotas and limits)."""
+ADVANTAGE_QUOTA: Final = 50
+"""The same with On-demand Advantage. No call of the service says which one applies."""
+
+_DENIED: Final = "AccessDenied"
+"""The prefix of the codes that mean a missing permission. Other codes mean that the credentials are not valid."""
+_RETRY: Final = "try again later"
+
+
+def kinesis_checks(
+    open_client: Callable[[], Awaitable[KinesisClient]], consumer: str, way: Sequence[str]
+) -> list[Check]:
+    """Return the checks of the stream, in order.
+
+    `open_client`: returns the client of the stream. `consumer`: the name of efo's own fan-out consumer. `way`: the
+    names of the checks without which no call can succeed.
+    """
+    stream = _Stream(open_client, consumer)
+    return [
+        Check("signature", stream.signature, _RETRY, tuple(way)),
+        Check("kinesis:DescribeStreamSummary", stream.describe, _RETRY, ("signature",)),
+        Check("stream", stream.state, _RETRY, ("kinesis:DescribeStreamSummary",)),
+        Check("kinesis:ListShards", stream.list_shards, _RETRY, ("stream",)),
+        Check("kinesis:ListStreamConsumers", stream.list_consumers, _RETRY, ("stream",)),
+        Check("kinesis:DescribeStreamConsumer", stream.describe_consumer, _RETRY, ("stream",)),
+        Check("kinesis:GetRecords", stream.get_records, _RETRY, ("kinesis:ListShards",)),
+        untested("kinesis:RegisterStreamConsumer", "a call registers a consumer; `efo run` needs it"),
+        untested("kinesis:SubscribeToShard", "a call takes over a shard from who reads it; `efo run` needs it"),
+        untested("kinesis:DeregisterStreamConsumer", "a call ends subscriptions; only `efo consumers` needs it"),
+        Check("encryption", stream.encryption, _RETRY, ("stream",)),
+        Check("fan-out consumer", stream.quota, _RETRY, ("kinesis:ListStreamConsumers",)),
+    ]
+
+
+class _Stream:
+    """The checks. Each leaves to the next ones what they need: they run only after it has passed."""
+
+    def __init__(self, open_client: Callable[[], Awaitable[KinesisClient]], consumer: str) -> None:
+        self._open_client = open_client
+        self._name = consumer
+        self._description: StreamDescription | EfoError
+        self._shards: Sequence[Shard] = ()
+        self._consumers: Sequence[FanOutConsumer] = ()
+
+    @property
+    def _described(self) -> StreamDescription:
+        assert isinstance(self._description, StreamDescription)  # noqa: S101 - `describe` has passed
+        return self._description
+
+    async def signature(self) -> Outcome:
+        """Make the first signed call. Its other errors are left to the next checks."""
+        kinesis = await self._open_client()
+        try:
+            self._description = await kinesis.control_plane.describe_stream()
+        except ServiceError as error:
+            self._description = error
+            return judge_signature(error)
+        return passed("the service accepts the credentials")
+
+    async def describe(self) -> Outcome:
+        """Look at the result of DescribeStreamSummary."""
+        error = self._description if isinstance(self._description, EfoError) else None
+        return judge_permission("kinesis:DescribeStreamSummary", "the stream", error)
+
+    async def state(self) -> Outcome:
+        """Look at the state of the stream."""
+        return judge_stream(self._description)
+
+    async def list_shards(self) -> Outcome:
+        """List the shards."""
+        kinesis = await self._open_client()
+        try:
+            self._shards = await kinesis.control_plane.list_shards()
+        except ServiceError as error:
+            return judge_permission("kinesis:ListShards", self._described.arn, error)
+        count = sum(shard.is_open for shard in self._shards)
+        return passed(f"allowed; {len(self._shards)} shards, {count} of them open")
+
+    async def list_consumers(self) -> Outcome:
+        """List the fan-out consumers."""
+        kinesis = await self._open_client()
+        try:
+            self._consumers = await kinesis.control_plane.list_consumers(self._described.arn)
+        except ServiceError as error:
+            return judge_permission("kinesis:ListStreamConsumers", self._described.arn, error)
+        return passed("allowed")
+
+    async def describe_consumer(self) -> Outcome:
+        """Describe efo's own consumer. That it does not exist is an answer too."""
+        kinesis = await self._open_client()
+        error = None
+        try:
+            await kinesis.control_plane.describe_consumer(self._described.arn, self._name)
+        except ServiceError as raised:
+            error = raised
+        resource = f"{self._described.arn}/consumer/{self._name}:*"
+        return judge_permission("kinesis:DescribeStreamConsumer", resource, error)
+
+    async def get_records(self) -> Outcome:
+        """Read one record, as `efo shards` does for the lag."""
+        shard = next((shard for shard in self._shards if shard.is_open), None)
+        if shard is None:
+            return not_tested("the stream has no open shard")
+        kinesis = await self._open_client()
+        error = None
+        try:
+            await kinesis.control_plane.behind_latest(shard.shard_id, TRIM_HORIZON)
+        except ServiceError as raised:
+            error = raised
+        return judge_get_records(error, self._described)
+
+    async def encryption(self) -> Outcome:
+        """Look at the encryption of the stream."""
+        return judge_encryption(self._described.key_id)
+
+    async def quota(self) -> Outcome:
+        """Look for efo's own consumer, or for room for it."""
+        return judge_consumers(self._consumers, self._name)
+
+
+# --- what it means: pure ---------------------------------------------------------------------------------------
+
+
+def judge_signature(error: ServiceError) -> Outcome:
+    """Return what the error of the first signed call says about the credentials."""
+    if isinstance(error, ExpiredCredentialsError):
+        return failed(str(error), "renew the credentials: these have expired", code_of(error))
+    if isinstance(error, AccessDeniedError) and not error.code.startswith(_DENIED):
+        return failed(str(error), "use other credentials, or correct them: the service rejects these", code_of(error))
+    return passed("the service accepts the credentials")
+
+
+def judge_permission(action: str, resource: str, error: EfoError | None) -> Outcome:
+    """Return what the result of a call says about its permission. Without the resource, it was not refused."""
+    if error is None:
+        return passed("allowed")
+    if isinstance(error, ResourceNotFoundError):
+        return passed("allowed; nothing of this name exists")
+    if isinstance(error, AccessDeniedError):
+        return failed(str(error), f"allow {action} on {resource} in the policies of these credentials", code_of(error))
+    return failed_by(error, _RETRY)
+
+
+def judge_stream(description: StreamDescription | EfoError) -> Outcome:
+    """Return what the stream's state means."""
+    if isinstance(description, EfoError):
+        return failed_by(description, "create the stream, or correct [kinesis] stream and region")
+    found = f"{description.name} is {description.status}"
+    match description.status:
+        case "DELETING":
+            return failed(found, "create the stream again after its deletion, or choose another [kinesis] stream")
+        case "CREATING":
+            return failed(found, "wait until it is ACTIVE")
+        case _:  # ACTIVE, or UPDATING, which can be read
+            return passed(f"{found}, with a retention period of {description.retention_hours} hours")
+
+
+def judge_get_records(error: EfoError | None, description: StreamDescription) -> Outcome:
+    """Return what the result of GetShardIterator and GetRecords means. Of efo, only `efo shards` calls them."""
+    if isinstance(error, KmsError):
+        key = description.key_id or "the stream's key"
+        return failed(str(error), f"enable the key, and allow kms:Decrypt on {key}", code_of(error))
+    if isinstance(error, AccessDeniedError):
+        return not_tested(
+            "denied to these credentials, and `efo run` does not need it: only the lag of `efo shards` does. Allow"
+            " kinesis:GetShardIterator and kinesis:GetRecords for it, or use --no-lag"
+        )
+    if isinstance(error, ThrottledError):
+        return not_tested("throttled: others read this shard, and a shard has 5 calls per second for all of them")
+    return judge_permission("kinesis:GetRecords", description.arn, error)
+
+
+def judge_encryption(key_id: str | None) -> Outcome:
+    """Return what the stream's encryption means. Only a record that is read shows whether the key may be used."""
+    if key_id is None:
+        return passed("none")
+    if key_id.endswith("alias/aws/kinesis"):
+        return passed(f"by the key {key_id} of AWS, which needs no permission")
+    return not_tested(f"only reading a record shows whether kms:Decrypt is allowed on the key {key_id}")
+
+
+def judge_consumers(consumers: Sequence[FanOutConsumer], own: str) -> Outcome:
+    """Return whether efo's own consumer exists, or has room.
+
+    More than 20 consumers exist only where the quota is 50.
+    """
+    quota = QUOTA if len(consumers) <= QUOTA else ADVANTAGE_QUOTA
+    found = f"{len(consumers)} of {quota} exist"
+    status = next((consumer.status for consumer in consumers if consumer.name == own), None)
+    match status:
+        case "DELETING":
+            return failed(f"{found}; {own} is being deleted", "wait until it is gone: `efo run` registers it again")
+        case None if len(consumers) >= quota:
+            advantage = f" (with On-demand Advantage there is room for {ADVANTAGE_QUOTA})" * (quota == QUOTA)
+            return failed(
+                f"{found}{advantage}, and {own} is not among them",
+                "deregister consumers that nobody uses: see `efo consumers list` and `efo consumers janitor`",
+            )
+        case None:
+            return passed(f"{found}; {own} is not among them: `efo run` registers it")
+        case _:
+            return passed(f"{found}; {own} is {status}")

@@ -1,0 +1,99 @@
+"""Runs checks at the same time, each within its own time limit, and after those on which it depends."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+import trio
+
+from efo_service.operations.doctor.outcomes import Outcome, failed, failed_by, not_tested
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check.
+
+    `name`: unique. `run`: returns what it found; an exception is a failure. `needs`: the names of the checks without
+    which this one makes no sense. They come earlier in the list. `remedy`: what to do if it takes too long, or fails
+    with an error that does not say so.
+    """
+
+    name: str
+    run: Callable[[], Awaitable[Outcome]]
+    remedy: str
+    needs: tuple[str, ...] = ()
+
+
+def untested(name: str, reason: str) -> Check:
+    """Return a check of what cannot be tested without doing harm. It is listed, so that nobody believes it passed."""
+
+    async def run() -> Outcome:
+        return not_tested(reason)
+
+    return Check(name, run, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The outcome of a named check."""
+
+    name: str
+    outcome: Outcome
+
+
+def ignore_progress(_waiting: Sequence[str], _total: int) -> None:
+    """Show no progress."""
+
+
+async def run_checks(
+    checks: Sequence[Check], seconds: float, show: Callable[[Sequence[str], int], None] = ignore_progress
+) -> list[Finding]:
+    """Run all checks, and return their findings in the order of the list.
+
+    `seconds`: the time limit of each check, without the time in which it waits for those that it needs. A check that
+    hangs does not stop the others. A check is not tested if one that it needs has failed. One that it needs and that
+    tested nothing is no obstacle. `show`: gets the names of the checks that have not ended, and the number of all.
+    """
+    _refuse_wrong_order(checks)
+    outcomes: dict[str, Outcome] = {}
+    causes: dict[str, str] = {}  # the check whose failure is behind that of another
+    ended = {check.name: trio.Event() for check in checks}
+
+    async def run(check: Check) -> None:
+        for need in check.needs:
+            await ended[need].wait()
+        cause = next((causes[need] for need in check.needs if need in causes), None)
+        if cause is None:
+            outcome = await _run_one(check, seconds)
+            cause = check.name if outcome.result == "failed" else None
+        else:
+            outcome = not_tested(f"{cause} failed")
+        if cause is not None:
+            causes[check.name] = cause
+        outcomes[check.name] = outcome
+        ended[check.name].set()
+        show([other.name for other in checks if other.name not in outcomes], len(checks))
+
+    show([check.name for check in checks], len(checks))
+    async with trio.open_nursery() as nursery:
+        for check in checks:
+            nursery.start_soon(run, check)
+    return [Finding(check.name, outcomes[check.name]) for check in checks]
+
+
+async def _run_one(check: Check, seconds: float) -> Outcome:
+    with trio.move_on_after(seconds):
+        try:
+            return await check.run()
+        except Exception as error:  # noqa: BLE001 - one check must not stop the others
+            return failed_by(error, check.remedy)
+    return failed(f"no result within {seconds:g} s", f"{check.remedy}; --timeout gives each check more time")
+
+
+def _refuse_wrong_order(checks: Sequence[Check]) -> None:
+    known: set[str] = set()
+    for check in checks:
+        if check.name in known or not known.issuperset(check.needs):
+            raise ValueError(f"{check.name}: its name is taken, or a check that it needs does not come earlier")
+        known.add(check.name)

@@ -1,0 +1,115 @@
+"""`efo doctor` as a whole command, against FakeKinesis over TLS."""
+
+import json
+import os
+import socket
+
+import pytest
+
+from efo.testing import FakeKinesisThread
+from efo.testing.faults import Refuse
+from efo.testing.faults.script import When
+from efo_service.cli import call
+from efo_service.exit_codes import Exit
+
+SLOW_MACHINE = ("--timeout", "60")
+"""The time limits themselves are tested under virtual time."""
+
+
+@pytest.fixture
+def kinesis():
+    with FakeKinesisThread() as fake:
+        fake.create_stream("orders", shards=2)
+        yield fake
+
+
+@pytest.fixture(autouse=True)
+def environment(kinesis, tmp_path, monkeypatch):
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
+        "AWS_SECRET_ACCESS_KEY": "the-secret",
+        "AWS_REGION": "us-east-1",
+        "EFO_KINESIS__STREAM": "orders",
+        "EFO_KINESIS__ENDPOINT_URL": kinesis.url,
+        "EFO_KINESIS__CA_FILE": kinesis.ca_file,
+        "EFO_LEASES__PATH": str(tmp_path / "var" / "leases.sqlite"),
+        "EFO_RELAY__DIRECTORY": str(tmp_path / "var" / "log"),
+        "EFO_SERVICE__PORT": "0",
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def doctor(capsys):
+    """Return a function that runs `efo doctor --json`, and returns its exit code and the checks by name."""
+
+    def run():
+        code = call(["doctor", "--json", *SLOW_MACHINE])
+        document = json.loads(capsys.readouterr().out)
+        checks = {check["name"]: check for check in document["checks"]}
+        assert document["failed"] == len(failed(checks))
+        assert len(checks) == len(document["checks"])
+        return code, checks
+
+    return run
+
+
+def failed(checks):
+    return [name for name, check in checks.items() if check["result"] == "failed"]
+
+
+def test_a_host_on_which_the_service_can_run_passes_and_nothing_is_written(doctor, tmp_path):
+    code, checks = doctor()
+    assert (code, failed(checks)) == (Exit.OK, [])
+    assert checks["region"]["detail"].startswith("us-east-1, from AWS_REGION")
+    assert checks["fan-out consumer"]["result"] == "passed"
+    assert checks["kinesis:SubscribeToShard"]["result"] == "not tested"
+    assert checks["java"]["result"] == "not tested"
+    assert all(set(check) == {"name", "result", "detail", "remedy"} for check in checks.values())
+    assert "the-secret" not in str(checks)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_denied_permission_exits_with_69_and_names_the_action(kinesis, doctor):
+    kinesis.inject(Refuse("AccessDeniedException", "not authorized", status=400), When(operation="ListShards", times=9))
+    code, checks = doctor()
+    assert (code, failed(checks)) == (Exit.UNAVAILABLE, ["kinesis:ListShards"])
+    assert "kinesis:ListShards on arn:aws:kinesis:us-east-1:" in checks["kinesis:ListShards"]["remedy"]
+
+
+def test_missing_credentials_exit_with_78(doctor, monkeypatch, tmp_path):
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    for name, value in {
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "AWS_CONFIG_FILE": str(tmp_path / "none"),
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "none"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    code, checks = doctor()
+    assert (code, failed(checks)) == (Exit.CONFIGURATION, ["credentials"])
+    assert checks["stream"]["detail"] == "credentials failed"
+
+
+def test_a_port_of_another_program_exits_with_69(doctor, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("EFO_SERVICE__PORT", str(server.getsockname()[1]))
+        code, checks = doctor()
+    assert (code, failed(checks)) == (Exit.UNAVAILABLE, ["service port"])
+
+
+def test_for_people_it_writes_a_list(kinesis, capsys):
+    assert call(["doctor", *SLOW_MACHINE]) == Exit.OK
+    output = capsys.readouterr()
+    assert "clock: this host's clock is that of the service" in output.out
+    assert "SubscribeToShard: not tested: " in output.out
+    assert output.out.splitlines()[-1].endswith(" not tested")
+    assert output.err == ""
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "inf", "nan"])
+def test_a_time_limit_that_is_none_is_refused(seconds, capsys):
+    assert call(["doctor", "--timeout", seconds]) == Exit.USAGE
+    assert "--timeout" in capsys.readouterr().err

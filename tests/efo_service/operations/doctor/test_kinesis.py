@@ -1,0 +1,217 @@
+"""The stream: permissions, state, encryption, and room for the fan-out consumer, on the fake in memory."""
+
+import pytest
+import trio
+
+from efo.errors import AccessDeniedError, KmsError, ServiceError, ThrottledError
+from efo.model import FanOutConsumer, StreamDescription
+from efo.testing import FakeKinesis, FakeSettings
+from efo.testing.faults import NoResponse, Refuse
+from efo.testing.faults.script import When
+from efo_service.exit_codes import Exit
+from efo_service.operations.doctor.kinesis import (
+    judge_consumers,
+    judge_encryption,
+    judge_get_records,
+    judge_signature,
+    judge_stream,
+    kinesis_checks,
+)
+from efo_service.operations.doctor.outcomes import passed
+from efo_service.operations.doctor.running import Check, run_checks
+
+DENIED = Refuse("AccessDeniedException", "User is not authorized to perform this", status=400)
+ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
+UNCALLED = ["kinesis:RegisterStreamConsumer", "kinesis:SubscribeToShard", "kinesis:DeregisterStreamConsumer"]
+
+
+@pytest.fixture
+async def fake():
+    async with FakeKinesis(settings=FakeSettings(consumers_creating=50)) as fake:
+        fake.create_stream("orders", 2)
+        yield fake
+
+
+@pytest.fixture
+def found(fake):
+    """Return a function that runs the checks, and returns the outcomes by name."""
+
+    async def run(stream="orders"):
+        async def client():
+            return fake.kinesis(stream)
+
+        async def reached():
+            return passed("")
+
+        checks = [Check("http2", reached, ""), *kinesis_checks(client, "efo", ["http2"])]
+        return {finding.name: finding.outcome for finding in await run_checks(checks, 5)}
+
+    return run
+
+
+def failures(outcomes):
+    return [name for name, outcome in outcomes.items() if outcome.result == "failed"]
+
+
+async def test_a_stream_that_can_be_read_passes_and_what_would_change_it_is_not_called(fake, found, autojump_clock):
+    calls = []
+    called = fake._faults.call
+    fake._faults.call = lambda name, *rest: calls.append(name) or called(name, *rest)
+    outcomes = await found()
+    assert failures(outcomes) == []
+    assert [name for name, outcome in outcomes.items() if outcome.result == "not tested"] == UNCALLED
+    assert sorted(calls) == [
+        "DescribeStreamConsumer", "DescribeStreamSummary", "GetRecords", "ListShards", "ListStreamConsumers",
+    ]  # fmt: skip
+    assert outcomes["stream"].detail == "orders is ACTIVE, with a retention period of 24 hours"
+    assert outcomes["kinesis:ListShards"].detail == "allowed; 2 shards, 2 of them open"
+    assert outcomes["fan-out consumer"].detail.startswith("0 of 20 exist; efo is not among them")
+
+
+@pytest.mark.parametrize(
+    ("operation", "action"),
+    [
+        ("DescribeStreamSummary", "kinesis:DescribeStreamSummary on the stream"),
+        ("ListShards", f"kinesis:ListShards on {ARN}"),
+        ("ListStreamConsumers", f"kinesis:ListStreamConsumers on {ARN}"),
+        ("DescribeStreamConsumer", f"kinesis:DescribeStreamConsumer on {ARN}/consumer/efo:*"),
+    ],
+)
+async def test_a_permission_that_is_denied_is_named_with_its_resource(fake, found, autojump_clock, operation, action):
+    fake.faults.add(DENIED, When(operation=operation))
+    outcomes = await found()
+    assert failures(outcomes) == [f"kinesis:{operation}"]
+    outcome = outcomes[f"kinesis:{operation}"]
+    assert outcome.detail == "AccessDeniedException: User is not authorized to perform this"
+    assert outcome.remedy == f"allow {action} in the policies of these credentials"
+    assert outcome.code == Exit.UNAVAILABLE
+
+
+async def test_get_records_is_optional_since_only_efo_shards_needs_it(fake, found, autojump_clock):
+    fake.faults.add(DENIED, When(operation="GetRecords"))
+    outcomes = await found()
+    assert failures(outcomes) == []
+    assert "--no-lag" in outcomes["kinesis:GetRecords"].detail
+
+
+@pytest.mark.parametrize("code", ["UnrecognizedClientException", "InvalidSignatureException", "ExpiredTokenException"])
+async def test_credentials_that_the_service_rejects_are_one_failure(fake, found, autojump_clock, code):
+    fake.faults.add(Refuse(code, status=400), When(operation="*", times=100))
+    outcomes = await found()
+    assert failures(outcomes) == ["signature"]
+    assert "credentials" in outcomes["signature"].remedy
+    assert outcomes["stream"].detail == "signature failed"
+
+
+async def test_a_call_that_hangs_fails_alone(fake, found, autojump_clock):
+    fake.faults.add(NoResponse(), When(operation="ListStreamConsumers"))
+    start = trio.current_time()
+    outcomes = await found()
+    assert failures(outcomes) == ["kinesis:ListStreamConsumers"]
+    assert outcomes["fan-out consumer"].detail == "kinesis:ListStreamConsumers failed"
+    assert trio.current_time() - start == pytest.approx(5)
+
+
+async def test_a_missing_stream_is_one_failure(found, autojump_clock):
+    outcomes = await found("nobody")
+    assert failures(outcomes) == ["stream"]
+    assert "create the stream" in outcomes["stream"].remedy
+    assert outcomes["kinesis:DescribeStreamSummary"].result == "passed"
+
+
+async def test_a_full_quota_without_efos_own_consumer_fails(fake, found, autojump_clock):
+    for number in range(20):
+        fake.register("orders", f"other-{number}")
+    outcomes = await found()
+    assert failures(outcomes) == ["fan-out consumer"]
+    assert outcomes["fan-out consumer"].detail.startswith("20 of 20 exist")
+    assert "efo consumers janitor" in outcomes["fan-out consumer"].remedy
+
+
+async def test_a_full_quota_with_efos_own_consumer_passes_and_it_stays_as_it_is(fake, found, autojump_clock):
+    own = fake.register("orders", "efo")
+    for number in range(19):
+        fake.register("orders", f"other-{number}")
+    await trio.sleep(2)
+    outcomes = await found()
+    assert failures(outcomes) == []
+    assert outcomes["fan-out consumer"].detail == "20 of 20 exist; efo is ACTIVE"
+    consumers = await fake.kinesis("orders").control_plane.list_consumers(ARN)
+    assert [consumer.arn for consumer in consumers if consumer.name == "efo"] == [own.arn]
+
+
+async def test_a_key_that_is_disabled_fails_when_a_record_is_read(fake, found, autojump_clock):
+    fake.encrypt("orders", "alias/own")
+    assert (await found())["encryption"].detail.endswith("kms:Decrypt is allowed on the key alias/own")
+    fake.fail_key("orders", "KMSDisabledException")
+    outcomes = await found()
+    assert failures(outcomes) == ["kinesis:GetRecords"]
+    assert outcomes["kinesis:GetRecords"].remedy == "enable the key, and allow kms:Decrypt on alias/own"
+
+
+# --- what it means ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "result"),
+    [("ACTIVE", "passed"), ("UPDATING", "passed"), ("CREATING", "failed"), ("DELETING", "failed")],
+)
+def test_a_stream_can_be_read_while_it_is_active_or_updating(status, result):
+    outcome = judge_stream(StreamDescription("orders", ARN, status, 24))
+    assert (outcome.result, bool(outcome.remedy)) == (result, result == "failed")
+    assert f"orders is {status}" in outcome.detail
+
+
+@pytest.mark.parametrize(
+    ("key", "result"),
+    [(None, "passed"), ("alias/aws/kinesis", "passed"), ("arn:aws:kms:us-east-1:1:key/k", "not tested")],
+)
+def test_only_an_own_key_needs_a_permission(key, result):
+    outcome = judge_encryption(key)
+    assert outcome.result == result
+    assert key is None or key in outcome.detail
+
+
+@pytest.mark.parametrize(
+    ("error", "result"),
+    [
+        (None, "passed"),
+        (KmsError("KMSDisabledException", "The key is disabled"), "failed"),
+        (AccessDeniedError("AccessDeniedException", ""), "not tested"),
+        (ThrottledError("ProvisionedThroughputExceededException", ""), "not tested"),
+        (ServiceError("Unknown", ""), "failed"),
+    ],
+)
+def test_a_key_that_cannot_be_used_fails_when_a_record_is_read(error, result):
+    outcome = judge_get_records(error, StreamDescription("orders", ARN, "ACTIVE", 24, "alias/own"))
+    assert outcome.result == result
+    assert ("kms:Decrypt on alias/own" in outcome.remedy) == isinstance(error, KmsError)
+
+
+def test_a_denied_permission_means_that_the_credentials_are_valid():
+    assert judge_signature(AccessDeniedError("AccessDeniedException", "")).result == "passed"
+    assert judge_signature(AccessDeniedError("AccessDenied", "")).result == "passed"
+    assert judge_signature(ThrottledError("LimitExceededException", "")).result == "passed"
+
+
+def consumers(count, own=None):
+    named = [FanOutConsumer(str(number), "", "ACTIVE") for number in range(count)]
+    return named + ([FanOutConsumer("efo", "", own)] if own else [])
+
+
+@pytest.mark.parametrize(
+    ("existing", "result", "detail"),
+    [
+        (consumers(19), "passed", "19 of 20 exist; efo is not among them: `efo run` registers it"),
+        (consumers(20), "failed", "20 of 20 exist (with On-demand Advantage there is room for 50)"),
+        (consumers(21), "passed", "21 of 50 exist"),
+        (consumers(50), "failed", "50 of 50 exist, and efo is not among them"),
+        (consumers(19, "ACTIVE"), "passed", "20 of 20 exist; efo is ACTIVE"),
+        (consumers(0, "CREATING"), "passed", "1 of 20 exist; efo is CREATING"),
+        (consumers(0, "DELETING"), "failed", "1 of 20 exist; efo is being deleted"),
+    ],
+)
+def test_efos_own_consumer_exists_or_has_room(existing, result, detail):
+    outcome = judge_consumers(existing, "efo")
+    assert outcome.result == result
+    assert outcome.detail.startswith(detail)
