@@ -13,8 +13,10 @@ from efo.arn import parse_stream
 from efo.exception_groups import collapse_groups
 from efo_service.config.settings import KinesisSettings, Settings
 from efo_service.factories.kinesis import open_stream
+from efo_service.factories.lease_store import inspectable_leases
 from efo_service.operations.doctor.endpoint import StreamLocation, endpoint_checks
 from efo_service.operations.doctor.kinesis import kinesis_checks
+from efo_service.operations.doctor.leases import lease_checks
 from efo_service.operations.doctor.machine import MIB, disk_check, java_check, port_check
 from efo_service.operations.doctor.running import Check
 from efo_service.operations.doctor.shared import Shared
@@ -35,7 +37,7 @@ async def open_checks(settings: Settings) -> AsyncIterator[list[Check]]:
             way = endpoint_checks(_location(settings.kinesis))
             kinesis = Shared(nursery, lambda: open_stream(settings.kinesis))
             stream = kinesis_checks(kinesis.get, settings.consumer.consumer_name, [check.name for check in way])
-            yield [*way, *stream, *_machine(settings)]
+            yield [*way, *stream, *_leases(settings), *_machine(settings)]
             nursery.cancel_scope.cancel()
 
 
@@ -59,6 +61,12 @@ def _region_source(kinesis: KinesisSettings) -> str:
     return next(
         (name for name in ("AWS_REGION", "AWS_DEFAULT_REGION") if os.environ.get(name)), "the AWS configuration"
     )
+
+
+def _leases(settings: Settings) -> list[Check]:
+    leases = settings.leases
+    path = leases.path if leases.store == "sqlite" else None
+    return lease_checks(lambda: inspectable_leases(settings), leases.store, path)
 
 
 def _machine(settings: Settings) -> list[Check]:

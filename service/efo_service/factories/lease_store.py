@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import trio
 
 from efo.arn import parse_stream
 from efo.errors import LeaseStoreUnavailableError, MissingExtraError
+from efo.leases.inspection import Inspectable
 from efo.leases.store import LeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.telemetry.outages import Outage
@@ -17,6 +19,11 @@ from efo_service.config.dynamodb import tags_of
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError
 from efo_service.telemetry.logs import log_outage
+
+if TYPE_CHECKING:
+    from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
+    from efo.leases.stores.postgres.store import PostgresLeaseStore
+    from efo.leases.stores.redis.store import RedisLeaseStore
 
 _PAUSE: Final = 1.0
 """Seconds between two attempts to reach a server."""
@@ -40,6 +47,7 @@ async def open_leases(settings: Settings) -> AsyncIterator[LeaseStore]:
     async with AsyncExitStack() as stack:
         match leases.store:
             case "sqlite":
+                _make_directory(leases.path)
                 yield await stack.enter_async_context(_sqlite(settings))
             case "dynamodb":
                 yield await _retry_until_open(stack, lambda: _dynamodb(settings), leases.start_seconds)
@@ -47,17 +55,31 @@ async def open_leases(settings: Settings) -> AsyncIterator[LeaseStore]:
                 yield await _retry_until_open(stack, lambda: _server(settings), leases.start_seconds)
 
 
-def _sqlite(settings: Settings) -> _Opening:
-    path = settings.leases.path
+def inspectable_leases(settings: Settings) -> Inspectable:
+    """Return the store of [leases], which is not open. Creates nothing. Raises ConfigurationError, UnavailableError."""
+    match settings.leases.store:
+        case "sqlite":
+            return _sqlite(settings)
+        case "dynamodb":
+            return _dynamodb(settings)
+        case "postgres" | "redis":
+            return _server(settings)
+
+
+def _make_directory(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UnavailableError(f"cannot create the directory of [leases] path {path}: {error.strerror}") from error
+
+
+def _sqlite(settings: Settings) -> SqliteLeaseStore:
+    path = settings.leases.path
     mode = 0o666 & ~settings.service.umask
     return SqliteLeaseStore(path, settings.consumer.application, settings.kinesis.stream_name, mode=mode)
 
 
-def _dynamodb(settings: Settings) -> _Opening:
+def _dynamodb(settings: Settings) -> DynamoDbLeaseStore:
     from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore, NewTable  # noqa: PLC0415 - only if it is used
 
     kinesis, chosen = settings.kinesis, settings.leases.dynamodb
@@ -79,7 +101,7 @@ def _dynamodb(settings: Settings) -> _Opening:
     )
 
 
-def _server(settings: Settings) -> _Opening:
+def _server(settings: Settings) -> PostgresLeaseStore | RedisLeaseStore:
     leases = settings.leases
     url = leases.url.get_secret_value() if leases.url else ""
     application, stream = settings.consumer.application, settings.kinesis.stream_name

@@ -50,13 +50,15 @@ class TableExistsError(LeaseStoreUnavailableError):
     """The table exists, or is being changed."""
 
 
-_DENIED: Final = (
-    LeaseStoreUnavailableError,
-    (
-        "; the credentials need dynamodb:DescribeTable, Scan, GetItem, PutItem, UpdateItem and DeleteItem on the "
-        "table, and CreateTable, TagResource and UpdateContinuousBackups to create it"
-    ),
+class TableDeniedError(LeaseStoreUnavailableError):
+    """The credentials do not permit the call."""
+
+
+_PERMISSIONS: Final = (
+    "; the credentials need dynamodb:DescribeTable, Scan, GetItem, PutItem, UpdateItem and DeleteItem on the "
+    "table, and CreateTable, TagResource and UpdateContinuousBackups to create it"
 )
+_DENIED: Final = (LeaseStoreUnavailableError, _PERMISSIONS)
 _THROTTLED: Final = (
     LeaseStoreUnavailableError,
     f"; tried {ATTEMPTS} times: give the table more capacity, or on-demand billing (PAY_PER_REQUEST)",
@@ -68,7 +70,7 @@ _ERRORS: Final[dict[str, tuple[type[LeaseError], str]]] = {
         LeaseStoreCorruptError,
         "; a lease table has the partition key leaseKey, a string, and no sort key: use another table",
     ),
-    "AccessDeniedException": _DENIED,
+    "AccessDeniedException": (TableDeniedError, _PERMISSIONS),
     "UnrecognizedClientException": _DENIED,
     "InvalidSignatureException": _DENIED,
     "ProvisionedThroughputExceededException": _THROTTLED,

@@ -14,12 +14,13 @@ from typing import Final, Self
 
 from efo.errors import ConfigurationError, EfoError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases import transitions
+from efo.leases.inspection import Inspection
 from efo.leases.known_rows import KnownRows
 from efo.leases.row_store import Change
 from efo.leases.scope import LeaseScope
 from efo.leases.stores.dynamodb.client import ConditionFailedError, Table, TableLocation, open_table
 from efo.leases.stores.dynamodb.items import CHECKPOINT_OWNER, CHILDREN, COUNTER, KEY, OWNER, Item, ItemCodec, update_of
-from efo.leases.stores.dynamodb.table import NewTable, prepare
+from efo.leases.stores.dynamodb.table import NewTable, denied_writes, inspect, prepare
 from efo.leases.writes import LeaseWrite, SettleWrite, write_each
 from efo.model import Checkpoint, Lease
 
@@ -28,6 +29,8 @@ __all__ = ["DynamoDbLeaseStore", "NewTable"]
 _OWNERS: Final = (OWNER, CHECKPOINT_OWNER)
 _STATE: Final = (COUNTER, *_OWNERS)
 """The attributes that conditions check. A hand-off request checks the owners only: the holder changes the counter."""
+_INSPECTED_ROWS: Final = 25
+"""Rows that an inspection reads at most. Half a unit of capacity per 4 KB; a row has some 500 bytes."""
 _MAX_TRIES: Final = 5
 """Tries of a write if the row changes without its counter: a hand-off was requested."""
 
@@ -96,6 +99,17 @@ class DynamoDbLeaseStore:
         opening, self._opening, self._opened = self._opening, None, None
         if opening is not None:
             await opening.__aexit__(None, None, None)
+
+    async def inspect(self) -> Inspection:
+        """Look at the table; the store is not open. Nothing is created or written. Raises as opening it does."""
+        key = self._codec.key("efo-inspection")
+        async with open_table(self._name, self._location) as table:
+            if not await inspect(table, self._new_table):
+                return Inspection(exists=False, denied=None)
+            for item in (await table.call("scan", Limit=_INSPECTED_ROWS))["Items"]:
+                self._codec.is_lease_of_stream(item)  # refuses the table of a multi-stream application
+            await table.call("get_item", Key=key)
+            return Inspection(exists=True, denied=await denied_writes(table, key))
 
     def ensure_scope(self, application: str, stream: str) -> None:
         """Raise ConfigurationError if the store keeps the leases of another application or stream."""

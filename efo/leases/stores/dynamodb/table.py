@@ -9,13 +9,22 @@ from typing import Any, Final
 import trio
 
 from efo.errors import LeaseStoreCorruptError, LeaseStoreUnavailableError
-from efo.leases.stores.dynamodb.client import Table, TableExistsError, TableNotFoundError
+from efo.leases.stores.dynamodb.client import (
+    ConditionFailedError,
+    Table,
+    TableDeniedError,
+    TableExistsError,
+    TableNotFoundError,
+)
 from efo.leases.stores.dynamodb.items import KEY
 
 POLL_INTERVAL: Final = 1.0
 """Seconds between two checks of a table that is being created."""
 CREATION_TIMEOUT: Final = 120.0
 """Seconds for the creation of the table. It usually takes about ten."""
+_USABLE: Final = frozenset({"ACTIVE", "UPDATING"})
+"""A table can be used while its indexes or its capacity are updated."""
+_NEVER: Final = f"attribute_exists({KEY}) AND attribute_not_exists({KEY})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +52,7 @@ async def prepare(table: Table, new: NewTable | None) -> None:
     is_created = False
     if description is None:
         if new is None:
-            raise LeaseStoreUnavailableError(f"{table} does not exist: create it, or let efo create it")
+            raise _missing(table)
         is_created = await _create(table, new)
     with trio.move_on_after(CREATION_TIMEOUT):
         _check(table, await _until_usable(table, description))
@@ -57,11 +66,47 @@ async def prepare(table: Table, new: NewTable | None) -> None:
     )
 
 
+async def inspect(table: Table, new: NewTable | None) -> bool:
+    """Return whether the table exists. Raises as `prepare` does, and if the table cannot be used yet."""
+    description = await _describe(table)
+    if description is None:
+        if new is None:
+            raise _missing(table)
+        return False
+    if (status := description["TableStatus"]) not in _USABLE:
+        raise LeaseStoreUnavailableError(f"{table} is {status}: check its status in the console")
+    _check(table, description)
+    return True
+
+
+async def denied_writes(table: Table, key: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the writes that the credentials do not permit, by trying each with a condition that is never true.
+
+    So nothing is written, whether the row exists or not. Raises LeaseStoreUnavailableError.
+    """
+    denied = []
+    for operation, name, arguments in (
+        ("put_item", "PutItem", {"Item": key}),
+        ("update_item", "UpdateItem", {"Key": key}),
+        ("delete_item", "DeleteItem", {"Key": key}),
+    ):
+        try:
+            await table.call(operation, ConditionExpression=_NEVER, **arguments)
+        except ConditionFailedError:
+            pass
+        except TableDeniedError:
+            denied.append(name)
+    return tuple(denied)
+
+
+def _missing(table: Table) -> LeaseStoreUnavailableError:
+    return LeaseStoreUnavailableError(f"{table} does not exist: create it, or let efo create it")
+
+
 async def _until_usable(table: Table, description: Mapping[str, Any] | None) -> Mapping[str, Any]:
     """Return the description of the table once it can be used. A new table may not be visible at once."""
     pause = 0.0
-    # A table can be used while its indexes or its capacity are updated.
-    while description is None or description["TableStatus"] not in {"ACTIVE", "UPDATING"}:
+    while description is None or description["TableStatus"] not in _USABLE:
         await trio.sleep(pause)
         pause = POLL_INTERVAL
         description = await _describe(table)

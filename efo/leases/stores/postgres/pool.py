@@ -15,7 +15,8 @@ import trio
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
-from efo.leases.stores.postgres.schema import prepare
+from efo.leases.inspection import Inspection
+from efo.leases.stores.postgres.schema import inspect, prepare
 from efo.leases.stores.postgres.sessions import Session
 
 _T = TypeVar("_T")
@@ -49,6 +50,10 @@ class ConnectionPool:
     async def prepare(self) -> None:
         """Create or migrate the table. Raises LeaseStoreUnavailableError and LeaseStoreCorruptError."""
         await self.run(lambda connection: prepare(connection, self.location))
+
+    async def inspect(self, scope: tuple[str, str]) -> Inspection:
+        """Look at the table. `scope`: application and stream. Raises as `prepare` does."""
+        return await self.run(lambda connection: inspect(connection, self.location, scope))
 
     async def run(self, work: Callable[[psycopg.Connection], _T]) -> _T:
         """Run `work` with a connection in a thread, within the timeout of a call. Raises LeaseError."""

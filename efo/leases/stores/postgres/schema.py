@@ -11,6 +11,7 @@ from typing import Final
 import psycopg
 
 from efo.errors import LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.leases.inspection import Inspection
 
 MIGRATIONS: Final = (
     """
@@ -53,11 +54,7 @@ def prepare(connection: psycopg.Connection, location: str) -> None:
 
     Raises LeaseStoreCorruptError, LeaseStoreUnavailableError and psycopg.Error.
     """
-    if _scalar(connection, "SELECT pg_is_in_recovery()"):
-        raise LeaseStoreUnavailableError(
-            f"lease store {location}: this server is a read-only replica: use the URL of the primary, or several "
-            "hosts with target_session_attrs=read-write"
-        )
+    _refuse_replica(connection, location)
     if _version(connection, location) < VERSION:
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
@@ -65,6 +62,25 @@ def prepare(connection: psycopg.Connection, location: str) -> None:
                 connection.execute(statements)
             connection.execute("UPDATE efo_lease_version SET version = %s", (VERSION,))
     _check_permissions(connection, location)
+
+
+def inspect(connection: psycopg.Connection, location: str, scope: tuple[str, str]) -> Inspection:
+    """Look at the table, which may not exist. `scope`: application and stream. Raises as `prepare` does."""
+    _refuse_replica(connection, location)
+    if not (version := _version(connection, location)):
+        may_create = _scalar(connection, "SELECT has_schema_privilege(current_schema(), 'CREATE')")
+        return Inspection(exists=False, denied=() if may_create else ("CREATE on the schema",))
+    leases = _scalar(connection, "SELECT count(*) FROM efo_lease WHERE application = %s AND stream = %s", *scope)
+    assert isinstance(leases, int)  # noqa: S101 - PostgreSQL's bigint
+    return Inspection(exists=True, leases=leases, version=version, denied=_missing_permissions(connection))
+
+
+def _refuse_replica(connection: psycopg.Connection, location: str) -> None:
+    if _scalar(connection, "SELECT pg_is_in_recovery()"):
+        raise LeaseStoreUnavailableError(
+            f"lease store {location}: this server is a read-only replica: use the URL of the primary, or several "
+            "hosts with target_session_attrs=read-write"
+        )
 
 
 def _version(connection: psycopg.Connection, location: str) -> int:
@@ -83,12 +99,16 @@ def _version(connection: psycopg.Connection, location: str) -> int:
 
 
 def _check_permissions(connection: psycopg.Connection, location: str) -> None:
-    missing = [name for name in _NEEDED if not _scalar(connection, "SELECT has_table_privilege('efo_lease', %s)", name)]
-    if missing:
+    if missing := _missing_permissions(connection):
         raise LeaseStoreUnavailableError(
             f"lease store {location}: the role lacks {', '.join(missing)} on efo_lease: "
             f"as the owner of the table, GRANT {', '.join(_NEEDED)} ON efo_lease TO the role"
         )
+
+
+def _missing_permissions(connection: psycopg.Connection) -> tuple[str, ...]:
+    has = "SELECT has_table_privilege('efo_lease', %s)"
+    return tuple(name for name in _NEEDED if not _scalar(connection, has, name))
 
 
 def _scalar(connection: psycopg.Connection, query: str, *parameters: object) -> object:

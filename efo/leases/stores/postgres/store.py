@@ -23,6 +23,7 @@ from efo.errors import (
     LeaseStoreCorruptError,
     LeaseStoreUnavailableError,
 )
+from efo.leases.inspection import Inspection
 from efo.leases.known_rows import KnownRows
 from efo.leases.lease_row import COLUMN_NAMES, LeaseRow
 from efo.leases.row_store import Change, RowStore
@@ -116,6 +117,13 @@ class PostgresLeaseStore(RowStore):
         traceback: TracebackType | None,
     ) -> None:
         self._close()
+
+    async def inspect(self) -> Inspection:
+        """Look at the table; the store is not open. Nothing is created. Raises as opening it does."""
+        try:
+            return await self._pool.inspect(self._scope)
+        finally:
+            self._pool.close()
 
     def ensure_scope(self, application: str, stream: str) -> None:
         """Raise ConfigurationError if the store keeps the leases of another application or stream."""

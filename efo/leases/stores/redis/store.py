@@ -18,6 +18,7 @@ import msgspec
 
 from efo.arn import parse_stream
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.leases.inspection import Inspection
 from efo.leases.known_rows import KnownRows
 from efo.leases.lease_row import LeaseRow
 from efo.leases.row_store import Change, RowStore
@@ -103,6 +104,13 @@ class RedisLeaseStore(RowStore):
         traceback: TracebackType | None,
     ) -> None:
         self._close()
+
+    async def inspect(self) -> Inspection:
+        """Look at the key; the store is not open. Redis does not say what it permits. Raises as opening it does."""
+        async with self:
+            leases = await self.list()
+        exists = bool(leases)
+        return Inspection(exists=exists, leases=len(leases), version=VERSION if exists else None, denied=None)
 
     def ensure_scope(self, application: str, stream: str) -> None:
         """Raise ConfigurationError if the store keeps the leases of another application or stream."""

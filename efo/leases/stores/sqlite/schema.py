@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from efo.errors import LeaseStoreCorruptError
+from efo.leases.inspection import Inspection
 
 APPLICATION_ID: Final = int.from_bytes(b"efoL")
 """SQLite's `application_id` of a lease store. `file` and other tools identify the file by it."""
@@ -52,6 +53,16 @@ _MIGRATIONS: Final = {
 }
 """The statements that migrate each version to the next. Columns are only added, so that an older efo can keep the file
 open: it names the columns that it knows, and sees a hand-off as a stolen lease."""
+
+
+def inspect(connection: sqlite3.Connection, path: Path, scope: tuple[str, str]) -> Inspection:
+    """Look at a file that may be empty. `scope`: application and stream. Raises as `prepare` does."""
+    if _is_empty(connection):
+        return Inspection(exists=False)
+    _check(connection, path)
+    query = "SELECT count(*) FROM lease WHERE application = ? AND stream = ?"
+    (leases,) = connection.execute(query, scope).fetchone()
+    return Inspection(exists=True, leases=leases, version=_pragma(connection, "user_version"))
 
 
 def prepare(connection: sqlite3.Connection, path: Path) -> None:

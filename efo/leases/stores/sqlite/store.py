@@ -14,7 +14,8 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,11 +26,12 @@ import trio
 
 from efo.arn import parse_stream
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.leases.inspection import Inspection
 from efo.leases.known_rows import KnownRows
 from efo.leases.lease_row import COLUMN_NAMES, LeaseRow
 from efo.leases.row_store import Change, RowStore
 from efo.leases.scope import LeaseScope
-from efo.leases.stores.sqlite.schema import prepare
+from efo.leases.stores.sqlite.schema import inspect, prepare
 from efo.leases.writes import LeaseWrite, row_after
 from efo.model import Lease
 
@@ -103,6 +105,10 @@ class SqliteLeaseStore(RowStore):
         if connection is not None:
             with trio.CancelScope(shield=True):  # bounded: an abandoned write ends within the busy timeout
                 await self._run_in_thread(connection.close)
+
+    async def inspect(self) -> Inspection:
+        """Look at the file, which is not open. Nothing is created. Raises as opening it does."""
+        return await trio.to_thread.run_sync(self._inspect, limiter=self._single_thread, abandon_on_cancel=True)
 
     def ensure_scope(self, application: str, stream: str) -> None:
         """Raise ConfigurationError if the store keeps the leases of another application or stream."""
@@ -233,6 +239,26 @@ class SqliteLeaseStore(RowStore):
 
     def _connect(self) -> sqlite3.Connection:
         return sqlite3.connect(self._path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
+
+    def _inspect(self) -> Inspection:
+        if not self._path.exists():
+            return Inspection(exists=False)
+        wal = self._path.with_name(f"{self._path.name}-wal")
+        with self._translate_errors():
+            # SQLite would create the files of a write-ahead log even for a reader. Without one, nobody writes.
+            is_open_elsewhere = wal.exists()
+            try:
+                found = self._inspect_file("mode=ro" if is_open_elsewhere else "immutable=1")
+            except (LeaseStoreCorruptError, sqlite3.Error):
+                if is_open_elsewhere or not wal.exists():
+                    raise
+                found = self._inspect_file("mode=ro")  # a worker has opened it in the meantime
+        return replace(found, denied=() if os.access(self._path, os.R_OK | os.W_OK) else ("write",))
+
+    def _inspect_file(self, how: str) -> Inspection:
+        uri = f"{self._path.absolute().as_uri()}?{how}"
+        with closing(sqlite3.connect(uri, timeout=BUSY_TIMEOUT, uri=True)) as connection:
+            return inspect(connection, self._path, self._scope)
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

@@ -12,7 +12,7 @@ Result = Literal["passed", "failed", "not tested"]
 
 _ADVICE: Final = re.compile(
     r"[;:.,] (?=(?:as the owner|check|choose|correct|create|expected|free|give|grant|install|renew|restore|set|the"
-    r" credentials need|the principal needs|upgrade|use)\b)",
+    r" credentials need|pip install|the principal needs|upgrade|use)\b)",
     re.IGNORECASE,
 )
 """Where the remedy begins in the message of an error: efo's messages say what, where, and then what to do."""
@@ -54,6 +54,8 @@ def failed_by(error: BaseException, remedy: str) -> Outcome:
     """
     code = code_of(error)
     leaf = next(leaf_exceptions(error))
+    if isinstance(leaf, OSError):
+        return failed(str(leaf), remedy)
     if code is Exit.INTERNAL:
         return failed(f"{type(leaf).__name__}: {leaf}", "this is a defect of efo: please report it", code)
     detail, advice = split_advice(" ".join(str(leaf).split()))

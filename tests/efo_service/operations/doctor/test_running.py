@@ -67,6 +67,12 @@ async def test_a_check_that_tests_nothing_is_no_obstacle_for_others(autojump_clo
     [
         (TransportError("no route"), Exit.UNAVAILABLE, "no route", "look at it"),
         (ConfigurationError("no AWS region: set region"), Exit.CONFIGURATION, "no AWS region", "set region"),
+        (
+            PermissionError(13, "Permission denied", "/x"),
+            Exit.UNAVAILABLE,
+            "[Errno 13] Permission denied: '/x'",
+            "look",
+        ),
         (ZeroDivisionError("by zero"), Exit.INTERNAL, "ZeroDivisionError: by zero", "this is a defect of efo"),
         (ExceptionGroup("", [TransportError("lost")]), Exit.UNAVAILABLE, "lost", "look at it"),
     ],

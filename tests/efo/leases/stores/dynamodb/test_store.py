@@ -10,6 +10,8 @@ import pytest
 import trio
 
 from efo.errors import ConfigurationError, LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.leases.inspection import Inspection
+from efo.leases.stores.dynamodb import store as dynamodb_store
 from efo.leases.stores.dynamodb import table as dynamodb_table
 from efo.leases.stores.dynamodb.client import ConditionFailedError, Table, TableNotFoundError
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore, NewTable
@@ -450,3 +452,78 @@ async def test_a_failed_condition_returns_the_row(url, tmp_path):
                 Lease("s", Checkpoint.LATEST, counter=1), Lease("s", Checkpoint.LATEST, counter=2), ("leaseCounter",)
             )
         assert store._codec.lease(caught.value.item) == HELD
+
+
+# --- inspection ---------------------------------------------------------------------------------------------------
+
+KEY_SCHEMA = {
+    "KeySchema": [{"AttributeName": "leaseKey", "KeyType": "HASH"}],
+    "AttributeDefinitions": [{"AttributeName": "leaseKey", "AttributeType": "S"}],
+}
+
+
+@pytest.fixture
+def inspected(monkeypatch):
+    """Return a function that inspects a table whose responses are scripted, and returns the result and the calls."""
+
+    async def inspect(*responses, **options):
+        client = ScriptedClient(*responses)
+
+        @asynccontextmanager
+        async def open_table(name, _location):
+            yield Table(name, client)
+
+        monkeypatch.setattr(dynamodb_store, "open_table", open_table)
+        return await DynamoDbLeaseStore("leases", **options).inspect(), client.calls
+
+    return inspect
+
+
+def described(status="ACTIVE"):
+    return {"Table": {"TableStatus": status, **KEY_SCHEMA}}
+
+
+async def test_an_inspection_tries_each_write_with_a_condition_that_is_never_true(inspected):
+    found, calls = await inspected(
+        described(),
+        {"Items": [ROW]},
+        {},
+        condition_failed(),
+        error_response("AccessDeniedException"),
+        condition_failed(),
+    )
+    assert found == Inspection(exists=True, denied=("UpdateItem",))
+    assert [name for name, _ in calls] == [
+        "describe_table", "scan", "get_item", "put_item", "update_item", "delete_item",
+    ]  # fmt: skip
+    conditions = {arguments["ConditionExpression"] for _, arguments in calls[3:]}
+    assert conditions == {"attribute_exists(leaseKey) AND attribute_not_exists(leaseKey)"}
+
+
+async def test_the_inspection_of_a_missing_table_creates_none(inspected):
+    found, calls = await inspected(error_response("ResourceNotFoundException"))
+    assert found == Inspection(exists=False, denied=None)
+    assert [name for name, _ in calls] == ["describe_table"]
+    with pytest.raises(LeaseStoreUnavailableError, match="does not exist"):
+        await inspected(error_response("ResourceNotFoundException"), new_table=None)
+
+
+@pytest.mark.parametrize("status", ["CREATING", "DELETING"])
+async def test_an_inspection_does_not_wait_for_a_table_that_cannot_be_used(inspected, status):
+    with pytest.raises(LeaseStoreUnavailableError, match=f"is {status}"):
+        await inspected(described(status))
+
+
+async def test_an_inspection_rejects_the_table_of_a_multi_stream_application(inspected):
+    with pytest.raises(ConfigurationError, match="multi-stream"):
+        await inspected(described(), {"Items": [row(streamName={"S": "1:s:1"})]})
+
+
+async def test_an_inspection_of_a_real_table_leaves_it_as_it_is(servers):
+    url = servers.url(serve_dynamodb_local)
+    with credentials():
+        async with DynamoDbLeaseStore("inspected", endpoint_url=url, timeout=CALL_TIMEOUT) as store:
+            await store.create(HELD)
+            found = await DynamoDbLeaseStore("inspected", endpoint_url=url, timeout=CALL_TIMEOUT).inspect()
+            assert found == Inspection(exists=True)
+            assert [lease.key for lease in await store.list()] == ["s"]

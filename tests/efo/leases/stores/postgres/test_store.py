@@ -17,6 +17,7 @@ from efo.errors import (
     LeaseStoreUnavailableError,
     MissingExtraError,
 )
+from efo.leases.inspection import Inspection
 from efo.leases.stores.postgres import schema as postgres_schema
 from efo.leases.stores.postgres.schema import VERSION
 from efo.leases.stores.postgres.store import PostgresLeaseStore
@@ -313,3 +314,27 @@ def test_a_missing_driver_is_reported_with_the_extra_to_install(monkeypatch):
     monkeypatch.delitem(sys.modules, "efo.leases.stores.postgres.pool", raising=False)
     with pytest.raises(MissingExtraError, match=r"pip install 'efo\[postgres\]'"):
         PostgresLeaseStore("postgresql://db/efo", "application", "stream")
+
+
+async def test_an_inspection_creates_no_table_and_counts_the_leases_of_its_scope(url):
+    assert await open_store(url).inspect() == Inspection(exists=False)
+    assert execute(url, "SELECT to_regclass('efo_lease')") == [(None,)]
+    async with open_store(url) as store, open_store(url, stream="other") as other:
+        await store.create(Lease("s", Checkpoint.LATEST))
+        await other.create(Lease("t", Checkpoint.LATEST))
+        await other.create(Lease("u", Checkpoint.LATEST))
+    assert await open_store(url).inspect() == Inspection(exists=True, leases=1, version=VERSION)
+
+
+async def test_an_inspection_names_the_permissions_that_the_role_lacks(url):
+    execute(url, "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+    assert (await open_store(role(url)).inspect()).denied == ("CREATE on the schema",)
+    async with open_store(url):
+        pass
+    restricted = role(url, "GRANT SELECT, INSERT ON efo_lease TO {role}", "GRANT SELECT ON efo_lease_version TO {role}")
+    assert (await open_store(restricted).inspect()).denied == ("UPDATE", "DELETE")
+
+
+async def test_an_inspection_closes_its_connection(url):
+    await open_store(url).inspect()
+    await until(lambda: execute(url, CONNECTIONS) == [])

@@ -15,6 +15,7 @@ from efo.errors import (
     LeaseStoreUnavailableError,
     MissingExtraError,
 )
+from efo.leases.inspection import Inspection
 from efo.leases.stores.redis.store import VERSION, RedisLeaseStore
 from efo.model import Checkpoint, Lease
 from proofs.local_servers.redis import PASSWORD, serve_redis
@@ -377,3 +378,11 @@ def test_a_missing_driver_is_reported_with_the_extra_to_install(monkeypatch):
 def test_the_client_does_not_retry_writes(url):
     connection = RedisLeaseStore(url, "app", "stream")._client.redis.connection_pool.connection_kwargs
     assert connection["retry"].get_retries() == 0
+
+
+async def test_an_inspection_counts_the_leases_and_writes_nothing(open_store, client, key):
+    assert await open_store().inspect() == Inspection(exists=False, leases=0, denied=None)
+    assert not client.exists(key)
+    async with open_store() as store:
+        await store.create(Lease("s", Checkpoint.LATEST))
+    assert await open_store().inspect() == Inspection(exists=True, leases=1, version=VERSION, denied=None)

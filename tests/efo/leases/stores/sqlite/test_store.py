@@ -12,6 +12,7 @@ import pytest
 import trio
 
 from efo.errors import LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.leases.inspection import Inspection
 from efo.leases.stores.sqlite import store as module
 from efo.leases.stores.sqlite.schema import APPLICATION_ID, VERSION
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
@@ -382,3 +383,70 @@ async def test_the_mode_of_an_existing_store_is_kept(path):
     path.chmod(0o664)
     async with open_store(path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o664
+
+
+# --- inspection ---------------------------------------------------------------------------------------------------
+
+
+async def test_the_inspection_of_a_missing_file_creates_nothing(path):
+    assert await open_store(path).inspect() == Inspection(exists=False)
+    assert list(path.parent.iterdir()) == []
+
+
+async def test_an_inspection_counts_the_leases_of_its_scope_and_leaves_no_files(path):
+    async with open_store(path) as store:
+        await store.create(Lease("s", Checkpoint.LATEST))
+    async with open_store(path, stream="other") as store:
+        await store.create(Lease("s", Checkpoint.LATEST))
+        await store.create(Lease("t", Checkpoint.LATEST))
+    before = path.read_bytes()
+    assert await open_store(path).inspect() == Inspection(exists=True, leases=1, version=VERSION)
+    assert list(path.parent.iterdir()) == [path]
+    assert path.read_bytes() == before
+
+
+async def test_an_inspection_sees_what_a_worker_that_has_the_file_open_has_written(path):
+    async with open_store(path) as store:
+        await store.create(Lease("s", Checkpoint.LATEST))
+        before = set(path.parent.iterdir())
+        assert (await open_store(path).inspect()).leases == 1
+        assert set(path.parent.iterdir()) == before
+        await store.create(Lease("t", Checkpoint.LATEST))  # and does not lock it out
+
+
+async def test_a_worker_that_opens_the_file_during_an_inspection_does_not_make_it_look_damaged(path, monkeypatch):
+    async with open_store(path) as store:
+        await store.create(Lease("s", Checkpoint.LATEST))
+    inspected = []
+
+    def inspect(connection, *rest):
+        inspected.append(connection)
+        if len(inspected) == 1:
+            path.with_name(f"{path.name}-wal").touch()
+            raise LeaseStoreCorruptError("half of it was written")
+        return Inspection(exists=True)
+
+    monkeypatch.setattr(module, "inspect", inspect)
+    assert (await open_store(path).inspect()).exists
+    assert len(inspected) == 2
+
+
+async def test_an_inspection_rejects_the_file_of_another_program(path):
+    execute(path, "CREATE TABLE t (x)")
+    with pytest.raises(LeaseStoreCorruptError, match="belongs to another program"):
+        await open_store(path).inspect()
+
+
+async def test_an_inspection_does_not_migrate_the_file_of_an_older_efo(path):
+    async with open_store(path):
+        pass
+    execute(path, "PRAGMA user_version = 1")
+    assert (await open_store(path).inspect()).version == 1
+    assert execute(path, "PRAGMA user_version") == [(1,)]
+
+
+async def test_a_file_that_may_not_be_written_is_read_and_reported(path, monkeypatch):
+    async with open_store(path):
+        pass
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert (await open_store(path).inspect()).denied == ("write",)
