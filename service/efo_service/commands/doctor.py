@@ -56,5 +56,5 @@ async def _find(settings: Settings, timeout: float) -> list[Finding]:  # noqa: A
                 names = ", ".join(waiting[:3])
                 status.update(f"{total - len(waiting)} of {total} checks are done; waiting for {names}")
 
-        async with open_checks(settings) as checks:
+        async with open_checks(settings, timeout) as checks:
             return await run_checks(checks, timeout, show)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -11,14 +11,16 @@ import trio
 
 from efo.arn import parse_stream
 from efo.exception_groups import collapse_groups
-from efo_service.config.settings import KinesisSettings, Settings
+from efo_service.config.settings import KinesisSettings, RelaySettings, Settings
+from efo_service.factories.kafka import kafka_options
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import inspectable_leases
+from efo_service.factories.sinks import writes_to_stdout
 from efo_service.operations.doctor.endpoint import StreamLocation, endpoint_checks
 from efo_service.operations.doctor.kinesis import kinesis_checks
 from efo_service.operations.doctor.leases import lease_checks
 from efo_service.operations.doctor.machine import MIB, disk_check, java_check, port_check
-from efo_service.operations.doctor.running import Check
+from efo_service.operations.doctor.running import Check, missing_package
 from efo_service.operations.doctor.shared import Shared
 from efo_service.spark.java import find_java
 from efo_service.web.probe import http_get
@@ -28,16 +30,22 @@ _LOG_FREE: Final = 1024 * MIB
 _LEASES_FREE: Final = 64 * MIB
 """Free space that SQLite's leases need at least. The file and its write-ahead log have a few MiB."""
 
+_KAFKA_SHARE: Final = 0.8
+"""The share of a check's time limit after which Kafka's client gives up, with an error that explains more."""
+
 
 @asynccontextmanager
-async def open_checks(settings: Settings) -> AsyncIterator[list[Check]]:
-    """Yield the checks of what the service needs, in order. They may be run until the context ends."""
+async def open_checks(settings: Settings, seconds: float) -> AsyncIterator[list[Check]]:
+    """Yield the checks of what the service needs, in order. They may be run until the context ends.
+
+    `seconds`: the time limit of each.
+    """
     with collapse_groups():
         async with trio.open_nursery() as nursery:
             way = endpoint_checks(_location(settings.kinesis))
             kinesis = Shared(nursery, lambda: open_stream(settings.kinesis))
             stream = kinesis_checks(kinesis.get, settings.consumer.consumer_name, [check.name for check in way])
-            yield [*way, *stream, *_leases(settings), *_machine(settings)]
+            yield [*way, *stream, *_leases(settings), *_sink(settings, seconds), *_machine(settings)]
             nursery.cancel_scope.cancel()
 
 
@@ -69,11 +77,49 @@ def _leases(settings: Settings) -> list[Check]:
     return lease_checks(lambda: inspectable_leases(settings), leases.store, path)
 
 
+def _sink(settings: Settings, seconds: float) -> list[Check]:
+    relay = settings.relay
+    letters = {} if relay.dead_letters is None else {f"{_system(relay)} dead letters": relay.dead_letters}
+    topics = {f"{relay.sink} topic": settings.topic, **letters}
+    if relay.sink == "kafka":
+        return _kafka(settings, topics, seconds)
+    from efo_service.operations.doctor.files import jsonl_check, log_checks  # noqa: PLC0415 - pyarrow is slow to import
+
+    if relay.sink == "log":
+        return log_checks(relay.directory, topics, settings.kinesis.stream_name)
+    written = log_checks(relay.directory, letters, settings.kinesis.stream_name) if letters else []
+    return [jsonl_check(None if writes_to_stdout(relay) else relay.jsonl_file), *written]
+
+
+def _system(relay: RelaySettings) -> str:
+    """Return where dead letters go: those of JSON lines go to the log."""
+    return "kafka" if relay.sink == "kafka" else "log"
+
+
+def _kafka(settings: Settings, topics: Mapping[str, str], seconds: float) -> list[Check]:
+    try:
+        from efo_service.operations.doctor.kafka import KafkaTarget, kafka_checks  # noqa: PLC0415 - an extra
+    except ImportError:
+        return [missing_package("kafka brokers", "Kafka's client is not installed", "pip install 'efo[service,kafka]'")]
+    kinesis = settings.kinesis
+    target = KafkaTarget(
+        kafka_options(settings.relay.kafka),
+        settings.consumer.application,
+        topics,
+        kinesis.region or parse_stream(kinesis.stream)[1],
+        kinesis.profile,
+    )
+    return kafka_checks(target, seconds * _KAFKA_SHARE)
+
+
 def _machine(settings: Settings) -> list[Check]:
     service, pipeline = settings.service, settings.pipeline
     checks = [port_check("service port", service.host, service.port, "[service] host and port", http_get)]
-    if settings.relay.sink == "log":
-        checks.append(disk_check("log disk", settings.relay.directory, _LOG_FREE))
+    relay = settings.relay
+    if relay.sink == "log" or (relay.sink == "jsonl" and relay.dead_letters is not None):
+        checks.append(disk_check("log disk", relay.directory, _LOG_FREE))
+    if relay.sink == "jsonl" and not writes_to_stdout(relay):
+        checks.append(disk_check("jsonl disk", relay.jsonl_file, _LOG_FREE))
     if settings.leases.store == "sqlite":
         checks.append(disk_check("lease disk", settings.leases.path, _LEASES_FREE))
     has_pipeline = "pipeline" in settings.model_fields_set

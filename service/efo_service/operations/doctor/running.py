@@ -34,6 +34,15 @@ def untested(name: str, reason: str) -> Check:
     return Check(name, run, "")
 
 
+def missing_package(name: str, detail: str, remedy: str) -> Check:
+    """Return a check that fails, since the package that it needs is not installed."""
+
+    async def run() -> Outcome:
+        return failed(detail, remedy)
+
+    return Check(name, run, remedy)
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """The outcome of a named check."""

@@ -9,17 +9,15 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from time import monotonic
 from typing import Final
 
 import trio
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from efo.model import Batch, Checkpoint, Record
 from efo_service.relay.kafka.checkpoints import Checkpoints
 from efo_service.relay.kafka.client import Config, ConnectionErrors, client_config
-from efo_service.relay.kafka.errors import creation_error, translated
+from efo_service.relay.kafka.cluster import open_admin, wait_for_brokers
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.producer import (
     CommitWriter,
@@ -38,7 +36,6 @@ PARALLEL_COMMITS: Final = 64
 """How many shards may commit at once. A commit mostly waits for brokers, for some milliseconds."""
 CLOSE_SECONDS: Final = 5.0
 """Seconds to wait for a cancelled commit when a shard is closed. It cannot be interrupted, and is fenced later."""
-_POLL_SECONDS: Final = 1.0
 _MESSAGE_OVERHEAD: Final = 128
 """Bytes of a one-record batch besides key, value and headers (Kafka: 61 for the batch, up to 36 for the record)."""
 _RECORD_OVERHEAD: Final = 36
@@ -114,11 +111,8 @@ class KafkaSink:
         Raises KafkaUnavailableError and KafkaRefusedError.
         """
         options = self._options
-        try:
-            self._admin = AdminClient(self._config | {"error_cb": self._connection_errors})
-        except KafkaException as error:
-            raise creation_error(error.args[0]) from error
-        self._wait_for_brokers(self._admin)
+        self._admin = open_admin(self._config, self._connection_errors)
+        wait_for_brokers(self._admin, self._connection_errors, options.bootstrap_servers, options.connect_seconds)
         if options.delivery == "exactly_once":
             spec = checkpoint_topic(
                 options.checkpoint_topic,
@@ -131,21 +125,6 @@ class KafkaSink:
             self._checkpoints = Checkpoints(self._config, self._admin, found, timeout)
         if "{shard}" not in self._template:
             self._ensure_topic(self._template.format(stream=self._stream))
-
-    def _wait_for_brokers(self, admin: AdminClient) -> None:
-        """Wait until a broker responds. Rejected credentials are raised at once, since waiting does not help."""
-        options = self._options
-        action = f"reach the brokers {options.bootstrap_servers} within {options.connect_seconds:g} s"
-        deadline = monotonic() + options.connect_seconds
-        while True:
-            try:
-                admin.list_topics(timeout=min(_POLL_SECONDS, options.connect_seconds))
-            except KafkaException as error:
-                admin.poll(0)
-                if self._connection_errors.are_credentials_rejected or monotonic() >= deadline:
-                    raise self._connection_errors.explain(translated(error.args[0], action), action) from error
-            else:
-                return
 
     def close(self) -> None:
         """Close the connections."""

@@ -72,14 +72,27 @@ def ensure_topic(admin: AdminClient, spec: TopicSpec, timeout: float) -> Topic:
     Raises KafkaRefusedError if it is missing and may not be created, or has an unsuitable cleanup policy;
     KafkaUnavailableError.
     """
+    found = find_topic(admin, spec, timeout)
+    if found is not None:
+        return found
+    _create(admin, spec, timeout)
+    return _checked(admin, spec, _wait_for(admin, spec.name, timeout), timeout)
+
+
+def find_topic(admin: AdminClient, spec: TopicSpec, timeout: float) -> Topic | None:
+    """Return the topic; None if it is missing and may be created. Raises as `ensure_topic` does. Creates nothing."""
     partitions = _partitions(admin, spec.name, timeout)
-    if partitions is None:
-        if not spec.create:
-            raise KafkaRefusedError(
-                f"Kafka has no topic {spec.name!r}: create it, or set [relay.kafka] create_topics = true"
-            )
-        _create(admin, spec, timeout)
-        partitions = _wait_for(admin, spec.name, timeout)
+    if partitions is not None:
+        return _checked(admin, spec, partitions, timeout)
+    if not spec.create:
+        raise KafkaRefusedError(
+            f"Kafka has no topic {spec.name!r}: create it, or set [relay.kafka] create_topics = true"
+        )
+    return None
+
+
+def _checked(admin: AdminClient, spec: TopicSpec, partitions: int, timeout: float) -> Topic:
+    """Return an existing topic. Raises KafkaRefusedError if its cleanup policy is unsuitable."""
     config = _config(admin, spec.name, timeout)
     policy = config.get("cleanup.policy", "compact" if spec.is_compacted else "delete")
     if spec.is_compacted and policy != "compact":
