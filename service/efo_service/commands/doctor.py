@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from math import isfinite
-from typing import Annotated
+from typing import Annotated, Final
 
 import trio
 from cyclopts import Parameter
@@ -21,8 +21,10 @@ from efo_service.factories.doctor import open_checks
 from efo_service.operations.doctor.report import document, exit_code, lines
 from efo_service.operations.doctor.running import Finding, run_checks
 
-TIMEOUT = 5.0
+TIMEOUT: Final = 5.0
 """Seconds for each check, unless --timeout says otherwise."""
+_SHOWN: Final = 2
+"""How many of the running checks are named while they run, on a line of 80 columns."""
 
 
 def _check_timeout(_type: object, seconds: float) -> None:
@@ -51,10 +53,9 @@ async def _find(settings: Settings, timeout: float) -> list[Finding]:  # noqa: A
     console = Console(stderr=True, highlight=False)
     with console.status("checking") if console.is_terminal else nullcontext() as status:
 
-        def show(waiting: Sequence[str], total: int) -> None:
+        def show(running: Sequence[str], ended: int, total: int) -> None:
             if status is not None:
-                names = ", ".join(waiting[:3])
-                status.update(f"{total - len(waiting)} of {total} checks are done; waiting for {names}")
+                status.update(f"{ended} of {total} checks are done; running: {', '.join(running[:_SHOWN])}")
 
         async with open_checks(settings, timeout) as checks:
             return await run_checks(checks, timeout, show)

@@ -16,7 +16,7 @@ from efo_service.factories.kafka import kafka_options
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import inspectable_leases
 from efo_service.factories.sinks import writes_to_stdout
-from efo_service.operations.doctor.endpoint import StreamLocation, endpoint_checks
+from efo_service.operations.doctor.endpoint import NEEDED, StreamLocation, endpoint_checks
 from efo_service.operations.doctor.kinesis import kinesis_checks
 from efo_service.operations.doctor.leases import lease_checks
 from efo_service.operations.doctor.machine import MIB, disk_check, java_check, port_check
@@ -44,7 +44,7 @@ async def open_checks(settings: Settings, seconds: float) -> AsyncIterator[list[
         async with trio.open_nursery() as nursery:
             way = endpoint_checks(_location(settings.kinesis))
             kinesis = Shared(nursery, lambda: open_stream(settings.kinesis))
-            stream = kinesis_checks(kinesis.get, settings.consumer.consumer_name, [check.name for check in way])
+            stream = kinesis_checks(kinesis.get, settings.consumer.consumer_name, NEEDED)
             yield [*way, *stream, *_leases(settings), *_sink(settings, seconds), *_machine(settings)]
             nursery.cancel_scope.cancel()
 

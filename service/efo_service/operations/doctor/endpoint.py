@@ -28,6 +28,8 @@ from efo_service.operations.doctor.running import Check
 MAX_SKEW: Final = 300.0
 """How far a request's time may be from the service's, in seconds (AWS: SigV4, InvalidSignatureException)."""
 SKEW_TO_NOTE: Final = 60.0
+NEEDED: Final = ("credentials", "http2", "clock")
+"""The checks without which no call of the service can succeed. A certificate that expires soon is still valid."""
 MIN_VALIDITY: Final = 86_400.0
 """Seconds for which a certificate must still be valid: it is renewed long before, or has been forgotten."""
 _DAY: Final = 86_400

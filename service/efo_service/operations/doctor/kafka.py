@@ -52,10 +52,8 @@ def kafka_checks(target: KafkaTarget, seconds: float) -> list[Check]:
         *(Check(name, in_thread(partial(cluster.look, spec)), _REMEDY, (BROKERS,)) for name, spec in specs.items()),
     ]
     if options.delivery == "exactly_once":
-        fences = (
-            f"it fences the worker that uses it; `efo run` needs Write on the transactional ids {target.application}/*"
-        )
-        checks.append(untested("kafka transactional id", fences))
+        needed = f"`efo run` needs Describe and Write on the transactional ids {target.application}/*"
+        checks.append(untested("kafka transactional id", f"using one fences the worker that has it; {needed}"))
     return checks
 
 

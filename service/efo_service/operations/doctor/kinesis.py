@@ -35,16 +35,16 @@ _RETRY: Final = "try again later"
 
 
 def kinesis_checks(
-    open_client: Callable[[], Awaitable[KinesisClient]], consumer: str, way: Sequence[str]
+    open_client: Callable[[], Awaitable[KinesisClient]], consumer: str, needs: tuple[str, ...]
 ) -> list[Check]:
     """Return the checks of the stream, in order.
 
-    `open_client`: returns the client of the stream. `consumer`: the name of efo's own fan-out consumer. `way`: the
+    `open_client`: returns the client of the stream. `consumer`: the name of efo's own fan-out consumer. `needs`: the
     names of the checks without which no call can succeed.
     """
     stream = _Stream(open_client, consumer)
     return [
-        Check("signature", stream.signature, _RETRY, tuple(way)),
+        Check("signature", stream.signature, _RETRY, needs),
         Check("kinesis:DescribeStreamSummary", stream.describe, _RETRY, ("signature",)),
         Check("stream", stream.state, _RETRY, ("kinesis:DescribeStreamSummary",)),
         Check("kinesis:ListShards", stream.list_shards, _RETRY, ("stream",)),

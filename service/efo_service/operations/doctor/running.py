@@ -51,22 +51,24 @@ class Finding:
     outcome: Outcome
 
 
-def ignore_progress(_waiting: Sequence[str], _total: int) -> None:
-    """Show no progress."""
+Show = Callable[[Sequence[str], int, int], None]
+"""Shows progress: the names of the running checks, how many have ended, and how many there are."""
 
 
-async def run_checks(
-    checks: Sequence[Check], seconds: float, show: Callable[[Sequence[str], int], None] = ignore_progress
-) -> list[Finding]:
+def _show_nothing(_running: Sequence[str], _ended: int, _total: int) -> None: ...
+
+
+async def run_checks(checks: Sequence[Check], seconds: float, show: Show = _show_nothing) -> list[Finding]:
     """Run all checks, and return their findings in the order of the list.
 
     `seconds`: the time limit of each check, without the time in which it waits for those that it needs. A check that
     hangs does not stop the others. A check is not tested if one that it needs has failed. One that it needs and that
-    tested nothing is no obstacle. `show`: gets the names of the checks that have not ended, and the number of all.
+    tested nothing is no obstacle. `show`: called whenever a check begins or ends.
     """
     _refuse_wrong_order(checks)
     outcomes: dict[str, Outcome] = {}
     causes: dict[str, str] = {}  # the check whose failure is behind that of another
+    running: dict[str, None] = {}
     ended = {check.name: trio.Event() for check in checks}
 
     async def run(check: Check) -> None:
@@ -74,7 +76,10 @@ async def run_checks(
             await ended[need].wait()
         cause = next((causes[need] for need in check.needs if need in causes), None)
         if cause is None:
+            running[check.name] = None
+            show([*running], len(outcomes), len(checks))
             outcome = await _run_one(check, seconds)
+            del running[check.name]
             cause = check.name if outcome.result == "failed" else None
         else:
             outcome = not_tested(f"{cause} failed")
@@ -82,9 +87,8 @@ async def run_checks(
             causes[check.name] = cause
         outcomes[check.name] = outcome
         ended[check.name].set()
-        show([other.name for other in checks if other.name not in outcomes], len(checks))
+        show([*running], len(outcomes), len(checks))
 
-    show([check.name for check in checks], len(checks))
     async with trio.open_nursery() as nursery:
         for check in checks:
             nursery.start_soon(run, check)

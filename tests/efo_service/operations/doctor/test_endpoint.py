@@ -13,6 +13,7 @@ import trustme
 from efo.testing import FakeKinesis
 from efo_service.exit_codes import Exit
 from efo_service.operations.doctor.endpoint import (
+    NEEDED,
     StreamLocation,
     endpoint_checks,
     get,
@@ -204,6 +205,16 @@ async def test_a_response_that_never_comes_is_bounded_by_the_time_limit_of_the_c
     with trio.move_on_after(5) as scope:
         await get(connect, "https", "silent")
     assert scope.cancelled_caught
+
+
+async def test_a_certificate_that_expires_soon_stops_no_call_yet(served):
+    year_3000 = 32_503_680_000.0
+    outcomes = await found(location(served.url, served.ca_file), clock=lambda: year_3000 - 1000)
+    assert outcomes["certificate"].result == "failed"
+    assert outcomes["certificate"].remedy == "renew the certificate on the server"
+    assert outcomes["http2"].result == "passed"
+    assert "certificate" not in NEEDED
+    assert set(NEEDED) <= set(NAMES)
 
 
 # --- what it means ---------------------------------------------------------------------------------------------

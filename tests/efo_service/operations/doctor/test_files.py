@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from efo.model import Record
 from efo_service.exit_codes import Exit
 from efo_service.operations.doctor import files
 from efo_service.operations.doctor.files import by_whom, holders, jsonl_check, lock_holders, log_checks
@@ -90,6 +91,16 @@ async def test_a_log_that_lost_its_catalog_fails_with_the_remedy_of_its_error(ro
     outcome = (await found(of_log(root)))["log topic"]
     assert outcome.result == "failed"
     assert outcome.remedy.startswith("restore it from a copy")
+
+
+async def test_a_partition_that_was_emptied_fails_with_the_remedy_of_its_error(root, written):
+    written.append([Record("1", 0.0, b"value", "key")])
+    written.close()
+    for segment in written.directory.glob("*.arrow"):
+        segment.unlink()
+    outcome = (await found(of_log(root)))["log topic"]
+    assert outcome.result == "failed"
+    assert outcome.remedy.startswith("restore its segments from a copy")
 
 
 async def test_a_directory_without_rights_fails(root, written, monkeypatch):

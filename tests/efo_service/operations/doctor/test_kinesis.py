@@ -43,7 +43,7 @@ def found(fake):
         async def reached():
             return passed("")
 
-        checks = [Check("http2", reached, ""), *kinesis_checks(client, "efo", ["http2"])]
+        checks = [Check("http2", reached, ""), *kinesis_checks(client, "efo", ("http2",))]
         return {finding.name: finding.outcome for finding in await run_checks(checks, 5)}
 
     return run

@@ -90,10 +90,12 @@ async def test_findings_keep_the_order_of_the_list(autojump_clock):
     assert (found[2].outcome.result, found[2].outcome.detail) == ("not tested", "it would harm")
 
 
-async def test_progress_names_what_has_not_ended(autojump_clock):
+async def test_progress_names_what_runs(autojump_clock):
     seen = []
-    await run_checks([check("a", after=2), check("b")], 5, lambda waiting, total: seen.append((list(waiting), total)))
-    assert seen == [(["a", "b"], 2), (["a"], 2), ([], 2)]
+    checks = [check("a", after=2), check("b", needs=("a",)), check("c", after=1)]
+    await run_checks(checks, 5, lambda *progress: seen.append(progress))
+    assert (["a", "c"], 0, 3) in seen
+    assert seen[2:] == [(["a"], 1, 3), ([], 2, 3), (["b"], 2, 3), ([], 3, 3)]
 
 
 @pytest.mark.parametrize("checks", [[("a", ("b",)), ("b", ())], [("a", ()), ("a", ())], [("a", ("a",))]])
