@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from efo.kinesis.aws.client import open_kinesis
     from efo.kinesis.client import Connect, KinesisClient, Sign
     from efo.kinesis.control_plane import ControlPlane
+    from efo.leases.inspection import Inspection
     from efo.leases.opening import open_lease_store
     from efo.leases.store import LeaseStore
     from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
@@ -123,6 +124,7 @@ _NAMES = {
     "efo.kinesis.client": "Connect KinesisClient Sign",
     "efo.kinesis.control_plane": "ControlPlane",
     "efo.leases.opening": "open_lease_store",
+    "efo.leases.inspection": "Inspection",
     "efo.leases.store": "LeaseStore",
     "efo.leases.stores.dynamodb.store": "DynamoDbLeaseStore",
     "efo.leases.stores.dynamodb.table": "NewTable",
@@ -184,6 +186,7 @@ __all__ = (
     "HandlerError",
     "HandlerResult",
     "HashKeyRange",
+    "Inspection",
     "InternalFailureError",
     "IsolateShardError",
     "IsolatedShard",
