@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         PositionType,
         Record,
         Shard,
+        ShardRead,
         StreamDescription,
     )
     from efo.protocol.aggregation import AggregateMode
@@ -135,7 +136,7 @@ _NAMES = {
     "efo.leases.writes": "LeaseWrite ReleaseLease RenewLease SettleWrite TakeLease write_each",
     "efo.model": (
         "Batch Checkpoint ChildShard FanOutConsumer HashKeyRange Lease Position PositionType Record "
-        "Shard StreamDescription"
+        "Shard ShardRead StreamDescription"
     ),
     "efo.protocol.aggregation": "AggregateMode",
     "efo.protocol.failure": "DeadLetter DeadLetterSink FailureAction FailurePolicy FinalAction OnError",
@@ -230,6 +231,7 @@ __all__ = (
     "Shard",
     "ShardGoneError",
     "ShardNotReadError",
+    "ShardRead",
     "ShardReader",
     "ShardReading",
     "ShardSelection",
