@@ -134,10 +134,10 @@ SHARD_ISOLATIONS: Final = Instrument(
     "efo.shard.isolations", "counter", "{isolation}", "Isolations of shards that failed (rule R11)."
 )
 SHARD_COUNT: Final = Instrument(
-    "efo.shard.count", "observable_gauge", "{shard}", "Shards by state; absent while the lease table is unknown."
+    "efo.shards", "observable_gauge", "{shard}", "Shards by state; absent while the lease table is unknown."
 )
 LEASE_COUNT: Final = Instrument(
-    "efo.lease.count", "observable_gauge", "{lease}", "Leases by state; absent while the lease table is unknown."
+    "efo.leases", "observable_gauge", "{lease}", "Leases by state; absent while the lease table is unknown."
 )
 LEASE_OPERATIONS: Final = Instrument("efo.lease.operations", "counter", "{operation}", "Operations on the lease store.")
 LEASE_OPERATION_DURATION: Final = Instrument(
@@ -151,7 +151,7 @@ CHECKPOINT_AGE: Final = Instrument(
     "Time since records were delivered that no saved checkpoint includes; 0 if none were.",
 )
 WORKER_COUNT: Final = Instrument(
-    "efo.worker.count",
+    "efo.workers",
     "observable_gauge",
     "{worker}",
     "Workers that hold leases; absent while the lease table is unknown.",

@@ -42,6 +42,7 @@ from efo_service.telemetry.sdk import Telemetry
 from efo_service.version import VERSION
 from efo_service.web.app import create_app
 from efo_service.web.health import Health
+from efo_service.web.readiness import measure_readiness
 from efo_service.web.server import serve
 from efo_service.web.status import Status
 
@@ -105,7 +106,16 @@ async def run(
     Raises EfoError if something that the service needs is unavailable, DrainDeadlineError if the drain was cut short.
     """
     log = structlog.get_logger()
-    health = Health(unsaved_after=max(_UNSAVED_AFTER, 3 * settings.consumer.checkpoint_seconds))
+    health = Health(
+        unsaved_after=max(_UNSAVED_AFTER, 3 * settings.consumer.checkpoint_seconds),
+        clock=trio.lowlevel.current_clock().current_time,  # from any thread, unlike trio.current_time
+    )
+    measure_readiness(
+        health,
+        telemetry.meter_provider,
+        stream=settings.kinesis.stream_name,
+        application=settings.consumer.application,
+    )
     status = Status(_identity(settings), health)
     drain = Drain(settings.service.drain_seconds)
     with collapse_groups():

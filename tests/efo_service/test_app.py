@@ -258,8 +258,8 @@ async def test_status_and_metrics_show_the_shards_and_the_records_sent(fakes, sd
     assert (status["draining"], status["problems"]) == (False, [])
     assert sent == 2
     assert {"efo_consumer_lag_seconds", "efo_subscription_io_bytes", "efo_checkpoint_age_seconds"} <= families
-    assert {"efo_shard_status", "efo_subscription_event_age_seconds", "efo_shard_count"} <= families
-    assert {"efo_lease_count", "efo_worker_count", "process_cpu_seconds", "target_info"} <= families
+    assert {"efo_shard_status", "efo_subscription_event_age_seconds", "efo_shards"} <= families
+    assert {"efo_worker_ready", "efo_leases", "efo_workers", "process_cpu_seconds", "target_info"} <= families
 
 
 CONSUMER = {

@@ -174,7 +174,7 @@ async def test_with_a_dead_lease_store_readiness_turns_when_the_shards_stop_and_
     mock_clock, service
 ):
     assert (await service.status())["lease_table"] == "known"
-    assert [value for _, value in await service.metric("efo_worker_count")] == [1]
+    assert [value for _, value in await service.metric("efo_workers")] == [1]
     service.store.is_down, down_at = True, mock_clock.current_time()
     stopped_after = 0.0
     while [shard["subscription"] for shard in (await service.status())["shards"]] != ["no_lease"] * 2:
@@ -187,7 +187,7 @@ async def test_with_a_dead_lease_store_readiness_turns_when_the_shards_stop_and_
     assert any("no longer read: the lease could not be renewed" in problem for problem in problems)
 
     await service.passes(10)
-    gone = ("efo_worker_count", "efo_lease_count", "efo_shard_count")
+    gone = ("efo_workers", "efo_leases", "efo_shards")
     assert [await service.metric(name) for name in gone] == [[], [], []]
     status = await service.status()
     assert (status["lease_table"], status["shard_counts"], status["lease_counts"], status["workers"]) == (
@@ -219,4 +219,4 @@ async def test_with_a_dead_lease_store_readiness_turns_when_the_shards_stop_and_
     assert await service.ready() == (200, [])
     status = await service.status()
     assert (status["lease_table"], status["workers"], status["lease_counts"]["held"]) == ("known", 1, 2)
-    assert [value for _, value in await service.metric("efo_worker_count")] == [1]
+    assert [value for _, value in await service.metric("efo_workers")] == [1]

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import threading
+
+import trio
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from efo.events import ConsumerOpened, ConsumerReady, LeasesCounted
+from efo_service.telemetry.sdk import telemetry
+from efo_service.web.health import Health
+from efo_service.web.readiness import measure_readiness
+from tests.readings import FakeReadings
+
+
+def ready(sdk) -> list[tuple[str, float]]:
+    families = text_string_to_metric_families(generate_latest(sdk.registry).decode())
+    return [
+        (sample.labels["messaging_destination_name"], sample.value)
+        for family in families
+        if family.name == "efo_worker_ready"
+        for sample in family.samples
+    ]
+
+
+def test_the_metric_is_1_while_the_worker_is_ready():
+    readings = FakeReadings(counts=None)
+    health = Health(clock=readings.now)
+    with telemetry("w-1") as sdk:
+        measure_readiness(health, sdk.meter_provider, stream="orders", application="billing")
+        assert ready(sdk) == [("orders", 0)]
+        health(ConsumerOpened(readings))
+        health(ConsumerReady("fan", "arn", registered=False))
+        readings.counted = FakeReadings().counted
+        assert ready(sdk) == [("orders", 1)]
+        health.start_draining()
+        assert ready(sdk) == [("orders", 0)]
+
+
+async def test_the_metric_is_read_in_another_thread_when_the_leases_are_unknown():
+    health = Health(clock=trio.lowlevel.current_clock().current_time)
+    health(LeasesCounted({"held": 1}, 1))  # since then, the lease table has not been read
+    with telemetry("w-1") as sdk:
+        measure_readiness(health, sdk.meter_provider, stream="orders", application="billing")
+        found = []
+        thread = threading.Thread(target=lambda: found.extend(ready(sdk)))
+        thread.start()
+        thread.join()
+    assert found == [("orders", 0)]
