@@ -1,0 +1,331 @@
+"""The rules of Prometheus: their form, metrics and runbook, and with promtool, when each alert fires."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+import trio
+from prometheus_client import Counter, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from efo.telemetry.observer import OtelObserver
+from efo_service.relay.measured import MeasuredSink
+from efo_service.spark.pipeline.metrics import PipelineMetrics
+from efo_service.telemetry.sdk import telemetry
+from efo_service.web.health import Health
+from efo_service.web.readiness import measure_readiness
+from efo_service.workers.endpoints import WorkerEndpoints
+from tests.efo.telemetry.test_observer import EVERY_EVENT
+from tests.efo_service.test_app import BATCH, SHARD, FakeShardSink
+from tests.paths import ROOT
+from tools.prometheus_rules import ALERTS, RECORDINGS, RULES, render
+
+
+class FakeSink:
+    @asynccontextmanager
+    async def open(self, stream, shard_id, checkpoint):
+        yield FakeShardSink()
+
+
+RUNBOOK = (ROOT / "docs/runbook.md").read_text()
+PROGRESS = {"query": "records", "batch_id": 0, "rows": 1, "rows_written": 1, "late_rows": 0, "seconds": 0.1, "lag": 0}
+
+
+async def commit(sink: MeasuredSink) -> None:
+    async with sink.open("s", SHARD) as shard:
+        shard.write(BATCH)
+        await shard.commit()
+
+
+@pytest.fixture
+def scrape() -> str:
+    """Everything that a worker, a supervisor and a pipeline serve, in Prometheus' text format."""
+    with telemetry("w-1") as sdk:
+        observe = OtelObserver(stream="s", application="a", consumer="c", meter_provider=sdk.meter_provider)
+        for event in EVERY_EVENT:
+            observe(event)
+        measure_readiness(Health(clock=lambda: 0.0), sdk.meter_provider, stream="s", application="a")
+        PipelineMetrics(sdk.meter_provider)(PROGRESS)
+        sink = MeasuredSink(FakeSink(), system="efo", topic="s", meter_provider=sdk.meter_provider)
+        trio.run(commit, sink)
+        sdk.registry.register(WorkerEndpoints("127.0.0.1", lambda: {"w-1-1": None}))
+        restarts = Counter("efo_worker_restarts", "Restarts of workers that ended.", ["worker"], registry=sdk.registry)
+        restarts.labels("w-1-1").inc()
+        return generate_latest(sdk.registry).decode()
+
+
+# --- without promtool ------------------------------------------------------------------------------------------------
+
+
+def metrics_in(expr: str) -> set[str]:
+    """The names of the metrics in an expression: what is neither a label, a function nor a keyword."""
+    expr = re.sub(r"\{[^}]*\}|\[[^]]*\]|(by|on) \([^)]*\)", " ", expr)
+    words = re.findall(r"(?<![\w:.])([a-zA-Z_:][\w:]*)(?!\s*\()(?![\w:])", expr)
+    return set(words) - {"and", "or", "unless", "offset", "by", "on"}
+
+
+def labels_in(expr: str) -> set[str]:
+    matchers = re.findall(r'(\w+)\s*(?:=~|!~|!=|=)\s*"', expr)
+    groups = [label.strip() for group in re.findall(r"(?:by|on) \(([^)]*)\)", expr) for label in group.split(",")]
+    return {*matchers, *groups} - {""}
+
+
+def test_metrics_and_labels_of_an_expression_are_found():
+    expr = 'sum by (job, a) (rate(b_total{c!~"|x"}[5m])) > 0 and on () level:d:max offset 5m == 1'
+    assert metrics_in(expr) == {"b_total", "level:d:max"}
+    assert labels_in(expr) == {"job", "a", "c"}
+
+
+def test_the_file_is_what_the_script_writes():
+    assert RULES.read_text() == render(), "run: python tools/prometheus_rules.py --write"
+
+
+def test_every_metric_and_label_of_an_expression_is_one_that_efo_serves(scrape):
+    samples = [sample for family in text_string_to_metric_families(scrape) for sample in family.samples]
+    names = {sample.name for sample in samples} | {"up"}
+    labels = {label for sample in samples for label in sample.labels} | {"job", "instance", "le"}
+    recorded = {recording.name for recording in RECORDINGS}
+    for recording in RECORDINGS:
+        assert metrics_in(recording.expr) <= names, recording
+        assert labels_in(recording.expr) <= labels, recording
+    for alert in ALERTS:
+        assert metrics_in(alert.expr) <= names | recorded, alert
+        assert metrics_in(alert.expr), alert
+        templates = set(re.findall(r"\$labels\.(\w+)", alert.summary + alert.description))
+        assert labels_in(alert.expr) | templates <= labels, alert
+
+
+def test_an_alert_waits_and_has_a_severity_a_summary_and_a_remedy():
+    for alert in ALERTS:
+        assert re.fullmatch(r"[1-9]\d*m", alert.wait), alert
+        assert alert.severity in {"critical", "warning"}
+        assert alert.summary
+        assert not alert.summary.endswith(".")
+        assert alert.description.endswith(".")
+
+
+def test_the_runbook_has_one_section_for_each_alert_in_their_order():
+    sections = re.split(r"^## ", RUNBOOK, flags=re.MULTILINE)[1:]
+    assert [section.splitlines()[0] for section in sections] == [alert.name for alert in ALERTS]
+    for section in sections:
+        assert all(part in section for part in ("- **Meaning.**", "- **Look at**", "- **Do")), section.splitlines()[0]
+    for alert in ALERTS:
+        assert alert.annotations["runbook_url"] == f"docs/runbook.md#{alert.name.lower()}"  # as GitHub makes anchors
+
+
+def test_what_the_runbook_links_to_exists():
+    anchors = {f"#{alert.name.lower()}" for alert in ALERTS}
+    assert set(re.findall(r"\]\((#[^)]*)\)", RUNBOOK)) <= anchors
+
+
+# --- with promtool ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def promtool():
+    """Run promtool with arguments and stdin; return what it wrote. A failure fails the test."""
+    path = shutil.which("promtool")
+    if path is None:
+        pytest.skip("promtool is not installed: run apt-get install prometheus")
+
+    def run(*arguments: str, stdin: str = "") -> str:
+        done = subprocess.run([path, *arguments], input=stdin, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+STREAM = {"job": "efo", "messaging_consumer_group_name": "a", "messaging_destination_name": "s"}
+TARGET = {"job": "efo", "instance": "h:8080"}
+
+
+def series(name: str, values: str, /, **labels: str) -> dict[str, str]:
+    text = ", ".join(f'{label}="{value}"' for label, value in (STREAM | {"instance": "h:8080"} | labels).items())
+    return {"series": f"{name}{{{text}}}", "values": values}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Series, one value a minute, with which an alert fires at `minute`, and others with which it does not.
+
+    `labels` of the alert, besides its severity. `value`: as the description shows it.
+    """
+
+    alert: str
+    fires: list[dict[str, str]]
+    quiet: list[dict[str, str]]
+    value: str = ""
+    labels: dict[str, str] = field(default_factory=lambda: STREAM)
+    minute: int = 40
+
+
+def status(condition: str, values: str = "1x60") -> list[dict[str, str]]:
+    return [series("efo_shard_status", values, efo_shard_condition=condition, efo_subscription_state="live")]
+
+
+def lag(values: str) -> list[dict[str, str]]:
+    return [series("efo_consumer_lag_seconds", values, messaging_destination_partition_id="s-0")]
+
+
+def failures(action: str, values: str) -> list[dict[str, str]]:
+    return [series("efo_record_failures_total", values, efo_failure_action=action, error_type="ValueError")]
+
+
+def operations(failed: str, error: str = "lease_store_unavailable") -> list[dict[str, str]]:
+    return [
+        series("efo_lease_operations_total", "0+80x60", efo_lease_operation="renew"),
+        series("efo_lease_operations_total", failed, efo_lease_operation="renew", error_type=error),
+    ]
+
+
+def attempts(failed: str, error: str) -> list[dict[str, str]]:
+    return [
+        series("efo_subscription_attempts_total", "0+10x60"),
+        series("efo_subscription_attempts_total", failed, error_type=error),
+    ]
+
+
+def pipeline(**values: str) -> list[dict[str, str]]:
+    return [series(f"efo_pipeline_{name}", value, efo_pipeline_query="records") for name, value in values.items()]
+
+
+def sent(values: str) -> list[dict[str, str]]:
+    return [series("messaging_client_sent_messages_total", values)]
+
+
+QUERY = {"job": "efo", "efo_pipeline_query": "records"}
+SKIPPED_ONCE = "_x34 1x25"
+"""A series that begins in minute 35, with the first failure of the worker."""
+
+CASES = [
+    Case("EfoMetricsAbsent", [], [series("efo_worker_ready", "1x60")], labels={}),
+    Case("EfoTargetDown", [series("up", "0x60")], [series("up", "1x60"), series("up", "0x60", job="other")],
+         labels=STREAM | TARGET),
+    Case("EfoWorkerDown", [series("efo_worker_up", "1x30 0x30", worker="w-2")],
+         [series("efo_worker_up", "1x38 0 1x20", worker="w-2")], labels=STREAM | TARGET | {"worker": "w-2"}),
+    Case("EfoNoWorkerUp", [series("efo_worker_up", "0x60", worker=worker) for worker in ("w-1", "w-2")],
+         [series("efo_worker_up", "0x60", worker="w-1"), series("efo_worker_up", "1x60", worker="w-2")],
+         labels=TARGET),
+    Case("EfoNotReady", [series("efo_worker_ready", "1x30 0x30")], [series("efo_worker_ready", "1x36 0x30")],
+         labels=STREAM | TARGET),
+    Case("EfoWorkerRestarts", [series("efo_worker_restarts_total", "_x20 1 1 2 3x60", worker="w-1")],
+         [series("efo_worker_restarts_total", "5x20 6 7x60", worker="w-1")], labels=TARGET, value="3"),
+    Case("EfoLagHigh", lag("0x25 61x35"), lag("600-10x60")),
+    Case("EfoLagCritical", lag("0x20 901x40"), lag("0x20 899x40")),
+    Case("EfoRetentionAtRisk", lag("50000-60x60"), lag("43000-60x60"), value="13h 13m 20s"),
+    *(
+        Case(alert, status(condition), [*status("current"), *status(condition, "0x36 _ _ _ 1 _x20")], value="1",
+             labels=STREAM | {"efo_shard_condition": condition})
+        for alert, condition in [
+            ("EfoShardsFrozen", "frozen"),
+            ("EfoShardsDisconnected", "disconnected"),
+            ("EfoShardsUnread", "unread"),
+            ("EfoShardsWithoutLease", "no_lease"),
+            ("EfoShardsIsolated", "isolated"),
+        ]
+    ),
+    Case("EfoRecordsSkipped", failures("skip", SKIPPED_ONCE),
+         [*failures("skip", "7x60"), *failures("dead_letter", SKIPPED_ONCE)], value="1"),
+    Case("EfoRecordsDeadLettered", failures("dead_letter", "2x34 5x25"),
+         [*failures("dead_letter", "_x10 1x50"), *failures("skip", SKIPPED_ONCE)], value="3"),
+    Case("EfoDecodeErrors", [series("efo_decode_errors_total", SKIPPED_ONCE, error_type="aggregation")],
+         [series("efo_decode_errors_total", "3x60", error_type="aggregation")], value="1"),
+    Case("EfoCheckpointAgeHigh", [series("efo_checkpoint_age_seconds", "61x60")],
+         [series("efo_checkpoint_age_seconds", "59x60")], value="1m 1s"),
+    Case("EfoBackpressure", [series("efo_backpressure_time_seconds_total", "0+36x60")],
+         [series("efo_backpressure_time_seconds_total", "0+24x60")], value="60%"),
+    Case("EfoLeaseStoreFailing", operations("0+20x60"), [*operations("0+5x60"), *operations("0+60x60", "lease_lost")],
+         value="20%"),
+    Case("EfoLeasesFlapping", [series("efo_lease_losses_total", "0+1x60", efo_lease_loss_reason="expired")],
+         [series("efo_lease_losses_total", "_x30 64x30", efo_lease_loss_reason="store"),
+          series("efo_lease_losses_total", "0+1x60", efo_lease_loss_reason="handed_over")], value="10", minute=50),
+    Case("EfoSubscriptionsFailing", attempts("0+30x60", "AccessDeniedException"),
+         attempts("0+10x60", "AccessDeniedException"), value="75%"),
+    Case("EfoSubscriptionsThrottled", attempts("0+1x60", "throttled"),
+         [*attempts("0+1x30 30x30", "throttled"), *attempts("0+1x60", "ResourceInUseException")]),
+    Case("EfoPipelineLagHigh", pipeline(lag="120000x60", rows_total="0+6000x60"),
+         pipeline(lag="0x60", rows_total="7x60"), labels=QUERY, value="20m 0s"),
+    Case("EfoPipelineStalled", [*pipeline(batch_duration_seconds_count="7x60"), *sent("0+60x60")],
+         [*pipeline(batch_duration_seconds_count="7x60"), *sent("60x60")], labels=QUERY),
+]  # fmt: skip
+SHOWN = {"EfoLagHigh": "1m 1s", "EfoLagCritical": "15m 1s"}
+
+# A worker whose stream is idle: an event about every 5 s, a renewal every 5 minutes, no record.
+IDLE = [
+    series("up", "1x180"),
+    series("efo_worker_ready", "1x180"),
+    series("efo_worker_up", "1x180", worker="w-1"),
+    series("efo_worker_restarts_total", "_x180", worker="w-1"),
+    series("efo_consumer_lag_seconds", "0x180", messaging_destination_partition_id="s-0"),
+    series("efo_checkpoint_age_seconds", "0x180", messaging_destination_partition_id="s-0"),
+    series("efo_shard_status", "1x180", efo_shard_condition="current", efo_subscription_state="live"),
+    series("messaging_client_consumed_messages_total", "0x180"),
+    series("messaging_client_sent_messages_total", "0x180"),
+    series("efo_subscription_io_bytes_total", "0+1200x180"),
+    series("efo_backpressure_time_seconds_total", "0x180"),
+    series("efo_lease_operations_total", "0+18x180", efo_lease_operation="renew"),
+    series("efo_subscription_attempts_total", "1x4 2x5 3x5 4x5 5x160"),
+    series("efo_record_age_seconds_bucket", "0x180", le="+Inf"),
+    series("messaging_process_duration_seconds_bucket", "0x180", le="+Inf"),
+    *pipeline(lag="0x180", rows_total="0x180", batch_duration_seconds_count="1x180"),
+]
+
+
+def shown(text: str, case: Case) -> str:
+    """Return an annotation as Prometheus fills it in."""
+    text = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda match: case.labels[match[1]], text)
+    return re.sub(r"\{\{ \$value[^}]*\}\}", SHOWN.get(case.alert, case.value), text)
+
+
+def expected(case: Case) -> dict[str, object]:
+    (alert,) = (alert for alert in ALERTS if alert.name == case.alert)
+    return {
+        "exp_labels": {"severity": alert.severity, **case.labels},
+        "exp_annotations": {name: shown(text, case) for name, text in alert.annotations.items()},
+    }
+
+
+def unit_test(series: list[dict[str, str]], *checks: dict[str, object]) -> dict[str, object]:
+    return {"interval": "1m", "input_series": series, "alert_rule_test": list(checks)}
+
+
+def check(alert: str, minute: int, *alerts: dict[str, object]) -> dict[str, object]:
+    return {"eval_time": f"{minute}m", "alertname": alert, "exp_alerts": list(alerts)}
+
+
+def run_unit_tests(promtool, tmp_path, *tests: dict[str, object]) -> None:
+    file = tmp_path / "tests.yml"
+    content = {"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}
+    file.write_text(json.dumps(content))  # JSON is YAML
+    promtool("test", "rules", str(file))
+
+
+def test_every_alert_has_a_case():
+    assert [case.alert for case in CASES] == [alert.name for alert in ALERTS]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.alert)
+def test_an_alert_fires_when_it_should_and_only_then(case, promtool, tmp_path):
+    fires = unit_test(case.fires, check(case.alert, case.minute, expected(case)))
+    quiet = unit_test(case.quiet, check(case.alert, case.minute))
+    run_unit_tests(promtool, tmp_path, fires, quiet)
+
+
+def test_no_alert_fires_on_an_idle_stream(promtool, tmp_path):
+    checks = [check(alert.name, minute) for alert in ALERTS for minute in (1, 10, 45, 180)]
+    run_unit_tests(promtool, tmp_path, unit_test(IDLE, *checks))
+
+
+def test_promtool_accepts_the_rules(promtool):
+    assert f"{len(RECORDINGS) + len(ALERTS)} rules found" in promtool("check", "rules", str(RULES))
+
+
+def test_promtool_finds_nothing_to_complain_about_in_the_metrics(promtool, scrape):
+    assert promtool("check", "metrics", stdin=scrape) == ""

@@ -1,0 +1,381 @@
+"""The recording and alert rules for Prometheus: config/prometheus/rules.yml is written from the data below.
+
+`python tools/prometheus_rules.py --write` writes the file; a test fails while it is outdated. docs/runbook.md has one
+section for each alert.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import indent
+from typing import Final, Literal
+
+RULES: Final = Path(__file__).parent.parent / "config" / "prometheus" / "rules.yml"
+RUNBOOK: Final = "docs/runbook.md"
+
+_STREAM: Final = "job, messaging_consumer_group_name, messaging_destination_name"
+"""The labels of an application on a stream. The level `stream:` of a recording rule has them."""
+_OF_STREAM: Final = "{{ $labels.messaging_consumer_group_name }} on {{ $labels.messaging_destination_name }}"
+_JOB: Final = 'job=~"efo.*"'
+"""The scrape jobs of efo. `up` has no other label that tells efo from other programs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A recording rule. `name`: level:metric:operations, as Prometheus advises."""
+
+    name: str
+    expr: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """An alert rule. `wait`: how long the expression must be true. `description`: what is wrong, and the remedy."""
+
+    name: str
+    severity: Literal["critical", "warning"]
+    wait: str
+    expr: str
+    summary: str
+    description: str
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        """The annotations, with Prometheus' templates."""
+        runbook = f"{RUNBOOK}#{self.name.lower()}"
+        return {"summary": self.summary, "description": self.description, "runbook_url": runbook}
+
+
+def _failure_ratio(counter: str, success: str) -> str:
+    """Return the share of failures. `success`: the values of error_type that are none; "" is also a missing label."""
+    all_ = f"sum by ({_STREAM}) (rate({counter}[5m]))"
+    failed = f'sum by ({_STREAM}) (rate({counter}{{error_type!~"{success}"}}[5m]))'
+    return f"(\n  {failed}\n  or 0 * {all_}\n)\n/ {all_}"
+
+
+def _p99(histogram: str) -> str:
+    return f"histogram_quantile(0.99, sum by (le, {_STREAM}) (rate({histogram}_bucket[5m])))"
+
+
+def _increase(counter: str, window: str, labels: str) -> str:
+    """Return how much a counter increased, also if its series began in the window.
+
+    `increase` misses the first step of a series, from nothing to 1. For a failure that is often the only one. After a
+    restart of the counter, its value counts.
+    """
+    return f"sum by ({labels}) (\n  ({counter} - {counter} offset {window} >= 0)\n  or {counter}\n)"
+
+
+def _shards(condition: str) -> str:
+    return f'stream:efo_shard_status:sum{{efo_shard_condition="{condition}"}} > 0'
+
+
+RECORDINGS: Final = (
+    Recording("stream:efo_consumer_lag_seconds:max", f"max by ({_STREAM}) (efo_consumer_lag_seconds)"),
+    Recording("stream:efo_checkpoint_age_seconds:max", f"max by ({_STREAM}) (efo_checkpoint_age_seconds)"),
+    Recording("stream:efo_shard_status:sum", f"sum by ({_STREAM}, efo_shard_condition) (efo_shard_status)"),
+    Recording(
+        "stream:messaging_client_consumed_messages:rate5m",
+        f"sum by ({_STREAM}) (rate(messaging_client_consumed_messages_total[5m]))",
+    ),
+    Recording(
+        "stream:efo_subscription_io_bytes:rate5m", f"sum by ({_STREAM}) (rate(efo_subscription_io_bytes_total[5m]))"
+    ),
+    Recording("stream:efo_record_age_seconds:p99_5m", _p99("efo_record_age_seconds")),
+    Recording("stream:messaging_process_duration_seconds:p99_5m", _p99("messaging_process_duration_seconds")),
+    Recording(
+        "stream:efo_backpressure_time_seconds:max_rate5m",
+        f"max by ({_STREAM}) (rate(efo_backpressure_time_seconds_total[5m]))",
+    ),
+    Recording(
+        "stream:efo_lease_operations:failure_ratio_rate5m", _failure_ratio("efo_lease_operations_total", "|lease_lost")
+    ),
+    Recording(
+        "stream:efo_subscription_attempts:failure_ratio_rate5m",
+        _failure_ratio("efo_subscription_attempts_total", ""),
+    ),
+    Recording(
+        "topic:messaging_client_sent_messages:rate5m",
+        "sum by (job, messaging_destination_name) (\n"
+        '  rate(messaging_client_sent_messages_total{error_type=""}[5m])\n)',
+    ),
+    Recording(
+        "query:efo_pipeline_lag:seconds",
+        "sum by (job, efo_pipeline_query) (efo_pipeline_lag)\n"
+        "/ sum by (job, efo_pipeline_query) (rate(efo_pipeline_rows_total[15m]))",
+    ),
+)
+
+ALERTS: Final = (
+    Alert(
+        "EfoMetricsAbsent",
+        "critical",
+        "5m",
+        "absent(efo_worker_ready)",
+        "No worker of efo has metrics",
+        "Prometheus has no metrics of any worker. Start `efo run`, or correct the scrape configuration.",
+    ),
+    Alert(
+        "EfoTargetDown",
+        "critical",
+        "2m",
+        f"up{{{_JOB}}} == 0",
+        "{{ $labels.instance }} of {{ $labels.job }} does not answer",
+        "Prometheus cannot scrape /metrics. Look whether the process runs, at its exit code, and at the network.",
+    ),
+    Alert(
+        "EfoWorkerDown",
+        "warning",
+        "2m",
+        "efo_worker_up == 0",
+        "Worker {{ $labels.worker }} of {{ $labels.instance }} does not answer",
+        "The supervisor gets no metrics of this worker. Look in the log for worker_ended, and at its exit code.",
+    ),
+    Alert(
+        "EfoNoWorkerUp",
+        "critical",
+        "1m",
+        "sum by (job, instance) (efo_worker_up) == 0",
+        "No worker of {{ $labels.instance }} answers",
+        "The supervisor runs, but none of its workers answers. Look in the log for worker_ended, and correct "
+        "the cause.",
+    ),
+    Alert(
+        "EfoNotReady",
+        "critical",
+        "5m",
+        "efo_worker_ready == 0",
+        "A worker of {{ $labels.instance }} is not ready",
+        "/readyz is 503: the worker does not read all of its shards. GET /status, and do what its problems say.",
+    ),
+    Alert(
+        "EfoWorkerRestarts",
+        "warning",
+        "1m",
+        _increase("efo_worker_restarts_total", "30m", "job, instance") + " > 2",
+        "Workers of {{ $labels.instance }} restart repeatedly",
+        "Restarts in 30 minutes: {{ $value }}. Look in the log for worker_ended, and correct what its exit code says.",
+    ),
+    # A backlog that shrinks by a tenth of a second per second is being read. One that does not, grows or stays.
+    Alert(
+        "EfoLagHigh",
+        "warning",
+        "5m",
+        "stream:efo_consumer_lag_seconds:max > 60\nand deriv(stream:efo_consumer_lag_seconds:max[10m]) > -0.1",
+        f"{_OF_STREAM} lags",
+        "A shard is {{ $value | humanizeDuration }} behind and does not catch up. GET /status: read its problems, and "
+        "add workers if there are none.",
+    ),
+    Alert(
+        "EfoLagCritical",
+        "critical",
+        "5m",
+        "stream:efo_consumer_lag_seconds:max > 900\nand deriv(stream:efo_consumer_lag_seconds:max[10m]) > -0.1",
+        f"{_OF_STREAM} lags far behind",
+        "A shard is {{ $value | humanizeDuration }} behind and does not catch up. GET /status: read its problems, and "
+        "add workers if there are none.",
+    ),
+    Alert(
+        "EfoRetentionAtRisk",
+        "critical",
+        "5m",
+        "stream:efo_consumer_lag_seconds:max > 43200",
+        f"{_OF_STREAM} may lose records",
+        "A shard is {{ $value | humanizeDuration }} behind. Kinesis deletes records after 24 hours by default: raise "
+        "the stream's retention period now, then remove the cause of the lag.",
+    ),
+    Alert(
+        "EfoShardsFrozen",
+        "warning",
+        "2m",
+        _shards("frozen"),
+        f"{_OF_STREAM}: shards are frozen",
+        "Shards with an open subscription and no event: {{ $value }}. Look at the network to Kinesis and at the "
+        "AWS Health Dashboard.",
+    ),
+    Alert(
+        "EfoShardsDisconnected",
+        "warning",
+        "5m",
+        _shards("disconnected"),
+        f"{_OF_STREAM}: shards are disconnected",
+        "Shards without a subscription: {{ $value }}. Look at the network, the credentials, and for another "
+        "application with the same consumer.",
+    ),
+    Alert(
+        "EfoShardsUnread",
+        "warning",
+        "2m",
+        _shards("unread"),
+        f"{_OF_STREAM}: the handler or sink takes nothing",
+        "Shards of which events wait: {{ $value }}. Make the sink reachable; look in the log for sink_outage_began.",
+    ),
+    Alert(
+        "EfoShardsWithoutLease",
+        "critical",
+        "2m",
+        _shards("no_lease"),
+        f"{_OF_STREAM}: shards lost their leases",
+        "Shards that are not read, as their leases could not be renewed: {{ $value }}. Make the lease store reachable.",
+    ),
+    Alert(
+        "EfoShardsIsolated",
+        "critical",
+        "1m",
+        _shards("isolated"),
+        f"{_OF_STREAM}: shards are isolated",
+        "Shards that failed and are not read: {{ $value }}. Look in the log for shard_isolated, and remove the cause.",
+    ),
+    Alert(
+        "EfoRecordsSkipped",
+        "critical",
+        "1m",
+        _increase('efo_record_failures_total{efo_failure_action="skip"}', "15m", _STREAM) + " > 0",
+        f"{_OF_STREAM}: records were skipped",
+        "Records that were not handled, in 15 minutes: {{ $value }}. Look in the log for record_skipped; set [relay] "
+        "dead_letters to keep such records.",
+    ),
+    Alert(
+        "EfoRecordsDeadLettered",
+        "warning",
+        "1m",
+        _increase('efo_record_failures_total{efo_failure_action="dead_letter"}', "15m", _STREAM) + " > 0",
+        f"{_OF_STREAM}: records were dead-lettered",
+        "Records that were refused, in 15 minutes: {{ $value }}. Look in the dead-letter topic, and correct their "
+        "producer or the sink.",
+    ),
+    Alert(
+        "EfoDecodeErrors",
+        "warning",
+        "1m",
+        _increase("efo_decode_errors_total", "15m", _STREAM) + " > 0",
+        f"{_OF_STREAM}: events or KPL aggregates are damaged",
+        "Errors in 15 minutes: {{ $value }}. Look in the log for aggregate_damaged and subscription_ended, and correct "
+        "the producer.",
+    ),
+    Alert(
+        "EfoCheckpointAgeHigh",
+        "warning",
+        "5m",
+        "stream:efo_checkpoint_age_seconds:max > 60",
+        f"{_OF_STREAM}: checkpoints are not saved",
+        "Records of {{ $value | humanizeDuration }} ago are in no checkpoint. A worker that takes over reads them "
+        "again. Look at the sink and the lease store.",
+    ),
+    Alert(
+        "EfoBackpressure",
+        "warning",
+        "15m",
+        "stream:efo_backpressure_time_seconds:max_rate5m > 0.5",
+        f"{_OF_STREAM}: the handler or sink is too slow",
+        "Events of a shard wait for the handler or sink {{ $value | humanizePercentage }} of the time. Make the sink "
+        "faster, commit larger batches, or add workers.",
+    ),
+    Alert(
+        "EfoLeaseStoreFailing",
+        "critical",
+        "2m",
+        "stream:efo_lease_operations:failure_ratio_rate5m > 0.1",
+        f"{_OF_STREAM}: the lease store fails",
+        "{{ $value | humanizePercentage }} of the operations fail. Make the lease store reachable; look in the log for "
+        "lease_store_outage_began.",
+    ),
+    # One outage costs each lease once, for ten minutes of this window. Flapping goes on.
+    Alert(
+        "EfoLeasesFlapping",
+        "warning",
+        "30m",
+        _increase('efo_lease_losses_total{efo_lease_loss_reason=~"taken|expired|store"}', "10m", _STREAM) + " > 0",
+        f"{_OF_STREAM}: leases are lost repeatedly",
+        "Leases lost in 10 minutes: {{ $value }}; others before, for half an hour. Workers stall or share a "
+        "worker id: look at their CPU time, or raise [leases] failover_seconds.",
+    ),
+    Alert(
+        "EfoSubscriptionsFailing",
+        "warning",
+        "15m",
+        "stream:efo_subscription_attempts:failure_ratio_rate5m > 0.5",
+        f"{_OF_STREAM}: SubscribeToShard fails",
+        "{{ $value | humanizePercentage }} of the calls fail. Look in the log for kinesis_outage_began; correct the "
+        "credentials, the policy or the network.",
+    ),
+    Alert(
+        "EfoSubscriptionsThrottled",
+        "warning",
+        "15m",
+        f'sum by ({_STREAM}) (rate(efo_subscription_attempts_total{{error_type="throttled"}}[5m])) > 0',
+        f"{_OF_STREAM}: SubscribeToShard is throttled",
+        "Kinesis throttles calls. Lower [consumer] subscribes_per_second, and look for other callers of the account.",
+    ),
+    Alert(
+        "EfoPipelineLagHigh",
+        "warning",
+        "15m",
+        "query:efo_pipeline_lag:seconds > 600",
+        "The query {{ $labels.efo_pipeline_query }} of efo pipeline lags",
+        "At its present speed it reads for {{ $value | humanizeDuration }} until it is current. Give Spark more cores, "
+        "or look at its sink.",
+    ),
+    Alert(
+        "EfoPipelineStalled",
+        "critical",
+        "5m",
+        "sum by (job, efo_pipeline_query) (increase(efo_pipeline_batch_duration_seconds_count[15m])) == 0\n"
+        "and on () sum(topic:messaging_client_sent_messages:rate5m) > 0",
+        "The query {{ $labels.efo_pipeline_query }} of efo pipeline writes nothing",
+        "No micro-batch has ended for 15 minutes, while records are relayed. Look at the log of `efo pipeline`, and "
+        "restart it.",
+    ),
+)
+
+
+def _lines() -> Iterator[str]:
+    yield "# Rules of Prometheus for efo. Generated by `python tools/prometheus_rules.py --write`: change that file."
+    yield "# The name of the scrape job must begin with efo. docs/runbook.md has one section for each alert."
+    yield "groups:"
+    yield "  - name: efo-recordings"
+    yield "    rules:"
+    for recording in RECORDINGS:
+        yield f"      - record: {recording.name}"
+        yield from _expr(recording.expr)
+    yield "  - name: efo-alerts"
+    yield "    rules:"
+    for alert in ALERTS:
+        yield f"      - alert: {alert.name}"
+        yield from _expr(alert.expr)
+        yield f"        for: {alert.wait}"
+        yield f"        labels: {{severity: {alert.severity}}}"
+        yield "        annotations:"
+        for name, text in alert.annotations.items():
+            yield f"          {name}: {json.dumps(text)}"  # a string of JSON is one of YAML
+
+
+def _expr(expr: str) -> Iterator[str]:
+    yield "        expr: |-"
+    yield indent(expr, " " * 10)
+
+
+def render() -> str:
+    """Return the content of rules.yml."""
+    return "\n".join(_lines()) + "\n"
+
+
+def main() -> int:
+    """Write the rules to their file, or to stdout."""
+    parser = argparse.ArgumentParser(description="Rules of Prometheus for efo.")
+    parser.add_argument("--write", action="store_true", help=f"write {RULES.name} instead of stdout")
+    if parser.parse_args().write:
+        RULES.parent.mkdir(exist_ok=True)
+        RULES.write_text(render())
+    else:
+        print(render(), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
