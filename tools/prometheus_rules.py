@@ -324,8 +324,8 @@ ALERTS: Final = (
     Alert(
         "EfoPipelineStalled",
         "critical",
-        "5m",
-        "sum by (job, efo_pipeline_query) (increase(efo_pipeline_batch_duration_seconds_count[15m])) == 0\n"
+        "10m",
+        "sum by (job, efo_pipeline_query) (increase(efo_pipeline_batch_duration_seconds_count[5m])) == 0\n"
         "and on () sum(topic:messaging_client_sent_messages:rate5m) > 0",
         "The query {{ $labels.efo_pipeline_query }} of efo pipeline writes nothing",
         "No micro-batch has ended for 15 minutes, while records are relayed. Look at the log of `efo pipeline`, and "
