@@ -116,7 +116,7 @@ async def run(
         stream=settings.kinesis.stream_name,
         application=settings.consumer.application,
     )
-    status = Status(_identity(settings), health)
+    status = Status({**names(settings), "worker_id": settings.leases.worker_id or ""}, health)
     drain = Drain(settings.service.drain_seconds)
     with collapse_groups():
         async with trio.open_nursery() as outer:
@@ -168,13 +168,12 @@ class _LateObserver:
         self.observer(event)
 
 
-def _identity(settings: Settings) -> dict[str, str]:
-    """Return the names of this worker, for /status."""
+def names(settings: Settings) -> dict[str, str]:
+    """Return the names that all workers share, for /status."""
     return {
         "stream": settings.kinesis.stream_name,
         "application": settings.consumer.application,
         "consumer": settings.consumer.consumer_name,
-        "worker_id": settings.leases.worker_id or "",
         "topic": settings.topic,
     }
 

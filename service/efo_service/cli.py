@@ -220,6 +220,17 @@ _HELP: Final = {
 
         Example: efo completion bash > ~/.local/share/bash-completion/completions/efo
         """,
+    "top": """
+        Show what the service on [service] host and port does, shard by shard, until q or Ctrl-C.
+
+        It reads /status and /metrics, those of all workers from the port of a supervisor. A rate is that of the last
+        interval. Of a terminal it redraws as many lines as there are. Without a terminal, or with --once, it prints one
+        table after one interval. With --json, it writes one object on a line for each interval.
+
+        While the service does not answer, it tries again on a terminal; otherwise it exits with 69.
+
+        Example: efo top --config config/efo.toml --sort rate
+        """,
     "version": """
         Print the version.
 

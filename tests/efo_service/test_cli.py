@@ -29,7 +29,7 @@ def efo(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 COMMANDS = ["run", "pipeline", "demo", "fake", "shards", "tail", "check-config", "doctor", "healthcheck", "completion"]
-COMMANDS += ["version"]
+COMMANDS += ["top", "version"]
 GROUPS = {
     "log": ["inspect", "verify", "export"],
     "leases": ["list", "show", "release", "reset", "delete", "export", "import"],

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 
 _WIDTH: Final = 10_000
@@ -28,8 +28,11 @@ def write_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]
     print_table(table)
 
 
-def print_table(table: Table) -> None:
-    """Print a table to stdout, as wide as its contents: in a pipe or a narrow terminal, no identifier is cut."""
+def print_table(table: RenderableType) -> None:
+    """Print a table, or a group with one, to stdout, as wide as its contents, so that no identifier is cut.
+
+    Pipes and narrow terminals get the same.
+    """
     Console(highlight=False, markup=False, width=_WIDTH).print(table)
 
 

@@ -25,6 +25,7 @@ import trio
 from prometheus_client import CollectorRegistry, Counter
 
 from efo.exception_groups import collapse_groups
+from efo_service.app import names
 from efo_service.config.settings import ServiceSettings, Settings
 from efo_service.drain import SIGNALS
 from efo_service.errors import UnavailableError
@@ -72,6 +73,7 @@ class Supervisor:
     def __init__(self, settings: Settings, command: Sequence[str], count: int) -> None:
         self.workers = [Worker(f"{settings.leases.worker_id}-{number}") for number in range(1, count + 1)]
         self._service: ServiceSettings = settings.service
+        self._names = names(settings)
         self._command = command
         self._stopping = trio.Event()
         self._has_been_ready = False
@@ -123,8 +125,8 @@ class Supervisor:
             for worker in self.workers
         ]
         problems = [*self._obstacles(), *together.pop("problems")]
-        own = {"version": VERSION, "draining": self._stopping.is_set(), "problems": problems, "workers": workers}
-        return own | together
+        own = {"draining": self._stopping.is_set(), "problems": problems, "workers": workers}
+        return {"version": VERSION, **self._names, **own, **together}
 
     def _ports(self) -> dict[str, int | None]:
         return {worker.worker_id: worker.port if worker.is_running else None for worker in self.workers}

@@ -111,6 +111,8 @@ async def test_each_worker_has_its_own_name_and_port_and_a_signal_stops_all(star
     assert (await running.get("/readyz"))[0] == 200
     status = (await running.get("/status"))[1]
     assert [worker["worker_id"] for worker in status["workers"]] == ["w-1", "w-2"]
+    assert status["stream"] == "orders"
+    assert "worker_id" not in status
     assert len({worker["port"] for worker in status["workers"]} | {running.port}) == 3
     assert len({worker["pid"] for worker in status["workers"]}) == 2
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,1 @@
+"""What `efo top` shows: samples of a running service, the view of two of them, and its table."""

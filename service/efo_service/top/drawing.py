@@ -1,0 +1,107 @@
+"""Draws a view, whole or within the lines of a terminal. No identifier is cut, and what is left out is counted."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from efo_service.top.view import Row, View
+
+_NUMBERS = ("lag", "records/s", "bytes/s", "event\nage", "checkpoint\nage")
+
+
+def draw(view: View, problems: int | None = None) -> Group:
+    """Return what to print for a view. `problems`: how many to show at most; None: all."""
+    return Group(*_parts(view, problems))
+
+
+def draw_within(view: View, console: Console) -> Group:
+    """Return what to print on a terminal: no more problems and shards than it has lines for.
+
+    The problems take at most half of the lines. A narrow terminal folds what does not fit into its column.
+    """
+    height = console.height - 1  # the cursor's line
+    half = _fitting(len(view.problems), height // 2, lambda count: _lines(draw(view.limited(0), count), console))
+    shown = min(len(view.shards), height)
+    count = _fitting(shown, height, lambda count: _lines(draw(view.limited(count), half), console))
+    return draw(view.limited(count), half)
+
+
+def header(view: View) -> str:
+    """Return the line about the whole service."""
+    who = f"worker {view.worker_id}" if view.worker_id is not None else f"{view.workers or 0} workers"
+    conditions = ", ".join(f"{count} {condition}" for condition, count in view.conditions.items())
+    return (
+        f"{view.application or 'efo'}, {who}: {'ready' if view.ready else 'not ready'}; "
+        f"lease table {view.lease_table}; shards: {conditions or 'none'}"
+    )
+
+
+def format_seconds(seconds: float | None) -> str:
+    """Return a duration as its two largest units, or "-" for None."""
+    if seconds is None:
+        return "-"
+    if seconds < 60:  # noqa: PLR2004 - seconds of a minute
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d{hours:02}h"
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{rest:02}s"
+
+
+def _parts(view: View, problems: int | None) -> Iterator[RenderableType]:
+    yield Text(header(view), style="bold green" if view.ready else "bold red")
+    shown = view.problems[:problems]
+    for problem in shown:
+        yield Text(f"! {problem}", style="yellow")
+    if len(shown) < len(view.problems):
+        yield Text(f"! {_more(len(view.problems) - len(shown), 'problem', bool(shown))}", style="yellow")
+    table = Table(box=None, pad_edge=False)
+    # The header has the name of a single worker, and a terminal of 80 columns needs the room.
+    for name in ("shard", *(() if view.worker_id else ("worker",)), "condition", "subscription"):
+        table.add_column(name, overflow="fold")
+    for name in _NUMBERS:
+        table.add_column(name, overflow="fold", justify="right")
+    for row in view.shards:
+        table.add_row(*_names(view, row), *_numbers(row), style=None if row.condition == "current" else "red")
+    yield table
+    if view.shards_not_shown:
+        yield Text(f"{_more(view.shards_not_shown, 'shard', bool(view.shards))} not shown")
+
+
+def _names(view: View, row: Row) -> tuple[str, ...]:
+    worker = () if view.worker_id else (row.worker_id or "-",)
+    return (row.shard_id, *worker, row.condition, row.subscription)
+
+
+def _numbers(row: Row) -> tuple[str, ...]:
+    records, size = row.records_per_second, row.bytes_per_second
+    return (
+        format_seconds(row.lag_seconds),
+        "-" if records is None else f"{records:,.1f}",
+        "-" if size is None else decimal(round(size)),
+        format_seconds(row.last_event_age_seconds),
+        format_seconds(row.checkpoint_age_seconds),
+    )
+
+
+def _more(count: int, what: str, any_shown: bool) -> str:  # noqa: FBT001 - private
+    return f"{count} {'more ' if any_shown else ''}{what}{'' if count == 1 else 's'}"
+
+
+def _fitting(count: int, height: int, lines: Callable[[int], int]) -> int:
+    """Return the highest number up to `count` whose drawing has `height` lines at most; 0 if none has."""
+    if lines(count) <= height:  # all: without the line about the rest
+        return count
+    return max(0, bisect_right(range(count), height, key=lines) - 1)
+
+
+def _lines(drawing: Group, console: Console) -> int:
+    return len(console.render_lines(drawing, pad=False))

@@ -1,0 +1,60 @@
+"""Samples are read from what the service really serves."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from efo.events import EventReceived, RecordsProcessed, ShardStarted
+from efo.model import Checkpoint
+from efo.telemetry.observer import OtelObserver
+from efo_service.telemetry.sdk import telemetry
+from efo_service.top.sample import Counters, parse_counters, parse_status
+from efo_service.web.health import Health
+from efo_service.web.status import Status
+from efo_service.workers.merging import merge_metrics
+
+
+def metrics(shard: str, records: int, size: int) -> str:
+    """Return /metrics of a worker that has read one shard."""
+    with telemetry("w-1", {}) as sdk:
+        observer = OtelObserver(stream="orders", application="billing", meter_provider=sdk.meter_provider)
+        observer(ShardStarted(shard, Checkpoint("1")))
+        observer(EventReceived(shard, records, size, 0, None))
+        observer(RecordsProcessed(shard, records, 0.1, 1.0, 1.0))
+        return generate_latest(sdk.registry).decode()
+
+
+def test_the_counters_of_a_worker_are_those_of_its_instruments():
+    assert parse_counters(metrics("s-0", 7, 900)) == Counters({(None, "s-0"): 7}, {(None, "s-0"): 900})
+
+
+def test_the_counters_of_several_workers_are_kept_apart():
+    told = {worker: list(text_string_to_metric_families(metrics("s-0", 7, 900))) for worker in ("w-1", "w-2")}
+
+    class Merged(CollectorRegistry):
+        def collect(self):
+            return merge_metrics(told)
+
+    found = parse_counters(generate_latest(Merged()).decode())
+    assert found.records == {("w-1", "s-0"): 7, ("w-2", "s-0"): 7}
+    assert found.bytes == {("w-1", "s-0"): 900, ("w-2", "s-0"): 900}
+
+
+def test_a_worker_without_shards_has_no_counters():
+    assert parse_counters("") == Counters({}, {})
+
+
+def test_the_status_of_a_worker_before_its_consumer_is_open_is_read():
+    status = parse_status(json.dumps(Status({"worker_id": "w-1"}, Health(clock=lambda: 0.0))()))
+    assert (status.worker_id, status.lease_table, status.shards, status.workers) == ("w-1", "unknown", (), None)
+    assert "the leases have not been read yet" in status.problems
+
+
+@pytest.mark.parametrize("body", ["<h1>It works!</h1>", "[]", "{}", '{"status": "UP"}'])
+def test_the_status_of_another_program_is_refused(body):
+    with pytest.raises(ValueError, match=r"JSON|Expected|missing"):
+        parse_status(body)
