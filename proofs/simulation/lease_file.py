@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 Rows: TypeAlias = Mapping[str, tuple[Any, ...]]
 Execute = Callable[..., sqlite3.Cursor]
 
+MAX_DELAY: Final = 0.1
+"""Seconds before and after a call at most. A store has one thread: calls that wait for each other must not take longer
+than the last save may."""
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a directory of its own is made in it
 _ROWS: Final = f"SELECT {', '.join(COLUMN_NAMES)} FROM lease"  # noqa: S608 - constants
 
@@ -62,7 +65,7 @@ class LeaseFile(LeaseRows):
         self.application = application
         self.stream = stream
         self.rng = rng
-        self.max_delay = max_delay
+        self.max_delay = min(max_delay, MAX_DELAY)
         self.path = Path()
         self.threads: trio.Nursery | None = None
         self.open: list[WorkerLeases] = []
