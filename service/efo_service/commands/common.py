@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import trio
 from cyclopts import Parameter
 from rich.console import Console
 from rich.prompt import Confirm
 
+from efo.exception_groups import collapse_groups
 from efo.leases.store import LeaseStore
 from efo.model import Lease
 from efo_service.commands.options import ConfigFile
+from efo_service.commands.output import write_note
 from efo_service.config.loading import load
 from efo_service.config.settings import Settings
 from efo_service.errors import UsageError
@@ -24,6 +26,8 @@ from efo_service.factories.lease_store import open_leases
 from efo_service.operations.leases import living_holders
 
 T = TypeVar("T")
+
+_PATIENCE_SECONDS: Final = 5.0
 
 Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="", help="Do not ask for confirmation.")]
 Force = Annotated[bool, Parameter(negative="", help="Proceed even if a living worker holds the lease.")]
@@ -57,6 +61,22 @@ async def refuse_living_holders(leases: Iterable[Lease], settings: Settings, sto
             f"{len(alive)} of these leases are held by living workers ({held}): stop these workers first, or use "
             "--force, which repeats the records that they have not checkpointed"
         )
+
+
+@asynccontextmanager
+async def waiting_for(what: str) -> AsyncIterator[None]:
+    """Say on stderr what a command waits for, whenever the block has taken another five seconds."""
+
+    async def note() -> None:
+        while True:
+            await trio.sleep(_PATIENCE_SECONDS)
+            write_note(f"waiting for {what}")
+
+    with collapse_groups():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(note)
+            yield
+            nursery.cancel_scope.cancel()
 
 
 async def confirm(action: str, *, yes: bool) -> None:

@@ -14,7 +14,7 @@ from rich.progress import Progress
 from efo.errors import ServiceError
 from efo.kinesis.control_plane import ControlPlane
 from efo.leases.store import LeaseStore
-from efo_service.commands.common import with_lease_store
+from efo_service.commands.common import waiting_for, with_lease_store
 from efo_service.commands.options import ConfigFile, Json
 from efo_service.commands.output import write_json, write_table
 from efo_service.config.settings import Settings
@@ -35,9 +35,12 @@ def shards(
 
     async def work(settings: Settings, store: LeaseStore) -> tuple[list[ShardNode], Mapping[str, int]]:
         async with open_stream(settings.kinesis) as kinesis:
-            leases = {lease.key: lease for lease in await store.list()}
-            nodes = shard_tree(await kinesis.control_plane.list_shards(), leases)
-            return nodes, await _lags(kinesis.control_plane, nodes) if lag else {}
+            async with waiting_for("the lease store"):
+                leases = {lease.key: lease for lease in await store.list()}
+            async with waiting_for("Kinesis to list the shards"):
+                nodes = shard_tree(await kinesis.control_plane.list_shards(), leases)
+            async with waiting_for("Kinesis to tell the lag of each shard (--no-lag omits it)"):
+                return nodes, await _lags(kinesis.control_plane, nodes) if lag else {}
 
     nodes, lags = with_lease_store(config, work)
     if as_json:
