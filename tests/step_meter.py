@@ -1,7 +1,7 @@
 """CPU as an oracle: what one step of a task, from one checkpoint to the next, takes of the thread's CPU time.
 
 While a step runs, no other task does: no lease is renewed, no PING answered. CPU time and not the clock's, since other
-processes of a busy machine take turns; a test still takes the smaller of two runs, because they also take the caches.
+processes of a busy machine take turns; a test still takes the smallest of a few runs, as they also take the caches.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import trio
 
 BOUND: Final = 0.050
 """Seconds that a step may take: a small part of the shortest intervals, those of lease renewal (R10) and PING (R8)."""
-_RUNS: Final = 2
+_RUNS: Final = 5
 
 
 class Step(NamedTuple):
@@ -75,7 +75,7 @@ class StepMeter(trio.abc.Instrument):
 
 
 async def slowest_step(scenario: Callable[[StepMeter], Awaitable[None]]) -> Step:
-    """Return the slowest step of a scenario: of the better of two runs, the second only if the first exceeds BOUND.
+    """Return the slowest step of a scenario: of the best of five runs, which end with the first within BOUND.
 
     The scenario measures with the meter that it gets. AssertionError: it measured no step.
     """

@@ -61,7 +61,8 @@ async def test_a_stream_that_can_be_read_passes_and_what_would_change_it_is_not_
     assert failures(outcomes) == []
     assert [name for name, outcome in outcomes.items() if outcome.result == "not tested"] == UNCALLED
     assert sorted(calls) == [
-        "DescribeStreamConsumer", "DescribeStreamSummary", "GetRecords", "ListShards", "ListStreamConsumers",
+        "DescribeStreamConsumer", "DescribeStreamSummary", "GetRecords", "GetShardIterator", "ListShards",
+        "ListStreamConsumers",
     ]  # fmt: skip
     assert outcomes["stream"].detail == "orders is ACTIVE, with a retention period of 24 hours"
     assert outcomes["kinesis:ListShards"].detail == "allowed; 2 shards, 2 of them open"
