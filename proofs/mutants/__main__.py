@@ -1,4 +1,6 @@
-"""`python -m proofs.mutants --seed 1 --sample 100`: change the code in small ways, and see whether a test notices.
+"""`python -m proofs.mutants --seed 1 --sample 100`: change the code in small ways, and see what notices.
+
+Tests judge first, then the simulation, on what they did not notice.
 
 Prints each trial to stderr, then the survivors with their changes and, last, one line of JSON.
 
@@ -19,11 +21,13 @@ from typing import Final
 from proofs.mutants.named import StaleEntryError
 from proofs.mutants.run import Project, Result, make_plan, plan_equivalents, run
 from proofs.mutants.targets import LEFT_OUT, TARGETS
-from proofs.mutants.trial import KILLED, SURVIVED, TIMEOUT, TrialError
+from proofs.mutants.trial import BY_PROOF, KILLED, SURVIVED, TIMEOUT, TrialError
 from proofs.paths import ROOT
+from proofs.simulation.constants import PERTURBED
 
 NAMED: Final = Path(__file__).with_name("named.toml")
-EFO: Final = Project(ROOT, TARGETS, LEFT_OUT, NAMED)
+SIMULATION: Final = ("-m", "proofs.simulation", "--seeds", "100", "--jobs", "1", "--json")
+EFO: Final = Project(ROOT, TARGETS, LEFT_OUT, NAMED, SIMULATION, frozenset(PERTURBED))
 MIN_RATIO: Final = 0.95
 
 
@@ -96,6 +100,7 @@ def _summary(result: Result, seed: int) -> dict[str, float]:
         "mutants": result.plan.total,
         "sampled": len(result.trials) + len(result.plan.equivalent),
         "killed": result.count(KILLED),
+        "killed_by_simulation": sum(trial.by == BY_PROOF for trial in result.trials),
         "survived": result.count(SURVIVED),
         "timeouts": result.count(TIMEOUT),
         "equivalent": len(result.plan.equivalent),

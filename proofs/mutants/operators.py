@@ -7,6 +7,7 @@ and all other strings, annotations, decorators, assertions, and what only type c
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Final
@@ -40,6 +41,7 @@ _ARITHMETIC: Final[dict[type[ast.operator], type[ast.operator]]] = {
     ast.LShift: ast.RShift,
     ast.RShift: ast.LShift,
 }
+_ASSIGNED: Final = re.compile(r"(\w+)(?:: \S+)? = ")
 _CALLS: Final = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
@@ -65,6 +67,14 @@ class Mutant:
     after: str
     occurrence: int = 1
     in_function: bool = False
+
+    @property
+    def constant(self) -> str:
+        """The constant of the module that the change defines otherwise, as `module.NAME`; "" if it is none."""
+        assigned = _ASSIGNED.match(self.before)
+        if assigned is None or self.function:
+            return ""
+        return f"{self.path.removesuffix('.py').replace('/', '.')}.{assigned[1]}"
 
     def apply(self, source: bytes) -> bytes:
         """Return the module's text with the change."""

@@ -1,4 +1,7 @@
-"""A run: sample mutants by a seed, try each in a copy of the checkout, several at a time."""
+"""A run: sample mutants by a seed, try each in a copy of the checkout, several at a time.
+
+Tests come first. What they do not notice is tried by the proof, which runs whole consumers and takes longer.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,18 @@ from proofs.mutants.trial import KILLED, SURVIVED, TIMEOUT, Baseline, Copy, Tria
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """What is mutated: the checkout, its targets, tests that never judge, and the file of named mutants."""
+    """What is mutated: the checkout, its targets, tests that never judge, and the file of named mutants.
+
+    `proof`: arguments of Python, a program that also judges: it exits with 0 if it notices nothing. `tunable`:
+    constants, each as `module.NAME`, that may have other values: they are not mutated.
+    """
 
     root: Path
     targets: tuple[Target, ...]
     left_out: tuple[str, ...]
     named: Path
+    proof: tuple[str, ...] = ()
+    tunable: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +77,12 @@ def make_plan(project: Project, *, sample: int, seed: int, only: str = "") -> Pl
     `only`: sample from the modules whose path contains this.
     """
     modules = {path: text for target in project.targets for path, text in target.modules(project.root).items()}
-    mutants = [mutant for path in sorted(modules) for mutant in mutants_of(path, modules[path])]
+    mutants = [
+        mutant
+        for path in sorted(modules)
+        for mutant in mutants_of(path, modules[path])
+        if mutant.constant not in project.tunable
+    ]
     equivalents = read_equivalents(project.named)
     check_equivalents(equivalents, mutants)
     planted = [mutant for mutant in read_planted(project.named, modules) if only in mutant.path]
@@ -96,6 +110,10 @@ def run(
     ends_at = time.monotonic() + seconds
     with _copies(project, jobs) as copies:
         baselines = _baselines(project, plan, copies, jobs, report)
+        with _borrowed(copies) as copy:
+            proof = copy.proof(project.proof) if project.proof else None
+        if proof is not None:
+            report(f"python {' '.join(project.proof)}: {proof.seconds:.0f} s")
         left_out = tuple(sorted({test for baseline in baselines.values() for test in baseline.failing}))
         trials: list[Trial] = []
         lock = threading.Lock()
@@ -108,6 +126,8 @@ def run(
             with _borrowed(copies) as copy:
                 near, others = target.judges(copy.root, mutant.path)
                 trial = copy.try_out(mutant, near, others, baseline)
+                if trial.outcome == SURVIVED and proof is not None:
+                    trial = copy.try_proof(mutant, proof)
             with lock:
                 trials.append(trial)
                 report(_line(trial, len(trials), len(plan.tried)))

@@ -1,21 +1,23 @@
-"""Trials of mutants: pytest in a copy of the checkout, in a process of its own."""
+"""Trials of mutants in a copy of the checkout: pytest and a proof, each in a process of its own."""
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import cache_from_source
 from pathlib import Path
 from tempfile import TemporaryFile
+from types import MappingProxyType
 from typing import Final
 
 from proofs.mutants.calls import ANY
@@ -24,6 +26,7 @@ from proofs.mutants.operators import Mutant
 KILLED: Final = "killed"
 SURVIVED: Final = "survived"
 TIMEOUT: Final = "timeout"
+BY_PROOF: Final = "the proof"
 _NOT_COPIED: Final = shutil.ignore_patterns(
     ".git", ".venv", ".tools", "__pycache__", ".*_cache", ".hypothesis", "var", "build", "dist"
 )
@@ -37,6 +40,10 @@ _TOTAL_FACTOR: Final = 20
 _START_SECONDS: Final = 60
 """How long pytest may take to start and to import the tests."""
 _BASELINE_SECONDS: Final = 1800
+_PROOF_FACTOR: Final = 5
+_PROOF_SECONDS: Final = 60
+"""A proof may take this many times the CPU time that it takes without a mutant, and so many seconds."""
+_OUT_OF_TIME: Final = {-signal.SIGPROF, -signal.SIGXCPU, -signal.SIGKILL}
 _NO_VERDICT: Final = {4, 5}
 """Exit statuses of pytest: its arguments are wrong, no test was found. The first also if a mutant breaks a conftest."""
 _PLUGINS: Final = {"_efo_time_limit": "time_limit.py", "_efo_calls": "calls.py"}
@@ -96,6 +103,14 @@ class Trial:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A program that notices mutants. `arguments`: of Python. `seconds`: its CPU time without a mutant."""
+
+    arguments: Sequence[str]
+    seconds: float
+
+
 class Copy:
     """A copy of the checkout, in which one mutant at a time is tried."""
 
@@ -134,28 +149,53 @@ class Copy:
         files = [*near, *baseline.quickest_first(chosen)]
         if not files:
             return Trial(mutant, SURVIVED, "", 0.0)
-        path = self.root / mutant.path
-        source = path.read_bytes()
-        without = [f"--deselect={test}" for test in baseline.failing]
+        arguments = ["-x", *(f"--deselect={test}" for test in baseline.failing), *files]
+        limits = (baseline.test_seconds, _IDLE_SECONDS, baseline.total_seconds)
         started_at = time.monotonic()
-        compiled = Path(cache_from_source(str(path)))  # judged by time and size, which may stay the same
-        try:
-            path.write_bytes(mutant.apply(source))
-            compiled.unlink(missing_ok=True)
-            arguments = ["-x", *without, *files]
-            limits = (baseline.test_seconds, _IDLE_SECONDS, baseline.total_seconds)
+        with self._mutated(mutant):
             status, output = self._run(arguments, *limits, EFO_CHOSEN=str(self._tests))
-        finally:
-            path.write_bytes(source)
-            compiled.unlink(missing_ok=True)
         seconds = time.monotonic() - started_at
         if status in _NO_VERDICT and "ImportError while loading conftest" not in output:
             raise TrialError(f"no test judges {mutant.path} (exit status {status}):\n{output[-3000:]}")
         if status == 0:
             return Trial(mutant, SURVIVED, "", seconds)
-        if status in {-signal.SIGPROF, -signal.SIGKILL}:
+        if status in _OUT_OF_TIME:
             return Trial(mutant, TIMEOUT, "", seconds)
         return Trial(mutant, KILLED, next(iter(_failed_tests(output)), "the import of its tests"), seconds)
+
+    def proof(self, arguments: Sequence[str]) -> Proof:
+        """Run a proof without a mutant. Raises TrialError."""
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        status, output = self._start([sys.executable, *arguments], _BASELINE_SECONDS)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if status != 0:
+            raise TrialError(f"the proof fails without a mutant (exit status {status}):\n{output[-3000:]}")
+        return Proof(arguments, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+
+    def try_proof(self, mutant: Mutant, proof: Proof) -> Trial:
+        """Run a proof with a mutant."""
+        started_at = time.monotonic()
+        cpu_seconds = int(_PROOF_FACTOR * proof.seconds) + _PROOF_SECONDS
+        with self._mutated(mutant):
+            status, _ = self._start(
+                [sys.executable, *proof.arguments], _TOTAL_FACTOR * cpu_seconds, cpu_seconds=cpu_seconds
+            )
+        seconds = time.monotonic() - started_at
+        outcome = SURVIVED if status == 0 else TIMEOUT if status in _OUT_OF_TIME else KILLED
+        return Trial(mutant, outcome, BY_PROOF if outcome == KILLED else "", seconds)
+
+    @contextmanager
+    def _mutated(self, mutant: Mutant) -> Iterator[None]:
+        path = self.root / mutant.path
+        source = path.read_bytes()
+        compiled = Path(cache_from_source(str(path)))  # judged by time and size, which may stay the same
+        try:
+            path.write_bytes(mutant.apply(source))
+            compiled.unlink(missing_ok=True)
+            yield
+        finally:
+            path.write_bytes(source)
+            compiled.unlink(missing_ok=True)
 
     def _run(
         self, arguments: Sequence[str], test_seconds: int, idle_seconds: int, seconds: float, **variables: str
@@ -165,21 +205,28 @@ class Copy:
         `test_seconds`, `idle_seconds`: the limits of one test, see `time_limit`. `seconds`: the limit of all.
         `variables`: of the environment.
         """
-        environment = (
-            os.environ
-            | variables
-            | {
-                "PYTHONPATH": os.pathsep.join([str(self.root), str(self.root / "service")]),
-                "EFO_TEST_SECONDS": str(test_seconds),
-                "EFO_IDLE_SECONDS": str(idle_seconds),
-            }
-        )
+        variables |= {"EFO_TEST_SECONDS": str(test_seconds), "EFO_IDLE_SECONDS": str(idle_seconds)}
         command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-rfE", "-p", "no:cacheprovider"]
         command += [*(f"-p{name}" for name in _PLUGINS), *(f"--deselect={test}" for test in self._left_out), *arguments]
+        return self._start(command, seconds, variables=variables)
+
+    def _start(
+        self,
+        command: Sequence[str],
+        seconds: float,
+        *,
+        cpu_seconds: int | None = None,
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> tuple[int, str]:
+        """Run a program; return its exit status, or minus the signal that ended it, and its output."""
+        path = {"PYTHONPATH": os.pathsep.join([str(self.root), str(self.root / "service")])}
+        environment = {**os.environ, **variables, **path}
         with TemporaryFile() as file:  # no pipe: a process that a test left running would keep it open
             process = subprocess.Popen(  # noqa: S603  pytest with paths of this checkout
                 command, cwd=self.root, env=environment, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
             )
+            if cpu_seconds is not None:
+                resource.prlimit(process.pid, resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds))
             try:
                 status = process.wait(seconds)
             except subprocess.TimeoutExpired:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -62,6 +63,7 @@ def test_mutants_are_killed_survivors_are_listed_and_the_code_stays(project, cap
         "mutants": 5,
         "sampled": 5,
         "killed": 4,
+        "killed_by_simulation": 0,
         "survived": 1,
         "timeouts": 0,
         "equivalent": 0,
@@ -85,6 +87,32 @@ def test_the_mutants_named_equivalent_are_tried_on_demand(project, capsys) -> No
     assert command(project, capsys, "--equivalents")[0] == 0
     project.named.write_text(BOUNDARY.replace("(count >= 9)", "(count <= 9)"))
     assert command(project, capsys, "--equivalents")[0] == 1
+
+
+def test_what_no_test_notices_is_tried_by_the_proof(project, capsys) -> None:
+    status, summary, _ = command(replace(project, proof=("-c", "import house.room")), capsys)
+    assert (status, summary["survived"], summary["killed_by_simulation"]) == (1, 1, 0)
+    proof = "from house.room import limited; assert type(limited(9.0)) is float"
+    status, summary, _ = command(replace(project, proof=("-c", proof)), capsys)
+    assert (status, summary["survived"], summary["killed_by_simulation"], summary["killed"]) == (0, 0, 1, 5)
+
+
+def test_a_proof_that_does_not_end_is_a_timeout(project, capsys, monkeypatch) -> None:
+    monkeypatch.setattr("proofs.mutants.trial._PROOF_SECONDS", 1)
+    proof = "from house.room import limited\nwhile type(limited(9.0)) is int: pass"
+    _, summary, _ = command(replace(project, proof=("-c", proof)), capsys)
+    assert (summary["timeouts"], summary["survived"]) == (1, 0)
+
+
+def test_a_proof_that_fails_without_a_mutant_ends_the_run(project, capsys) -> None:
+    assert main(["--jobs", "1"], replace(project, proof=("-c", "raise SystemExit(1)"))) == 2
+    assert "the proof fails without a mutant" in capsys.readouterr().err
+
+
+def test_a_constant_that_may_have_other_values_is_not_mutated(project, capsys) -> None:
+    (project.root / "house/room.py").write_text(f"SIZE: int = 7\n{MODULE}")
+    assert command(project, capsys)[1]["mutants"] == 6
+    assert command(replace(project, tunable=frozenset({"house.room.SIZE"})), capsys)[1]["mutants"] == 5
 
 
 def test_a_planted_mutant_is_tried_beside_the_sample(project, capsys) -> None:
