@@ -16,7 +16,7 @@ import trio
 
 BOUND: Final = 0.050
 """Seconds that a step may take: a small part of the shortest intervals, those of lease renewal (R10) and PING (R8)."""
-_RUNS: Final = 5
+_RUNS: Final = 2
 
 
 class Step(NamedTuple):
@@ -75,7 +75,7 @@ class StepMeter(trio.abc.Instrument):
 
 
 async def slowest_step(scenario: Callable[[StepMeter], Awaitable[None]]) -> Step:
-    """Return the slowest step of a scenario: of the best of five runs, which end with the first within BOUND.
+    """Return the slowest step of a scenario: of the better of two runs, which end with the first within BOUND.
 
     The scenario measures with the meter that it gets. AssertionError: it measured no step.
     """

@@ -197,6 +197,7 @@ class LeaseKeeper:
             self._settled_until = -inf
             self._on_change()
         if trio.current_time() >= self._settled_until:
+            await trio.lowlevel.checkpoint()  # of many leases, each of these parts is a long step
             await self._assign(rows)
         self._scanned_at = trio.current_time()
         self._observer(self._counted)
@@ -230,6 +231,7 @@ class LeaseKeeper:
             is_moving = await self._make_moves(rows)
         else:
             await self._handoffs.withdraw(self._held)
+        await trio.lowlevel.checkpoint()
         self._count()
         counts = self._counted.counts
         is_settled = not (is_moving or counts["unowned"] or counts["expired"] or self._handoffs.is_waiting)

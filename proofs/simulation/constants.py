@@ -62,6 +62,7 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     "efo.leases.held_lease.TRUSTED_SHARE": Constant((0.8, 0.98), ("efo.leases.keeper",)),
     "efo.leases.held_lease.IDLE_CHECKPOINT_INTERVAL": Constant((10.0, 60.0)),
     "efo.leases.renewals.COALESCING_SHARE": Constant((0.0, 0.5)),
+    "efo.leases.renewals.LEASES_PER_STEP": Constant((1, 2)),
     "efo.leases.renewals.MIN_CHECK_SHARE": Constant((0.01, 0.05)),
     "efo.leases.keeper.RELEASE_RETRY": Constant((0.1, 1.0)),
     "efo.leases.keeper.OUTDATED_RESCAN_SHARE": Constant((0.001, 0.05)),
