@@ -14,7 +14,7 @@ from efo.errors import EfoError
 from efo.kinesis.client import KinesisClient
 from efo.model import Checkpoint, Position
 from efo.settings import ConsumerSettings
-from proofs.simulation.leak_checks import find_leaks
+from proofs.simulation.checks.leaks import find_leaks
 from proofs.simulation.plan import Plan
 from proofs.simulation.readers import AddLine, HandlerError
 from proofs.simulation.store_faults import FaultyLeaseStore, LeaseRows, StoreFault

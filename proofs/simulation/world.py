@@ -20,8 +20,9 @@ from efo.testing import FakeKinesis
 from efo.testing.errors import FakeError
 from efo.testing.faults.kinds import NoResponse, Refuse, StaleListing
 from efo.testing.faults.script import FaultScript, When
-from proofs.simulation.checks import Checks, Guarantees
-from proofs.simulation.leak_checks import stream_usage
+from proofs.simulation.checks.checks import Checks
+from proofs.simulation.checks.guarantees import Guarantees
+from proofs.simulation.checks.leaks import stream_usage
 from proofs.simulation.lease_file import LeaseFile
 from proofs.simulation.log import SimulatedLog, WorkerLog
 from proofs.simulation.plan import SHORT_CLEANUP_AFTER, Action, Plan

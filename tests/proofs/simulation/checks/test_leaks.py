@@ -9,7 +9,7 @@ from efo.consumer.shard_stream import ShardStream
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
-from proofs.simulation.leak_checks import find_leaks, stream_usage
+from proofs.simulation.checks.leaks import find_leaks, stream_usage
 from tests.workers import open_worker
 
 STREAM = "orders"

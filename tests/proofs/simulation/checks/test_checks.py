@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from efo.model import Checkpoint
-from proofs.simulation.checks import Checks, Guarantees
+from proofs.simulation.checks.checks import Checks
+from proofs.simulation.checks.guarantees import Guarantees
 from proofs.simulation.story import (
     Acked,
     ChildrenSaved,

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import singledispatchmethod
 
 from efo.consumer.shard_task import LAST_SAVE_TIMEOUT
 from efo.model import Checkpoint
-from proofs.simulation.ledger import ShardLedger, TaskLedger
+from proofs.simulation.checks.duplicates import unexplained
+from proofs.simulation.checks.guarantees import Guarantees
+from proofs.simulation.checks.ledger import ShardLedger, TaskLedger
+from proofs.simulation.checks.lineage import ancestry, generation, has_progress, must_be_deleted
+from proofs.simulation.checks.order import KeyOrder
 from proofs.simulation.story import (
     Acked,
     ChildrenSaved,
@@ -44,30 +47,6 @@ MAX_PROBLEMS = 20
 """How many problems are kept. Later ones are usually consequences of the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Guarantees:
-    """What must hold in a world. Times are in seconds.
-
-    `at_latest`: records that were put before a shard's first lease must not be read.
-    `max_listing_lag`: how old what ListShards shows may be.
-    `owns_position`: the sink commits position and data in one step, so no record may take effect twice.
-    `saves_late`: a save may take place after the end of its task: the store completes cancelled writes.
-    `max_save_delay`: how long after an ack its checkpoint is saved at the latest, if the store works.
-    `max_zombie_time`: how long a worker may continue to read after it lost a lease without knowing it.
-    `may_refuse`: whether the sink may refuse the record of this key and number, which is then dead-lettered or skipped.
-    `may_skip`: whether the policy may skip or dead-letter the record of this key and number.
-    """
-
-    at_latest: bool = False
-    max_listing_lag: float = 0.0
-    owns_position: bool = False
-    saves_late: bool = False
-    max_save_delay: float = 5.0
-    max_zombie_time: float = 10.0
-    may_refuse: Callable[[str, int], bool] = lambda _key, _number: False
-    may_skip: Callable[[str, int], bool] = lambda _key, _number: False
-
-
 class Checks:
     """Checks every line of a story. `problems`: broken guarantees. `on_complete`: called when everything is done."""
 
@@ -82,7 +61,7 @@ class Checks:
         self._at_millis: int | None = None
         self._open: dict[tuple[str, str], TaskLedger] = {}
         self._closed: dict[tuple[str, str], TaskLedger] = {}
-        self._next_number: dict[str, int] = {}
+        self._order = KeyOrder()
         self._unprocessed = 0
         self._repeated: list[tuple[float, TaskLedger, TaskLedger, int]] = []
         self._failed: set[str] = set()
@@ -137,28 +116,11 @@ class Checks:
     @property
     def generations(self) -> int:
         """How many generations of shards there are."""
-        return max(map(self._generation, self.shards), default=0)
-
-    def _generation(self, shard_id: str) -> int:
-        return 1 + max(map(self._generation, self.shards[shard_id].parents), default=0)
+        return max((generation(self.shards, shard_id) for shard_id in self.shards), default=0)
 
     def undeleted_leases(self) -> list[str]:
         """Return the finished shards whose leases exist although nothing depends on them any more."""
-        return [shard_id for shard_id, shard in self.shards.items() if self._must_be_deleted(shard)]
-
-    def _must_be_deleted(self, shard: ShardLedger) -> bool:
-        return (
-            shard.checkpoint == Checkpoint.SHARD_END
-            and not shard.was_deleted
-            and all(map(self._has_progress, shard.children))
-            and not any(
-                self.shards[parent].has_lease and not self.shards[parent].was_deleted for parent in shard.parents
-            )
-        )
-
-    def _has_progress(self, shard_id: str) -> bool:
-        shard = self.shards[shard_id]
-        return shard.has_lease and (shard.checkpoint == Checkpoint.SHARD_END or not shard.checkpoint.is_sentinel)
+        return [shard_id for shard_id, shard in self.shards.items() if must_be_deleted(self.shards, shard)]
 
     def conclude(self) -> None:
         """Check the end state, after every worker has stopped gracefully."""
@@ -183,28 +145,17 @@ class Checks:
             self._report(f"{worker} has ended, but its shard task of {shard_id} has not")
         for at, *both, index in self._repeated:
             older, newer = sorted(both, key=lambda task: task.lease_taken_at)
-            if (why := self._unexplained(older, newer, index)) is not None:
+            why = unexplained(
+                older,
+                newer,
+                index,
+                max_save_delay=self._guarantees.max_save_delay,
+                has_failed=older.worker in self._failed,
+            )
+            if why is not None:
                 self.unexplained += 1
                 identity = self.shards[newer.shard].identities[index]
                 self._report(f"duplicate at {at:.3f}: {identity} of {newer.shard} by {newer.worker}, {why}")
-
-    def _unexplained(self, older: TaskLedger, newer: TaskLedger, index: int) -> str | None:
-        """Return why it is a defect that two shard tasks processed the same record, or None if it is allowed."""
-        end, guarantees = older.closed_at, self._guarantees
-        is_acked = index < older.acked_to
-        if end is None:
-            return f"although {older.worker}, which read it earlier, still reads the shard"
-        if older.save_failed:
-            return None  # its last checkpoint was not saved, or it is unknown whether it was
-        if older.has_crashed or older.lost_reason is not None:
-            since = older.acked_at[index - older.start] if is_acked and index >= older.start else end
-            end = min(end, newer.lease_taken_at)
-            if since + guarantees.max_save_delay >= end:
-                return None
-            return f"although {older.worker} acked it at {since:.3f}, long before its shard task ended at {end:.3f}"
-        if not is_acked and (older.by_key or older.error is not None or older.worker in self._failed):
-            return None  # processed ahead of an unprocessed record, or interrupted between its effect and its ack
-        return f"although {older.worker} ended normally at {end:.3f}, with the record {'' if is_acked else 'not '}acked"
 
     def _report(self, problem: str) -> None:
         if len(self.problems) < MAX_PROBLEMS:
@@ -321,7 +272,7 @@ class Checks:
         if shard.checkpoint != Checkpoint.SHARD_END:
             self._report(f"{line.worker} deletes the lease of {line.shard}, which is at {shard.checkpoint}")
         for child in shard.children:
-            if not self._has_progress(child):
+            if not has_progress(self.shards[child]):
                 self._report(
                     f"{line.worker} deletes the lease of {line.shard} before its child {child} has a checkpoint"
                 )
@@ -425,17 +376,11 @@ class Checks:
     def _skip_before(self, shard: ShardLedger, since_millis: int) -> None:
         """Require no records of a shard that were put before this time, and none of its ancestors."""
         shard.first_index = bisect_left(shard.put_millis, since_millis)
-        for key, number in shard.identities[: shard.first_index]:
-            self._next_number[key] = max(self._next_number.get(key, 0), number + 1)
+        self._order.skip(shard.identities[: shard.first_index])
         for parent in shard.parents:
             if not self.shards[parent].has_lease:
-                self._skip_all(self.shards[parent])
-
-    def _skip_all(self, shard: ShardLedger) -> None:
-        for key, number in shard.identities:
-            self._next_number[key] = max(self._next_number.get(key, 0), number + 1)
-        for parent in shard.parents:
-            self._skip_all(self.shards[parent])
+                for ancestor in ancestry(self.shards, parent):
+                    self._order.skip(self.shards[ancestor].identities)
 
     def _check_parents(self, shard_id: str, shard: ShardLedger) -> None:
         for parent in shard.parents:
@@ -487,7 +432,7 @@ class Checks:
         shard.processed[index] = task
         if earlier is None:
             self._unprocessed -= 1
-            self._check_key_order(shard_id, *shard.identities[index])
+            self._check_key_order(shard_id, shard.identities[index])
             self._notify_if_complete()
             return
         self.duplicates += 1
@@ -517,7 +462,7 @@ class Checks:
             if index not in shard.processed:
                 shard.processed[index] = task
                 self._unprocessed -= 1
-                self._check_key_order(task.shard, *shard.identities[index])
+                self._check_key_order(task.shard, shard.identities[index])
                 self._notify_if_complete()
 
     def _check_task_order(self, task: TaskLedger, shard: ShardLedger, index: int) -> None:
@@ -531,12 +476,9 @@ class Checks:
             task.next_of_key[key] = bisect_right(shard.indexes_of_key[key], index)
         task.next_index = index + 1
 
-    def _check_key_order(self, shard_id: str, key: str, number: int) -> None:
-        """Check that the records of each key first take effect in order, across all shards."""
-        expected = self._next_number.get(key, 0)
-        if number != expected:
-            self._report(f"{key}: its record {number} (in {shard_id}) takes effect before its record {expected}")
-        self._next_number[key] = max(expected, number + 1)
+    def _check_key_order(self, shard_id: str, identity: tuple[str, int]) -> None:
+        if (problem := self._order.problem(shard_id, *identity)) is not None:
+            self._report(problem)
 
     def _notify_if_complete(self) -> None:
         if self.is_complete:
