@@ -108,7 +108,7 @@ class LeaseKeeper:
         self._is_acquiring = True
         self._next_balance_at = -inf
         self._settled_until = -inf
-        self._counted = LeasesCounted({"held": 0, "unowned": 0, "expired": 0}, 0)
+        self._counted: LeasesCounted  # by the first scan
         self._woken = trio.Event()
 
     @property

@@ -182,6 +182,10 @@ def _moves(shares: _Shares, stealable: _Stealable, receivers: set[str]) -> Itera
 
     Each move reduces the sum of the squared loads. So no move undoes an earlier one, and the moves converge. A lease
     that weighs about half the difference moves first.
+
+    No worker both gives and receives: it may not take a simulated lease, and could then not give it. For a worker that
+    has given stays among the receivers with the load that it had, which no other exceeds any more, and one that has
+    received stays among the givers with the load that it had, below which none is.
     """
     remaining = {owner: list(leases) for owner, leases in stealable.items()}
     counts = {owner: len(owned) for owner, owned in shares.held.items()}
@@ -189,17 +193,14 @@ def _moves(shares: _Shares, stealable: _Stealable, receivers: set[str]) -> Itera
     idlest = [(shares.loads[owner], owner) for owner in receivers if counts[owner] < shares.limit]
     heapify(busiest)
     heapify(idlest)
-    have_given: set[str] = set()
-    have_received: set[str] = set()
     while busiest and idlest:
         (negative_load, donor), (load, receiver) = busiest[0], idlest[0]
-        # No worker both gives and receives: it may not take a simulated lease, and could then not give it.
-        if receiver in have_given or counts[receiver] >= shares.limit:
+        if counts[receiver] >= shares.limit:
             heappop(idlest)
             continue
         gap = -negative_load - load
         index = max(0, bisect_right(remaining[donor], gap / 2, key=itemgetter(0)) - 1)
-        if donor in have_received or not remaining[donor] or gap - remaining[donor][index][0] <= shares.slack:
+        if not remaining[donor] or gap - remaining[donor][index][0] <= shares.slack:
             heappop(busiest)
             continue
         weight, *_, lease = remaining[donor].pop(index)
@@ -207,8 +208,6 @@ def _moves(shares: _Shares, stealable: _Stealable, receivers: set[str]) -> Itera
         heapreplace(busiest, (negative_load + weight, donor))
         heapreplace(idlest, (load + weight, receiver))
         counts[receiver] += 1
-        have_given.add(donor)
-        have_received.add(receiver)
 
 
 def _hash(worker: str, name: str) -> int:

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from efo.errors import LeaseLostError, LeaseStoreUnavailableError
-from efo.events import LeaseStoreCalled
+from efo.events import CheckpointSaved, LeaseStoreCalled
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Checkpoint
 
@@ -43,6 +43,21 @@ async def test_a_checkpoint_replaces_a_renewal(autojump_clock, fleet, ann, held)
     row = (await fleet.rows())["s0"]
     assert row == held.lease
     assert (row.checkpoint, row.counter) == (Checkpoint("49"), 51)
+
+
+async def test_each_saved_checkpoint_is_reported_once_to_the_observer_and_to_the_reader(
+    autojump_clock, fleet, ann, held
+):
+    reader = held.reader = Reader()
+    reader.acks = 1
+    await held.checkpoint(Checkpoint("1"))
+    await held.save_children(("a", "b"))  # saves no checkpoint
+    await held.checkpoint(Checkpoint("1"))
+    reader.acks = 2
+    await held.checkpoint(Checkpoint("2"))
+    saved = [event.checkpoint for event in ann.events if isinstance(event, CheckpointSaved)]
+    assert saved == [Checkpoint("1"), Checkpoint("2")]
+    assert reader.saves == [1, 2]
 
 
 async def test_a_prepared_checkpoint_is_saved_and_replaces_a_renewal(autojump_clock, fleet, ann, held):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 
 import pytest
 
 from efo.errors import TransportError
 from efo.protocol.frame_meter import (
+    _NAMES,
     LIMITS,
     MAX_HEADER_BLOCK,
     MAX_SETTINGS,
@@ -17,6 +19,7 @@ from efo.protocol.frame_meter import (
     OTHER_LIMIT,
     FrameMeter,
 )
+from tests.paths import ROOT
 
 DATA, HEADERS, SETTINGS, PING, CONTINUATION, UNKNOWN = 0, 1, 4, 6, 9, 77
 END_STREAM = 0x1
@@ -116,3 +119,12 @@ class TestLimits:
             steps(meter, frame(HEADERS, piece) + frame(CONTINUATION, piece) * 3)
         with pytest.raises(TransportError, match="header block"):
             steps(meter, frame(CONTINUATION, b"x"))
+
+
+def test_the_page_tells_the_limits() -> None:
+    rows = re.findall(r"^\| ([\w ]+) \| (\d+) \|$", (ROOT / "docs/subscription.md").read_text(), re.MULTILINE)
+    told = {name: int(limit) for name, limit in rows}
+    assert told == {
+        **{_NAMES[kind]: limit for kind, limit in LIMITS.items()},
+        "all of unknown types together": OTHER_LIMIT,
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from efo_service.relay.log.segments import list_segments
 
 
 class Disk:
-    """Notes, in order, what is synced and renamed: a file's inode or a directory's, and the path of a new name."""
+    """Notes, in order, what is synced, renamed and created: the inode of the file or directory; the path of a name."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps: list[tuple[str, int]] = []
@@ -31,6 +32,13 @@ class Disk:
             return rename(path, target)
 
         monkeypatch.setattr(Path, "rename", renaming)
+        mkdir = Path.mkdir
+
+        def creating(path: Path, *arguments: Any, **options: Any) -> None:
+            mkdir(path, *arguments, **options)
+            self.steps.append(("mkdir", path.stat().st_ino))
+
+        monkeypatch.setattr(Path, "mkdir", creating)
 
     def _noting(self, call):
         def synced(descriptor: int) -> None:
@@ -75,7 +83,8 @@ def test_the_offsets_of_a_reader_are_durable(tmp_path, disk) -> None:
 
 def test_segments_and_the_directory_of_a_new_partition_are_durable(open_writer, make_records, disk) -> None:
     writer = open_writer()
-    assert ("sync", writer.directory.parent.stat().st_ino) in disk.steps
+    created_at = disk.steps.index(("mkdir", writer.directory.stat().st_ino))
+    assert ("sync", writer.directory.parent.stat().st_ino) in disk.steps[created_at:]
     for start in (0, 3):
         writer.append(make_records(3, start))
     segments = list_segments(writer.directory)
