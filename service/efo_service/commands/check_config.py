@@ -9,9 +9,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from efo_service.commands.options import ConfigFile, Json
-from efo_service.config.loading import load
+from efo_service.config.loading import load_all
 from efo_service.config.rendering import defaults as all_defaults
-from efo_service.config.rendering import resolved, to_toml
+from efo_service.config.rendering import resolved_all, to_toml
 
 
 def check_config(
@@ -26,5 +26,5 @@ def check_config(
     if defaults:
         sys.stdout.write(all_defaults())
         return
-    tables = resolved(load(config))
+    tables = resolved_all(load_all(config))
     sys.stdout.write(json.dumps(tables, indent=2) + "\n" if as_json else to_toml(tables))

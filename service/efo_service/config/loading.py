@@ -4,76 +4,143 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
-from pydantic_settings import SettingsError
+from pydantic_settings import EnvSettingsSource, SettingsError
 
 from efo.arn import parse_stream
 from efo.errors import ConfigurationError
+from efo_service.config.clashes import clashes
 from efo_service.config.credentials import is_credential
-from efo_service.config.section import PREFIX, Section, is_secret, section_of, variable
+from efo_service.config.mistakes import Locations, messages, suggest, variable_of
+from efo_service.config.section import PREFIX, is_secret, section_of
 from efo_service.config.settings import KinesisSettings, Settings
+from efo_service.config.streams import (
+    SECTIONS,
+    TABLE,
+    Configuration,
+    StreamSettings,
+    merged,
+    table_problems,
+    variable_part,
+)
 
-_CREDENTIAL = re.compile(r"access_?key|secret|session_?token|password|credential", re.IGNORECASE)
-_RENAMED: Final[dict[tuple[str, ...], str]] = {
-    ("consumer", "give_up_seconds"): "unsubscribe_idle_seconds",
-    ("consumer", "park_faults"): 'on_service_error = "isolate"',
-    ("leases", "look_seconds"): "scan_interval_seconds",
-    ("relay", "upkeep_seconds"): "maintenance_seconds",
-}
-"""Settings of earlier releases, and what they are called now."""
 
+def load(path: Path | None, stream: str | None = None) -> Settings:
+    """Return the settings of one stream, from a TOML file and the environment; from the latter alone if `path` is None.
 
-def load(path: Path | None) -> Settings:
-    """Return the settings of a TOML file and the environment, or of the environment only if `path` is None.
-
-    Raises ConfigurationError, which names every wrong setting with its location.
+    `stream`: its name in [streams], None if it is the only one. Raises ConfigurationError, which names every wrong
+    setting with its location, or the streams if one is to be chosen.
     """
-    return _load(path)
+    return load_all(path).one(stream)
+
+
+def load_all(path: Path | None) -> Configuration:
+    """Return the settings of all streams of a TOML file and the environment.
+
+    The layers of a stream, each over the one before: the top-level sections, EFO_<SECTION>__<KEY>, [streams.NAME], and
+    EFO_STREAMS__<NAME>__<SECTION>__<KEY>. Raises ConfigurationError, which names every wrong setting with its location.
+    """
+    text = _read(path) if path else ""
+    tables = _parse(path, text)
+    streams = tables.pop(TABLE, None)
+    if streams is None:
+        _refuse_unknown_variables(os.environ, ())
+        return Configuration.of(_validated(Settings, tables, Locations(path, text, os.environ)))
+    locations = Locations(path, text, os.environ)
+    if problems := list(table_problems(streams)):
+        raise ConfigurationError("\n".join(f"{locations.of_table(*where)}: {what}" for where, what in problems))
+    _refuse_unknown_variables(os.environ, streams)
+    defaults = _with_environment(tables, PREFIX)
+    if "stream" in defaults.get("kinesis", {}):
+        raise ConfigurationError(
+            f"{locations.of(('kinesis', 'stream'))}: with [{TABLE}], each stream has its own: write it below "
+            f"[{TABLE}.NAME.kinesis]. The default is NAME"
+        )
+    configuration = Configuration(dict(_each_stream(path, text, defaults, streams)), has_tables=True)
+    if found := list(clashes(configuration.streams)):
+        raise ConfigurationError("\n".join(f"{locations.of(())}: {clash}" for clash in found))
+    return configuration
 
 
 def load_for_stream(path: Path | None, stream: str | None) -> Settings:
-    """Return the settings as `load` does, for a stream that goes before the configured one; None: that one.
+    """Return the settings for a stream that goes before the configured one: its name in [streams], its name or its ARN.
 
-    Without another region, that of the configured stream's ARN stays. Raises ConfigurationError.
+    None: the only configured one. A stream that is not configured has the top-level settings. Without another region,
+    that of the configured stream's ARN stays. Raises ConfigurationError.
     """
     if stream is None:
-        return _load(path)
-    settings = _load(path, stream)
-    found, configured = parse_stream(stream)[1], parse_stream(settings.kinesis.stream)[1]
+        return load(path)
+    text = _read(path) if path else ""
+    if TABLE in (tables := _parse(path, text)):
+        configured = load_all(path).streams
+        named = [s for name, s in configured.items() if stream in {name, s.kinesis.stream, s.kinesis.stream_name}]
+        if named:
+            return named[0]
+        del tables[TABLE]
+    else:
+        _refuse_unknown_variables(os.environ, ())
+    tables.setdefault("kinesis", {}).setdefault("stream", stream)
+    settings = _validated(Settings, tables, Locations(path, text, os.environ))
+    found, other = parse_stream(stream)[1], parse_stream(settings.kinesis.stream)[1]
     values = settings.kinesis.model_dump() | {"stream": stream}
-    values["region"] = settings.kinesis.region or (None if found else configured)
+    values["region"] = settings.kinesis.region or (None if found else other)
     try:
         return settings.model_copy(update={"kinesis": KinesisSettings(**values)})
     except ValidationError as error:
         raise ConfigurationError(f"{stream}: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from None
 
 
-def _load(path: Path | None, stream: str | None = None) -> Settings:
-    """`stream`: the stream if none is configured."""
-    text = _read(path) if path else ""
-    _refuse_unknown_variables(os.environ)
-    tables = _parse(path, text)
-    if stream is not None:
-        tables.setdefault("kinesis", {}).setdefault("stream", stream)
+def _each_stream(
+    path: Path | None, text: str, defaults: Mapping[str, Any], streams: Mapping[str, Any]
+) -> Iterator[tuple[str, Settings]]:
+    """Yield the streams by name. Raises ConfigurationError, with the mistakes of all of them."""
+    problems: dict[str, None] = {}  # a wrong default is a mistake of each stream, and told once
+    for name, table in streams.items():
+        prefix = variable_of(TABLE, name) + "__"
+        own = merged(merged({"kinesis": {"stream": name}}, defaults), table)
+        try:
+            yield (
+                name,
+                _validated(StreamSettings, _with_environment(own, prefix), Locations(path, text, os.environ, name)),
+            )
+        except ConfigurationError as error:
+            problems |= dict.fromkeys(str(error).splitlines())
+    if problems:
+        raise ConfigurationError("\n".join(problems))
+
+
+def _with_environment(tables: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return tables with the environment variables that begin with `prefix` over them. Raises ConfigurationError."""
+    with _environment_errors(prefix):
+        return merged(tables, EnvSettingsSource(Settings, env_prefix=prefix)())
+
+
+def _validated(kind: type[Settings], tables: Mapping[str, Any], locations: Locations) -> Settings:
     try:
-        return Settings(**tables)
+        with _environment_errors(PREFIX):
+            return kind(**tables)
+    except ValidationError as error:
+        # `from None`: the inputs in pydantic's error could include a secret that was written in the wrong place.
+        raise ConfigurationError("\n".join(messages(error, locations))) from None
+
+
+@contextmanager
+def _environment_errors(prefix: str) -> Iterator[None]:
+    """Translate the errors of values that are not what their variable needs."""
+    try:
+        yield
     except RecursionError:
         nested = [name for name in sorted(os.environ) if name.startswith(PREFIX) and _is_nested_too_deep(name)]
         raise ConfigurationError(f"environment {', '.join(nested)}: the value is nested too deep") from None
     except SettingsError as error:
-        raise ConfigurationError(f"environment: {error}: write {PREFIX}<SECTION>__<KEY> instead") from error
-    except ValidationError as error:
-        locations = _Locations(path, text, os.environ)
-        # `from None`: the inputs in pydantic's error could include a secret that was written in the wrong place.
-        raise ConfigurationError("\n".join(_messages(error, locations))) from None
+        raise ConfigurationError(f"environment: {error}: write {prefix}<SECTION>__<KEY> instead") from error
 
 
 def _read(path: Path) -> str:
@@ -97,6 +164,10 @@ def _parse(path: Path | None, text: str) -> dict[str, Any]:
         if name in Settings.model_fields and not isinstance(value, dict):
             raise ConfigurationError(f"{path}: {name} is a table: write [{name}] and its keys below")
     _refuse_secrets(path, tables, Settings.model_fields)
+    streams = tables.get(TABLE)
+    for name, own in streams.items() if isinstance(streams, dict) else ():
+        if isinstance(own, dict):
+            _refuse_secrets(path, own, Settings.model_fields, TABLE, name)
     return tables
 
 
@@ -106,7 +177,7 @@ def _refuse_secrets(path: Path | None, tables: Mapping[str, Any], fields: Mappin
         if is_secret(fields[name]):
             raise ConfigurationError(
                 f"{path}: [{'.'.join(names)}] {name} is a secret: remove it from the file, and set"
-                f" {variable(*names, name)} in the environment instead"
+                f" {variable_of(*names, name)} in the environment instead"
             )
         if not isinstance(tables[name], dict):
             continue
@@ -122,16 +193,36 @@ def _refuse_credentials(path: Path | None, options: Mapping[str, Any], *names: s
         if is_credential(option, str(value)):
             raise ConfigurationError(
                 f"{path}: [{'.'.join(names)}] {option} is a credential: remove it from the file, and set"
-                f""" {variable(*names)}='{{"{option}": "..."}}' in the environment, merged with the file's options"""
+                f""" {variable_of(*names)}='{{"{option}": "..."}}' in the environment, merged with the file's options"""
             )
 
 
-def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
-    """Refuse `EFO_<SECTION>__<KEY>` with an unknown section, which pydantic-settings would ignore."""
+def _refuse_unknown_variables(environ: Mapping[str, str], streams: Collection[str]) -> None:
+    """Refuse `EFO_<SECTION>__<KEY>` with an unknown section or stream, which pydantic-settings would ignore."""
+    parts = {variable_part(name).lower(): name for name in streams}
     for name in sorted(environ):
-        section, separator, _ = name.removeprefix(PREFIX).lower().partition("__")
-        if name.startswith(PREFIX) and separator and section not in Settings.model_fields:
-            raise ConfigurationError(f"environment {name}: unknown section{_suggest(section, Settings.model_fields)}")
+        section, separator, rest = name.removeprefix(PREFIX).lower().partition("__")
+        if not (name.startswith(PREFIX) and separator):
+            continue
+        if section == TABLE:
+            stream, _, rest = rest.partition("__")
+            section, separator, _ = rest.partition("__")
+            if stream not in parts:
+                raise ConfigurationError(f"environment {name}: {_unknown_stream(stream, parts)}")
+            if section not in SECTIONS or not separator:
+                raise ConfigurationError(f"environment {name}: unknown section{suggest(section, SECTIONS)}")
+            if rest == "leases__worker_id":
+                raise ConfigurationError(
+                    f"environment {name}: the worker id is the process's: set EFO_LEASES__WORKER_ID"
+                )
+        elif section not in Settings.model_fields:
+            raise ConfigurationError(f"environment {name}: unknown section{suggest(section, Settings.model_fields)}")
+
+
+def _unknown_stream(part: str, streams: Mapping[str, str]) -> str:
+    if not streams:
+        return f"the configuration has no [{TABLE}]: write EFO_<SECTION>__<KEY> for its only stream"
+    return f"the configuration has no stream {part!r}{suggest(part, streams)}"
 
 
 def _is_nested_too_deep(name: str) -> bool:
@@ -142,88 +233,3 @@ def _is_nested_too_deep(name: str) -> bool:
     except ValueError:
         return False
     return False
-
-
-class _Locations:
-    """Finds where a setting was written."""
-
-    def __init__(self, path: Path | None, text: str, environ: Mapping[str, str]) -> None:
-        self._path = path
-        self._lines = text.splitlines()
-        self._environ = {name.upper() for name in environ}
-
-    def of(self, loc: Sequence[str]) -> str:
-        """Return the environment variable of a setting, or its file, line and table. `loc`: see pydantic's errors.
-
-        If `loc` is empty, the error concerns no single setting: return only the file.
-        """
-        if not loc:
-            return "environment" if self._path is None else str(self._path)
-        names, keys = _tables(loc)
-        if keys and (name := variable(*names, keys[0])) in self._environ:
-            return f"environment {name}"
-        table = f"[{'.'.join(names)}]" + (f" {keys[0]}" if keys else "")
-        if self._path is None:
-            return table
-        line = self._line(".".join([*names, *keys[:1]]))
-        return f"{self._path}:{line}: {table}" if line else f"{self._path}: {table}"
-
-    def _line(self, name: str) -> int | None:
-        table = ""
-        for number, line in enumerate(self._lines, 1):
-            if header := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
-                table = f"{header[1]}."
-                if header[1] == name:
-                    return number
-            elif (key := re.match(r"""\s*["']?([\w-]+)["']?\s*=""", line)) and table + key[1] == name:
-                return number
-        return None
-
-
-def _tables(loc: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the location of a setting into its tables and its key, with what pydantic appends to the key."""
-    names, section = [loc[0]], _section(Settings.model_fields, loc[0])
-    for name in loc[1:]:
-        inner = _section(section.model_fields if section else {}, name)
-        if inner is None:
-            break
-        names.append(name)
-        section = inner
-    return names, list(loc[len(names) :])
-
-
-def _section(fields: Mapping[str, FieldInfo], name: str) -> type[Section] | None:
-    return section_of(fields[name]) if name in fields else None
-
-
-def _messages(error: ValidationError, locations: _Locations) -> Iterator[str]:
-    for detail in error.errors(include_url=False, include_input=False):
-        loc = [str(part) for part in detail["loc"]]
-        location = locations.of(loc)
-        match detail["type"]:
-            case "extra_forbidden":
-                yield f"{location}: {_unknown(loc)}"
-            case "missing":
-                yield f'{location}: missing: write [kinesis] stream = "NAME or ARN", or set EFO_KINESIS__STREAM'
-            case _:
-                yield f"{location}: {detail['msg'].removeprefix('Value error, ')}"
-
-
-def _unknown(loc: Sequence[str]) -> str:
-    if _CREDENTIAL.search(loc[-1]):
-        return "credentials are not settings: remove them and use the AWS chain (environment, profile or role)"
-    if len(loc) == 1:
-        return f"unknown table{_suggest(loc[0], Settings.model_fields)}"
-    if renamed := _RENAMED.get(tuple(loc)):
-        return f"this setting was renamed: write {renamed}"
-    known: Mapping[str, FieldInfo] = Settings.model_fields
-    for name in _tables(loc)[0]:
-        section = _section(known, name)
-        known = section.model_fields if section else {}
-    return f"unknown key{_suggest(loc[-1], known)}"
-
-
-def _suggest(name: str, known: Mapping[str, object]) -> str:
-    """Return a suggestion to append to an error: the nearest known name, or all of them."""
-    near = get_close_matches(name.lower(), known, n=1)
-    return f": did you mean {near[0]!r}?" if near else f": expected one of {', '.join(known)}"
