@@ -44,6 +44,7 @@ from efo.events import (
 from efo.protocol.reading import Readings, ShardReading, checkpoint_age, condition, event_age, lag
 from efo.telemetry import instruments
 from efo.telemetry.instruments import Instrument
+from efo.telemetry.observables import observables_of
 
 SHARD_STATES: Final = ("waiting_parent", "ready", "consuming", "finished")
 LEASE_STATES: Final = ("held", "unowned", "expired")
@@ -107,6 +108,8 @@ class OtelObserver:
     `stream`, `application` and `consumer` (the fan-out consumer's name; None: the application's) are attributes of all
     instruments; `server_address`, the endpoint's host, is an attribute of the duration of calls. `meter_provider`: None
     for the global one. `clock`: returns seconds, monotonic.
+
+    Observers of several streams may share a provider. One with the same names replaces the gauges of the one before.
     """
 
     def __init__(
@@ -145,8 +148,11 @@ class OtelObserver:
             instruments.BACKPRESSURE_TIME: self._observe_backpressure,
         }
         self._instruments: dict[Instrument, Any] = {
-            instrument: _create(meter, instrument, observed.get(instrument)) for instrument in instruments.ALL
+            instrument: _create(meter, instrument) for instrument in instruments.ALL if instrument not in observed
         }
+        shared, key = observables_of(meter), tuple(self._common.values())
+        for instrument, observe in observed.items():
+            shared.observe(meter, instrument, key, observe)
         # What each event of a shard feeds.
         self._process = {**self._common, "messaging.operation.name": "process"}
         self._process_duration: Histogram = self._instruments[instruments.PROCESS_DURATION]
@@ -378,9 +384,9 @@ def _error(error_type: str | None) -> dict[str, str]:
     return {"error.type": error_type} if error_type else {}
 
 
-def _create(meter: Meter, instrument: Instrument, observe: Callable[..., Iterable[Observation]] | None) -> Any:
+def _create(meter: Meter, instrument: Instrument) -> Any:
     name, unit, description = instrument.name, instrument.unit, instrument.description
     create = getattr(meter, f"create_{instrument.kind}")
     if instrument.kind == "histogram":
         return create(name, unit, description, explicit_bucket_boundaries_advisory=instrument.buckets)
-    return create(name, [observe], unit, description) if observe else create(name, unit, description)
+    return create(name, unit, description)

@@ -34,8 +34,8 @@ def clashes_of(one: Settings, other: Settings) -> Iterator[str]:
         )
     if _share_lease_table(one, other):
         yield (
-            f"both keep their leases in the DynamoDB table {_table_name(one)!r}, where shards of different streams look "
-            "alike: choose another [leases.dynamodb] table for one of them, or set stream_id for both, as multi-stream "
+            f"both keep their leases in the DynamoDB table {_table_name(one)!r}, where shards of all streams look alike: "
+            "choose another [leases.dynamodb] table for one of them, or set stream_id for both, as multi-stream "
             "applications of KCL do"
         )
     yield from _shared_outputs(one, other)
@@ -62,7 +62,7 @@ def _table_name(settings: Settings) -> str:
 
 
 def _share_lease_table(one: Settings, other: Settings) -> bool:
-    """Return whether the leases of both would be the same rows of DynamoDB. The keys of other stores name the stream."""
+    """Return whether the leases of both would be the same rows of DynamoDB. Other stores keep streams apart."""
     ids = {one.leases.dynamodb.stream_id, other.leases.dynamodb.stream_id}
     return (
         one.leases.store == other.leases.store == "dynamodb"
