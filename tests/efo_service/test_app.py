@@ -22,9 +22,11 @@ from efo.model import Batch, Checkpoint, Record
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.reading import LeaseCounts, ShardReading
 from efo.settings import ConsumerSettings
-from efo_service.app import Parts, run
+from efo_service.app import run
 from efo_service.config.settings import Settings
+from efo_service.config.streams import Configuration
 from efo_service.errors import DrainDeadlineError, UnavailableError
+from efo_service.streams.parts import Parts
 from efo_service.telemetry.sdk import telemetry
 from tests.readings import NOW, FakeReadings
 
@@ -183,7 +185,7 @@ async def running(fakes, sdk, settings=None):
     async with trio.open_nursery() as nursery:
 
         async def service(task_status) -> None:
-            await run(settings or make_settings(), sdk, parts=fakes.parts, task_status=task_status)
+            await run(Configuration.of(settings or make_settings()), sdk, parts=fakes.parts, task_status=task_status)
             fakes.events.append("returned")
 
         url = await nursery.start(service)
@@ -311,7 +313,7 @@ async def test_an_error_at_the_start_is_raised_without_an_exception_group(fakes,
 
     parts = replace(fakes.parts, open_consumer=refuse)
     with pytest.raises(AccessDeniedError, match="RegisterStreamConsumer"):
-        await run(make_settings(), sdk, parts=parts)
+        await run(Configuration.of(make_settings()), sdk, parts=parts)
     assert fakes.events[-2:] == ["leases closed", "kinesis closed"]
 
 
@@ -322,11 +324,11 @@ async def test_a_signal_before_the_consumer_is_open_stops_the_service_cleanly(fa
         await trio.sleep_forever()
         yield
 
-    await run(make_settings(), sdk, parts=replace(fakes.parts, open_consumer=hang))
+    await run(Configuration.of(make_settings()), sdk, parts=replace(fakes.parts, open_consumer=hang))
     assert fakes.events[-2:] == ["leases closed", "kinesis closed"]
 
 
 async def test_a_port_in_use_is_unavailable_and_nothing_is_opened(fakes, sdk):
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(UnavailableError, match="cannot listen"):
-        await run(make_settings(port=other.getsockname()[1]), sdk, parts=fakes.parts)
+        await run(Configuration.of(make_settings(port=other.getsockname()[1])), sdk, parts=fakes.parts)
     assert fakes.events == []

@@ -18,9 +18,11 @@ from efo.consumer.consumer import open_consumer
 from efo.testing import FakeKinesis
 from efo.testing.faults import Stall
 from efo.testing.faults.script import When
-from efo_service.app import Parts, run
+from efo_service.app import run
 from efo_service.config.settings import Settings
+from efo_service.config.streams import Configuration
 from efo_service.relay.write_buffer import WriteBuffer
+from efo_service.streams.parts import Parts
 from efo_service.telemetry.sdk import telemetry
 from tests.stores import UnreachableStore
 
@@ -120,7 +122,7 @@ async def service(mock_clock, nursery):
             )
 
             async def start(task_status):
-                await run(settings, sdk, parts=parts, task_status=task_status)
+                await run(Configuration.of(settings), sdk, parts=parts, task_status=task_status)
 
             service = Service(mock_clock, await nursery.start(start), fake, store, lines)
             for _ in range(30):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,10 +20,9 @@ from efo.consumer.processes import usable_cores
 from efo.errors import ConfigurationError, EfoError, error_type_of
 from efo_service import app
 from efo_service.commands.options import ConfigFile
-from efo_service.config.loading import load
-from efo_service.config.settings import Settings
+from efo_service.config.loading import load_all
+from efo_service.config.streams import Configuration
 from efo_service.exit_codes import Exit, code_of
-from efo_service.factories.sinks import writes_to_stdout
 from efo_service.memory import settle_memory
 from efo_service.telemetry import logs
 from efo_service.telemetry.sdk import telemetry
@@ -47,32 +47,60 @@ def run(
         ),
     ] = 1,
 ) -> Exit:
-    """Relay a Kinesis stream into the sink of [relay], until SIGTERM or Ctrl-C."""
+    """Relay Kinesis streams into the sink of [relay], until SIGTERM or Ctrl-C."""
     count = usable_cores() if workers == "auto" else workers
-    settings = load(config)
-    os.umask(settings.service.umask)
-    logs.name_worker(settings.leases.worker_id)
-    logs.configure(settings.service.log_level, sys.stderr if writes_to_stdout(settings.relay) else sys.stdout)
-    with _failure_logged(), with_worker_id(settings) as settings:
-        logs.name_worker(settings.leases.worker_id)
+    configuration = load_all(config)
+    service = configuration.service
+    os.umask(service.umask)
+    logs.name_worker(configuration.worker_id)
+    to_stdout = any(settings.relay.writes_to_stdout for settings in configuration.streams.values())
+    logs.configure(service.log_level, sys.stderr if to_stdout else sys.stdout)
+    with _failure_logged(), with_worker_id(configuration) as configuration, _reloadable(config):
+        logs.name_worker(configuration.worker_id)
         if count > 1:
-            return _supervise(settings, config, count)
+            return _supervise(configuration, config, count)
         settle_memory()
-        if os.environ.get(SUPERVISED):
+        is_supervised = bool(os.environ.get(SUPERVISED))
+        if is_supervised:
             threading.Thread(target=drain_when_orphaned, daemon=True).start()
-        with telemetry(settings.leases.worker_id or "") as sdk:
-            trio.run(partial(app.run, settings, sdk))
+        reload = None if config is None else partial(_load_again, config, is_one_of_several=is_supervised)
+        with telemetry(configuration.worker_id or "") as sdk:
+            trio.run(partial(app.run, configuration, sdk, reload=reload))
     return Exit.OK
 
 
-def _supervise(settings: Settings, config: Path | None, workers: int) -> Exit:
-    if settings.relay.sink == "jsonl":
-        raise ConfigurationError(
-            f'--workers {workers}: [relay] sink = "jsonl" writes one file from one process: run one worker, or use '
-            "another sink"
-        )
+def _supervise(configuration: Configuration, config: Path | None, workers: int) -> Exit:
+    _refuse_files_of_one_process(configuration, f"--workers {workers}")
     arguments = [] if config is None else ["--config", str(config)]
-    return trio.run(Supervisor(settings, efo_command("run", *arguments), workers).run)
+    command = efo_command("run", *arguments)
+    return trio.run(Supervisor(configuration, command, workers, forwards_reloads=config is not None).run)
+
+
+def _load_again(config: Path, *, is_one_of_several: bool) -> Configuration:
+    configuration = load_all(config)
+    if is_one_of_several:
+        _refuse_files_of_one_process(configuration, "--workers")
+    return configuration
+
+
+def _refuse_files_of_one_process(configuration: Configuration, option: str) -> None:
+    if any(settings.relay.sink == "jsonl" for settings in configuration.streams.values()):
+        raise ConfigurationError(
+            f'{option}: [relay] sink = "jsonl" writes one file from one process: run one worker, or use another sink'
+        )
+
+
+@contextmanager
+def _reloadable(config: Path | None) -> Iterator[None]:
+    """Keep SIGHUP from ending a process that is still starting. Without a file there is nothing to read again."""
+    if config is None:
+        yield
+        return
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @contextmanager

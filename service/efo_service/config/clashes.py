@@ -34,7 +34,7 @@ def clashes_of(one: Settings, other: Settings) -> Iterator[str]:
         )
     if _share_lease_table(one, other):
         yield (
-            f"both keep their leases in the DynamoDB table {_table_name(one)!r}, where shards of all streams look alike: "
+            f"both keep their leases in the DynamoDB table {_table_name(one)!r}, where all shards look alike: "
             "choose another [leases.dynamodb] table for one of them, or set stream_id for both, as multi-stream "
             "applications of KCL do"
         )

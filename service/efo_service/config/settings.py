@@ -283,6 +283,11 @@ class RelaySettings(Section):
         """What happens to a record that the sink can never write."""
         return self.on_refused_record or ("isolate" if self.dead_letters is None else "dead_letter")
 
+    @property
+    def writes_to_stdout(self) -> bool:
+        """Whether records are written to stdout, which must then contain nothing else."""
+        return self.sink == "jsonl" and str(self.jsonl_file) == "-"
+
     @model_validator(mode="after")
     def _has_a_place_for_dead_letters(self) -> RelaySettings:
         if self.on_refused_record == "dead_letter" and self.dead_letters is None:

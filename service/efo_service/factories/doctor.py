@@ -15,7 +15,6 @@ from efo_service.config.settings import KinesisSettings, RelaySettings, Settings
 from efo_service.factories.kafka import kafka_options
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import inspectable_leases
-from efo_service.factories.sinks import writes_to_stdout
 from efo_service.operations.doctor.endpoint import NEEDED, StreamLocation, endpoint_checks
 from efo_service.operations.doctor.kinesis import kinesis_checks
 from efo_service.operations.doctor.leases import lease_checks
@@ -88,7 +87,7 @@ def _sink(settings: Settings, seconds: float) -> list[Check]:
     if relay.sink == "log":
         return log_checks(relay.directory, topics, settings.kinesis.stream_name)
     written = log_checks(relay.directory, letters, settings.kinesis.stream_name) if letters else []
-    return [jsonl_check(None if writes_to_stdout(relay) else relay.jsonl_file), *written]
+    return [jsonl_check(None if relay.writes_to_stdout else relay.jsonl_file), *written]
 
 
 def _system(relay: RelaySettings) -> str:
@@ -118,7 +117,7 @@ def _machine(settings: Settings) -> list[Check]:
     relay = settings.relay
     if relay.sink == "log" or (relay.sink == "jsonl" and relay.dead_letters is not None):
         checks.append(disk_check("log disk", relay.directory, _LOG_FREE))
-    if relay.sink == "jsonl" and not writes_to_stdout(relay):
+    if relay.sink == "jsonl" and not relay.writes_to_stdout:
         checks.append(disk_check("jsonl disk", relay.jsonl_file, _LOG_FREE))
     if settings.leases.store == "sqlite":
         checks.append(disk_check("lease disk", settings.leases.path, _LEASES_FREE))

@@ -14,7 +14,7 @@ from efo.arn import parse_stream
 from efo.events import Observer, RecordDeadLettered, RecordSkipped, ignore_events
 from efo.model import Checkpoint
 from efo.telemetry.outages import Outage
-from efo_service.config.settings import RelaySettings, Settings
+from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError
 from efo_service.factories.kafka import kafka_options
 from efo_service.relay.dead_letter import DeadLetteringSink, OnDeadLetter, SkippingSink
@@ -59,7 +59,7 @@ async def _open(settings: Settings, extract: Extractor | None, log: _OutageLog) 
             async with _open_log(settings, settings.topic, extract, log) as sink:
                 yield sink
         case "jsonl":
-            path = None if writes_to_stdout(relay) else relay.jsonl_file
+            path = None if relay.writes_to_stdout else relay.jsonl_file
             async with open_json_lines(path, encoding=relay.jsonl_encoding, extract=extract) as sink:
                 yield RetryingSink(
                     sink,
@@ -115,11 +115,6 @@ async def _open_kafka(
             on_retry=log.retried,
             on_success=log.succeeded,
         )
-
-
-def writes_to_stdout(relay: RelaySettings) -> bool:
-    """Return whether records are written to stdout, which must then contain nothing else."""
-    return relay.sink == "jsonl" and str(relay.jsonl_file) == "-"
 
 
 def _skipping(sink: Sink, on_refused: OnDeadLetter) -> Sink:

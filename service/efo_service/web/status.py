@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from efo.consumer.status import ConsumerStatus
 from efo.protocol.reading import LeaseCounts
 from efo_service.version import VERSION
-from efo_service.web.health import Health
 
 
 class ReportsStatus(Protocol):
@@ -19,10 +18,20 @@ class ReportsStatus(Protocol):
         ...
 
 
+class ReportsProblems(Protocol):
+    """The part of efo_service.web.health.Health that /status uses."""
+
+    draining: bool
+
+    def problems(self) -> tuple[str, ...]:
+        """Return everything that is wrong."""
+        ...
+
+
 class Status:
     """The source of /status. `identity`: the names of this worker. `consumer` is None until it is open."""
 
-    def __init__(self, identity: Mapping[str, str], health: Health) -> None:
+    def __init__(self, identity: Mapping[str, str], health: ReportsProblems) -> None:
         self.consumer: ReportsStatus | None = None
         self._health = health
         self._identity = {"version": VERSION, **identity}

@@ -6,20 +6,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from efo.consumer.worker_id import worker_slot
-from efo_service.config.settings import Settings
+from efo_service.config.streams import TABLE, Configuration
 
 
 @contextmanager
-def with_worker_id(settings: Settings) -> Iterator[Settings]:
-    """Yield the settings with a worker id that no other process on this host has, for as long as this one runs.
+def with_worker_id(configuration: Configuration) -> Iterator[Configuration]:
+    """Yield the configuration with a worker id that no other process on this host has, for as long as this one runs.
 
     The file that keeps it is in the directory of [leases] path, so that a container that keeps this directory keeps its
     worker id, and gets its leases back at once after a restart.
     """
-    if settings.leases.worker_id is not None:
-        yield settings
+    if configuration.worker_id is not None:
+        yield configuration
         return
-    directory = settings.leases.path.parent
-    with worker_slot(settings.consumer.application, settings.kinesis.stream_name, directory) as worker_id:
-        leases = settings.leases.model_copy(update={"worker_id": worker_id})
-        yield settings.model_copy(update={"leases": leases})
+    first = configuration.first
+    # The id of a process with several streams does not depend on which they are: they change while it runs.
+    scope = (first.consumer.application, first.kinesis.stream_name) if not configuration.has_tables else (TABLE, "")
+    with worker_slot(*scope, first.leases.path.parent) as worker_id:
+        yield configuration.in_process(configuration.service, worker_id)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import Metric
 
@@ -26,8 +26,10 @@ def merge_status(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return what /status of one worker shows, for all of them. `statuses`: of each worker, what its /status shows.
 
     Each shard has the id of the worker that reads it, and each problem begins with it. The lease table is that of the
-    first worker that knows it.
+    first worker that knows it. If the workers have several streams, each of them is merged so.
     """
+    if any("streams" in status for status in statuses.values()):
+        return _merge_streams(statuses)
     known = [status for status in statuses.values() if status.get("lease_table") == "known"]
     table = known[0] if known else {}
     return {
@@ -38,6 +40,26 @@ def merge_status(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "shards": _by_shard(statuses, "shards"),
         "isolated": _by_shard(statuses, "isolated"),
     }
+
+
+_NAMES: Final = ("stream", "application", "consumer", "topic")
+"""The names of a stream in /status, the same for all workers."""
+
+
+def _merge_streams(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    by_stream: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for worker, status in statuses.items():
+        for stream in status.get("streams", ()):
+            by_stream.setdefault(str(stream.get("name")), {})[worker] = stream
+    streams = [
+        {"name": name, **{key: value for key, value in _first(found).items() if key in _NAMES}, **merge_status(found)}
+        for name, found in by_stream.items()
+    ]
+    return {"problems": list(_problems(statuses)), "streams": streams}
+
+
+def _first(statuses: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    return next(iter(statuses.values()))
 
 
 def _problems(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -4,7 +4,8 @@ Worker i of N has the worker id `WORKER_ID-i`. It serves health, metrics and sta
 is 0, on a free port. The port itself is the supervisor's: /readyz is 200 while all workers are ready, /status and
 /metrics are those of all workers together, and `efo healthcheck` connects to it.
 
-The supervisor forwards SIGTERM and SIGINT: the first signal drains all workers, a second one cuts the drain short.
+The supervisor forwards SIGTERM and SIGINT: the first signal drains all workers, a second one cuts the drain short. It
+forwards SIGHUP, at which each worker reads the configuration again.
 Each worker has its own session, so that Ctrl-C reaches it only through the supervisor. A worker that ends is restarted
 (`restart_policy`). If the supervisor itself ends, its workers see the end of their stdin and drain.
 """
@@ -25,18 +26,20 @@ import trio
 from prometheus_client import CollectorRegistry, Counter
 
 from efo.exception_groups import collapse_groups
-from efo_service.app import names
-from efo_service.config.settings import ServiceSettings, Settings
+from efo_service.config.settings import ServiceSettings
+from efo_service.config.streams import Configuration
 from efo_service.drain import SIGNALS
 from efo_service.errors import UnavailableError
 from efo_service.exit_codes import Exit
+from efo_service.restart_backoff import RestartBackoff
+from efo_service.streams.run import names
 from efo_service.version import VERSION
 from efo_service.web.app import create_app
 from efo_service.web.probe import http_get
 from efo_service.web.server import serve
 from efo_service.workers.endpoints import WorkerEndpoints
 from efo_service.workers.merging import merge_status
-from efo_service.workers.restart_policy import RestartBackoff, combined_exit_code, stops_all
+from efo_service.workers.restart_policy import combined_exit_code, stops_all
 
 SUPERVISED: Final = "EFO_SUPERVISED"
 """Environment variable of a worker: its stdin ends when its supervisor ends."""
@@ -47,13 +50,18 @@ _GRACE_SECONDS: Final = 15.0
 
 @dataclass(slots=True)
 class Worker:
-    """One worker. `exit_code`: return code of its last process that ended, None if none has."""
+    """One worker. `exit_code`: return code of its last process that ended, None if none has.
+
+    `is_answering`: its process serves its endpoints, and so handles signals. `reload_is_due`: it is to reload then.
+    """
 
     worker_id: str
     port: int = 0
     process: trio.Process | None = None
     exit_code: int | None = None
     is_ready: bool = False
+    is_answering: bool = False
+    reload_is_due: bool = False
     backoff: RestartBackoff = field(default_factory=RestartBackoff)
 
     @property
@@ -68,13 +76,16 @@ class Worker:
 
 
 class Supervisor:
-    """Runs `count` workers, each by `command`."""
+    """Runs `count` workers, each by `command`. `forwards_reloads`: whether SIGHUP reaches them."""
 
-    def __init__(self, settings: Settings, command: Sequence[str], count: int) -> None:
-        self.workers = [Worker(f"{settings.leases.worker_id}-{number}") for number in range(1, count + 1)]
-        self._service: ServiceSettings = settings.service
-        self._names = names(settings)
+    def __init__(
+        self, configuration: Configuration, command: Sequence[str], count: int, *, forwards_reloads: bool = False
+    ) -> None:
+        self.workers = [Worker(f"{configuration.worker_id}-{number}") for number in range(1, count + 1)]
+        self._service: ServiceSettings = configuration.service
+        self._names = {} if configuration.has_tables else names(configuration.first)
         self._command = command
+        self._forwards_reloads = forwards_reloads
         self._stopping = trio.Event()
         self._has_been_ready = False
         self._log = structlog.get_logger()
@@ -93,6 +104,8 @@ class Supervisor:
         with collapse_groups():
             async with trio.open_nursery() as outer:
                 await outer.start(self._forward_signals)
+                if self._forwards_reloads:
+                    await outer.start(self._forward_reloads)
                 app = create_app(self, self._registry, self.status)
                 url = await outer.start(serve, app, self._service.host, self._service.port)
                 self._log.info("supervisor_started", version=VERSION, url=url, workers=len(self.workers))
@@ -176,7 +189,7 @@ class Supervisor:
                 process.terminate()
             worker.exit_code = await process.wait()
         finally:
-            worker.is_ready = False
+            worker.is_ready = worker.is_answering = False
             with trio.CancelScope(shield=True):  # bounded: a killed process ends
                 if process.returncode is None:
                     process.kill()
@@ -193,6 +206,21 @@ class Supervisor:
             async for number in signals:
                 self._log.info("draining", signal=signal.Signals(number).name, seconds=self._service.drain_seconds)
                 self._stop()
+
+    async def _forward_reloads(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        with trio.open_signal_receiver(signal.SIGHUP) as signals:
+            task_status.started()
+            async for _ in signals:
+                self._log.info("reloading", workers=len(self.workers))
+                for worker in self.workers:
+                    worker.reload_is_due = True
+                    self._reload_if_answering(worker)
+
+    def _reload_if_answering(self, worker: Worker) -> None:
+        """Forward SIGHUP to a worker that handles it: it would end one that is still starting."""
+        if worker.reload_is_due and worker.is_answering:
+            worker.reload_is_due = False
+            worker.signal(signal.SIGHUP)
 
     def _stop(self) -> None:
         """Ask all workers to drain. A second call cuts their drain short."""
@@ -224,7 +252,9 @@ class Supervisor:
             )
         except UnavailableError:
             status = 0
-        worker.is_ready = status == 200 and worker.process is process and worker.is_running  # noqa: PLR2004 - HTTP status
+        worker.is_answering = status != 0 and worker.process is process and worker.is_running
+        worker.is_ready = status == 200 and worker.is_answering  # noqa: PLR2004 - HTTP status
+        self._reload_if_answering(worker)
         self._has_been_ready |= worker.is_ready
 
 

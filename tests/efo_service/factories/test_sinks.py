@@ -14,7 +14,7 @@ from efo.errors import ConfigurationError
 from efo.events import RecordDeadLettered, RecordSkipped
 from efo.model import Batch, Record
 from efo_service.config.settings import Settings
-from efo_service.factories.sinks import SYSTEMS, _OutageLog, open_sink, writes_to_stdout
+from efo_service.factories.sinks import SYSTEMS, _OutageLog, open_sink
 from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkFullError
 from efo_service.relay.log.segments import list_segments
 from efo_service.relay.log.sink import LogSink
@@ -168,9 +168,9 @@ def test_the_dead_letter_topic_must_not_be_the_topic_of_the_records(tmp_path) ->
 
 
 def test_only_the_jsonl_sink_without_a_file_writes_to_stdout(tmp_path) -> None:
-    assert writes_to_stdout(settings(tmp_path, sink="jsonl", jsonl_file="-").relay)
-    assert not writes_to_stdout(settings(tmp_path, sink="jsonl").relay)
-    assert not writes_to_stdout(settings(tmp_path).relay)
+    assert settings(tmp_path, sink="jsonl", jsonl_file="-").relay.writes_to_stdout
+    assert not settings(tmp_path, sink="jsonl").relay.writes_to_stdout
+    assert not settings(tmp_path).relay.writes_to_stdout
 
 
 def test_every_sink_has_a_name_in_metrics() -> None:

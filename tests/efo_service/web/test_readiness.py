@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from efo.events import ConsumerOpened, ConsumerReady, LeasesCounted
 from efo_service.telemetry.sdk import telemetry
 from efo_service.web.health import Health
-from efo_service.web.readiness import measure_readiness
+from efo_service.web.readiness import WorkerReadiness, measure_readiness
 from tests.readings import FakeReadings
 
 
@@ -23,11 +23,15 @@ def ready(sdk) -> list[tuple[str, float]]:
     ]
 
 
+def measure(health, sdk) -> None:
+    measure_readiness(lambda: [WorkerReadiness("orders", "billing", not health.obstacles())], sdk.meter_provider)
+
+
 def test_the_metric_is_1_while_the_worker_is_ready():
     readings = FakeReadings(counts=None)
     health = Health(clock=readings.now)
     with telemetry("w-1") as sdk:
-        measure_readiness(health, sdk.meter_provider, stream="orders", application="billing")
+        measure(health, sdk)
         assert ready(sdk) == [("orders", 0)]
         health(ConsumerOpened(readings))
         health(ConsumerReady("fan", "arn", registered=False))
@@ -41,7 +45,7 @@ async def test_the_metric_is_read_in_another_thread_when_the_leases_are_unknown(
     health = Health(clock=trio.lowlevel.current_clock().current_time)
     health(LeasesCounted({"held": 1}, 1))  # since then, the lease table has not been read
     with telemetry("w-1") as sdk:
-        measure_readiness(health, sdk.meter_provider, stream="orders", application="billing")
+        measure(health, sdk)
         found = []
         thread = threading.Thread(target=lambda: found.extend(ready(sdk)))
         thread.start()

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from efo.errors import ConfigurationError
 from efo_service.commands.run import _supervise
-from efo_service.config.loading import load
+from efo_service.config.loading import load_all
 from efo_service.exit_codes import Exit
 from efo_service.web.probe import http_get
 from efo_service.workers.supervisor import Supervisor
@@ -57,7 +57,7 @@ def settings(monkeypatch):
     environment = {"KINESIS__STREAM": "orders", "LEASES__WORKER_ID": "w", "SERVICE__PORT": "0"}
     for name, value in environment.items():
         monkeypatch.setenv(f"EFO_{name}", value)
-    return load(None)
+    return load_all(None)
 
 
 def worker(*, signals=1, code=0, code_at_start=None):
@@ -167,16 +167,16 @@ async def test_a_worker_that_does_not_stop_is_killed(start, monkeypatch):
 def test_several_workers_are_refused_with_the_jsonl_sink(settings, monkeypatch):
     monkeypatch.setenv("EFO_RELAY__SINK", "jsonl")
     with pytest.raises(ConfigurationError, match='sink = "jsonl" writes one file from one process'):
-        _supervise(load(None), None, 2)
+        _supervise(load_all(None), None, 2)
 
 
 SUPERVISE = """
 import json, sys, trio
-from efo_service.config.loading import load
+from efo_service.config.loading import load_all
 from efo_service.workers.supervisor import Supervisor
 
 async def main():
-    supervisor = Supervisor(load(None), json.loads(sys.argv[1]), 2)
+    supervisor = Supervisor(load_all(None), json.loads(sys.argv[1]), 2)
     async def report():
         while not supervisor._has_been_ready:
             await trio.sleep(0.05)

@@ -1,0 +1,29 @@
+"""The settings of the consumer, from the configuration."""
+
+from __future__ import annotations
+
+from efo.settings import LEASE_CLEANUP_AFTER, ConsumerSettings
+from efo_service.config.settings import Settings
+
+
+def consumer_settings(settings: Settings) -> ConsumerSettings:
+    """Return how the stream is read, from [consumer] and [leases]."""
+    consumer, leases = settings.consumer, settings.leases
+    return ConsumerSettings(
+        consumer_name=consumer.consumer_name,
+        initial_position=consumer.position,
+        subscribes_per_second=consumer.subscribes_per_second,
+        checkpoint_interval=consumer.checkpoint_seconds,
+        shard_sync_interval=consumer.shard_sync_seconds,
+        stream_window=consumer.stream_window,
+        unsubscribe_idle_after=consumer.unsubscribe_idle_seconds,
+        shard_cooldown=consumer.shard_cooldown_seconds,
+        aggregates=consumer.aggregates,
+        failover_time=leases.failover_seconds,
+        lease_scan_interval=leases.scan_interval_seconds,
+        graceful_handoff=leases.graceful_handoff,
+        handoff_timeout=leases.handoff_seconds,
+        max_leases=leases.max_leases,
+        balance_by_throughput=leases.balance == "throughput",
+        lease_cleanup_after=LEASE_CLEANUP_AFTER if leases.cleanup else None,
+    )

@@ -1,0 +1,69 @@
+"""How the service opens the components of a stream. Tests replace them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from efo.consumer.consumer import open_consumer
+from efo.consumer.shard_task import ShardReader
+from efo.consumer.status import ConsumerStatus
+from efo.events import Observer
+from efo.kinesis.client import KinesisClient
+from efo.leases.store import LeaseStore
+from efo.settings import ConsumerSettings, OnServiceError
+from efo_service.config.settings import KinesisSettings, Settings
+from efo_service.factories.kinesis import open_stream
+from efo_service.factories.lease_store import open_leases
+from efo_service.factories.sinks import open_sink
+from efo_service.relay.sink import Sink
+
+
+class Consumer(Protocol):
+    """The part of efo.consumer.consumer.Consumer that the service uses."""
+
+    async def run(self, reader: ShardReader) -> None:
+        """Read shards until `drain` is called."""
+        ...
+
+    def drain(self) -> None:
+        """Ask the consumer to finish."""
+        ...
+
+    def status(self) -> ConsumerStatus:
+        """Return a snapshot of the consumer's state."""
+        ...
+
+
+class OpenConsumer(Protocol):
+    """`efo.open_consumer`, as the service calls it."""
+
+    def __call__(
+        self,
+        stream: KinesisClient,
+        *,
+        application: str,
+        leases: LeaseStore,
+        worker_id: str | None,
+        settings: ConsumerSettings,
+        on_service_error: OnServiceError,
+        observer: Observer,
+    ) -> AbstractAsyncContextManager[Consumer]:
+        """Open a consumer."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The functions that open the components."""
+
+    open_kinesis: Callable[[KinesisSettings], AbstractAsyncContextManager[KinesisClient]]
+    open_leases: Callable[[Settings], AbstractAsyncContextManager[LeaseStore]]
+    open_sink: Callable[[Settings, Observer], AbstractAsyncContextManager[Sink]]
+    open_consumer: OpenConsumer
+
+
+PARTS: Final = Parts(open_stream, open_leases, open_sink, open_consumer)
+"""The components of the real service."""

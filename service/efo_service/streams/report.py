@@ -1,0 +1,87 @@
+"""What /readyz, /status and the metric of readiness tell of all streams.
+
+Without [streams], the form is that of the stream alone. With them, each problem begins with the name of its stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from efo_service.streams.keeper import ReportsState, Stream, StreamKeeper
+from efo_service.streams.run import names
+from efo_service.version import VERSION
+from efo_service.web.readiness import WorkerReadiness
+from efo_service.web.status import Status
+
+
+class StreamsReport:
+    """The state of the streams of a keeper. The service is ready while all of them are."""
+
+    def __init__(self, keeper: StreamKeeper) -> None:
+        self._keeper = keeper
+
+    def obstacles(self) -> tuple[str, ...]:
+        """Return why the service is not ready; empty if it is ready."""
+        return tuple(
+            text for stream in self._keeper.configured() for text in self._told(stream, _health(stream).obstacles())
+        )
+
+    def problems(self) -> tuple[str, ...]:
+        """Return everything that is wrong, in sentences with their remedies; empty if nothing is."""
+        return tuple(
+            text for stream in self._keeper.configured() for text in self._told(stream, _health(stream).problems())
+        )
+
+    def readiness(self) -> Iterator[WorkerReadiness]:
+        """Yield the readiness of each stream. Exporters' threads call it."""
+        for stream in self._keeper.configured():
+            if (settings := stream.wanted) is not None:
+                yield WorkerReadiness(
+                    settings.kinesis.stream_name, settings.consumer.application, not _health(stream).obstacles()
+                )
+
+    def status(self) -> dict[str, Any]:
+        """Return the content of /status, as JSON values."""
+        statuses = {stream.name: _status(stream) for stream in self._keeper.configured()}
+        if not self._keeper.configuration.has_tables and len(statuses) == 1:
+            return next(iter(statuses.values()))
+        return {
+            "version": VERSION,
+            "worker_id": self._keeper.configuration.worker_id or "",
+            "draining": self._keeper.is_draining,
+            "problems": list(self.problems()),
+            "streams": [{"name": name, **status} for name, status in statuses.items()],
+        }
+
+    def _told(self, stream: Stream, texts: tuple[str, ...]) -> Iterator[str]:
+        return (f"{stream.name}: {text}" if self._keeper.configuration.has_tables else text for text in texts)
+
+
+class _NotRunning:
+    """The state of a stream that does not run."""
+
+    draining = False
+
+    def __init__(self, problem: str) -> None:
+        self._problems = (problem,)
+
+    def obstacles(self) -> tuple[str, ...]:
+        return self._problems
+
+    def problems(self) -> tuple[str, ...]:
+        return self._problems
+
+
+def _health(stream: Stream) -> ReportsState:
+    run = stream.run  # exporters' threads: read once
+    return _NotRunning(stream.failure or "it has not started yet") if run is None else run.health
+
+
+def _status(stream: Stream) -> dict[str, Any]:
+    if stream.run is not None:
+        return stream.run.status()
+    settings = stream.wanted
+    if settings is None:
+        return {}
+    return Status({**names(settings), "worker_id": settings.leases.worker_id or ""}, _health(stream))()

@@ -1,0 +1,149 @@
+"""One run of one stream: a consumer that relays it into its sink.
+
+sink, Kinesis, lease store, consumer     opened in this order, closed in reverse order
+  shards, each relayed into the sink     the drain asks them to finish
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import structlog
+import trio
+
+from efo.consumer.shard_task import ShardReader
+from efo.events import Event, Observer, combine_observers, ignore_events
+from efo.exception_groups import collapse_groups
+from efo.kinesis.client import KinesisClient
+from efo.telemetry.observer import OtelObserver
+from efo_service.config.settings import Settings
+from efo_service.factories.consumer import consumer_settings
+from efo_service.factories.sinks import SYSTEMS
+from efo_service.relay.failures import isolating
+from efo_service.relay.measured import MeasuredSink
+from efo_service.relay.relay import CommitPace, relay_shard
+from efo_service.relay.sink import Sink
+from efo_service.streams.parts import Consumer, Parts
+from efo_service.telemetry.logs import log_events
+from efo_service.telemetry.sdk import Telemetry
+from efo_service.web.health import Health
+from efo_service.web.status import Status
+
+_UNSAVED_AFTER: Final = 60.0
+"""Seconds after which a checkpoint that does not move is a problem; at least three times the checkpoint interval."""
+
+
+class StreamRun:
+    """Relays a stream until it is drained. `name`: of the stream in the configuration, and in the log."""
+
+    def __init__(self, name: str, settings: Settings, *, telemetry: Telemetry, parts: Parts) -> None:
+        self.name = name
+        self.settings = settings
+        self.is_stopping = False
+        self.health = Health(
+            unsaved_after=max(_UNSAVED_AFTER, 3 * settings.consumer.checkpoint_seconds),
+            clock=trio.lowlevel.current_clock().current_time,  # from any thread, unlike trio.current_time
+        )
+        self._telemetry = telemetry
+        self._parts = parts
+        self._scope = trio.CancelScope()
+        self._consumer: Consumer | None = None
+        self._status = Status({**names(settings), "worker_id": settings.leases.worker_id or ""}, self.health)
+
+    def status(self) -> dict[str, Any]:
+        """Return the state of the stream, as JSON values."""
+        return self._status()
+
+    def drain(self, seconds: float | None = None) -> None:
+        """Ask the shards to finish; what is not open yet is not opened. `seconds`: cut the drain short after these."""
+        if self.is_stopping:
+            return
+        self.is_stopping = True
+        self.health.start_draining()
+        if self._consumer is None:
+            self._scope.cancel()
+            return
+        if seconds is not None:
+            self._scope.deadline = trio.current_time() + seconds
+        self._consumer.drain()
+
+    async def run(self) -> bool:
+        """Relay until `drain`; return whether the drain was complete. Raises what ends the reading of the stream."""
+        structlog.contextvars.bind_contextvars(stream=self.name)  # in this task and in those that it starts
+        with collapse_groups(), self._scope:
+            await self._relay()
+        return not (self._scope.cancelled_caught and self._consumer is not None)
+
+    async def _relay(self) -> None:
+        settings, parts = self.settings, self._parts
+        metrics = _LateObserver()  # it needs the open client; no record is refused before
+        async with (
+            parts.open_sink(settings, metrics) as sink,
+            parts.open_kinesis(settings.kinesis) as kinesis,
+            parts.open_leases(settings) as leases,
+        ):
+            metrics.observer = _metrics(settings, self._telemetry, kinesis)
+            observer = combine_observers(self.health, log_events(settings.service.log_level), metrics)
+            opening = parts.open_consumer(
+                kinesis,
+                application=settings.consumer.application,
+                leases=leases,
+                worker_id=settings.leases.worker_id,
+                settings=consumer_settings(settings),
+                on_service_error=settings.consumer.on_service_error,
+                observer=observer,
+            )
+            async with opening as consumer:
+                self._status.consumer = self._consumer = consumer
+                await consumer.run(_reader(settings, sink, self._telemetry))
+
+
+def names(settings: Settings) -> dict[str, str]:
+    """Return the names of a stream that all workers share, for /status."""
+    return {
+        "stream": settings.kinesis.stream_name,
+        "application": settings.consumer.application,
+        "consumer": settings.consumer.consumer_name,
+        "topic": settings.topic,
+    }
+
+
+class _LateObserver:
+    """Passes events to an observer that is set later. Before, it drops them."""
+
+    def __init__(self) -> None:
+        self.observer: Observer = ignore_events
+
+    def __call__(self, event: Event) -> None:
+        self.observer(event)
+
+
+def _reader(settings: Settings, sink: Sink, telemetry: Telemetry) -> ShardReader:
+    """Return the function that relays one shard into the sink. The sink is measured."""
+    relay = settings.relay
+    measured = MeasuredSink(
+        sink, system=SYSTEMS[relay.sink], topic=settings.topic, meter_provider=telemetry.meter_provider
+    )
+    read = partial(
+        relay_shard,
+        sink=measured,
+        commit_records=relay.commit_records,
+        commit_bytes=relay.commit_bytes,
+        pace=CommitPace(relay.commit_seconds),
+    )
+    return isolating(
+        read,
+        refused_records=relay.refused_record_action != "stop",
+        sink_errors=relay.on_sink_error == "isolate",
+    )
+
+
+def _metrics(settings: Settings, telemetry: Telemetry, kinesis: KinesisClient) -> OtelObserver:
+    return OtelObserver(
+        stream=settings.kinesis.stream_name,
+        application=settings.consumer.application,
+        consumer=settings.consumer.consumer_name,
+        server_address=kinesis.authority,
+        meter_provider=telemetry.meter_provider,
+    )
