@@ -12,7 +12,7 @@ connections close.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from heapq import nsmallest
@@ -62,7 +62,7 @@ from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.leases.keeper import HeldLease, LeaseKeeper
 from efo.leases.opening import open_lease_store
 from efo.leases.store import LeaseStore
-from efo.model import Checkpoint, Lease, Position
+from efo.model import Checkpoint, Lease, Position, Shard
 from efo.protocol.lineage import has_lineage, is_startable
 from efo.protocol.reading import LeaseCounts, ShardReading
 from efo.settings import ConsumerSettings, OnServiceError, PositionLike, parse_position
@@ -271,6 +271,23 @@ class Consumer:
     def seek(self, shard_id: str, to: Checkpoint | PositionLike) -> None:
         """Continue a shard after a checkpoint or at a position: see `ShardStream.seek`. Raises ShardNotReadError."""
         self._shard(shard_id).seek(to)
+
+    def release(self, shard_id: str) -> None:
+        """Hand the lease of a shard back after the batch that is being processed, so that another worker takes it.
+
+        Nothing is lost or repeated. This worker does not take it again for `ConsumerSettings.shard_cooldown`; until
+        some worker reads it, `status().isolated` has it with the error_type "released". Raises ShardNotReadError.
+        """
+        shard = self._shard(shard_id)
+        self._isolated[shard_id] = (trio.current_time() + self._settings.shard_cooldown, "released")
+        shard.drain()
+
+    def lineage(self) -> tuple[Sequence[Shard], Mapping[str, Lease]]:
+        """Return the shards of the last listing, and the leases of all workers as of the last lease scan, by shard id.
+
+        Both are empty until they were read. It causes no call of Kinesis or of the lease store.
+        """
+        return self._shard_sync.shards, self._keeper.leases
 
     def status(self) -> ConsumerStatus:
         """Return a snapshot of the consumer."""

@@ -34,7 +34,10 @@ _MAX_NAMED: Final = 10
 
 
 class ShardSync:
-    """Syncs the shards of one stream. `initial`: where shards start that were never read, once `run` has started."""
+    """Syncs the shards of one stream.
+
+    `initial`: where shards start that were never read, once `run` has started. `shards`: those of the last listing.
+    """
 
     def __init__(
         self,
@@ -53,6 +56,7 @@ class ShardSync:
         self._cleanup_after = inf if settings.lease_cleanup_after is None else settings.lease_cleanup_after
         self._audit = HashRangeAudit()
         self._ranges: dict[str, HashKeyRange] = {}
+        self.shards: Sequence[Shard] = ()
         self._deletable_since: dict[str, float] = {}
         self._cycles: list[tuple[str, ...]] = []
 
@@ -112,6 +116,7 @@ class ShardSync:
         shards = await self._kinesis.control_plane.list_shards()
         if self.initial is None:
             self.initial = self.pinned(self._settings.start_position)
+        self.shards = shards
         self._ranges = {shard.shard_id: shard.hash_key_range for shard in shards}
         leases = {lease.key: lease for lease in await self._store.list()}
         self._report_cycles(leases)

@@ -18,9 +18,11 @@ import structlog
 import trio
 
 from efo.exception_groups import collapse_groups
+from efo_service.config.settings import ServiceSettings
 from efo_service.config.streams import Configuration
 from efo_service.drain import Drain
 from efo_service.streams.keeper import StreamKeeper
+from efo_service.streams.page import StreamsPage
 from efo_service.streams.parts import PARTS, Parts
 from efo_service.streams.reload import watch_reloads
 from efo_service.streams.report import StreamsReport
@@ -28,7 +30,10 @@ from efo_service.streams.run import StreamRun
 from efo_service.telemetry.sdk import Telemetry
 from efo_service.version import VERSION
 from efo_service.web.app import create_app
+from efo_service.web.page_routes import Page
 from efo_service.web.readiness import measure_readiness
+from efo_service.web.security.access import Access
+from efo_service.web.security.guard import Guard
 from efo_service.web.server import serve
 
 
@@ -56,8 +61,11 @@ async def run(
             await outer.start(drain.watch, keeper.start_draining)
             if reload is not None:
                 await outer.start(watch_reloads, keeper, reload)
-            app = create_app(report, telemetry.registry, report.status)
-            url = await outer.start(serve, app, service.host, service.port)
+            page = StreamsPage(keeper)
+            app = create_app(
+                report, telemetry.registry, report.status, Page(page.snapshot, page.perform), guard_of(service)
+            )
+            url = await outer.start(partial(serve, app, service.host, service.port, tls=service.tls))
             log.info("started", version=VERSION, url=url, **_names(configuration))
             task_status.started(url)
             with drain.scope:
@@ -66,6 +74,11 @@ async def run(
             outer.cancel_scope.cancel()
     drain.check()
     log.info("stopped")
+
+
+def guard_of(settings: ServiceSettings) -> Guard:
+    """Return who may read the status and act."""
+    return Guard(Access(settings.token.get_secret_value() if settings.token else None))
 
 
 def _names(configuration: Configuration) -> dict[str, object]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from efo_service.errors import UnavailableError
-from efo_service.web.probe import http_get
+from efo_service.web.probe import ServiceAddress
 
 DEFAULTS: Final[Mapping[str, Any]] = {"host": "127.0.0.1", "port": 8080}
 """Those of the configuration, whose module is slow to import."""
@@ -24,7 +24,7 @@ _HEALTHY: Final = {"/livez": "alive", "/readyz": "ready"}
 def ask(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> str | None:
     """Return what `efo healthcheck` writes with these arguments, or None if that command has to do it.
 
-    It has to unless the service is healthy, and `[service] host` and `port` are plain settings.
+    It has to unless the service is healthy, and `[service] host`, `port` and `certificate_file` are plain settings.
     """
     path, config, as_json = "/livez", environ.get("EFO_CONFIG"), False
     rest = iter(arguments)
@@ -39,8 +39,7 @@ def ask(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> st
             case _:
                 return None
     try:
-        host, port = _address(config, environ)
-        status, body = http_get(host, port, path)
+        status, body = _address(config, environ).get(path)
         response = json.loads(body)
     except (OSError, ValueError, TypeError, RecursionError, UnavailableError):
         return None
@@ -49,8 +48,8 @@ def ask(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> st
     return body if as_json else _HEALTHY[path]
 
 
-def _address(config: str | None, environ: Mapping[str, str]) -> tuple[str, int]:
-    """Return host and port of the service. Raises ValueError, TypeError and OSError."""
+def _address(config: str | None, environ: Mapping[str, str]) -> ServiceAddress:
+    """Return where the service is. Raises ValueError, TypeError and OSError."""
     tables = tomllib.loads(Path(config).read_text("utf-8")) if config else {}
     service = {**DEFAULTS, **tables.get("service", {})}
     for name, value in environ.items():
@@ -59,6 +58,11 @@ def _address(config: str | None, environ: Mapping[str, str]) -> tuple[str, int]:
                 service["host"] = value
             case "EFO_SERVICE__PORT":
                 service["port"] = value
+            case "EFO_SERVICE__CERTIFICATE_FILE":
+                service["certificate_file"] = value
             case "EFO_SERVICE":
                 raise ValueError("it may hold the whole section")
-    return str(service["host"]), int(str(service["port"]))
+    certificate = service.get("certificate_file")
+    return ServiceAddress(
+        str(service["host"]), int(str(service["port"])), certificate=Path(certificate) if certificate else None
+    )

@@ -11,7 +11,6 @@ from cyclopts import Parameter
 from efo_service.commands.options import ConfigFile, Json
 from efo_service.config.loading import load
 from efo_service.errors import UnavailableError
-from efo_service.web.probe import http_get
 
 
 class _Response(msgspec.Struct):
@@ -29,12 +28,12 @@ def healthcheck(
 ) -> None:
     """Ask the service on [service] host and port whether it is alive. Exits with 69 if it is not."""
     service = load(config).service
-    status, body = http_get(service.host, service.port, "/readyz" if ready else "/livez")
+    status, body = service.address.get("/readyz" if ready else "/livez")
     try:
         response = msgspec.json.decode(body, type=_Response)
     except msgspec.MsgspecError as error:
         raise UnavailableError(
-            f"the program at http://{service.host}:{service.port} is not efo: check [service] host and port"
+            f"the program at {service.address.url} is not efo: check [service] host and port"
         ) from error
     sys.stdout.write((body if as_json else response.status) + "\n")
     if not status < 400:  # noqa: PLR2004 - HTTP statuses from 400 on are errors

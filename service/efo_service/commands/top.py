@@ -66,7 +66,7 @@ def top(
     try:
         with quit_key(sys.stdin if on_terminal else None) as wait:
             found = refreshes(
-                partial(fetch, service.host, service.port),
+                partial(fetch, service.address),
                 partial(wait, interval),
                 keep_trying=lasts and on_terminal,
             )

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from efo.arn import parse_stream
@@ -22,6 +22,11 @@ from efo_service.config.dynamodb import DynamoDbSettings
 from efo_service.config.kafka import KafkaSettings
 from efo_service.config.pipeline import PipelineSettings
 from efo_service.config.section import Count, Endpoint, ExistingFile, LocalPath, Name, Seconds, Section
+from efo_service.web.probe import ServiceAddress
+from efo_service.web.tls import TlsFiles
+
+MIN_TOKEN: Final = 16
+"""Characters of a token: fewer could be guessed."""
 
 
 def _check_stream(value: str) -> str:
@@ -310,12 +315,31 @@ class RelaySettings(Section):
 
 
 class ServiceSettings(Section):
-    """Health, metrics and shutdown."""
+    """Health, metrics, the page and shutdown."""
 
     host: str = Field(
-        "127.0.0.1", min_length=1, description="Address that serves /livez, /readyz, /metrics and /status."
+        "127.0.0.1",
+        min_length=1,
+        description="Address that serves the page and /livez, /readyz, /metrics and /status. Beyond loopback, the page"
+        " and /status need the token or a client certificate (docs/page.md).",
     )
     port: int = Field(8080, ge=0, le=65535, description="Port that serves these endpoints. 0 takes a free port.")
+    token: SecretStr | None = Field(
+        None,
+        description="Token for the page, /status and actions on shards, at least 16 characters. Without one, only this"
+        " machine may read, and nobody may act.",
+    )
+    certificate_file: ExistingFile | None = Field(
+        None, description="PEM file of the server's certificate: serve HTTPS instead of HTTP.", examples=["tls.crt"]
+    )
+    key_file: ExistingFile | None = Field(
+        None, description="PEM file of the certificate's private key.", examples=["tls.key"]
+    )
+    client_ca_file: ExistingFile | None = Field(
+        None,
+        description="PEM file of authorities: a client with a certificate of theirs may read without the token.",
+        examples=["clients.pem"],
+    )
     drain_seconds: Seconds = Field(
         25.0, description="How long the drain may take. Keep it below Kubernetes' grace period (30 s)."
     )
@@ -327,6 +351,39 @@ class ServiceSettings(Section):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Minimum level of log lines: debug, info, warning or error."
     )
+
+    @field_validator("token")
+    @classmethod
+    def _is_long(cls, token: SecretStr | None) -> SecretStr | None:
+        text = token.get_secret_value() if token is not None else None
+        if text is not None and (len(text) < MIN_TOKEN or not text.isascii() or text != text.strip()):
+            raise ValueError(
+                f"a token has at least {MIN_TOKEN} ASCII characters without surrounding spaces: make one with"
+                " openssl rand -hex 24"
+            )
+        return token
+
+    @model_validator(mode="after")
+    def _has_certificate(self) -> ServiceSettings:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file belong together: set both or neither")
+        if self.client_ca_file is not None and self.certificate_file is None:
+            raise ValueError("client_ca_file needs certificate_file and key_file: client certificates are part of TLS")
+        return self
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The files of the server's TLS; None: plain HTTP."""
+        if self.certificate_file is None or self.key_file is None:
+            return None
+        return TlsFiles(self.certificate_file, self.key_file, self.client_ca_file)
+
+    @property
+    def address(self) -> ServiceAddress:
+        """Where commands on the same machine find the service."""
+        return ServiceAddress(
+            self.host, self.port, self.token.get_secret_value() if self.token else None, self.certificate_file
+        )
 
     @property
     def umask(self) -> int:

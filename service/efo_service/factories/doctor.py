@@ -22,7 +22,6 @@ from efo_service.operations.doctor.machine import MIB, disk_check, java_check, p
 from efo_service.operations.doctor.running import Check, missing_package
 from efo_service.operations.doctor.shared import Shared
 from efo_service.spark.java import find_java
-from efo_service.web.probe import http_get
 
 _LOG_FREE: Final = 1024 * MIB
 """Free space that the log needs at least: 17 minutes of one shard at its limit of 1 MiB/s."""
@@ -113,7 +112,11 @@ def _kafka(settings: Settings, topics: Mapping[str, str], seconds: float) -> lis
 
 def _machine(settings: Settings) -> list[Check]:
     service, pipeline = settings.service, settings.pipeline
-    checks = [port_check("service port", service.host, service.port, "[service] host and port", http_get)]
+
+    def get(_host: str, _port: int, path: str) -> tuple[int, str]:
+        return service.address.get(path)  # with TLS, if it is configured
+
+    checks = [port_check("service port", service.host, service.port, "[service] host and port", get)]
     relay = settings.relay
     if relay.sink == "log" or (relay.sink == "jsonl" and relay.dead_letters is not None):
         checks.append(disk_check("log disk", relay.directory, _LOG_FREE))

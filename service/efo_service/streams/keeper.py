@@ -19,6 +19,8 @@ from efo_service.config.streams import Configuration
 from efo_service.restart_backoff import RestartBackoff
 from efo_service.streams.changes import Changes
 from efo_service.web.app import ReportsReadiness
+from efo_service.web.live.actions import Action
+from efo_service.web.live.snapshot import StreamView
 from efo_service.web.status import ReportsProblems
 
 
@@ -39,6 +41,14 @@ class Run(Protocol):
 
     def status(self) -> dict[str, Any]:
         """Return the state of the stream."""
+        ...
+
+    def view(self) -> StreamView:
+        """Return what the page shows of the stream."""
+        ...
+
+    async def perform(self, action: Action) -> None:
+        """Perform an action on one of the shards. Raises ActionRefusedError."""
         ...
 
     def drain(self, seconds: float | None = None) -> None:

@@ -9,7 +9,6 @@ from typing import Final, Protocol
 
 from efo.consumer.consumer import open_consumer
 from efo.consumer.shard_task import ShardReader
-from efo.consumer.status import ConsumerStatus
 from efo.events import Observer
 from efo.kinesis.client import KinesisClient
 from efo.leases.store import LeaseStore
@@ -19,9 +18,11 @@ from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import open_leases
 from efo_service.factories.sinks import open_sink
 from efo_service.relay.sink import Sink
+from efo_service.web.live.actions import Acts
+from efo_service.web.live.source import ShowsShards
 
 
-class Consumer(Protocol):
+class Consumer(ShowsShards, Acts, Protocol):
     """The part of efo.consumer.consumer.Consumer that the service uses."""
 
     async def run(self, reader: ShardReader) -> None:
@@ -30,10 +31,6 @@ class Consumer(Protocol):
 
     def drain(self) -> None:
         """Ask the consumer to finish."""
-        ...
-
-    def status(self) -> ConsumerStatus:
-        """Return a snapshot of the consumer's state."""
         ...
 
 

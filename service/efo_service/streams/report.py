@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from efo_service.streams.keeper import ReportsState, Stream, StreamKeeper
-from efo_service.streams.run import names
+from efo_service.streams.run import identity
 from efo_service.version import VERSION
 from efo_service.web.readiness import WorkerReadiness
 from efo_service.web.status import Status
@@ -24,13 +24,13 @@ class StreamsReport:
     def obstacles(self) -> tuple[str, ...]:
         """Return why the service is not ready; empty if it is ready."""
         return tuple(
-            text for stream in self._keeper.configured() for text in self._told(stream, _health(stream).obstacles())
+            text for stream in self._keeper.configured() for text in self._told(stream, health_of(stream).obstacles())
         )
 
     def problems(self) -> tuple[str, ...]:
         """Return everything that is wrong, in sentences with their remedies; empty if nothing is."""
         return tuple(
-            text for stream in self._keeper.configured() for text in self._told(stream, _health(stream).problems())
+            text for stream in self._keeper.configured() for text in self._told(stream, health_of(stream).problems())
         )
 
     def readiness(self) -> Iterator[WorkerReadiness]:
@@ -38,7 +38,7 @@ class StreamsReport:
         for stream in self._keeper.configured():
             if (settings := stream.wanted) is not None:
                 yield WorkerReadiness(
-                    settings.kinesis.stream_name, settings.consumer.application, not _health(stream).obstacles()
+                    settings.kinesis.stream_name, settings.consumer.application, not health_of(stream).obstacles()
                 )
 
     def status(self) -> dict[str, Any]:
@@ -73,7 +73,8 @@ class _NotRunning:
         return self._problems
 
 
-def _health(stream: Stream) -> ReportsState:
+def health_of(stream: Stream) -> ReportsState:
+    """Return what is wrong with a stream."""
     run = stream.run  # exporters' threads: read once
     return _NotRunning(stream.failure or "it has not started yet") if run is None else run.health
 
@@ -84,4 +85,4 @@ def _status(stream: Stream) -> dict[str, Any]:
     settings = stream.wanted
     if settings is None:
         return {}
-    return Status({**names(settings), "worker_id": settings.leases.worker_id or ""}, _health(stream))()
+    return Status(identity(settings), health_of(stream))()

@@ -28,6 +28,9 @@ from efo_service.streams.parts import Consumer, Parts
 from efo_service.telemetry.logs import log_events
 from efo_service.telemetry.sdk import Telemetry
 from efo_service.web.health import Health
+from efo_service.web.live.actions import Action, Actions
+from efo_service.web.live.snapshot import StreamView
+from efo_service.web.live.source import StreamSource
 from efo_service.web.status import Status
 
 _UNSAVED_AFTER: Final = 60.0
@@ -49,11 +52,21 @@ class StreamRun:
         self._parts = parts
         self._scope = trio.CancelScope()
         self._consumer: Consumer | None = None
-        self._status = Status({**names(settings), "worker_id": settings.leases.worker_id or ""}, self.health)
+        self._status = Status(identity(settings), self.health)
+        self._source = StreamSource({**identity(settings), "stream": name}, self.health)
+        self._actions = Actions(name, seek_refusal=_seek_refusal(settings))
 
     def status(self) -> dict[str, Any]:
         """Return the state of the stream, as JSON values."""
         return self._status()
+
+    def view(self) -> StreamView:
+        """Return what the page shows of the stream."""
+        return self._source.view()
+
+    async def perform(self, action: Action) -> None:
+        """Perform an action on one of the shards. Raises ActionRefusedError."""
+        await self._actions.perform(action)
 
     def drain(self, seconds: float | None = None) -> None:
         """Ask the shards to finish; what is not open yet is not opened. `seconds`: cut the drain short after these."""
@@ -84,7 +97,7 @@ class StreamRun:
             parts.open_leases(settings) as leases,
         ):
             metrics.observer = _metrics(settings, self._telemetry, kinesis)
-            observer = combine_observers(self.health, log_events(settings.service.log_level), metrics)
+            observer = combine_observers(self.health, log_events(settings.service.log_level), metrics, self._source)
             opening = parts.open_consumer(
                 kinesis,
                 application=settings.consumer.application,
@@ -96,6 +109,7 @@ class StreamRun:
             )
             async with opening as consumer:
                 self._status.consumer = self._consumer = consumer
+                self._source.consumer = self._actions.consumer = consumer
                 await consumer.run(_reader(settings, sink, self._telemetry))
 
 
@@ -107,6 +121,21 @@ def names(settings: Settings) -> dict[str, str]:
         "consumer": settings.consumer.consumer_name,
         "topic": settings.topic,
     }
+
+
+def identity(settings: Settings) -> dict[str, str]:
+    """Return the names of a stream in this worker."""
+    return {**names(settings), "worker_id": settings.leases.worker_id or ""}
+
+
+def _seek_refusal(settings: Settings) -> str | None:
+    """Return why no shard may be sought (rule R12): its records would come twice or not at all, in silence."""
+    if not settings.relay.owns_positions:
+        return None
+    return (
+        f'the sink "{settings.relay.sink}" keeps the position of each shard, exactly once, and that wins over any seek '
+        "(rule R12): stop the service, and read into another topic to read records again"
+    )
 
 
 class _LateObserver:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from efo_service.errors import UnavailableError
 from efo_service.top.sample import Sample, parse_counters, parse_status
-from efo_service.web.probe import http_get
+from efo_service.web.probe import ServiceAddress
 
 
 class Samples(NamedTuple):
@@ -18,23 +18,25 @@ class Samples(NamedTuple):
     previous: Sample | None
 
 
-def fetch(host: str, port: int, clock: Callable[[], float] = monotonic) -> Sample:
+def fetch(service: ServiceAddress, clock: Callable[[], float] = monotonic) -> Sample:
     """Ask the service. Blocks for a few seconds at most. Raises UnavailableError if it, or efo, does not answer."""
     try:
-        status = parse_status(_get(host, port, "/status"))
-        counters = parse_counters(_get(host, port, "/metrics"))
+        status = parse_status(_get(service, "/status"))
+        counters = parse_counters(_get(service, "/metrics"))
     except ValueError as error:
         raise UnavailableError(
-            f"the program at http://{host}:{port} is not efo, or another version: check [service] host and port"
+            f"the program at {service.url} is not efo, or another version: check [service] host and port"
         ) from error
     at = clock()
-    ready, _ = http_get(host, port, "/readyz")
+    ready, _ = service.get("/readyz")
     return Sample(at=at, status=status, ready=ready == 200, counters=counters)  # noqa: PLR2004 - HTTP status
 
 
-def _get(host: str, port: int, path: str) -> str:
-    """Return the body. Raises UnavailableError without a response, ValueError for one that is an error."""
-    status, body = http_get(host, port, path)
+def _get(service: ServiceAddress, path: str) -> str:
+    """Return the body. Raises UnavailableError without a response or the right token, ValueError for another error."""
+    status, body = service.get(path)
+    if (refusal := service.refusal(status)) is not None:
+        raise UnavailableError(refusal)
     if status != 200:  # noqa: PLR2004 - HTTP status
         raise ValueError(f"HTTP status {status}")
     return body

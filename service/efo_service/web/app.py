@@ -1,10 +1,12 @@
-"""Health, metrics and status over HTTP.
+"""Health, metrics, status and the page over HTTP.
 
 /livez    200 while the event loop runs, independent of AWS and the lease store
 /readyz   200 while the worker reads its shards, or none are to be read, and does not drain; else 503, with the reasons
 /metrics  Prometheus text format or OpenMetrics, as the scraper requests
 /status   the state of this worker, as JSON
-The supervisor of several workers serves the same for all of them together.
+/         the page (`efo_service.web.page_routes`)
+The first three are open, all else is guarded (`efo_service.web.security`). The supervisor of several workers serves the
+same for all of them together.
 """
 
 from __future__ import annotations
@@ -19,6 +21,11 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from efo_service.web.page_routes import Page, page_routes
+from efo_service.web.security.guard import Guard
+from efo_service.web.security.headers import SecurityHeaders
 
 
 class ReportsReadiness(Protocol):
@@ -33,8 +40,15 @@ StatusSource = Callable[[], Mapping[str, Any] | Awaitable[Mapping[str, Any]]]
 """Returns the content of /status, as JSON values."""
 
 
-def create_app(health: ReportsReadiness, registry: CollectorRegistry, status: StatusSource) -> Starlette:
-    """Return the ASGI app."""
+def create_app(
+    health: ReportsReadiness,
+    registry: CollectorRegistry,
+    status: StatusSource,
+    page: Page | None = None,
+    guard: Guard | None = None,
+) -> ASGIApp:
+    """Return the ASGI app. `page`: None: without the page. `guard`: None: without a token."""
+    guard = guard or Guard()
 
     async def livez(_request: Request) -> Response:
         return JSONResponse({"status": "alive"})
@@ -50,15 +64,19 @@ def create_app(health: ReportsReadiness, registry: CollectorRegistry, status: St
         text = await trio.to_thread.run_sync(encode, registry)
         return Response(text, headers={"content-type": content_type})
 
-    async def status_(_request: Request) -> Response:
+    async def status_(request: Request) -> Response:
+        guard.require_read(request)
         found = status()
         return JSONResponse(dict(found if isinstance(found, Mapping) else await found))
 
-    return Starlette(
-        routes=[
-            Route("/livez", livez),
-            Route("/readyz", readyz),
-            Route("/metrics", metrics),
-            Route("/status", status_),
-        ]
+    return SecurityHeaders(
+        Starlette(
+            routes=[
+                Route("/livez", livez),
+                Route("/readyz", readyz),
+                Route("/metrics", metrics),
+                Route("/status", status_),
+                *(page_routes(page, guard) if page is not None else ()),
+            ]
+        )
     )

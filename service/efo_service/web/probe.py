@@ -1,25 +1,69 @@
-"""An HTTP GET to a service on this machine."""
+"""An HTTP request to a service on this machine."""
 
 from __future__ import annotations
 
-from http.client import HTTPConnection, HTTPException
-from typing import Final
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from efo_service.errors import UnavailableError
+from efo_service.web.tls import client_context
 
 _TIMEOUT_SECONDS: Final = 3.0
 _LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses that servers listen on
+_UNAUTHORIZED: Final = frozenset({401, 403, 429})
+
+
+class ServiceAddress(NamedTuple):
+    """Where a service is, and what it asks for. `certificate`: the file of its certificate; None: plain HTTP."""
+
+    host: str
+    port: int
+    token: str | None = None
+    certificate: Path | None = None
+
+    @property
+    def url(self) -> str:
+        """Its URL."""
+        return f"{'http' if self.certificate is None else 'https'}://{self.host}:{self.port}"
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Return status and body of the response. Blocks for a few seconds at most. Raises UnavailableError."""
+        return self._request("GET", path, None)
+
+    def post(self, path: str, body: bytes) -> tuple[int, str]:
+        """Send JSON; return status and body of the response. Blocks as `get` does. Raises UnavailableError."""
+        return self._request("POST", path, body)
+
+    def refusal(self, status: int) -> str | None:
+        """Return what to do if the service refused a request with this status; None if it did not refuse."""
+        if status not in _UNAUTHORIZED:
+            return None
+        return f"{self.url} refused the request: set EFO_SERVICE__TOKEN to the token of the service"
+
+    def _request(self, method: str, path: str, body: bytes | None) -> tuple[int, str]:
+        host = _LOOPBACK.get(self.host, self.host)
+        headers = {} if self.token is None else {"authorization": f"Bearer {self.token}"}
+        if body is not None:
+            headers["content-type"] = "application/json"
+        connection: HTTPConnection | None = None
+        try:
+            if self.certificate is None:
+                connection = HTTPConnection(host, self.port, timeout=_TIMEOUT_SECONDS)
+            else:
+                context = client_context(self.certificate)
+                connection = HTTPSConnection(host, self.port, timeout=_TIMEOUT_SECONDS, context=context)
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            return response.status, response.read().decode(errors="replace")
+        except (OSError, HTTPException) as error:
+            scheme = self.url.partition(":")[0]
+            raise UnavailableError(f"no response from {scheme}://{host}:{self.port}{path}: {error}") from error
+        finally:
+            if connection is not None:
+                connection.close()
 
 
 def http_get(host: str, port: int, path: str) -> tuple[int, str]:
-    """Return status and body of the response. Blocks for a few seconds at most. Raises UnavailableError."""
-    host = _LOOPBACK.get(host, host)
-    connection = HTTPConnection(host, port, timeout=_TIMEOUT_SECONDS)
-    try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        return response.status, response.read().decode(errors="replace")
-    except (OSError, HTTPException) as error:
-        raise UnavailableError(f"no response from http://{host}:{port}{path}: {error}") from error
-    finally:
-        connection.close()
+    """Return status and body of a service without token and TLS, as `ServiceAddress.get` does."""
+    return ServiceAddress(host, port).get(path)

@@ -7,31 +7,67 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+import msgspec
 from prometheus_client import Metric
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from efo_service.errors import UnavailableError
-from efo_service.web.probe import http_get
-from efo_service.workers.merging import merge_metrics
+from efo_service.web.live.actions import Action, ActionRefusedError
+from efo_service.web.live.snapshot import Snapshot
+from efo_service.web.probe import ServiceAddress
+from efo_service.workers.merging import merge_metrics, merge_snapshots
 
 T = TypeVar("T")
 
 
 class WorkerEndpoints(Collector):
-    """Asks all workers. `ports`: returns the port of each worker, None while its process does not run.
+    """Asks all workers. As a Collector of Prometheus' client, it has the metrics of all workers.
 
-    As a Collector of Prometheus' client, it has the metrics of all workers.
+    `service`: the address of the supervisor. `ports`: returns the port of each worker, None while its process does not
+    run.
     """
 
-    def __init__(self, host: str, ports: Callable[[], Mapping[str, int | None]]) -> None:
-        self._host = host
+    def __init__(self, service: ServiceAddress, ports: Callable[[], Mapping[str, int | None]]) -> None:
+        self._service = service
+        self._readers: dict[tuple[str, str], str] = {}  # by stream and shard
         self._ports = ports
 
     def statuses(self) -> dict[str, Mapping[str, Any]]:
         """Return the status of each worker that responds. Blocks for a few seconds at most."""
         return {worker: status for worker, status in self._ask("/status", json.loads) if isinstance(status, dict)}
+
+    def snapshot(self) -> Snapshot:
+        """Return what the pages of all workers show. Blocks for a few seconds at most."""
+        found = merge_snapshots(dict(self._ask("/map", lambda text: msgspec.json.decode(text, type=Snapshot))))
+        self._readers = {
+            (view.stream, shard.id): shard.worker or ""
+            for view in found.streams
+            for shard in view.live
+            if shard.subscription is not None
+        }
+        return found
+
+    def act(self, action: Action) -> None:
+        """Let the worker perform an action that reads the shard. Blocks as `snapshot` does. Raises ActionRefusedError.
+
+        Which worker that is, is known from the last snapshot; the worker itself refuses what it does not read.
+        """
+        found = [
+            worker
+            for (stream, shard_id), worker in self._readers.items()
+            if shard_id == action.shard_id and action.stream in {"", stream}
+        ]
+        port = self._ports().get(found[0]) if found else None
+        if port is None:
+            raise ActionRefusedError(f"none of these workers is known to read {action.shard_id[:200]}")
+        try:
+            status, body = self._service._replace(port=port).post("/actions", msgspec.json.encode(action))
+        except UnavailableError as error:
+            raise ActionRefusedError(str(error)) from error
+        if status != 200:  # noqa: PLR2004 - HTTP status
+            raise ActionRefusedError(_reason(body))
 
     def describe(self) -> Iterator[Metric]:
         """Return nothing: asked when this is registered, before any worker runs."""
@@ -55,7 +91,7 @@ class WorkerEndpoints(Collector):
             if port is None:
                 return None
             try:
-                status, body = http_get(self._host, port, path)
+                status, body = self._service._replace(port=port).get(path)
                 return parse(body) if status == 200 else None  # noqa: PLR2004 - HTTP status
             except (UnavailableError, ValueError):
                 return None
@@ -63,3 +99,11 @@ class WorkerEndpoints(Collector):
         ports = self._ports()
         with ThreadPoolExecutor(max(1, len(ports))) as threads:
             return list(zip(ports, threads.map(ask, ports.values()), strict=True))
+
+
+def _reason(body: str) -> str:
+    """Return why a worker refused an action: a JSON object, or the text of an HTTP error."""
+    try:
+        return str(json.loads(body)["reason"])
+    except (ValueError, KeyError, TypeError):
+        return body[:1000]

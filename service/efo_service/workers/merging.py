@@ -1,11 +1,15 @@
-"""The metrics and the status of all workers together. Pure."""
+"""The metrics, the status and the page of all workers together. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 from prometheus_client import Metric
+
+from efo_service.web.live.recent import KEPT
+from efo_service.web.live.snapshot import Snapshot, StreamView, WorkerView
 
 
 def merge_metrics(metrics: Mapping[str, Iterable[Metric]]) -> list[Metric]:
@@ -60,6 +64,38 @@ def _merge_streams(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 def _first(statuses: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     return next(iter(statuses.values()))
+
+
+def merge_snapshots(snapshots: Mapping[str, Snapshot | None]) -> Snapshot:
+    """Return what the pages of all workers show, as one page. `snapshots`: None of a worker that does not answer."""
+    answers = {worker: snapshot for worker, snapshot in snapshots.items() if snapshot is not None}
+    silent = [worker for worker in snapshots if worker not in answers]
+    by_stream: dict[str, dict[str, StreamView]] = {}
+    for worker, snapshot in answers.items():
+        for view in snapshot.streams:
+            by_stream.setdefault(view.stream, {})[worker] = view
+    return Snapshot(tuple(_merge_views(views, silent) for views in by_stream.values()))
+
+
+def _merge_views(views: Mapping[str, StreamView], silent: Sequence[str]) -> StreamView:
+    """Merge the views of one stream. The places are those of the worker that knows most; a reader knows its shards."""
+    most = max(views.values(), key=lambda view: len(view.places))
+    read = {shard.id: shard for view in views.values() for shard in view.live if shard.subscription is not None}
+    workers = {worker.id: worker for worker in most.workers}
+    workers |= {worker: WorkerView(worker, 0, answers=False) for worker in silent if worker not in workers}
+    events = sorted((event for view in views.values() for event in view.events), key=lambda event: event.at)
+    return msgspec.structs.replace(
+        most,
+        worker_id="",
+        draining=all(view.draining for view in views.values()),
+        lease_table="known" if any(view.lease_table == "known" for view in views.values()) else "unknown",
+        problems=tuple(f"{worker}: {problem}" for worker, view in views.items() for problem in view.problems),
+        workers=tuple(
+            msgspec.structs.replace(worker, answers=worker.id in views) for _, worker in sorted(workers.items())
+        ),
+        events=tuple(events[-KEPT:]),
+        live=tuple(read.get(shard.id, shard) for shard in most.live),
+    )
 
 
 def _problems(statuses: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -19,6 +19,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -26,6 +27,7 @@ import trio
 from prometheus_client import CollectorRegistry, Counter
 
 from efo.exception_groups import collapse_groups
+from efo_service.app import guard_of
 from efo_service.config.settings import ServiceSettings
 from efo_service.config.streams import Configuration
 from efo_service.drain import SIGNALS
@@ -35,7 +37,9 @@ from efo_service.restart_backoff import RestartBackoff
 from efo_service.streams.run import names
 from efo_service.version import VERSION
 from efo_service.web.app import create_app
-from efo_service.web.probe import http_get
+from efo_service.web.live.actions import Action
+from efo_service.web.live.snapshot import Snapshot
+from efo_service.web.page_routes import Page
 from efo_service.web.server import serve
 from efo_service.workers.endpoints import WorkerEndpoints
 from efo_service.workers.merging import merge_status
@@ -90,7 +94,7 @@ class Supervisor:
         self._has_been_ready = False
         self._log = structlog.get_logger()
         self._registry = CollectorRegistry()
-        self._endpoints = WorkerEndpoints(self._service.host, self._ports)
+        self._endpoints = WorkerEndpoints(self._service.address, self._ports)
         self._registry.register(self._endpoints)
         self._restarts = Counter(
             "efo_worker_restarts", "Restarts of workers that ended.", ["worker"], registry=self._registry
@@ -106,8 +110,11 @@ class Supervisor:
                 await outer.start(self._forward_signals)
                 if self._forwards_reloads:
                     await outer.start(self._forward_reloads)
-                app = create_app(self, self._registry, self.status)
-                url = await outer.start(serve, app, self._service.host, self._service.port)
+                page = Page(self._snapshot, self._act)
+                app = create_app(self, self._registry, self.status, page, guard_of(self._service))
+                url = await outer.start(
+                    partial(serve, app, self._service.host, self._service.port, tls=self._service.tls)
+                )
                 self._log.info("supervisor_started", version=VERSION, url=url, workers=len(self.workers))
                 task_status.started(url)
                 outer.start_soon(self._probe_forever)
@@ -140,6 +147,12 @@ class Supervisor:
         problems = [*self._obstacles(), *together.pop("problems")]
         own = {"draining": self._stopping.is_set(), "problems": problems, "workers": workers}
         return {"version": VERSION, **self._names, **own, **together}
+
+    async def _snapshot(self) -> Snapshot:
+        return await trio.to_thread.run_sync(self._endpoints.snapshot, abandon_on_cancel=True)
+
+    async def _act(self, action: Action) -> None:
+        await trio.to_thread.run_sync(self._endpoints.act, action)
 
     def _ports(self) -> dict[str, int | None]:
         return {worker.worker_id: worker.port if worker.is_running else None for worker in self.workers}
@@ -248,7 +261,7 @@ class Supervisor:
         process = worker.process
         try:
             status, _ = await trio.to_thread.run_sync(
-                http_get, self._service.host, worker.port, "/readyz", abandon_on_cancel=True
+                self._service.address._replace(port=worker.port).get, "/readyz", abandon_on_cancel=True
             )
         except UnavailableError:
             status = 0

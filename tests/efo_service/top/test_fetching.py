@@ -16,6 +16,7 @@ from efo_service.errors import UnavailableError
 from efo_service.top.fetching import Samples, fetch, refreshes
 from efo_service.web.app import create_app
 from efo_service.web.health import Health
+from efo_service.web.probe import ServiceAddress
 from efo_service.web.server import serve
 from efo_service.web.status import Status
 from tests.efo_service.top.samples import sample
@@ -25,7 +26,7 @@ from tests.readings import FakeReadings
 async def fetched(nursery, app):
     url = await nursery.start(serve, app, "127.0.0.1", 0)
     port = int(url.rpartition(":")[2])
-    return await trio.to_thread.run_sync(partial(fetch, "127.0.0.1", port, clock=lambda: 12.5))
+    return await trio.to_thread.run_sync(partial(fetch, ServiceAddress("127.0.0.1", port), clock=lambda: 12.5))
 
 
 async def test_a_sample_has_what_the_endpoints_tell(nursery):

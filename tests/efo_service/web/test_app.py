@@ -21,7 +21,7 @@ async def client(health):
     registry = CollectorRegistry()
     Gauge("shards", "Shards.", registry=registry).set(4)
     app = create_app(health, registry, lambda: {"worker_id": "w-1"})
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://efo") as client:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
         yield client
 
 

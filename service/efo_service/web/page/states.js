@@ -1,0 +1,27 @@
+// The states of a shard, as /map names them: the label, the mark that tells them without colour, and how bad they are.
+
+const STATES = [
+  // name, label, mark, severity (higher is worse), meaning
+  ["no_lease", "lease lost", "✖", 9, "the lease could not be renewed, and no other worker is known to read it"],
+  ["frozen", "frozen", "✖", 8, "the subscription is open, and nothing has arrived for 10 s"],
+  ["disconnected", "disconnected", "✖", 7, "there has been no subscription for 10 s"],
+  ["unread", "unread", "▲", 6, "for 10 s the sink has taken nothing (back-pressure)"],
+  ["isolated", "isolated", "◆", 5, "it failed or was released, and no worker is known to read it"],
+  ["ready", "without worker", "◇", 4, "it may start, and no worker holds its lease"],
+  ["paused", "paused", "‖", 3, "an operator or the application paused it"],
+  ["handing_over", "handing over", "⇄", 2, "another worker takes it without repeating anything"],
+  ["current", "reading", "●", 1, "this service reads it"],
+  ["other_worker", "other worker", "○", 1, "another worker holds its lease"],
+  ["waiting_parent", "waits for parent", "…", 1, "it starts when its parents are read to their end"],
+  ["no_lease_yet", "no lease yet", "·", 1, "the end of its parents creates its lease"],
+  ["finished", "finished", "✓", 0, "it was read to its end"],
+];
+
+export const BY_NAME = new Map(STATES.map(([name, label, mark, severity, meaning]) => [
+  name, { name, label, mark, severity, meaning },
+]));
+export const ORDER = STATES.map(([name]) => name);
+
+export function stateOf(shard) {
+  return BY_NAME.get(shard.state) ?? { name: "unknown", label: shard.state, mark: "?", severity: 5, meaning: "" };
+}

@@ -1,0 +1,116 @@
+"""The routes of the page: its files, the feed, the login and the actions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+from urllib.parse import parse_qs
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from efo_service.web.files import page_files, respond
+from efo_service.web.live.actions import Action, ActionRefusedError, Perform, perform_logged
+from efo_service.web.live.feed import Feed, TakeSnapshot
+from efo_service.web.push import Push
+from efo_service.web.security.access import SESSION_SECONDS
+from efo_service.web.security.bodies import read_body
+from efo_service.web.security.guard import COOKIE, SWITCH_ON, Guard, refuse_unless_allowed
+
+
+class Page(NamedTuple):
+    """What the page needs of a service. `take`: takes a snapshot. `perform`: performs an action."""
+
+    take: TakeSnapshot
+    perform: Perform
+
+
+def page_routes(page: Page, guard: Guard) -> Sequence[BaseRoute]:
+    """Return the routes."""
+    handlers = _Handlers(page, guard)
+    return [
+        Route("/", handlers.index),
+        Route("/page/{name}", handlers.file),
+        Route("/map", handlers.snapshot),
+        Route("/events", Push(handlers.feed, guard)),
+        Route("/login", handlers.show_login),
+        Route("/login", handlers.log_in, methods=["POST"]),
+        Route("/logout", handlers.log_out, methods=["POST"]),
+        Route("/session", handlers.session),
+        Route("/actions", handlers.act, methods=["POST"]),
+    ]
+
+
+class _Handlers:
+    """Responds to the requests of one service's page."""
+
+    def __init__(self, page: Page, guard: Guard) -> None:
+        self.feed = Feed(page.take)
+        self._perform = page.perform
+        self._guard = guard
+        self._files = page_files()
+
+    async def index(self, request: Request) -> Response:
+        decision = self._guard.may_read(request)
+        if decision == "token_needed":
+            return RedirectResponse("/login", 303)
+        refuse_unless_allowed(decision)
+        return respond(request, self._files["index.html"])
+
+    async def file(self, request: Request) -> Response:
+        """Anybody may load scripts and styles: they are as public as efo is, and the login needs the style."""
+        name = request.path_params["name"]
+        if name not in self._files or name.endswith(".html"):
+            raise HTTPException(404, "no such file")
+        return respond(request, self._files[name])
+
+    async def snapshot(self, request: Request) -> Response:
+        self._guard.require_read(request)
+        return Response((await self.feed.after(0)).json, media_type="application/json")
+
+    async def show_login(self, request: Request) -> Response:
+        return respond(request, self._files["wrong_token.html" if "wrong" in request.query_params else "login.html"])
+
+    async def log_in(self, request: Request) -> Response:
+        fields = parse_qs((await read_body(request)).decode(errors="replace"))
+        cookie = self._guard.log_in(request, fields.get("token", [""])[0].strip())
+        if cookie is None:
+            return RedirectResponse("/login?wrong=1", 303)
+        response = RedirectResponse("/", 303)
+        is_https = request.url.scheme == "https"
+        response.set_cookie(COOKIE, cookie, max_age=SESSION_SECONDS, httponly=True, samesite="strict", secure=is_https)
+        return response
+
+    async def log_out(self, request: Request) -> Response:
+        self._guard.require_action(request)
+        response = RedirectResponse("/", 303)
+        response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+        return response
+
+    async def session(self, request: Request) -> Response:
+        """Tell the page whether it may act, and if not, what to do about it."""
+        self._guard.require_read(request)
+        match self._guard.may_act(request):
+            case "allowed":
+                return JSONResponse({"actions": "on", "reason": ""})
+            case "token_needed":
+                return JSONResponse({"actions": "login", "reason": "log in with the token to act on shards"})
+            case _:
+                return JSONResponse({"actions": "off", "reason": f"actions are switched off: {SWITCH_ON}"})
+
+    async def act(self, request: Request) -> Response:
+        self._guard.require_action(request)
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            raise HTTPException(415, "an action is JSON: send content-type: application/json")
+        try:
+            action = msgspec.json.decode(await read_body(request), type=Action)
+        except msgspec.MsgspecError as error:
+            raise HTTPException(400, f"not an action: {error}") from None
+        try:
+            await perform_logged(self._perform, action, None if request.client is None else request.client.host)
+        except ActionRefusedError as error:
+            return JSONResponse({"done": False, "reason": str(error)}, status_code=409)
+        return JSONResponse({"done": True, "reason": ""})

@@ -1,0 +1,124 @@
+"""Who may read the status, and who may act: the decision. Pure.
+
+- Probes and metrics are open: orchestrators and scrapers have no token.
+- Reading needs the token, a verified client certificate, or a request of this very machine: from a loopback address, to
+  a loopback name, and through no proxy. The name keeps pages of other sites out, which DNS rebinding lets ask.
+- Acting needs the token, always.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from ipaddress import ip_address
+from typing import Final, Literal
+
+Decision = Literal["allowed", "token_needed", "closed", "foreign_site"]
+"""token_needed: the request may be repeated with the token. closed: no token is configured, so nobody is allowed.
+foreign_site: a page of another site made a browser send it."""
+
+SESSION_SECONDS: Final = 12 * 3600
+_PROXIES: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "via")
+_SAME_SITE: Final = {"", "none", "same-origin"}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """What a request says about its sender. `headers`: names in lower case. `cookie`: of the session, if there is one.
+
+    `address`: of its connection; None if it has none. `has_certificate`: whether TLS verified a client certificate.
+    """
+
+    address: str | None
+    headers: Mapping[str, str]
+    cookie: str | None = None
+    scheme: str = "http"
+    has_certificate: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a request of this machine, to this machine by name, and through no proxy."""
+        if self.address is None or any(name in self.headers for name in _PROXIES):
+            return False
+        return is_loopback(self.address) and is_loopback(host_of(self.headers.get("host", "")))
+
+    @property
+    def is_same_site(self) -> bool:
+        """Whether no page of another site sent it. Programs other than browsers send neither header."""
+        origin = self.headers.get("origin")
+        if origin is not None and origin != f"{self.scheme}://{self.headers.get('host', '')}":
+            return False
+        return self.headers.get("sec-fetch-site", "") in _SAME_SITE
+
+
+class Access:
+    """Decides for a service with this token; None: none is configured."""
+
+    def __init__(self, token: str | None = None) -> None:
+        self._token = None if token is None else token.encode()
+
+    @property
+    def has_token(self) -> bool:
+        """Whether a token is configured."""
+        return self._token is not None
+
+    def is_token(self, text: str) -> bool:
+        """Return whether this is the token. Takes the same time for any text of its length."""
+        return self._token is not None and hmac.compare_digest(text.encode(errors="replace"), self._token)
+
+    def session(self, now: float) -> str:
+        """Return the cookie of a new session. It contains no secret: a signature that the token has made."""
+        expires = str(int(now) + SESSION_SECONDS)
+        return f"{expires}.{self._signature(expires)}"
+
+    def may_read(self, caller: Caller, now: float) -> Decision:
+        """Return whether the request may read status, map and events. `now`: seconds since the epoch."""
+        if self._is_authorized(caller, now) or caller.has_certificate or caller.is_local:
+            return "allowed"
+        return "token_needed" if self.has_token else "closed"
+
+    def may_act(self, caller: Caller, now: float) -> Decision:
+        """Return whether the request may change something."""
+        if not caller.is_same_site:
+            return "foreign_site"
+        if self._is_authorized(caller, now):
+            return "allowed"
+        return "token_needed" if self.has_token else "closed"
+
+    def _is_authorized(self, caller: Caller, now: float) -> bool:
+        kind, _, token = caller.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and self.is_token(token.strip()):
+            return True
+        return caller.cookie is not None and self._is_session(caller.cookie, now)
+
+    def _is_session(self, cookie: str, now: float) -> bool:
+        expires, _, signature = cookie.partition(".")
+        if self._token is None or not (expires.isascii() and expires.isdigit() and len(expires) < 12):  # noqa: PLR2004
+            return False
+        is_signed = hmac.compare_digest(signature.encode(errors="replace"), self._signature(expires).encode())
+        return is_signed and now < int(expires)
+
+    def _signature(self, expires: str) -> str:
+        if self._token is None:
+            raise ValueError("there are no sessions without a token")
+        return hmac.new(self._token, f"efo session {expires}".encode(), sha256).hexdigest()
+
+
+def host_of(header: str) -> str:
+    """Return the host of a Host header, without port and brackets."""
+    host, bracket, _ = header.partition("]")
+    return host.lstrip("[") if bracket else header.rpartition(":")[0] or header
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether this names this machine alone: localhost, or a loopback address."""
+    if host.lower() in {"localhost", "localhost."}:
+        return True
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback

@@ -1,0 +1,106 @@
+"""Lets requests through, or refuses them: the decisions of `access`, applied to Starlette's requests."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from time import time
+from typing import Final
+
+import structlog
+import trio
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from efo_service.web.security.access import Access, Caller, Decision
+from efo_service.web.security.attempts import FailedAttempts
+
+COOKIE: Final = "efo_session"
+CERTIFICATE: Final = "efo.client_certificate"
+"""In the scope of a request: whether TLS verified a certificate of the client."""
+SWITCH_ON: Final = "set EFO_SERVICE__TOKEN in the environment of the service to a random text of 16 characters or more"
+_CLOSED: Final = (
+    "closed: this service has no token, so only requests of its own machine are answered, to localhost and through no "
+    f"proxy: {SWITCH_ON}, or use [service] client_ca_file"
+)
+
+
+class Guard:
+    """Decides for the requests of one service. `wall_clock`: seconds since the epoch."""
+
+    def __init__(self, access: Access | None = None, *, wall_clock: Callable[[], float] = time) -> None:
+        self.access = access or Access()
+        self._wall_clock = wall_clock
+        self._attempts = FailedAttempts()
+
+    def may_read(self, request: Request) -> Decision:
+        """Return whether the request may read. Raises HTTPException 429 after too many wrong tokens."""
+        return self._counted(request, self.access.may_read(_caller(request), self._wall_clock()))
+
+    def require_read(self, request: Request) -> None:
+        """Refuse with an HTTPException, unless the request may read."""
+        refuse_unless_allowed(self.may_read(request))
+
+    def require_action(self, request: Request) -> None:
+        """Refuse with an HTTPException, unless the request may act."""
+        refuse_unless_allowed(self._counted(request, self.access.may_act(_caller(request), self._wall_clock())))
+
+    def may_act(self, request: Request) -> Decision:
+        """Return whether the request may act. Raises HTTPException 429 after too many wrong tokens."""
+        return self._counted(request, self.access.may_act(_caller(request), self._wall_clock()))
+
+    def log_in(self, request: Request, token: str) -> str | None:
+        """Return the cookie of a new session; None if this is not the token. Raises HTTPException 403 and 429."""
+        caller = _caller(request)
+        if not caller.is_same_site:
+            refuse_unless_allowed("foreign_site")
+        self._refuse_too_many(caller.address)
+        if not self.access.is_token(token):
+            self._failed(caller.address)
+            return None
+        structlog.get_logger().info("logged_in", address=caller.address)
+        return self.access.session(self._wall_clock())
+
+    def _counted(self, request: Request, decision: Decision) -> Decision:
+        """Count a wrong token. While there were too many, the right one is refused too, or guessing would go on."""
+        caller = _caller(request)
+        if self.access.has_token and "authorization" in caller.headers:
+            self._refuse_too_many(caller.address)
+            _, _, token = caller.headers["authorization"].partition(" ")
+            if not self.access.is_token(token.strip()):
+                self._failed(caller.address)
+                return "token_needed"
+        return decision
+
+    def _refuse_too_many(self, address: str | None) -> None:
+        seconds = self._attempts.retry_after(address, trio.current_time())
+        if seconds is not None:
+            wait = str(math.ceil(seconds))
+            raise HTTPException(429, "too many wrong tokens", headers={"retry-after": wait})
+
+    def _failed(self, address: str | None) -> None:
+        self._attempts.failed(address, trio.current_time())
+        structlog.get_logger().warning("wrong_token", address=address)
+
+
+def refuse_unless_allowed(decision: Decision) -> None:
+    """Raise the HTTPException of a decision, unless it allows."""
+    match decision:
+        case "allowed":
+            return
+        case "token_needed":
+            raise HTTPException(401, "the token of this service is needed", headers={"www-authenticate": "Bearer"})
+        case "closed":
+            raise HTTPException(403, _CLOSED)
+        case "foreign_site":
+            raise HTTPException(403, "the request was sent by a page of another site")
+
+
+def _caller(request: Request) -> Caller:
+    return Caller(
+        None if request.client is None else request.client.host,
+        {name.lower(): value for name, value in request.headers.items()},
+        request.cookies.get(COOKIE),
+        request.url.scheme,
+        bool(request.scope.get(CERTIFICATE)),
+    )
