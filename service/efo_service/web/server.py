@@ -20,7 +20,7 @@ from hypercorn.utils import wrap_app
 from starlette.types import ASGIApp
 
 from efo_service.errors import UnavailableError
-from efo_service.web.bounded_stream import BoundedStream, with_certificate
+from efo_service.web.bounded_stream import SEND_SECONDS, BoundedStream, with_certificate
 from efo_service.web.tls import TlsFiles, server_context
 
 MAX_CONNECTIONS: Final = 256
@@ -61,7 +61,7 @@ async def serve(
             limiter.release()
 
     async def _serve_connection(stream: trio.SocketStream) -> None:
-        connection: trio.abc.Stream = BoundedStream(stream)
+        connection: trio.abc.Stream = BoundedStream(stream, SEND_SECONDS)
         if context is not None:
             connection = trio.SSLStream(connection, context, server_side=True, https_compatible=True)
         framework = cast("ASGIFramework", with_certificate(app, connection))  # the same, by other names of its types

@@ -82,7 +82,7 @@ def _merge_views(views: Mapping[str, StreamView], silent: Sequence[str]) -> Stre
     most = max(views.values(), key=lambda view: len(view.places))
     read = {shard.id: shard for view in views.values() for shard in view.live if shard.subscription is not None}
     workers = {worker.id: worker for worker in most.workers}
-    workers |= {worker: WorkerView(worker, 0, answers=False) for worker in silent if worker not in workers}
+    workers = {worker: WorkerView(worker, 0) for worker in (*views, *silent)} | workers
     events = sorted((event for view in views.values() for event in view.events), key=lambda event: event.at)
     return msgspec.structs.replace(
         most,

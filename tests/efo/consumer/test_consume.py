@@ -397,6 +397,36 @@ async def test_the_status_shows_subscription_pause_and_the_age_of_the_last_event
             assert consumer.status().is_draining
 
 
+async def test_the_lineage_is_what_was_listed_and_the_leases_of_all_workers(autojump_clock):
+    async def read(shard: efo.ShardStream) -> None:
+        async for batch in shard:
+            shard.ack(batch)
+
+    async with stream_of(b"1") as fake, trio.open_nursery() as nursery:
+        (shard_id,) = fake.open_shards(STREAM)
+        opening = efo.open_consumer(
+            fake.kinesis(STREAM),
+            application="billing",
+            leases="memory:",
+            worker_id="ann",
+            settings=efo.ConsumerSettings(),
+        )
+        async with opening as consumer:
+            assert consumer.lineage() == ((), {})
+            nursery.start_soon(consumer.run, read)
+            await trio.sleep(7)
+            children = fake.split(STREAM, shard_id)
+            await trio.sleep(70)  # a shard sync, and some lease scans
+            listed, leases = consumer.lineage()
+            assert {shard.shard_id: shard.parents for shard in listed} == {
+                shard_id: (),
+                **dict.fromkeys(children, (shard_id,)),
+            }
+            assert {key: lease.owner for key, lease in leases.items()} == dict.fromkeys((shard_id, *children), "ann")
+            assert leases[shard_id].is_finished
+            consumer.drain()
+
+
 async def test_an_isolated_shard_is_shown_with_its_reason_until_it_is_read_again(autojump_clock):
     async def fail(_batch):
         raise efo.IsolateShardError("the table is locked", cooldown=30)

@@ -228,3 +228,52 @@ async def test_consume_isolates_a_shard_that_the_service_rejects(autojump_clock:
         assert [shard.shard_id for shard in consumer.status().isolated] == [denied]
         consumer.drain()
     assert [event.shard_id for event in seen if isinstance(event, events.ShardIsolated)] == [denied]
+
+
+async def test_a_released_shard_is_taken_by_another_worker_and_nothing_is_lost_or_repeated(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    store, first, second = MemoryLeaseStore(), Reader(), Reader()
+    async with FakeKinesis() as fake, trio.open_nursery() as nursery:
+        fake.create_stream(STREAM)
+        (shard_id,) = fake.open_shards(STREAM)
+        fake.put(STREAM, "k", b"1")
+        async with open_worker(fake.kinesis(STREAM), store, settings(shard_cooldown=60), worker_id="ann") as ann:
+            nursery.start_soon(ann.run, first)
+            await first.reached(1)
+            ann.release(shard_id)
+            await trio.sleep(5)
+            status = ann.status()
+            assert [(shard.condition, shard.lag) for shard in status.shards] == [("isolated", 0.0)]
+            assert [(shard.error_type, shard.seconds_left) for shard in status.isolated] == [("released", 55.0)]
+            fake.put(STREAM, "k", b"2")
+            async with open_worker(fake.kinesis(STREAM), store, settings(), worker_id="bob") as bob:
+                nursery.start_soon(bob.run, second)
+                await second.reached(1)
+                assert [record.data for record in second.by_shard[shard_id]] == [b"2"]
+                await trio.sleep(5)
+                assert ann.status().shards == ()
+                with pytest.raises(efo.errors.ShardNotReadError):
+                    ann.release(shard_id)
+                bob.drain()
+                ann.drain()
+
+
+async def test_a_released_shard_is_read_again_after_the_cooldown_if_nobody_else_does(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    store, reader = MemoryLeaseStore(), Reader()
+    async with FakeKinesis() as fake, trio.open_nursery() as nursery:
+        fake.create_stream(STREAM)
+        (shard_id,) = fake.open_shards(STREAM)
+        fake.put(STREAM, "k", b"1")
+        async with open_worker(fake.kinesis(STREAM), store, settings(shard_cooldown=60), worker_id="ann") as ann:
+            nursery.start_soon(ann.run, reader)
+            await reader.reached(1)
+            ann.release(shard_id)
+            fake.put(STREAM, "k", b"2")
+            await trio.sleep(59)
+            assert len(reader.by_shard[shard_id]) == 1
+            await reader.reached(2)
+            assert [record.data for record in reader.by_shard[shard_id]] == [b"1", b"2"]
+            ann.drain()

@@ -245,3 +245,35 @@ def test_group_access_sets_the_modes_of_new_files(load_text, access, mode):
 )
 def test_a_refused_record_isolates_its_shard_unless_there_is_a_place_for_it(relay, action) -> None:
     assert Settings(kinesis={"stream": "a"}, relay=relay).relay.refused_record_action == action
+
+
+TOKEN = "correct-horse-battery-staple"
+
+
+def test_the_token_comes_from_the_environment_alone_and_is_shown_nowhere(load_text, monkeypatch):
+    monkeypatch.setenv("EFO_SERVICE__TOKEN", TOKEN)
+    settings = load_text(STREAM)
+    assert settings.service.address.token == TOKEN
+    assert TOKEN not in repr(settings)
+    monkeypatch.delenv("EFO_SERVICE__TOKEN")
+    with pytest.raises(ConfigurationError, match=r"\[service\] token is a secret: .* EFO_SERVICE__TOKEN") as refused:
+        load_text(f'{STREAM}[service]\ntoken = "{TOKEN}"')
+    assert TOKEN not in str(refused.value)
+
+
+@pytest.mark.parametrize("token", ["short", " " + TOKEN, TOKEN + "\n", "ä" * 20])
+def test_a_token_that_could_be_guessed_or_mistyped_is_refused(load_text, monkeypatch, token):
+    monkeypatch.setenv("EFO_SERVICE__TOKEN", token)
+    with pytest.raises(ConfigurationError, match="EFO_SERVICE__TOKEN: a token has at least 16") as refused:
+        load_text(STREAM)
+    assert token not in str(refused.value)
+
+
+def test_the_files_of_tls_belong_together(load_text, tmp_path):
+    for name in ("a.crt", "a.key", "ca.pem"):
+        (tmp_path / name).write_text("")
+    for line in (f'certificate_file = "{tmp_path}/a.crt"', f'client_ca_file = "{tmp_path}/ca.pem"'):
+        with pytest.raises(ConfigurationError, match=r"belong together|needs certificate_file"):
+            load_text(f"{STREAM}[service]\n{line}")
+    both = f'certificate_file = "{tmp_path}/a.crt"\nkey_file = "{tmp_path}/a.key"'
+    assert load_text(f"{STREAM}[service]\n{both}").service.tls.certificate == tmp_path / "a.crt"

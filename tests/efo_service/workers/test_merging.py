@@ -5,7 +5,11 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from efo_service.workers.merging import merge_metrics, merge_status
+from efo_service.web.live.recent import Sentence
+from efo_service.web.live.shard_map import Live
+from efo_service.web.live.snapshot import Snapshot, WorkerView
+from efo_service.workers.merging import merge_metrics, merge_snapshots, merge_status
+from tests.efo_service.web.live.views import view
 
 
 def metrics_of(number: int) -> list:
@@ -64,3 +68,21 @@ def test_workers_that_tell_nothing_leave_the_lease_table_unknown() -> None:
         "shards": [],
         "isolated": [],
     }
+
+
+def test_the_page_of_all_workers_has_each_shard_as_its_reader_knows_it() -> None:
+    by_first = (Live("a", "current", "w-1", "live", lag=0.5), Live("b", "other_worker", "w-2"))
+    by_second = (Live("a", "other_worker", "w-1"), Live("b", "unread", "w-2", "live", lag=12.0))
+    workers = (WorkerView("w-1", 1), WorkerView("w-2", 1, answers=False))
+    first = view(*by_first, workers=workers, problems=("slow",), events=(Sentence(1, 5.0, "info", "late", "w-1"),))
+    second = view(*by_second, worker="w-2", events=(Sentence(1, 4.0, "info", "early", "w-2"),), lease_table="unknown")
+    merged = merge_snapshots({"w-1": Snapshot((first,)), "w-2": Snapshot((second,)), "w-3": None})
+    (stream,) = merged.streams
+    assert stream.live == (by_first[0], by_second[1])
+    assert [(worker.id, worker.answers) for worker in stream.workers] == [("w-1", True), ("w-2", True), ("w-3", False)]
+    assert [event.text for event in stream.events] == ["early", "late"]
+    assert (stream.problems, stream.worker_id, stream.lease_table) == (("w-1: slow",), "", "known")
+
+
+def test_a_page_without_an_answer_has_no_streams() -> None:
+    assert merge_snapshots({"w-1": None}) == Snapshot(())

@@ -111,7 +111,8 @@ export class ShardMap {
     setAttribute(tile.rect, "x", box.x.toFixed(1));
     setAttribute(tile.rect, "y", (thin ? box.y + box.height / 2 - SEEN / 2 : box.y).toFixed(2));
     setAttribute(tile.rect, "width", box.width.toFixed(1));
-    setAttribute(tile.rect, "height", (thin ? SEEN : Math.max(0.3, box.height - line)).toFixed(2));
+    // Thin shards overlap a little: the seams between them would be a pattern that means nothing.
+    setAttribute(tile.rect, "height", (thin ? SEEN : line ? box.height - line : box.height + 0.5).toFixed(2));
     const labelled = box.height >= LABEL_HEIGHT && box.width >= 34;
     if (labelled !== tile.first.isConnected) labelled ? tile.node.append(tile.first) : tile.first.remove();
     const two = labelled && box.height >= TWO_LINES && box.width >= 90;

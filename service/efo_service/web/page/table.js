@@ -4,7 +4,7 @@ import { element, setAttribute, setText } from "./dom.js";
 import { bytes, rate, seconds } from "./format.js";
 import { stateOf } from "./states.js";
 
-const PAGE = 50;
+const PAGE = 25;
 const severity = (shard) => -stateOf(shard).severity * 1e9 - (shard.lag ?? -1);
 const COLUMNS = [
   // title, sort key, text, is a number

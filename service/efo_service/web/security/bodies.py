@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import Final
 
 import trio
@@ -17,10 +18,11 @@ async def read_body(request: Request) -> bytes:
     body = b""
     with trio.move_on_after(MAX_SECONDS) as scope:
         try:
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > MAX_BYTES:
-                    raise HTTPException(413, f"the body of a request has {MAX_BYTES} bytes at most")
+            async with aclosing(request.stream()) as chunks:
+                async for chunk in chunks:
+                    body += chunk
+                    if len(body) > MAX_BYTES:
+                        raise HTTPException(413, f"the body of a request has {MAX_BYTES} bytes at most")
         except ClientDisconnect:
             raise HTTPException(400, "the request has ended before its body") from None
     if scope.cancelled_caught:
