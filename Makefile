@@ -159,9 +159,9 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) requirements/build.in -o requirements/build.txt
 	$(COMPILE) pyproject.toml --extra service --extra spark --extra kafka --extra postgres --extra redis \
-		--extra testing --extra dev -o requirements/dev.txt
-	$(COMPILE) pyproject.toml --extra service --extra kafka --extra postgres --extra redis -c requirements/dev.txt \
-		-o requirements/service.txt
+		--extra grpc --extra testing --extra dev -o requirements/dev.txt
+	$(COMPILE) pyproject.toml --extra service --extra kafka --extra postgres --extra redis --extra grpc \
+		-c requirements/dev.txt -o requirements/service.txt
 	$(COMPILE) pyproject.toml -c requirements/dev.txt -o requirements/base.txt
 	$(COMPILE) requirements/witnesses.in -o requirements/witnesses.txt
 	$(COMPILE) requirements/peers.in -o requirements/peers.txt

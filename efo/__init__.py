@@ -100,6 +100,8 @@ if TYPE_CHECKING:
     )
     from efo.telemetry.log import LoggingObserver
     from efo.telemetry.observer import OtelObserver
+    from efo.telemetry.spans import OtelTracing
+    from efo.telemetry.trace_context import TraceContext, TraceExtractor
 
 _NAMES = {
     "efo.consumer.consume": "consume",
@@ -145,6 +147,8 @@ _NAMES = {
     "efo.settings": "LATEST TRIM_HORIZON ConsumerSettings OnServiceError PositionLike ShardSelection StartAt",
     "efo.telemetry.log": "LoggingObserver",
     "efo.telemetry.observer": "OtelObserver",
+    "efo.telemetry.spans": "OtelTracing",
+    "efo.telemetry.trace_context": "TraceContext TraceExtractor",
 }
 """The names of each module. They stand here once more so that no module is imported before one of its names is used."""
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -212,6 +216,7 @@ __all__ = (
     "OnServiceError",
     "OrderError",
     "OtelObserver",
+    "OtelTracing",
     "Position",
     "PositionLike",
     "PositionType",
@@ -249,6 +254,8 @@ __all__ = (
     "TakeLease",
     "ThrottledError",
     "TlsError",
+    "TraceContext",
+    "TraceExtractor",
     "TransportError",
     "WorkerProcesses",
     "combine_observers",

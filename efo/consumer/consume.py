@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -16,6 +17,9 @@ from efo.leases.store import LeaseStore
 from efo.protocol.failure import OnError
 from efo.settings import ConsumerSettings, OnServiceError, PositionLike
 from efo.telemetry.log import LoggingObserver
+
+if TYPE_CHECKING:
+    from efo.telemetry.spans import OtelTracing
 
 
 async def consume(
@@ -37,6 +41,7 @@ async def consume(
     ca_file: str | None = None,
     profile: str | None = None,
     observer: Observer | None = None,
+    tracing: OtelTracing | None = None,
     task_status: trio.TaskStatus[Consumer] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Read a stream by enhanced fan-out and call a handler with each batch, until cancelled or drained.
@@ -59,6 +64,7 @@ async def consume(
     `worker_id`: the id of this worker. By default it is unique on this host, and the same after a restart.
     `region`, `endpoint_url`, `ca_file`, `profile`: as for `open_kinesis`.
     `observer`: called with each diagnostic event; by default, events go to the logger `efo`.
+    `tracing`: the OpenTelemetry spans; by default those of the global tracer provider, if one is set by now.
 
     With `nursery.start` it returns the Consumer, to drain it, or to pause and seek. Raises EfoError, and what the
     handler raises.
@@ -88,6 +94,7 @@ async def consume(
         ca_file=ca_file,
         profile=profile,
         observer=observer,
+        tracing=tracing,
     )
     async with opening as consumer:
         task_status.started(consumer)

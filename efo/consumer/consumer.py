@@ -18,7 +18,7 @@ from functools import partial
 from heapq import nsmallest
 from math import inf
 from pathlib import Path
-from typing import Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 import trio
 from msgspec.structs import replace
@@ -51,6 +51,7 @@ from efo.events import (
     ShardStarted,
     ShardStopped,
     WorkerStarted,
+    combine_observers,
 )
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
@@ -67,6 +68,10 @@ from efo.protocol.lineage import has_lineage, is_startable
 from efo.protocol.reading import LeaseCounts, ShardReading
 from efo.settings import ConsumerSettings, OnServiceError, PositionLike, parse_position
 from efo.telemetry.log import LoggingObserver
+from efo.telemetry.tracing import open_spans
+
+if TYPE_CHECKING:
+    from efo.telemetry.spans import OtelTracing, Spans
 
 MAX_PROBES: Final = 25
 """How many leases without lineage all workers together read at the same time."""
@@ -86,6 +91,7 @@ async def open_consumer(
     ca_file: str | None = None,
     profile: str | None = None,
     observer: Observer | None = None,
+    tracing: OtelTracing | None = None,
     rng: random.Random | None = None,
 ) -> AsyncIterator[Consumer]:
     """Open a consumer: register the fan-out consumer, wait until it is ACTIVE, open the lease store, take leases.
@@ -111,6 +117,14 @@ async def open_consumer(
             kinesis = stream
         if worker_id is None:
             worker_id = stack.enter_context(worker_slot(application, kinesis.stream))
+        spans = open_spans(
+            tracing,
+            stream=kinesis.stream,
+            application=application,
+            consumer=settings.consumer_name,
+            server_address=kinesis.authority,
+        )
+        observer = observer if spans is None else combine_observers(observer, spans)
         observer(WorkerStarted(worker_id))
         registration = Registration(kinesis.control_plane, settings.consumer_name or application, observer)
         pool = ConnectionPool(
@@ -136,6 +150,7 @@ async def open_consumer(
                         pool=pool,
                         limiter=limiter,
                         observer=observer,
+                        spans=spans,
                         rng=rng or random.Random(),  # noqa: S311 - jitter is no secret
                     )
                     observer(ConsumerOpened(consumer))
@@ -180,6 +195,7 @@ class Consumer:
         pool: ConnectionPool,
         limiter: SubscribeLimiter,
         observer: Observer,
+        spans: Spans | None,
         rng: random.Random,
     ) -> None:
         self.worker_id = worker_id
@@ -212,6 +228,7 @@ class Consumer:
             consumer_arn=lambda: registration.arn,
         )
         self._observer = observer
+        self._spans = spans
         self._rng = rng
         self._shard_sync = ShardSync(kinesis, store, settings, self._keeper, observer)
         self._started: set[str] = set()
@@ -476,6 +493,7 @@ class Consumer:
             deaggregator=Deaggregator(lease.key, range_of, self._settings.aggregates, self._observer),
             clock=self._kinesis.clock,
             observer=self._observer,
+            spans=None if self._spans is None else self._spans.of_shard(lease.key),
         )
         held.reader = shard
         self._abandoned.pop(lease.key, None)

@@ -198,6 +198,10 @@ class FailureHandler:
         decision: Decision,
         name: FailedCall,
     ) -> None:
+        if self._shard.is_traced:
+            from efo.telemetry.spans import record_failure  # noqa: PLC0415 - OpenTelemetry, only if it is used
+
+            record_failure(error_type_of(error), attempt, decision.action)
         self._observer(
             HandlerFailed(
                 self._shard.shard_id,

@@ -18,6 +18,7 @@ from efo.model import Batch, Record
 from efo.protocol.batch_slice import BatchSlice
 from efo.protocol.failure import FailurePolicy, OnError
 from efo.protocol.per_key_order import PerKeyOrder
+from efo.telemetry.tracing import NO_SPAN
 
 BatchHandler = Callable[[Batch], Awaitable[HandlerResult | None]]
 """Processes a batch of user records. When it returns, the batch is acked, unless it returns HOLD."""
@@ -104,10 +105,11 @@ class Handler:
         batch = await anext(shard, None)
         if batch is None:
             return False
-        for part in self._slices(BatchSlice.whole(batch)):
-            if not shard.is_wanted(batch):
-                break
-            await failure_handler.process(part)
+        with shard.process_span(batch):
+            for part in self._slices(BatchSlice.whole(batch)):
+                if not shard.is_wanted(batch):
+                    break
+                await failure_handler.process(part)
         return True
 
     async def _read_by_key(self, shard: ShardStream) -> None:
@@ -117,12 +119,13 @@ class Handler:
         async def work(key_slice: BatchSlice | None) -> None:
             nonlocal running
             while key_slice is not None:
-                for part in self._slices(key_slice):
-                    if not shard.is_wanted(key_slice.batch):
-                        break
-                    await failure_handler.process(part)
-                    if failure_handler.held is not None:
-                        raise HandlerError("the handler returned HOLD, which needs key_concurrency=1")
+                with shard.process_span(key_slice.as_batch()) if shard.is_traced else NO_SPAN:
+                    for part in self._slices(key_slice):
+                        if not shard.is_wanted(key_slice.batch):
+                            break
+                        await failure_handler.process(part)
+                        if failure_handler.held is not None:
+                            raise HandlerError("the handler returned HOLD, which needs key_concurrency=1")
                 pending.done(key_slice)
                 room.unpark_all()
                 key_slice = pending.take()

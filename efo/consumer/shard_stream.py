@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from math import inf
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 import trio
@@ -29,6 +30,10 @@ from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.progress import Progress, index_of
 from efo.protocol.reading import ShardReading, ShardState
 from efo.settings import PositionLike, parse_position
+from efo.telemetry.tracing import NO_SPAN
+
+if TYPE_CHECKING:
+    from efo.telemetry.spans import ShardSpans
 
 OVERDUE_BATCHES: Final = 100
 OVERDUE_AFTER: Final = 10.0
@@ -70,6 +75,7 @@ class ShardStream:
         deaggregator: Deaggregator,
         clock: Callable[[], float],
         observer: Observer,
+        spans: ShardSpans | None = None,
     ) -> None:
         self.stream = stream
         self.shard_id = shard_id
@@ -85,6 +91,7 @@ class ShardStream:
         self._deaggregator = deaggregator
         self._clock = clock
         self._observer = observer
+        self._spans = spans
         self._subscription: ShardSubscription | None = None
         self._known_since = self._saved_at = trio.current_time()
         self._subscribed_at: float | None = None
@@ -226,6 +233,21 @@ class ShardStream:
     def has_unacked(self) -> bool:
         """Whether delivered batches are not acked yet."""
         return not self._progress.is_idle
+
+    # --- spans -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether the shard has OpenTelemetry spans."""
+        return self._spans is not None
+
+    def process_span(self, batch: Batch) -> AbstractContextManager[object]:
+        """Return a context in which the span of the processing of this batch is current; it ends with the context.
+
+        For readers of their own, since an iteration does not know when a batch is processed: `with
+        shard.process_span(batch): ...`. `Handler` does it. Without a tracer provider, it does nothing.
+        """
+        return NO_SPAN if self._spans is None else self._spans.process(batch.records)
 
     # --- acks ----------------------------------------------------------------------------------------------
 

@@ -14,14 +14,30 @@ that both agree.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Final, NamedTuple
 
 from efo.errors import ConfigurationError
 from efo.model import Record
+from efo.telemetry.trace_context import TraceContext, from_tags
+from efo.telemetry.trace_context import TraceExtractor as Extractor
 from efo_service.relay.errors import RecordRefusedError
+
+__all__ = [
+    "HEADERS",
+    "MAPPING_VERSION",
+    "REQUIRED_HEADERS",
+    "TAG_PREFIX",
+    "Extractor",
+    "Header",
+    "Message",
+    "RecordMapping",
+    "TraceContext",
+    "encryption_header",
+    "from_tags",
+    "load_extractor",
+]
 
 MAPPING_VERSION: Final = 1
 """Incremented by each change that an older reader would misread."""
@@ -44,19 +60,6 @@ TAG_PREFIX: Final = "kinesis.tag."
 """Precedes the name of a KPL tag. The value is in UTF-8, or null if the tag has none. A tag name may repeat."""
 
 Header = tuple[str, bytes | None]
-
-
-class TraceContext(NamedTuple):
-    """A W3C trace context: the values of its two headers (W3C Trace Context, level 1)."""
-
-    traceparent: str
-    tracestate: str | None = None
-
-
-Extractor = Callable[[Record], TraceContext | None]
-"""Returns the trace context of a record, or None. It must return the same for the same record every time."""
-
-_TRACEPARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class Message(NamedTuple):
@@ -118,7 +121,7 @@ class RecordMapping:
 
 def _trace_headers(found: TraceContext | None) -> Iterator[Header]:
     """Yield the headers of a trace context; an invalid one has none (W3C Trace Context, 3.2)."""
-    if found is None or _TRACEPARENT.fullmatch(found.traceparent) is None:
+    if found is None or not found.is_valid:
         return
     yield "traceparent", found.traceparent.encode()
     if found.tracestate:
@@ -131,15 +134,6 @@ def encryption_header(record: Record) -> str | None:
 
 
 # --- extractors ----------------------------------------------------------------------------------------
-
-
-def from_tags(record: Record) -> TraceContext | None:
-    """Return the trace context in the KPL tags `traceparent` and `tracestate`. This is an Extractor."""
-    if not record.tags:
-        return None
-    tags = dict(record.tags)
-    parent = tags.get("traceparent")
-    return None if parent is None else TraceContext(parent, tags.get("tracestate"))
 
 
 def load_extractor(name: str) -> Extractor:

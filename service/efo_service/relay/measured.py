@@ -1,16 +1,22 @@
-"""A sink around another that counts the records it commits (OpenTelemetry: messaging.client.sent.messages)."""
+"""A sink around another that counts the records it commits, and makes a span of each commit.
+
+OpenTelemetry: messaging.client.sent.messages, and the span `send TOPIC`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import Final
 
 from opentelemetry.metrics import Counter, MeterProvider
+from opentelemetry.trace import SpanKind, Tracer
 
 from efo.errors import EfoError
 from efo.model import Batch, Checkpoint, Record
 from efo.telemetry.instruments import SCHEMA_URL
+from efo.telemetry.spans import CurrentSpan
+from efo.telemetry.tracing import NO_SPAN
 from efo_service.relay.sink import ShardSink, Sink
 
 NAME: Final = "messaging.client.sent.messages"
@@ -19,13 +25,17 @@ NAME: Final = "messaging.client.sent.messages"
 class MeasuredSink:
     """Passes all calls to `sink`, and counts the records of each commit. Failed commits have an `error.type`.
 
-    `system`: the value of `messaging.system`. `topic`: the value of `messaging.destination.name`.
+    `system`: the value of `messaging.system`. `topic`: the value of `messaging.destination.name`. `tracer`: makes a
+    span of each commit, with its retries; None: no spans.
     """
 
-    def __init__(self, sink: Sink, *, system: str, topic: str, meter_provider: MeterProvider) -> None:
+    def __init__(
+        self, sink: Sink, *, system: str, topic: str, meter_provider: MeterProvider, tracer: Tracer | None = None
+    ) -> None:
         meter = meter_provider.get_meter("efo.service", schema_url=SCHEMA_URL)
         self._counter = meter.create_counter(NAME, "{message}", "Records that the relay sent to its sink.")
         self._sink = sink
+        self._tracer = tracer
         self._attributes = {
             "messaging.system": system,
             "messaging.destination.name": topic,
@@ -41,16 +51,17 @@ class MeasuredSink:
     @asynccontextmanager
     async def _open(self, stream: str, shard_id: str, checkpoint: Checkpoint) -> AsyncIterator[ShardSink]:
         async with self._sink.open(stream, shard_id, checkpoint) as shard_sink:
-            yield _MeasuredShardSink(shard_sink, self._counter, self._attributes)
+            yield _MeasuredShardSink(shard_sink, self._counter, self._attributes, self._tracer)
 
 
 class _MeasuredShardSink:
     """A sink opened for one shard; see ShardSink."""
 
-    def __init__(self, sink: ShardSink, counter: Counter, attributes: dict[str, str]) -> None:
+    def __init__(self, sink: ShardSink, counter: Counter, attributes: dict[str, str], tracer: Tracer | None) -> None:
         self._sink = sink
         self._counter = counter
         self._attributes = attributes
+        self._tracer = tracer
 
     @property
     def position(self) -> Checkpoint | None:
@@ -77,8 +88,20 @@ class _MeasuredShardSink:
         # The commit empties the write buffer before it first waits, so it sends exactly the pending records.
         records = self._sink.pending_records
         try:
-            await self._sink.commit()
+            with self._span(records):
+                await self._sink.commit()
         except EfoError as error:
             self._counter.add(records, self._attributes | {"error.type": error.error_type})
             raise
         self._counter.add(records, self._attributes)
+
+    def _span(self, records: int) -> AbstractContextManager[object]:
+        if self._tracer is None:
+            return NO_SPAN
+        topic = self._attributes["messaging.destination.name"]
+        attributes: dict[str, str | int] = {
+            **self._attributes,
+            "messaging.operation.type": "send",
+            "messaging.batch.message_count": records,
+        }
+        return CurrentSpan(self._tracer.start_span(f"send {topic}", kind=SpanKind.CLIENT, attributes=attributes))

@@ -11,6 +11,8 @@ import trio
 
 from efo.exception_groups import collapse_groups
 from efo.model import Batch, Checkpoint
+from efo.telemetry.spans import ProcessSpan, ShardSpans, Spans
+from efo.telemetry.tracing import NO_SPAN
 from efo_service.relay.errors import RecordRefusedError
 from efo_service.relay.failures import defects
 from efo_service.relay.record_size import pieces
@@ -86,6 +88,7 @@ async def relay_shard(
     commit_records: int = COMMIT_RECORDS,
     commit_bytes: int = COMMIT_BYTES,
     pace: CommitPace | None = None,
+    spans: Spans | None = None,
 ) -> None:
     """Relay a shard until its iteration ends, then commit the remaining records.
 
@@ -95,13 +98,16 @@ async def relay_shard(
     is full, reading the shard pauses. If the sink keeps positions, the shard is read from the sink's position (rule
     R12).
 
+    `spans`: each commit group is a process span, from its first record in the buffer until its commit.
+
     Raises RecordRefusedError for a record that the sink refuses, after a commit of all records before it; SinkError;
     and what reading the shard raises.
     """
     async with sink.open(shard.stream, shard.shard_id, shard.checkpoint) as shard_sink:
         if shard_sink.position is not None:
             shard.seek(shard_sink.position)
-        shard_relay = _ShardRelay(shard, shard_sink, commit_records, commit_bytes, pace or CommitPace())
+        shard_spans = None if spans is None else spans.of_shard(shard.shard_id)
+        shard_relay = _ShardRelay(shard, shard_sink, commit_records, commit_bytes, pace or CommitPace(), shard_spans)
         with collapse_groups():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(shard_relay.commit)
@@ -116,12 +122,22 @@ class _ShardRelay:
     afterwards.
     """
 
-    def __init__(self, shard: ReadableShard, sink: ShardSink, records: int, size: int, pace: CommitPace) -> None:
+    def __init__(
+        self,
+        shard: ReadableShard,
+        sink: ShardSink,
+        records: int,
+        size: int,
+        pace: CommitPace,
+        spans: ShardSpans | None,
+    ) -> None:
         self._shard = shard
         self._sink = sink
         self._records = records
         self._bytes = size
         self._pace = pace
+        self._spans = spans
+        self._span: ProcessSpan | None = None  # of the records in the write buffer
         self._buffered: _Piece | None = None
         self._committing: _Piece | None = None
         self._deadline = float("inf")
@@ -174,6 +190,9 @@ class _ShardRelay:
                 self._deadline = self._pace.due(trio.current_time(), batch.millis_behind_latest / 1000)
             with defects(self._shard.shard_id):
                 self._sink.write(piece)
+            if self._spans is not None:
+                self._span = self._span or self._spans.process()
+                self._span.add(piece.records)
             self._buffered = batch, index
             self._buffer_changed.unpark_all()
         elif self._buffered is not None:
@@ -191,8 +210,9 @@ class _ShardRelay:
         """Commit the write buffer whenever it is due, until the shard has ended and all records are committed."""
         while await self._wait_until_due():
             self._committing, self._buffered = self._buffered, None
+            span, self._span = self._span, None
             self._buffer_taken.unpark_all()
-            with defects(self._shard.shard_id):
+            with span or NO_SPAN, defects(self._shard.shard_id):
                 await self._sink.commit()
             self._ack_committed()
 

@@ -13,6 +13,7 @@ from efo.events import Observer
 from efo.kinesis.client import KinesisClient
 from efo.leases.store import LeaseStore
 from efo.settings import ConsumerSettings, OnServiceError
+from efo.telemetry.spans import OtelTracing
 from efo_service.config.settings import KinesisSettings, Settings
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import open_leases
@@ -47,6 +48,7 @@ class OpenConsumer(Protocol):
         settings: ConsumerSettings,
         on_service_error: OnServiceError,
         observer: Observer,
+        tracing: OtelTracing,
     ) -> AbstractAsyncContextManager[Consumer]:
         """Open a consumer."""
         ...

@@ -17,9 +17,12 @@ from efo.events import Event, Observer, combine_observers, ignore_events
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.telemetry.observer import OtelObserver
+from efo.telemetry.spans import OtelTracing, tracer_of
+from efo.telemetry.tracing import open_spans
 from efo_service.config.settings import Settings
 from efo_service.factories.consumer import consumer_settings
 from efo_service.factories.sinks import SYSTEMS
+from efo_service.factories.tracing import open_tracing
 from efo_service.relay.failures import isolating
 from efo_service.relay.measured import MeasuredSink
 from efo_service.relay.relay import CommitPace, relay_shard
@@ -98,6 +101,7 @@ class StreamRun:
         ):
             metrics.observer = _metrics(settings, self._telemetry, kinesis)
             observer = combine_observers(self.health, log_events(settings.service.log_level), metrics, self._source)
+            tracing = open_tracing(self._telemetry, settings.relay)
             opening = parts.open_consumer(
                 kinesis,
                 application=settings.consumer.application,
@@ -106,11 +110,12 @@ class StreamRun:
                 settings=consumer_settings(settings),
                 on_service_error=settings.consumer.on_service_error,
                 observer=observer,
+                tracing=tracing,
             )
             async with opening as consumer:
                 self._status.consumer = self._consumer = consumer
                 self._source.consumer = self._actions.consumer = consumer
-                await consumer.run(_reader(settings, sink, self._telemetry))
+                await consumer.run(_reader(settings, sink, self._telemetry, tracing))
 
 
 def names(settings: Settings) -> dict[str, str]:
@@ -148,11 +153,15 @@ class _LateObserver:
         self.observer(event)
 
 
-def _reader(settings: Settings, sink: Sink, telemetry: Telemetry) -> ShardReader:
+def _reader(settings: Settings, sink: Sink, telemetry: Telemetry, tracing: OtelTracing) -> ShardReader:
     """Return the function that relays one shard into the sink. The sink is measured."""
     relay = settings.relay
     measured = MeasuredSink(
-        sink, system=SYSTEMS[relay.sink], topic=settings.topic, meter_provider=telemetry.meter_provider
+        sink,
+        system=SYSTEMS[relay.sink],
+        topic=settings.topic,
+        meter_provider=telemetry.meter_provider,
+        tracer=tracer_of(tracing.tracer_provider),
     )
     read = partial(
         relay_shard,
@@ -160,6 +169,13 @@ def _reader(settings: Settings, sink: Sink, telemetry: Telemetry) -> ShardReader
         commit_records=relay.commit_records,
         commit_bytes=relay.commit_bytes,
         pace=CommitPace(relay.commit_seconds),
+        spans=open_spans(
+            tracing,
+            stream=settings.kinesis.stream_name,
+            application=settings.consumer.application,
+            consumer=settings.consumer.consumer_name,
+            server_address=None,
+        ),
     )
     return isolating(
         read,

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, MutableMapping
+import time
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from typing import Any, Final, TextIO
 
 import structlog
 import trio
+from opentelemetry._logs import Logger, LogRecord, SeverityNumber
+from opentelemetry.trace import format_span_id, format_trace_id, get_current_span
 
 from efo.events import (
     AcksOverdue,
@@ -65,14 +69,74 @@ class _Worker:
         return line
 
 
+def _add_trace(_logger: object, _name: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Add the ids of the current span, if there is one (OpenTelemetry: Trace Context in non-OTLP Log Formats)."""
+    span = get_current_span().get_span_context()
+    if span.is_valid:
+        line["trace_id"], line["span_id"] = format_trace_id(span.trace_id), format_span_id(span.span_id)
+    return line
+
+
+class _OtlpLog:
+    """Passes each line on to a logger of OpenTelemetry, if there is one."""
+
+    def __init__(self) -> None:
+        self.logger: Logger | None = None
+
+    def __call__(self, _logger: object, _name: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        record = line.get("_record")  # of a library's line
+        is_of_exporter = isinstance(record, logging.LogRecord) and record.name.startswith("opentelemetry")
+        if self.logger is not None and not is_of_exporter:  # a failed export must not be a reason for the next one
+            self.logger.emit(_otlp_record(line))
+        return line
+
+
+def _otlp_record(line: Mapping[str, Any]) -> LogRecord:
+    """Return a line as a record of OpenTelemetry. Its trace context is that of the current span."""
+    fields = {name: value for name, value in line.items() if name not in _NOT_ATTRIBUTES and not name.startswith("_")}
+    level = str(line.get("level", "info"))
+    now = time.time_ns()
+    return LogRecord(
+        timestamp=now,
+        observed_timestamp=now,
+        severity_text=level,
+        severity_number=_SEVERITIES.get(level, SeverityNumber.INFO),
+        body=str(line.get("event", "")),
+        attributes={name: value if isinstance(value, _PLAIN) else str(value) for name, value in fields.items()},
+    )
+
+
+_NOT_ATTRIBUTES: Final = {"event", "level", "timestamp", "worker_id", "trace_id", "span_id"}
+"""Fields that have places of their own in a record, or in the resource."""
+_PLAIN: Final = (str, bool, int, float)
+_SEVERITIES: Final = {
+    "debug": SeverityNumber.DEBUG,
+    "info": SeverityNumber.INFO,
+    "warning": SeverityNumber.WARN,
+    "error": SeverityNumber.ERROR,
+    "critical": SeverityNumber.FATAL,
+}
 _WORKER: Final = _Worker()
+_OTLP: Final = _OtlpLog()
 _CHAIN: Final = (
     _WORKER,
+    _add_trace,
     structlog.contextvars.merge_contextvars,
     structlog.processors.add_log_level,
     structlog.processors.TimeStamper(fmt="iso", utc=True),
     structlog.processors.format_exc_info,
+    _OTLP,
 )
+
+
+@contextmanager
+def exporting(logger: Logger) -> Iterator[None]:
+    """Pass each line of this process also on to a logger of OpenTelemetry, in this context."""
+    _OTLP.logger = logger
+    try:
+        yield
+    finally:
+        _OTLP.logger = None
 
 
 def name_worker(worker_id: str | None) -> None:

@@ -1,57 +1,109 @@
-"""Sets up the OpenTelemetry SDK: metrics for Prometheus, and by OTLP if an endpoint is configured."""
+"""Sets up the OpenTelemetry SDK: metrics for Prometheus; metrics, traces and logs for the configured exporters."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from threading import Thread
 from typing import Final
 
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.trace import NoOpTracerProvider, TracerProvider
 from prometheus_client import CollectorRegistry, ProcessCollector
 
+from efo_service.telemetry.exporters import check_sampler, make_exporters
+from efo_service.telemetry.logs import exporting
 from efo_service.version import VERSION
 
-_OTLP_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_FLUSH_MILLISECONDS: Final = 3000
-"""Time-out of the last export. It follows the drain, within Kubernetes' grace period of 30 s."""
+_FLUSH_SECONDS: Final = 3.0
+"""Time-out of the last exports, together. They follow the drain, within Kubernetes' grace period of 30 s."""
+
+_Shutdown = Callable[[], object]
 
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
-    """The provider of instruments, and the registry that /metrics reads."""
+    """The providers of instruments and spans, and the registry that /metrics reads."""
 
     meter_provider: MeterProvider
     registry: CollectorRegistry
+    tracer_provider: TracerProvider
 
 
 @contextmanager
 def telemetry(worker_id: str, environ: Mapping[str, str] = os.environ) -> Iterator[Telemetry]:
     """Set up the SDK for the duration of the context. Leaving it flushes in this thread, for at most three seconds.
 
-    The SDK's own `OTEL_*` variables set endpoint, headers, temporality and intervals of the OTLP export. Exports run
-    in the SDK's thread, never in trio's.
+    The SDK's own `OTEL_*` variables choose exporters (see `exporters`), and set endpoints, headers, sampler,
+    temporality and intervals. Exports run in the SDK's threads, never in trio's. Without an exporter of traces, the
+    provider makes no spans. Raises ConfigurationError and UnavailableError.
     """
+    resource = _resource(worker_id)
+    shutdowns: list[_Shutdown] = []
+    with ExitStack() as stack:
+        stack.callback(_shut_down, shutdowns)
+        provider, registry = _metrics(resource, environ)
+        shutdowns.append(lambda: provider.shutdown(timeout_millis=_FLUSH_SECONDS * 1000))
+        traces = _traces(resource, environ, shutdowns)
+        _export_logs(resource, environ, shutdowns, stack)
+        yield Telemetry(provider, registry, traces)
+
+
+def _metrics(resource: Resource, environ: Mapping[str, str]) -> tuple[MeterProvider, CollectorRegistry]:
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     # Scope info would add three labels to every series. Histograms must keep explicit buckets here, because an
     # exponential histogram breaks the whole scrape: choose it in the OTLP reader, never by a View.
     readers: list[MetricReader] = [PrometheusMetricReader(scope_info_enabled=False, registry=registry)]
-    if any(environ.get(name) for name in _OTLP_ENDPOINTS):
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import (  # noqa: PLC0415 - slow, only if it is used
-            OTLPMetricExporter,
-        )
+    readers += [PeriodicExportingMetricReader(exporter) for exporter in make_exporters("metrics", environ)]
+    return MeterProvider(metric_readers=readers, resource=resource, shutdown_on_exit=False), registry
 
-        readers.append(PeriodicExportingMetricReader(OTLPMetricExporter()))
-    provider = MeterProvider(metric_readers=readers, resource=_resource(worker_id), shutdown_on_exit=False)
-    try:
-        yield Telemetry(provider, registry)
-    finally:
-        provider.shutdown(timeout_millis=_FLUSH_MILLISECONDS)
+
+def _traces(resource: Resource, environ: Mapping[str, str], shutdowns: list[_Shutdown]) -> TracerProvider:
+    check_sampler(environ)
+    if not (exporters := make_exporters("traces", environ)):
+        return NoOpTracerProvider()
+    # Imported only if they are used, as are the exporters.
+    from opentelemetry.sdk import trace  # noqa: PLC0415 - as above
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - as above
+
+    provider = trace.TracerProvider(resource=resource, shutdown_on_exit=False)
+    shutdowns.append(provider.shutdown)
+    for exporter in exporters:
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider
+
+
+def _export_logs(resource: Resource, environ: Mapping[str, str], shutdowns: list[_Shutdown], stack: ExitStack) -> None:
+    if not (exporters := make_exporters("logs", environ)):
+        return
+    from opentelemetry.sdk._logs import LoggerProvider  # noqa: PLC0415 - only if it is used
+    from opentelemetry.sdk._logs.export import BatchLogRecordProcessor  # noqa: PLC0415 - only if it is used
+
+    provider = LoggerProvider(resource=resource, shutdown_on_exit=False)
+    shutdowns.append(provider.shutdown)
+    for exporter in exporters:
+        provider.add_log_record_processor(BatchLogRecordProcessor(exporter))
+    stack.enter_context(exporting(provider.get_logger("efo", VERSION)))
+
+
+def _shut_down(shutdowns: list[_Shutdown]) -> None:
+    """Flush and shut down all providers at the same time. Those that take too long are left behind.
+
+    The SDK's processors of spans and logs wait for 30 s if an exporter hangs, and take no time-out.
+    """
+    deadline = time.monotonic() + _FLUSH_SECONDS
+    threads = [Thread(target=shutdown, daemon=True) for shutdown in shutdowns]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _resource(worker_id: str) -> Resource:

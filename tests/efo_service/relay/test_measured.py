@@ -3,8 +3,13 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 
 import pytest
+from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
 
 from efo.model import Batch, Checkpoint, Record
 from efo_service.relay.errors import SinkFullError
@@ -75,3 +80,33 @@ async def test_a_failed_commit_is_counted_with_its_error_type(sink, reader):
         with pytest.raises(SinkFullError):
             await shard.commit()
     assert counted(reader) == {"sink_full": 2}
+
+
+async def test_each_commit_is_a_span_and_a_failed_one_has_its_error_type():
+    exporter = InMemorySpanExporter()
+    tracing = TracerProvider(shutdown_on_exit=False)
+    tracing.add_span_processor(SimpleSpanProcessor(exporter))
+    fake = FakeSink()
+    measured = MeasuredSink(
+        fake,
+        system="kafka",
+        topic="orders",
+        meter_provider=NoOpMeterProvider(),
+        tracer=tracing.get_tracer("efo"),
+    )
+    async with measured.open("orders", "s-0") as shard:
+        shard.write(BATCH)
+        await shard.commit()
+        fake.full = True
+        with pytest.raises(SinkFullError):
+            await shard.commit()
+    good, bad = exporter.get_finished_spans()
+    assert (good.name, good.kind) == ("send orders", SpanKind.CLIENT)
+    assert good.attributes == {
+        "messaging.system": "kafka",
+        "messaging.destination.name": "orders",
+        "messaging.operation.name": "send",
+        "messaging.operation.type": "send",
+        "messaging.batch.message_count": 2,
+    }
+    assert (bad.attributes["error.type"], bad.status.status_code) == ("sink_full", StatusCode.ERROR)

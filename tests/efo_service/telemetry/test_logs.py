@@ -13,6 +13,7 @@ import structlog
 from efo import events
 from efo.model import Checkpoint, Position
 from efo_service.telemetry.logs import _NAMES, configure, log_events, name_worker, severity_of
+from tests.spans import Traces
 
 
 def CLOCK() -> float:  # noqa: N802 - a constant
@@ -169,3 +170,13 @@ def test_a_traceback_does_not_show_local_variables(lines):
     (line,) = lines()
     assert "ValueError: surprise" in line["exception"]
     assert secret not in line["exception"]
+
+
+def test_lines_have_the_ids_of_the_current_span_also_those_of_libraries(lines):
+    with Traces().provider.get_tracer("test").start_as_current_span("work") as span:
+        structlog.get_logger().warning("inside")
+        logging.getLogger("botocore").warning("from a library")
+    structlog.get_logger().warning("outside")
+    context = span.get_span_context()
+    ids = (f"{context.trace_id:032x}", f"{context.span_id:016x}")
+    assert [(line.get("trace_id"), line.get("span_id")) for line in lines()] == [ids, ids, (None, None)]

@@ -1,19 +1,33 @@
 from __future__ import annotations
 
+import io
+import logging
 import os
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
+import structlog
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from efo.errors import ConfigurationError
 from efo.telemetry import instruments
 from efo.telemetry.observer import OtelObserver
+from efo.telemetry.spans import tracer_of
+from efo_service.telemetry import logs
 from efo_service.telemetry.sdk import telemetry
 from tests.efo.telemetry.test_observer import EVERY_EVENT
+
+REQUESTS = {
+    "/v1/metrics": ExportMetricsServiceRequest,
+    "/v1/traces": ExportTraceServiceRequest,
+    "/v1/logs": ExportLogsServiceRequest,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -100,15 +114,14 @@ def test_two_sdks_in_one_process_are_independent():
 
 
 @pytest.fixture
-def collector() -> Iterator[tuple[str, list[ExportMetricsServiceRequest]]]:
-    """Serve an OTLP collector; yield its URL and the requests that it received."""
-    received = []
+def collector(monkeypatch) -> Iterator[dict[str, list]]:
+    """Serve an OTLP collector, and set its URL as the endpoint; yield the requests that it received, by path."""
+    received: dict[str, list] = {path: [] for path in REQUESTS}
 
     class Collector(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            assert self.path == "/v1/metrics"
             body = self.rfile.read(int(self.headers["content-length"]))
-            received.append(ExportMetricsServiceRequest.FromString(body))
+            received[self.path].append(REQUESTS[self.path].FromString(body))
             self.send_response(200)
             self.end_headers()
 
@@ -117,18 +130,77 @@ def collector() -> Iterator[tuple[str, list[ExportMetricsServiceRequest]]]:
     with HTTPServer(("127.0.0.1", 0), Collector) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", received
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        yield received
         server.shutdown()
         thread.join()
 
 
-def test_leaving_the_context_exports_metrics_by_otlp_if_an_endpoint_is_configured(collector, monkeypatch):
-    url, received = collector
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", url)
+def test_leaving_the_context_exports_metrics_by_otlp_if_an_endpoint_is_configured(collector):
     with telemetry("w-1") as sdk:
         observe_everything(sdk)
-        assert received == []
+        assert collector["/v1/metrics"] == []
     scopes = [
-        scope for request in received for resource in request.resource_metrics for scope in resource.scope_metrics
+        scope
+        for request in collector["/v1/metrics"]
+        for resource in request.resource_metrics
+        for scope in resource.scope_metrics
     ]
     assert {metric.name for scope in scopes for metric in scope.metrics} >= {i.name for i in instruments.ALL}
+
+
+def test_leaving_the_context_exports_spans_and_the_log_lines_of_their_time(collector, monkeypatch):
+    monkeypatch.setenv("OTEL_LOGS_EXPORTER", "otlp")
+    handlers, level = logging.root.handlers[:], logging.root.level
+    logs.configure("info", io.StringIO())
+    try:
+        with telemetry("w-1") as sdk, sdk.tracer_provider.get_tracer("test").start_as_current_span("work") as span:
+            structlog.get_logger().warning("refused", shard_id="s-0", seconds=1.5, parts=("a", "b"))
+            logging.getLogger("opentelemetry.exporter").warning("an export failed, which must not cause another")
+        structlog.get_logger().warning("after the end")
+    finally:
+        structlog.reset_defaults()
+        logging.captureWarnings(capture=False)
+        logging.root.handlers, logging.root.level = handlers, level
+    ((spans,),) = [request.resource_spans for request in collector["/v1/traces"]]
+    ((lines,),) = [request.resource_logs for request in collector["/v1/logs"]]
+    (record,) = lines.scope_logs[0].log_records
+    assert [span.name for span in spans.scope_spans[0].spans] == ["work"]
+    assert record.trace_id == span.get_span_context().trace_id.to_bytes(16)
+    assert (record.body.string_value, record.severity_text) == ("refused", "warning")
+    assert {a.key: getattr(a.value, a.value.WhichOneof("value")) for a in record.attributes} == {
+        "shard_id": "s-0",
+        "seconds": 1.5,
+        "parts": "('a', 'b')",
+    }
+    assert {a.key: a.value.string_value for a in lines.resource.attributes}["service.instance.id"] == "w-1"
+
+
+def test_without_an_exporter_of_traces_there_are_no_spans():
+    with telemetry("w-1") as sdk:
+        assert tracer_of(sdk.tracer_provider) is None
+
+
+def test_a_sampler_that_samples_nothing_exports_nothing(collector, monkeypatch):
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "always_off")
+    with telemetry("w-1") as sdk:
+        sdk.tracer_provider.get_tracer("test").start_span("work").end()
+    assert collector["/v1/traces"] == []
+
+
+def test_an_exporter_that_hangs_delays_the_end_by_a_bounded_time(monkeypatch):
+    """The time-out is shortened: what is shown is that the end does not wait for the collector."""
+    released = Event()
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "console")
+    monkeypatch.setattr("efo_service.telemetry.sdk._FLUSH_SECONDS", 0.05)
+    monkeypatch.setattr("opentelemetry.sdk.trace.export.ConsoleSpanExporter.export", lambda *_: released.wait())
+    with telemetry("w-1") as sdk:
+        sdk.tracer_provider.get_tracer("test").start_span("work").end()
+    assert not released.is_set()
+    released.set()
+
+
+def test_a_wrong_variable_is_an_error_at_the_start(monkeypatch):
+    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
+    with pytest.raises(ConfigurationError, match="OTEL_TRACES_EXPORTER='zipkin'"), telemetry("w-1"):
+        pass

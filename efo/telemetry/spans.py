@@ -1,0 +1,259 @@
+"""OpenTelemetry spans of a consumer. They need only the API; the application chooses the SDK.
+
+    process STREAM      around a call of the handler, or a commit group of the relay; linked to the records' traces
+    subscribe STREAM    the handshake of a SubscribeToShard call, not the five minutes that follow it
+    checkpoint STREAM   a write of checkpoints to the lease store
+
+The last two are made from diagnostic events, when they are over. A process span starts a trace of its own: the records
+of a batch come from many traces, and the consumer itself runs for months. What a span costs is paid once for a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from time import time_ns
+from types import TracebackType
+from typing import Final, Self
+
+import trio
+from opentelemetry import context as otel_context
+from opentelemetry.context import Context
+from opentelemetry.trace import (
+    NoOpTracer,
+    ProxyTracer,
+    Span,
+    SpanContext,
+    SpanKind,
+    StatusCode,
+    Tracer,
+    TracerProvider,
+    get_current_span,
+    get_tracer,
+    set_span_in_context,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from efo.errors import error_type_of
+from efo.events import Event, LeaseStoreCalled, SubscribeAttempted
+from efo.model import Record
+from efo.protocol.failure import FailureAction
+from efo.telemetry.instruments import SCHEMA_URL
+from efo.telemetry.trace_context import TraceContext, TraceExtractor, from_tags
+
+MAX_LINKS: Final = 128
+"""How many records of a process span are searched for trace contexts, so that a large batch costs no more than others.
+The SDK keeps as many links (OpenTelemetry: Link count limit)."""
+
+Attributes = Mapping[str, str]
+
+
+class OtelTracing:
+    """Makes the spans of a consumer: pass it to `consume` or `open_consumer`.
+
+    `tracer_provider`: None for the global one. `extract`: returns the trace context of a record, to which the process
+    span is linked; by default that of the KPL tags `traceparent` and `tracestate`. None: no links.
+
+    Without an OtelTracing, a consumer makes spans if the application has set a global provider before.
+    """
+
+    def __init__(
+        self, *, tracer_provider: TracerProvider | None = None, extract: TraceExtractor | None = from_tags
+    ) -> None:
+        self.tracer_provider = tracer_provider
+        self.extract = extract
+
+
+def tracer_of(provider: TracerProvider | None) -> Tracer | None:
+    """Return the tracer of efo; None if no provider is set, or if the SDK is disabled. None: the global provider."""
+    tracer = get_tracer("efo", tracer_provider=provider, schema_url=SCHEMA_URL)
+    return None if isinstance(tracer, (NoOpTracer, ProxyTracer)) else tracer
+
+
+def spans_of(
+    tracing: OtelTracing, *, stream: str, application: str, consumer: str | None, server_address: str | None
+) -> Spans | None:
+    """Return the spans of one consumer; None if no provider is set. The arguments are those of OtelObserver."""
+    if (tracer := tracer_of(tracing.tracer_provider)) is None:
+        return None
+    common = {
+        "messaging.system": "aws.kinesis",
+        "messaging.destination.name": stream,
+        "messaging.consumer.group.name": application,
+        "messaging.destination.subscription.name": consumer or application,
+    }
+    server = {"server.address": server_address} if server_address else {}
+    return Spans(tracer, stream, common, server, tracing.extract)
+
+
+class Spans:
+    """The spans of one consumer. It is an observer: it makes spans of calls that are over. Made by `spans_of`."""
+
+    def __init__(
+        self, tracer: Tracer, stream: str, common: Attributes, server: Attributes, extract: TraceExtractor | None
+    ) -> None:
+        self._tracer = tracer
+        self._stream = stream
+        self._common = common
+        self._extract = extract
+        self._subscribe = {**_operation("subscribe", "receive"), **common, **server}
+        self._checkpoint = {**_operation("checkpoint", "settle"), **common}
+
+    def of_shard(self, shard_id: str) -> ShardSpans:
+        """Return the process spans of one shard."""
+        attributes = {**_operation("process", "process"), **self._common, **_partition(shard_id)}
+        return ShardSpans(self._tracer, f"process {self._stream}", attributes, self._extract)
+
+    def __call__(self, event: Event) -> None:
+        """Make the span of a call that is over: of SubscribeToShard, and of the lease store for checkpoints."""
+        if isinstance(event, SubscribeAttempted):
+            attributes = {**self._subscribe, **_partition(event.shard_id)}
+            self._record("subscribe", attributes, event.duration, event.error_type)
+        elif isinstance(event, LeaseStoreCalled) and event.operation in {"checkpoint", "prepare_checkpoint"}:
+            attributes = {**self._checkpoint, **(_partition(event.shard_id) if event.shard_id else {})}
+            self._record("checkpoint", attributes | {"efo.lease.count": event.leases}, event.duration, event.error_type)
+
+    def _record(
+        self, operation: str, attributes: Mapping[str, str | int], duration: float, error_type: str | None
+    ) -> None:
+        ended = time_ns()
+        span = self._tracer.start_span(
+            f"{operation} {self._stream}",
+            context=Context(),
+            kind=SpanKind.CLIENT,
+            attributes=attributes,
+            start_time=ended - round(duration * 1e9),
+        )
+        if error_type is not None:
+            set_error(span, error_type)
+        span.end(ended)
+
+
+class ShardSpans:
+    """The process spans of one shard."""
+
+    __slots__ = ("_attributes", "_extract", "_name", "_tracer")
+
+    def __init__(self, tracer: Tracer, name: str, attributes: Attributes, extract: TraceExtractor | None) -> None:
+        self._tracer = tracer
+        self._name = name
+        self._attributes = attributes
+        self._extract = extract
+
+    def process(self, records: Sequence[Record] = ()) -> ProcessSpan:
+        """Start a process span of these records. More can be added; then use it as a context manager."""
+        span = self._tracer.start_span(
+            self._name, context=Context(), kind=SpanKind.CONSUMER, attributes=self._attributes
+        )
+        started = ProcessSpan(span, self._extract)
+        if records:
+            started.add(records)
+        return started
+
+
+class CurrentSpan:
+    """A span that has started. In its block it is current, so spans that start there are its children.
+
+    It ends with the block. An exception that leaves the block is its error; only the exception's type is recorded,
+    since its text may contain data.
+    """
+
+    __slots__ = ("_span", "_token")
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def __enter__(self) -> Self:
+        self._token = otel_context.attach(set_span_in_context(self._span))
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
+    ) -> None:
+        otel_context.detach(self._token)
+        if error is not None:
+            set_error(self._span, "cancelled" if isinstance(error, trio.Cancelled) else error_type_of(error))
+        self._span.end()
+
+
+class ProcessSpan(CurrentSpan):
+    """A process span that has started. `add` its records, then enter it."""
+
+    __slots__ = ("_extract", "_linked", "_records", "_searched")
+
+    def __init__(self, span: Span, extract: TraceExtractor | None) -> None:
+        super().__init__(span)
+        self._extract = extract if span.is_recording() else None
+        self._records = 0
+        self._searched = 0
+        self._linked: set[TraceContext] = set()
+
+    def add(self, records: Sequence[Record]) -> None:
+        """Count more records, and link the span to their trace contexts, as far as MAX_LINKS allows."""
+        self._records += len(records)
+        if self._extract is None or self._searched >= MAX_LINKS:
+            return
+        found = records[: MAX_LINKS - self._searched]
+        self._searched += len(found)
+        # After the start, and not with it, because only a span that is sampled is worth the search.
+        for context in _contexts(found, self._extract):
+            if context not in self._linked:
+                self._linked.add(context)
+                self._span.add_link(_span_context(context))
+
+    def __enter__(self) -> Self:
+        self._span.set_attribute("messaging.batch.message_count", self._records)
+        return super().__enter__()
+
+
+def record_failure(error_type: str, attempt: int, action: FailureAction) -> None:
+    """Add the failure of a handler to the current span, which fails unless the handler is tried again (rule R11).
+
+    An exception that stops the shard or everything leaves the span's block, which records it.
+    """
+    span = get_current_span()
+    if not span.is_recording() or action in {"stop", "isolate"}:
+        return
+    span.add_event(
+        "exception", {"exception.type": error_type, "efo.failure.attempt": attempt, "efo.failure.action": action}
+    )
+    if action not in {"retry", "split"}:
+        _fail(span, error_type)
+
+
+def set_error(span: Span, error_type: str) -> None:
+    """Record an error, without its text, which may contain data."""
+    if span.is_recording():
+        span.add_event("exception", {"exception.type": error_type})
+        _fail(span, error_type)
+
+
+def _fail(span: Span, error_type: str) -> None:
+    span.set_attribute("error.type", error_type)
+    span.set_status(StatusCode.ERROR)
+
+
+def _contexts(records: Sequence[Record], extract: TraceExtractor) -> Iterator[TraceContext]:
+    """Yield the trace contexts of records, as far as they are valid."""
+    for record in records:
+        found = None
+        with suppress(Exception):  # of the application's extractor: a span must not stop what it describes
+            found = extract(record)
+        if found is not None and found.is_valid:
+            yield found
+
+
+def _span_context(found: TraceContext) -> SpanContext:
+    carrier = {"traceparent": found.traceparent, "tracestate": found.tracestate or ""}
+    return get_current_span(_PROPAGATOR.extract(carrier, Context())).get_span_context()
+
+
+_PROPAGATOR: Final = TraceContextTextMapPropagator()
+
+
+def _operation(name: str, kind: str) -> dict[str, str]:
+    return {"messaging.operation.name": name, "messaging.operation.type": kind}
+
+
+def _partition(shard_id: str) -> dict[str, str]:
+    return {"messaging.destination.partition.id": shard_id}

@@ -1,0 +1,101 @@
+"""The spans of the relay: each commit group is a process span, and the commit to the sink is its child."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from opentelemetry.metrics import NoOpMeterProvider
+
+from efo import OtelTracing
+from efo.model import Batch, Checkpoint, Record
+from efo.telemetry.spans import spans_of
+from efo_service.relay.errors import SinkError
+from efo_service.relay.measured import MeasuredSink
+from efo_service.relay.relay import CommitPace, relay_shard
+from tests.spans import Traces
+
+SHARD = "shardId-000000000000"
+PARENTS = [f"00-0af7651916cd43dd8448eb211c80319c-{number:016x}-01" for number in range(1, 4)]
+
+
+class FakeShard:
+    """Delivers each batch of a group; then the next group, after a second."""
+
+    stream, shard_id, checkpoint = "orders", SHARD, Checkpoint.TRIM_HORIZON
+
+    def __init__(self, *groups: list[Batch]) -> None:
+        self._groups = groups
+
+    async def __aiter__(self):
+        for group in self._groups:
+            for batch in group:
+                yield batch
+            await trio.sleep(1)
+
+    def ack_through(self, batch, index=None) -> None: ...
+
+
+class FakeSink:
+    """Takes 0.1 s for a commit."""
+
+    position, pending_bytes = None, 0
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.pending_records = 0
+        self._error = error
+
+    @asynccontextmanager
+    async def open(self, *_):
+        yield self
+
+    def size(self, records) -> int:
+        return len(records)
+
+    def write(self, batch) -> None:
+        self.pending_records += len(batch.records)
+
+    async def commit(self) -> None:
+        self.pending_records = 0
+        await trio.sleep(0.1)
+        if self._error is not None:
+            raise self._error
+
+
+def batch(number: int, *parents: str) -> Batch:
+    records = tuple(Record(str(number), 1.0, b"payload", "key", tags=(("traceparent", parent),)) for parent in parents)
+    return Batch("orders", SHARD, records, str(number), 0, number)
+
+
+async def relay(traces: Traces, shard: FakeShard, sink: FakeSink) -> None:
+    tracing = OtelTracing(tracer_provider=traces.provider)
+    tracer = traces.provider.get_tracer("efo")
+    measured = MeasuredSink(sink, system="kafka", topic="t", meter_provider=NoOpMeterProvider(), tracer=tracer)
+    spans = spans_of(tracing, stream="orders", application="app", consumer=None, server_address=None)
+    await relay_shard(shard, measured, pace=CommitPace(0.05), spans=spans)
+
+
+async def test_each_commit_group_is_a_process_span_around_its_commit(autojump_clock):
+    traces = Traces()
+    groups = [batch(0, PARENTS[0]), batch(1, PARENTS[1], PARENTS[1])], [batch(2, PARENTS[2])]
+    await relay(traces, FakeShard(*groups), FakeSink())
+    first, second = traces.ended("process orders")
+    sent = traces.ended("send t")
+    assert [send.parent.span_id for send in sent] == [first.context.span_id, second.context.span_id]
+    counts = [span.attributes["messaging.batch.message_count"] for span in (first, second, *sent)]
+    assert counts == [3, 1, 3, 1]
+    assert [[f"{link.context.span_id:016x}" for link in span.links] for span in (first, second)] == [
+        ["0000000000000001", "0000000000000002"],
+        ["0000000000000003"],
+    ]
+    assert first.attributes["messaging.destination.partition.id"] == SHARD
+
+
+async def test_a_commit_that_fails_for_good_fails_both_spans(autojump_clock):
+    traces = Traces()
+    with pytest.raises(SinkError):
+        await relay(traces, FakeShard([batch(0, PARENTS[0])]), FakeSink(SinkError("the payload")))
+    spans = traces.ended("process orders") + traces.ended("send t")
+    assert [span.attributes["error.type"] for span in spans] == [SinkError.error_type] * 2
+    assert not [span for span in spans if "the payload" in span.to_json()]
