@@ -98,6 +98,8 @@ if TYPE_CHECKING:
         ShardSelection,
         StartAt,
     )
+    from efo.telemetry.cloudwatch.kcl_metrics import CloudWatchLevel
+    from efo.telemetry.cloudwatch.publisher import open_cloudwatch
     from efo.telemetry.log import LoggingObserver
     from efo.telemetry.observer import OtelObserver
     from efo.telemetry.spans import OtelTracing
@@ -145,6 +147,8 @@ _NAMES = {
     "efo.protocol.reading": "Condition LeaseCounts Readings ShardReading ShardState SubscriptionState",
     "efo.protocol.subscription": "SubscriptionTiming",
     "efo.settings": "LATEST TRIM_HORIZON ConsumerSettings OnServiceError PositionLike ShardSelection StartAt",
+    "efo.telemetry.cloudwatch.kcl_metrics": "CloudWatchLevel",
+    "efo.telemetry.cloudwatch.publisher": "open_cloudwatch",
     "efo.telemetry.log": "LoggingObserver",
     "efo.telemetry.observer": "OtelObserver",
     "efo.telemetry.spans": "OtelTracing",
@@ -164,6 +168,7 @@ __all__ = (
     "Checkpoint",
     "ChecksumError",
     "ChildShard",
+    "CloudWatchLevel",
     "Condition",
     "ConfigurationError",
     "Connect",
@@ -264,6 +269,7 @@ __all__ = (
     "events",
     "ignore_events",
     "in_thread",
+    "open_cloudwatch",
     "open_consumer",
     "open_kinesis",
     "open_lease_store",

@@ -113,7 +113,8 @@ class RecordsProcessed(msgspec.Struct, frozen=True):
     """A batch was acked. `duration`: seconds since its delivery.
 
     `oldest_age`, `newest_age`: seconds from the arrival of its first and last record in Kinesis until now; None if the
-    service did not send the arrival time.
+    service did not send the arrival time. `data_bytes`: the data of the Kinesis records of its event, without framing;
+    of an event in several batches, they are counted with the first.
     """
 
     shard_id: str
@@ -121,6 +122,7 @@ class RecordsProcessed(msgspec.Struct, frozen=True):
     duration: float
     oldest_age: float | None
     newest_age: float | None
+    data_bytes: int = 0
 
 
 class AcksOverdue(msgspec.Struct, frozen=True):

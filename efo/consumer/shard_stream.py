@@ -12,6 +12,7 @@ import trio
 
 from efo.checks import check_type, shown
 from efo.consumer.deaggregation import Deaggregator, Part
+from efo.consumer.positions import checkpoint_before, start_position
 from efo.errors import ConfigurationError, ShardGoneError, ShardNotReadError
 from efo.events import (
     AcksOverdue,
@@ -25,7 +26,7 @@ from efo.events import (
     ShardResumed,
 )
 from efo.kinesis.shard_subscription import ShardEnd, ShardSubscription
-from efo.model import Batch, Checkpoint, ChildShard, Position, PositionType, Record
+from efo.model import Batch, Checkpoint, ChildShard, Position, Record
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.progress import Progress, index_of
 from efo.protocol.reading import ShardReading, ShardState
@@ -49,6 +50,7 @@ class _Delivered(msgspec.Struct, frozen=True, gc=False):
     at: float
     oldest: float
     newest: float
+    data_bytes: int
 
 
 class ShardStream:
@@ -109,6 +111,7 @@ class ShardStream:
         self._interrupted = trio.Event()
         self._batch: Batch | None = None
         self._event: SubscribeToShardEvent | None = None  # its user records are not all delivered
+        self._event_bytes = 0  # of its data, until they are counted with a batch
         self._parts: Iterator[Part] = iter(())
 
     @property
@@ -179,7 +182,7 @@ class ShardStream:
         self._unsubscribe("seek")
         if isinstance(to, Position):
             self._position = self._pin(to)
-            self.checkpoint = _checkpoint_before(self._position)
+            self.checkpoint = checkpoint_before(self._position)
             self._progress.restart()
         else:
             self._position = start_position(to, self._position)
@@ -302,7 +305,8 @@ class ShardStream:
             if delivered := self._unacked.pop(number, None):
                 now, wall = trio.current_time(), self._clock()
                 ages = (_age(wall, delivered.oldest), _age(wall, delivered.newest))
-                self._observer(RecordsProcessed(self.shard_id, delivered.records, now - delivered.at, *ages))
+                duration, size = now - delivered.at, delivered.data_bytes
+                self._observer(RecordsProcessed(self.shard_id, delivered.records, duration, *ages, size))
         if len(self._unacked) < OVERDUE_BATCHES:
             self._overdue_at = OVERDUE_BATCHES
 
@@ -366,7 +370,8 @@ class ShardStream:
         self._is_at_end = event.continuation_sequence_number is None
         self.millis_behind_latest = event.millis_behind_latest
         self._last_event_at = now
-        self.bytes_received += sum([len(record.data) for record in event.records])  # faster than a generator
+        self._event_bytes = sum([len(record.data) for record in event.records])  # faster than a generator
+        self.bytes_received += self._event_bytes
         self._event, self._parts = event, self._deaggregator.deaggregate(event.records, self.checkpoint)
         self._take_part(event, now)
 
@@ -386,8 +391,13 @@ class ShardStream:
             return
         oldest, newest = batch.records[0], batch.records[-1]
         self._unacked[batch.number] = _Delivered(
-            len(batch.records), now, oldest.approximate_arrival_timestamp, newest.approximate_arrival_timestamp
+            len(batch.records),
+            now,
+            oldest.approximate_arrival_timestamp,
+            newest.approximate_arrival_timestamp,
+            self._event_bytes,
         )
+        self._event_bytes = 0
         self._batch = batch
         if len(self._unacked) >= self._overdue_at:
             self._report_overdue()
@@ -418,29 +428,3 @@ class ShardStream:
 def _age(now: float, arrived: float) -> float | None:
     """Return how long ago a record arrived; None if the service did not send its arrival time."""
     return max(0.0, now - arrived) if arrived else None
-
-
-def start_position(checkpoint: Checkpoint, initial: Position) -> Position:
-    """Return where a subscription starts that continues after this checkpoint (rule R5).
-
-    It starts AT the checkpoint's record and not after it, since the record may be an aggregate that was processed in
-    part. The records up to the checkpoint are dropped. Sentinels other than TRIM_HORIZON stand for `initial`.
-    """
-    match checkpoint.sequence_number:
-        case "TRIM_HORIZON":
-            return Position.trim_horizon()
-        case "LATEST" | "AT_TIMESTAMP":
-            return initial
-        case number:
-            return Position.at(number)
-
-
-def _checkpoint_before(position: Position) -> Checkpoint:
-    """Return the checkpoint before this position, as far as a checkpoint can express it."""
-    match position.type:
-        case PositionType.AFTER_SEQUENCE_NUMBER:
-            return Checkpoint(position.sequence_number or "")
-        case PositionType.AT_SEQUENCE_NUMBER:
-            return Checkpoint.TRIM_HORIZON
-        case sentinel:
-            return Checkpoint(sentinel.value)

@@ -30,12 +30,17 @@ from efo.events import (
     ShardStopped,
     WorkerStarted,
 )
-from efo.telemetry.outages import OutageBegan, Outages, System
+from efo.telemetry.outages import OutageBegan, OutageEnded, Outages, System
 
 LOGGER: Final = "efo"
 
 _PLANNED_LOSSES: Final = frozenset({"released", "handed_over"})
-_SYSTEMS: Final[dict[System, str]] = {"kinesis": "Kinesis", "lease_store": "the lease store", "sink": "the sink"}
+_SYSTEMS: Final[dict[System, str]] = {
+    "kinesis": "Kinesis",
+    "lease_store": "the lease store",
+    "sink": "the sink",
+    "cloudwatch": "CloudWatch",
+}
 
 Line = tuple[int, str]
 
@@ -61,19 +66,28 @@ class LoggingObserver:
         if isinstance(event, WorkerStarted):
             self._worker = f"worker {event.worker_id}: "
         for change in self._outages.observe(event):
-            if isinstance(change, OutageBegan):
-                where = f" at {change.shard_id}" if change.shard_id else ""
-                text = f"an outage of {_SYSTEMS[change.system]} began{where}: {change.error_type}"
-                self._log(logging.WARNING, f"{text}{_because(change.detail)}; it is tried again until it works")
-            else:
-                text = f"the outage of {_SYSTEMS[change.system]} by {change.error_type} ended after"
-                self._log(logging.WARNING, f"{text} {change.duration:.1f} s and {change.failures} failures")
+            self._log(logging.WARNING, _outage_text(change))
         if describe := _LINES.get(type(event)):
             level, text = describe(event)
             self._log(logging.DEBUG if self._outages.explains(event) else level, text)
 
     def _log(self, level: int, text: str) -> None:
         self._logger.log(level, "%s%s", self._worker, text)
+
+
+def log_outage(change: OutageBegan | OutageEnded) -> None:
+    """Log to the logger `efo` that an outage begins or ends."""
+    logging.getLogger(LOGGER).warning("%s", _outage_text(change))
+
+
+def _outage_text(change: OutageBegan | OutageEnded) -> str:
+    if isinstance(change, OutageBegan):
+        where = f" at {change.shard_id}" if change.shard_id else ""
+        text = f"an outage of {_SYSTEMS[change.system]} began{where}: {change.error_type}"
+        return f"{text}{_because(change.detail)}; it is tried again until it works"
+    text = f"the outage of {_SYSTEMS[change.system]} by {change.error_type} ended after"
+    dropped = f"; {change.dropped} metrics were dropped" if change.dropped else ""
+    return f"{text} {change.duration:.1f} s and {change.failures} failures{dropped}"
 
 
 def _lease_lost(event: LeaseLost) -> Line:

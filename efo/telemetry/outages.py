@@ -26,7 +26,7 @@ from efo.events import (
     SubscriptionEnded,
 )
 
-System = Literal["kinesis", "lease_store", "sink"]
+System = Literal["kinesis", "lease_store", "sink", "cloudwatch"]
 """What can fail."""
 
 NOT_TRIED_AFTER: Final = 60.0
@@ -55,13 +55,14 @@ class OutageBegan:
 class OutageEnded:
     """Everything works again that failed. `error_type`: the cause, of the first failure. `duration`: seconds.
 
-    `failures`: how many there were.
+    `failures`: how many there were. `dropped`: metrics that were lost, if it was an outage of CloudWatch.
     """
 
     system: System
     error_type: str
     duration: float
     failures: int
+    dropped: int = 0
 
 
 class Outage:

@@ -18,6 +18,7 @@ from efo.errors import ConfigurationError
 from efo.model import Position
 from efo.protocol.aggregation import AggregateMode
 from efo.settings import LATEST, STREAM_WINDOW, SUBSCRIBES_PER_SECOND, TRIM_HORIZON, OnServiceError
+from efo_service.config.cloudwatch import CloudWatchSettings
 from efo_service.config.dynamodb import DynamoDbSettings
 from efo_service.config.kafka import KafkaSettings
 from efo_service.config.pipeline import PipelineSettings
@@ -408,6 +409,7 @@ class Settings(BaseSettings):
     leases: LeaseSettings = Field(default_factory=LeaseSettings)
     relay: RelaySettings = RelaySettings()
     service: ServiceSettings = ServiceSettings()
+    cloudwatch: CloudWatchSettings = CloudWatchSettings()
     pipeline: PipelineSettings = PipelineSettings()
 
     @classmethod

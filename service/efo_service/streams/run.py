@@ -20,6 +20,7 @@ from efo.telemetry.observer import OtelObserver
 from efo.telemetry.spans import OtelTracing, tracer_of
 from efo.telemetry.tracing import open_spans
 from efo_service.config.settings import Settings
+from efo_service.factories.cloudwatch import open_metrics
 from efo_service.factories.consumer import consumer_settings
 from efo_service.factories.sinks import SYSTEMS
 from efo_service.factories.tracing import open_tracing
@@ -98,6 +99,7 @@ class StreamRun:
             parts.open_sink(settings, metrics) as sink,
             parts.open_kinesis(settings.kinesis) as kinesis,
             parts.open_leases(settings) as leases,
+            open_metrics(settings) as cloudwatch,
         ):
             metrics.observer = _metrics(settings, self._telemetry, kinesis)
             observer = combine_observers(self.health, log_events(settings.service.log_level), metrics, self._source)

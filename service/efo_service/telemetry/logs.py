@@ -172,10 +172,10 @@ def log_outage(change: OutageBegan | OutageEnded) -> None:
         fields |= {name: text for name in ("detail", "shard_id") if (text := getattr(change, name))}
         structlog.get_logger().warning(f"{change.system}_outage_began", **fields)
     else:
-        duration = round(change.duration, 3)
-        structlog.get_logger().warning(
-            f"{change.system}_outage_ended", **fields, duration=duration, failures=change.failures
-        )
+        numbers = {"duration": round(change.duration, 3), "failures": change.failures}
+        if change.dropped:
+            numbers["dropped"] = change.dropped
+        structlog.get_logger().warning(f"{change.system}_outage_ended", **fields, **numbers)
 
 
 def log_events(level: str, clock: Callable[[], float] = trio.current_time) -> Observer:
