@@ -102,7 +102,9 @@ class StreamRun:
             open_metrics(settings) as cloudwatch,
         ):
             metrics.observer = _metrics(settings, self._telemetry, kinesis)
-            observer = combine_observers(self.health, log_events(settings.service.log_level), metrics, self._source)
+            observer = combine_observers(
+                self.health, log_events(settings.service.log_level), metrics, self._source, cloudwatch
+            )
             tracing = open_tracing(self._telemetry, settings.relay)
             opening = parts.open_consumer(
                 kinesis,
