@@ -1,9 +1,8 @@
-"""Every example of docs/consuming.md, run as it stands there, in virtual time."""
+"""Every example that is the body of a function, as in docs/consuming.md, run as it stands there, in virtual time."""
 
 from __future__ import annotations
 
 import math
-import re
 import textwrap
 from functools import partial
 
@@ -12,21 +11,18 @@ import trio
 
 import efo
 from efo.testing import FakeKinesis
-from tests.paths import ROOT
+from tools.docs import ledger
+from tools.docs.examples import examples
+from tools.docs.pages import read_pages
 
-PAGE = ROOT / "docs" / "consuming.md"
-BLOCK = re.compile(r"(?:<!-- example(?P<poison>: poison)? -->\n)?```python\n(?P<code>.*?)```", re.DOTALL)
-EXAMPLES = [(match["code"], bool(match["poison"])) for match in BLOCK.finditer(PAGE.read_text())]
+BODIES = [one.block for one in examples(read_pages()) if one.kind == "body"]
 RECORDS = [b"order %d" % n for n in range(100)]
 POISON = b"poison"
 
 
-def test_every_block_of_the_page_is_marked_as_an_example():
-    assert len(EXAMPLES) == PAGE.read_text().count("```python") == PAGE.read_text().count("<!-- example")
-
-
-@pytest.mark.parametrize(("code", "poison"), EXAMPLES, ids=[str(n) for n in range(len(EXAMPLES))])
-async def test_the_example_does_what_the_page_says(code, poison, autojump_clock, capsys):
+@pytest.mark.parametrize("block", [pytest.param(block, id=block.place) for block in BODIES])
+async def test_the_example_does_what_the_page_says(block, autojump_clock, capsys):
+    code, poison = block.text, block.mark == "example: poison"
     billed, archived = [], []
     if "in_thread" in code:  # a clock that jumps does not wait for threads
         autojump_clock.autojump_threshold, autojump_clock.rate = math.inf, 1.0
@@ -72,3 +68,4 @@ async def test_the_example_does_what_the_page_says(code, poison, autojump_clock,
         assert (shard_id[:8], record.data, error) == ("shardId-", POISON, "ValueError('no order')")
     if "print" in code:
         assert ("orders of" if "to_arrow" in code else "ValueError") in capsys.readouterr().out
+    ledger.note(block.place)

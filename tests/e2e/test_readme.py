@@ -25,8 +25,8 @@ TIMEOUT = 180.0
 
 
 def example() -> str:
-    """Return the code block after the comment that a test runs it."""
-    match = re.search(r"<!-- A test runs.*?-->\n```python\n(.*?)```", README.read_text(), re.DOTALL)
+    """Return the code block after the comment that says how it is run."""
+    match = re.search(r"<!-- example: until.*?-->\n```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert match is not None
     return match[1]
 

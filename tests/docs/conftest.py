@@ -1,0 +1,42 @@
+"""A fake with records, and the environment of a reader who tries the examples of a page beside it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from efo.testing import FakeKinesisThread, FakeSettings
+from proofs.local_servers.processes import free_port
+from tests.paths import ROOT
+
+RECORDS = [(f"customer-{n % 9}", json.dumps({"id": n, "price": n / 4}).encode()) for n in range(100)]
+
+
+@pytest.fixture
+def kinesis() -> Iterator[FakeKinesisThread]:
+    with FakeKinesisThread(settings=FakeSettings(consumer_creating=0.0)) as fake:
+        fake.create_stream("orders", shards=4)
+        fake.create_stream("clicks", shards=1)
+        fake.put_many("orders", RECORDS)
+        yield fake
+
+
+@pytest.fixture
+def reader(kinesis: FakeKinesisThread, tmp_path: Path) -> dict[str, str]:
+    """Return the environment of a reader, in whose directory `tmp_path` are the example configurations."""
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("EFO_", "AWS_", "OTEL_"))}
+    return {
+        **kept,
+        **kinesis.environment,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "HOME": str(tmp_path),
+        "PYTHONUNBUFFERED": "1",
+        "EFO_SERVICE__PORT": str(free_port()),
+    }
