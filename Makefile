@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants
+.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -102,6 +102,11 @@ foreign-install: $(READY) ## Download the servers of `make foreign`, for tests
 truth: $(READY) ## Compare the fake with any endpoint, call by call (ENDPOINT=https://..., ARGS="--help")
 	@$(BIN)/python -m proofs.interop.truth $(ENDPOINT) $(ARGS)
 
+# Sphinx, which `test` does not need. The site needs nothing from elsewhere: build/site/index.html.
+DOCS := .tools/docs
+docs: $(READY) $(DOCS)/.ready ## Run every example of the documentation, and build its site (ARGS="--no-run")
+	@$(BIN)/python -m tools.docs --sphinx $(DOCS)/bin/python $(ARGS)
+
 # The servers for the tests of the DynamoDB lease store. Without them, these tests are skipped by name.
 DYNAMODB_LOCAL := .tools/dynamodb-local
 MINISTACK := .tools/ministack
@@ -168,6 +173,7 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 	$(COMPILE) --no-deps requirements/peers-kclpy.in -o requirements/peers-kclpy.txt
 	$(COMPILE) pyproject.toml requirements/fuzz.in -c requirements/dev.txt -o requirements/fuzz.txt
 	$(COMPILE) requirements/audit.in -o requirements/audit.txt
+	$(COMPILE) requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
 	$(COMPILE) requirements/ministack.in -o requirements/ministack.txt
 	$(COMPILE) --exclude-newer 2025-11-01 requirements/foreign-localstack.in -o requirements/foreign-localstack.txt
 
@@ -221,6 +227,11 @@ $(KCLPY)/.ready: $(PEERS)/.ready requirements/peers-kclpy.txt proofs/peers/progr
 $(FUZZ)/.ready: $(UV) requirements/fuzz.txt
 	@test -x $(FUZZ)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(FUZZ)
 	$(UV) pip install --quiet --python $(FUZZ)/bin/python --require-hashes -r requirements/fuzz.txt
+	@touch $@
+
+$(DOCS)/.ready: $(UV) requirements/docs.txt
+	@test -x $(DOCS)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(DOCS)
+	$(UV) pip install --quiet --python $(DOCS)/bin/python --require-hashes -r requirements/docs.txt
 	@touch $@
 
 $(AUDIT)/.ready: $(UV) requirements/audit.txt

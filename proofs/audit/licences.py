@@ -25,6 +25,11 @@ SPDX: Final[Mapping[str, str]] = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
+STATED: Final[Mapping[str, str]] = {
+    # Its classifiers name the licences of its whole repository: the GPL is that of an Emacs mode, which no wheel has.
+    "docutils": "LicenseRef-Public-Domain AND BSD-2-Clause AND BSD-3-Clause",
+}
+"""What packages say in prose, where their metadata says something else."""
 _WORD: Final = re.compile(r"[()]|[^\s()]+")
 
 
@@ -43,6 +48,8 @@ def expression_of(metadata: Message[str, str]) -> str | None:
 
     Of several classifiers all have to be allowed, because nothing says that one may choose.
     """
+    if (prose := STATED.get(canonicalize_name(metadata.get("Name") or ""))) is not None:
+        return prose
     for field in ("License-Expression", "License"):
         if (stated := _canonical(metadata.get(field) or "")) is not None:
             return stated

@@ -5,10 +5,15 @@ from __future__ import annotations
 from tools.docs.examples import examples
 from tools.docs.links import problems
 from tools.docs.pages import read_pages
+from tools.docs.site import navigation_problems
 
 
 def test_every_link_leads_to_a_file_and_a_heading_that_exist():
     assert list(problems(read_pages())) == []
+
+
+def test_every_page_is_in_the_navigation_of_the_site():
+    assert navigation_problems(read_pages()) == []
 
 
 def test_every_block_is_an_example_that_is_run_or_has_a_reason():

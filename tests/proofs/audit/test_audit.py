@@ -130,6 +130,10 @@ def test_an_expression_is_allowed_by_one_side_of_or_and_both_sides_of_and(expres
         ({"Classifier": ["License :: OSI Approved :: MIT License", "License :: x :: ISC"]}, "MIT AND ISC"),
         ({"Classifier": ["License :: OSI Approved :: MIT License", "License :: Strange"]}, None),
         ({"License": "UNKNOWN"}, None),
+        (
+            {"Name": "docutils", "Classifier": ["License :: OSI Approved :: GNU General Public License (GPL)"]},
+            "LicenseRef-Public-Domain AND BSD-2-Clause AND BSD-3-Clause",
+        ),
         ({}, None),
     ],
 )
