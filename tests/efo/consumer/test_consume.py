@@ -326,6 +326,28 @@ async def test_batches_that_are_never_acked_are_reported_and_again_when_they_hav
     assert overdue[0].oldest == pytest.approx(20, abs=3)
 
 
+async def test_a_reader_that_catches_up_and_forgets_again_is_reported_again_at_the_first_hundred(autojump_clock):
+    seen: list[events.Event] = []
+
+    async def forget_and_remember(shard: efo.ShardStream) -> None:
+        batches = []
+        async for batch in shard:
+            batches.append(batch)
+            if len(batches) == 150:
+                for forgotten in batches:
+                    shard.ack(forgotten)
+
+    async with stream_of() as fake, trio.open_nursery() as nursery:
+        opening = efo.open_consumer(fake.kinesis(STREAM), application="billing", leases="memory:", observer=seen.append)
+        async with opening as consumer:
+            nursery.start_soon(consumer.run, forget_and_remember)
+            for number in range(300):
+                fake.put(STREAM, "key", b"%d" % number)
+                await trio.sleep(0.2)
+            consumer.drain()
+    assert [event.batches for event in seen if isinstance(event, events.AcksOverdue)] == [100, 100]
+
+
 async def test_a_burst_that_is_not_acked_yet_is_not_reported(autojump_clock):
     seen: list[events.Event] = []
 
