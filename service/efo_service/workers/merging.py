@@ -78,8 +78,11 @@ def merge_snapshots(snapshots: Mapping[str, Snapshot | None]) -> Snapshot:
 
 
 def _merge_views(views: Mapping[str, StreamView], silent: Sequence[str]) -> StreamView:
-    """Merge the views of one stream. The places are those of the worker that knows most; a reader knows its shards."""
-    most = max(views.values(), key=lambda view: len(view.places))
+    """Merge the views of one stream. The worker that knows most places goes first; a reader knows its shards best."""
+    by_knowledge = sorted(views.values(), key=lambda view: len(view.places), reverse=True)
+    most = by_knowledge[0]
+    places = {place.id: place for view in reversed(by_knowledge) for place in view.places}
+    known = {shard.id: shard for view in reversed(by_knowledge) for shard in view.live}
     read = {shard.id: shard for view in views.values() for shard in view.live if shard.subscription is not None}
     workers = {worker.id: worker for worker in most.workers}
     workers = {worker: WorkerView(worker, 0) for worker in (*views, *silent)} | workers
@@ -94,7 +97,8 @@ def _merge_views(views: Mapping[str, StreamView], silent: Sequence[str]) -> Stre
             msgspec.structs.replace(worker, answers=worker.id in views) for _, worker in sorted(workers.items())
         ),
         events=tuple(events[-KEPT:]),
-        live=tuple(read.get(shard.id, shard) for shard in most.live),
+        places=tuple(places.values()),
+        live=tuple(read.get(shard_id, known[shard_id]) for shard_id in places),
     )
 
 

@@ -14,13 +14,16 @@ export function showFigures(list, stream) {
     ["highest lag", lags.length ? seconds(Math.max(...lags)) : "–"],
     ["records/s", rate(sum(read, "records"))],
     ["bytes/s", bytes(sum(read, "bytes"))],
-    ["workers", String(stream.workers.length)],
+    [stream.workers.length === 1 ? "worker" : "workers", String(stream.workers.length)],
     ["lease table", stream.lease_table],
   ];
   if (list.children.length !== figures.length) {
-    list.replaceChildren(...figures.map(([name]) => element("li", {}, element("strong"), ` ${name}`)));
+    list.replaceChildren(...figures.map(() => element("li", {}, element("strong"), " ", element("span"))));
   }
-  figures.forEach(([, value], index) => setText(list.children[index].firstChild, value));
+  figures.forEach(([name, value], index) => {
+    setText(list.children[index].firstChild, value);
+    setText(list.children[index].lastChild, name);
+  });
 }
 
 export function showProblems(box, stream) {

@@ -40,7 +40,8 @@ export class ShardMap {
     this.svg.addEventListener("keydown", (event) => this.key(event));
     this.body.addEventListener("click", (event) => this.select(event.target.closest(".tile")?.dataset.id));
     this.body.addEventListener("dblclick", (event) => this.zoomTo(event.target.closest(".tile")?.dataset.id));
-    this.body.addEventListener("focusin", (event) => this.select(event.target.closest(".tile")?.dataset.id));
+    // Not on the group in the SVG: listening for focus would make the group itself focusable.
+    container.addEventListener("focusin", (event) => this.select(event.target.closest(".tile")?.dataset.id));
     this.svg.addEventListener("wheel", (event) => {
       if (!event.ctrlKey && !event.metaKey) return; // the wheel alone scrolls the page
       event.preventDefault();
@@ -108,6 +109,7 @@ export class ShardMap {
     const needs = stateOf(shard).severity >= 3;
     const thin = box.height < (needs ? SEEN : 0);
     const line = box.height > 5 ? 1 : 0;
+    setAttribute(tile.rect, "shape-rendering", line ? null : "crispEdges");
     setAttribute(tile.rect, "x", box.x.toFixed(1));
     setAttribute(tile.rect, "y", (thin ? box.y + box.height / 2 - SEEN / 2 : box.y).toFixed(2));
     setAttribute(tile.rect, "width", box.width.toFixed(1));
@@ -219,7 +221,8 @@ export class ShardMap {
 
   zoomTo(id) {
     const shard = this.byId?.get(id);
-    const room = shard ? Math.max((shard.high - shard.low) * 8, MAX_ZOOM) : 1;
+    const size = shard ? shard.high - shard.low : 1;
+    const room = Math.max(size * (size > 1 / 16 ? 2 : 8), MAX_ZOOM);
     const middle = shard ? (shard.low + shard.high) / 2 : 0.5;
     this.set(middle - room / 2, room);
   }

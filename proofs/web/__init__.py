@@ -1,0 +1,1 @@
+"""The page of a real service in a real browser: Debian's Chromium, driven by Playwright."""
