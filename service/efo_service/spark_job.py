@@ -34,6 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         epilog="example: spark-submit --master yarn spark_job.py --config efo.toml --available-now",
     )
     parser.add_argument("--config", type=Path, help="the TOML file; EFO_<SECTION>__<KEY> variables override it")
+    parser.add_argument("--stream", help="the stream, by its name in [streams], if the file has several")
     parser.add_argument(
         "--available-now", action="store_true", default=None, help="read the records that exist now, then stop"
     )
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        settings = pipeline_settings(load(options.config), available_now=options.available_now)
+        settings = pipeline_settings(load(options.config, options.stream), available_now=options.available_now)
         with spark_errors("the job"):
             from pyspark.sql import SparkSession  # noqa: PLC0415 - spark_errors reports it if it is missing
 

@@ -17,7 +17,7 @@ from rich.prompt import Confirm
 from efo.exception_groups import collapse_groups
 from efo.leases.store import LeaseStore
 from efo.model import Lease
-from efo_service.commands.options import ConfigFile
+from efo_service.commands.options import ConfigFile, StreamName
 from efo_service.commands.output import write_note
 from efo_service.config.loading import load
 from efo_service.config.settings import Settings
@@ -33,9 +33,9 @@ Yes = Annotated[bool, Parameter(name=["--yes", "-y"], negative="", help="Do not 
 Force = Annotated[bool, Parameter(negative="", help="Proceed even if a living worker holds the lease.")]
 
 
-def with_lease_store(config: ConfigFile, work: Callable[[Settings, LeaseStore], Awaitable[T]]) -> T:
-    """Load the configuration, open its lease store, and return the result of `work`. Raises the errors of all three."""
-    settings = load(config)
+def with_lease_store(config: ConfigFile, stream: StreamName, work: Callable[[Settings, LeaseStore], Awaitable[T]]) -> T:
+    """Load the settings of a stream, open its lease store, return the result of `work`. Raises the errors of all."""
+    settings = load(config, stream)
     os.umask(settings.service.umask)  # it may create the store, or a catalog
 
     async def run() -> T:

@@ -14,7 +14,7 @@ from efo.kinesis.client import KinesisClient
 from efo.kinesis.registration import Registration
 from efo.model import FanOutConsumer
 from efo_service.commands.common import Force, Yes, confirm, refuse_living_holders
-from efo_service.commands.options import ConfigFile, Json
+from efo_service.commands.options import ConfigFile, Json, StreamName
 from efo_service.commands.output import format_time, write_json, write_line, write_table
 from efo_service.config.loading import load
 from efo_service.config.settings import Settings
@@ -26,13 +26,13 @@ from efo_service.operations.consumers import stale
 T = TypeVar("T")
 
 
-def list_(*, config: ConfigFile = None, as_json: Json = False) -> None:
+def list_(*, config: ConfigFile = None, stream: StreamName = None, as_json: Json = False) -> None:
     """List the stream's fan-out consumers."""
 
     async def work(settings: Settings, kinesis: KinesisClient) -> tuple[str, list[FanOutConsumer]]:
         return settings.consumer.consumer_name, await _all(kinesis)
 
-    own, consumers = _with_kinesis(config, work)
+    own, consumers = _with_kinesis(config, stream, work)
     if as_json:
         write_json({"consumers": [_values(consumer) | {"own": consumer.name == own} for consumer in consumers]})
         return
@@ -56,6 +56,7 @@ def register(
     name: Annotated[str | None, Parameter(help="Name of the consumer. Default: the name in [consumer].")] = None,
     *,
     config: ConfigFile = None,
+    stream: StreamName = None,
     as_json: Json = False,
 ) -> None:
     """Register a fan-out consumer if it does not exist, and wait until it is ACTIVE."""
@@ -63,7 +64,7 @@ def register(
     async def work(settings: Settings, kinesis: KinesisClient) -> FanOutConsumer:
         return await Registration(kinesis.control_plane, name or settings.consumer.consumer_name).ensure()
 
-    consumer = _with_kinesis(config, work)
+    consumer = _with_kinesis(config, stream, work)
     if as_json:
         write_json(_values(consumer))
     else:
@@ -74,6 +75,7 @@ def deregister(
     name: Annotated[str, Parameter(help="Name of the consumer.")],
     *,
     config: ConfigFile = None,
+    stream: StreamName = None,
     yes: Yes = False,
     force: Force = False,
     as_json: Json = False,
@@ -81,17 +83,17 @@ def deregister(
     """Deregister a fan-out consumer. Its subscriptions end."""
 
     async def work(settings: Settings, kinesis: KinesisClient) -> list[FanOutConsumer]:
-        stream = await kinesis.control_plane.describe_stream()
+        described = await kinesis.control_plane.describe_stream()
         try:
-            consumer = await kinesis.control_plane.describe_consumer(stream.arn, name)
+            consumer = await kinesis.control_plane.describe_consumer(described.arn, name)
         except ResourceNotFoundError as error:
-            raise UsageError(f"{stream.name} has no fan-out consumer {name!r}: see `efo consumers list`") from error
+            raise UsageError(f"{described.name} has no fan-out consumer {name!r}: see `efo consumers list`") from error
         if name == settings.consumer.consumer_name and not force:
             async with open_leases(settings) as store:
                 await refuse_living_holders(await store.list(), settings, store)
         return await _deregister(kinesis, [consumer], yes=yes)
 
-    _write_result(_with_kinesis(config, work), as_json=as_json)
+    _write_result(_with_kinesis(config, stream, work), as_json=as_json)
 
 
 def janitor(
@@ -99,6 +101,7 @@ def janitor(
     match: Annotated[str, Parameter(help='Names to deregister, as a shell pattern like "worker-*".')],
     older_than: Annotated[float, Parameter(help="Minimum number of days since their registration.")] = 7.0,
     config: ConfigFile = None,
+    stream: StreamName = None,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
@@ -114,7 +117,7 @@ def janitor(
         )
         return await _deregister(kinesis, consumers, yes=yes)
 
-    _write_result(_with_kinesis(config, work), as_json=as_json)
+    _write_result(_with_kinesis(config, stream, work), as_json=as_json)
 
 
 async def _all(kinesis: KinesisClient) -> list[FanOutConsumer]:
@@ -131,8 +134,8 @@ async def _deregister(kinesis: KinesisClient, consumers: list[FanOutConsumer], *
     return consumers
 
 
-def _with_kinesis(config: ConfigFile, work: Callable[[Settings, KinesisClient], Awaitable[T]]) -> T:
-    settings = load(config)
+def _with_kinesis(config: ConfigFile, name: StreamName, work: Callable[[Settings, KinesisClient], Awaitable[T]]) -> T:
+    settings = load(config, name)
 
     async def run() -> T:
         async with open_stream(settings.kinesis) as kinesis:

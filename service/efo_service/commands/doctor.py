@@ -12,7 +12,7 @@ import trio
 from cyclopts import Parameter
 from rich.console import Console
 
-from efo_service.commands.options import ConfigFile, Json
+from efo_service.commands.options import ConfigFile, Json, StreamName
 from efo_service.commands.output import write_json
 from efo_service.config.loading import load
 from efo_service.config.settings import Settings
@@ -35,13 +35,14 @@ def _check_timeout(_type: object, seconds: float) -> None:
 def doctor(
     *,
     config: ConfigFile = None,
+    stream: StreamName = None,
     timeout: Annotated[
         float, Parameter(validator=_check_timeout, help="Time limit of each check, in seconds.")
     ] = TIMEOUT,
     as_json: Json = False,
 ) -> Exit:
     """Check everything that `efo run` needs, and say what to do about each problem."""
-    findings = trio.run(_find, load(config), timeout)
+    findings = trio.run(_find, load(config, stream), timeout)
     if as_json:
         write_json(document(findings))
     else:

@@ -9,7 +9,7 @@ import msgspec
 from cyclopts import Parameter
 
 from efo_service.commands.options import ConfigFile, Json
-from efo_service.config.loading import load
+from efo_service.config.loading import load_all
 from efo_service.errors import UnavailableError
 
 
@@ -27,7 +27,7 @@ def healthcheck(
     as_json: Json = False,
 ) -> None:
     """Ask the service on [service] host and port whether it is alive. Exits with 69 if it is not."""
-    service = load(config).service
+    service = load_all(config).service
     status, body = service.address.get("/readyz" if ready else "/livez")
     try:
         response = msgspec.json.decode(body, type=_Response)

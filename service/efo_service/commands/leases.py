@@ -16,7 +16,7 @@ from efo.leases.lease_row import LeaseRow
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease
 from efo_service.commands.common import Force, Yes, confirm, refuse_living_holders, with_lease_store
-from efo_service.commands.options import ConfigFile, Json
+from efo_service.commands.options import ConfigFile, Json, StreamName
 from efo_service.commands.output import format_time, write_json, write_line, write_note, write_table
 from efo_service.config.settings import Settings
 from efo_service.errors import UsageError
@@ -28,13 +28,13 @@ Shards = Annotated[list[str] | None, Parameter(name="SHARD", negative="", help="
 All = Annotated[bool, Parameter(name="--all", negative="", help="All leases of the application on the stream.")]
 
 
-def list_(*, config: ConfigFile = None, as_json: Json = False) -> None:
+def list_(*, config: ConfigFile = None, stream: StreamName = None, as_json: Json = False) -> None:
     """List all leases."""
 
     async def work(_settings: Settings, store: LeaseStore) -> list[Lease]:
         return sorted(await store.list(), key=lambda lease: lease.key)
 
-    leases = with_lease_store(config, work)
+    leases = with_lease_store(config, stream, work)
     if as_json:
         write_json({"leases": [_values(lease) for lease in leases]})
         return
@@ -55,14 +55,14 @@ def list_(*, config: ConfigFile = None, as_json: Json = False) -> None:
     )
 
 
-def show_(shard: str, *, config: ConfigFile = None, as_json: Json = False) -> None:
+def show_(shard: str, *, config: ConfigFile = None, stream: StreamName = None, as_json: Json = False) -> None:
     """Show everything that is stored about one lease."""
 
     async def work(_settings: Settings, store: LeaseStore) -> Lease:
         [lease] = await operations.select_leases(store, [shard])
         return lease
 
-    values = _values(with_lease_store(config, work))
+    values = _values(with_lease_store(config, stream, work))
     if as_json:
         write_json(values)
         return
@@ -74,6 +74,7 @@ def release(
     *,
     select_all: All = False,
     config: ConfigFile = None,
+    stream: StreamName = None,
     yes: Yes = False,
     force: Force = False,
     as_json: Json = False,
@@ -87,7 +88,7 @@ def release(
         change = partial(operations.release, store)
         return await _change(f"release {len(leases)} leases", leases, change, settings, store, yes, force)
 
-    _write_result("released", with_lease_store(config, work), as_json=as_json)
+    _write_result("released", with_lease_store(config, stream, work), as_json=as_json)
 
 
 def reset(
@@ -98,6 +99,7 @@ def reset(
     ],
     select_all: All = False,
     config: ConfigFile = None,
+    stream: StreamName = None,
     yes: Yes = False,
     force: Force = False,
     as_json: Json = False,
@@ -130,7 +132,7 @@ def reset(
         changed = await _change(action, leases, change, settings, store, yes, force, more=bool(missing))
         return changed + [lease for lease in missing if await store.create(lease)]
 
-    _write_result("reset", with_lease_store(config, work), as_json=as_json)
+    _write_result("reset", with_lease_store(config, stream, work), as_json=as_json)
 
 
 def delete(
@@ -138,6 +140,7 @@ def delete(
     *,
     select_all: All = False,
     config: ConfigFile = None,
+    stream: StreamName = None,
     yes: Yes = False,
     force: Force = False,
     as_json: Json = False,
@@ -152,12 +155,13 @@ def delete(
 
         return await _change(f"delete {len(leases)} leases", leases, change, settings, store, yes, force)
 
-    _write_result("deleted", with_lease_store(config, work), as_json=as_json)
+    _write_result("deleted", with_lease_store(config, stream, work), as_json=as_json)
 
 
 def export(
     *,
     config: ConfigFile = None,
+    stream: StreamName = None,
     output: Annotated[Path | None, Parameter(help="A new file. Default: stdout.")] = None,
 ) -> None:
     """Write all leases as JSON."""
@@ -166,7 +170,7 @@ def export(
         leases = sorted(await store.list(), key=lambda lease: lease.key)
         return operations.export_leases(leases, settings.consumer.application, settings.kinesis.stream_name)
 
-    document = with_lease_store(config, work)
+    document = with_lease_store(config, stream, work)
     if output is None:
         sys.stdout.write(document.decode())
         return
@@ -184,6 +188,7 @@ def import_(
         bool, Parameter(negative="", help="Change existing leases that have another checkpoint.")
     ] = False,
     config: ConfigFile = None,
+    stream: StreamName = None,
     yes: Yes = False,
     force: Force = False,
     as_json: Json = False,
@@ -209,7 +214,7 @@ def import_(
         await operations.apply_import(store, plan)
         return plan
 
-    plan = with_lease_store(config, work)
+    plan = with_lease_store(config, stream, work)
     if as_json:
         write_json({"created": len(plan.new), "changed": len(plan.changed), "same": len(plan.same)})
     else:

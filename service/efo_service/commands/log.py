@@ -18,7 +18,7 @@ from rich.table import Table
 from efo.leases.store import LeaseStore
 from efo.model import Lease
 from efo_service.commands.common import Yes, confirm, with_lease_store
-from efo_service.commands.options import ConfigFile, Json
+from efo_service.commands.options import ConfigFile, Json, StreamName
 from efo_service.commands.output import format_time, print_table, write_json, write_line, write_note
 from efo_service.config.loading import load
 from efo_service.config.settings import Settings
@@ -36,10 +36,15 @@ Topic = Annotated[str | None, Parameter(help="One topic of the log. Default: all
 
 
 def inspect(
-    *, config: ConfigFile = None, directory: Directory = None, topic: Topic = None, as_json: Json = False
+    *,
+    config: ConfigFile = None,
+    stream: StreamName = None,
+    directory: Directory = None,
+    topic: Topic = None,
+    as_json: Json = False,
 ) -> None:
     """Show what the log holds: topics, partitions, their shards and positions, the readers and their lag."""
-    root = _root(config, directory)
+    root = _root(config, stream, directory)
     states = [inspect_topic(root, name) for name in _topics(root, topic)]
     for name in uncatalogued_topics(root) if topic is None else ():
         write_note(f"{root / name} has partitions, but no catalog: see `efo log verify`")
@@ -56,12 +61,17 @@ def inspect(
 
 
 def verify(
-    *, config: ConfigFile = None, directory: Directory = None, topic: Topic = None, as_json: Json = False
+    *,
+    config: ConfigFile = None,
+    stream: StreamName = None,
+    directory: Directory = None,
+    topic: Topic = None,
+    as_json: Json = False,
 ) -> int:
     """Read every byte of the log, and report what is damaged, missing, duplicated or misplaced."""
-    settings = load(config) if directory is None else None
-    leases = _leases(config, settings) if settings is not None and topic in {None, settings.topic} else None
-    root = _root(config, directory)
+    settings = load(config, stream) if directory is None else None
+    leases = _leases(config, stream, settings) if settings is not None and topic in {None, settings.topic} else None
+    root = _root(config, stream, directory)
     problems: list[str] = []
     counts = {"segments": 0, "records": 0, "bytes": 0}
     for name in [*_topics(root, topic), *(uncatalogued_topics(root) if topic is None else ())]:
@@ -87,6 +97,7 @@ def export(
     *,
     topic: Annotated[str, Parameter(help="Topic of the log.")],
     config: ConfigFile = None,
+    stream: StreamName = None,
     directory: Directory = None,
     partition: Annotated[int | None, Parameter(help="One partition. Default: all, one after the other.")] = None,
     start: Annotated[int | None, Parameter(help="The first offset. Default: the oldest record's.")] = None,
@@ -97,7 +108,7 @@ def export(
 ) -> None:
     """Write records as JSON lines."""
     lines = export_lines(
-        _root(config, directory),
+        _root(config, stream, directory),
         topic,
         partition=partition,
         start=start,
@@ -119,7 +130,14 @@ def export(
         raise UsageError(f"--output {output}: {error.strerror}: choose a new file") from error
 
 
-def adopt(*, config: ConfigFile = None, topic: Topic = None, yes: Yes = False, as_json: Json = False) -> None:
+def adopt(
+    *,
+    config: ConfigFile = None,
+    stream: StreamName = None,
+    topic: Topic = None,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
     """Let shards continue in new partitions of the log, without what was read of them before."""
 
     async def work(settings: Settings, store: LeaseStore) -> dict[str, int]:
@@ -134,7 +152,7 @@ def adopt(*, config: ConfigFile = None, topic: Topic = None, yes: Yes = False, a
         await confirm(f"adopt {len(planned)} shards into the topic {name} of {settings.relay.directory}", yes=yes)
         return adopt_into(settings.relay.directory, name, settings.kinesis.stream_name, planned)
 
-    adopted = with_lease_store(config, work)
+    adopted = with_lease_store(config, stream, work)
     if as_json:
         write_json({"adopted": adopted})
         return
@@ -151,7 +169,7 @@ def _describe(adoption: Adoption) -> str:
     return f"{adoption.shard_id} continues after its lease's checkpoint {adoption.after}: {lost}"
 
 
-def _leases(config: Path | None, settings: Settings) -> Sequence[Lease] | None:
+def _leases(config: Path | None, stream: str | None, settings: Settings) -> Sequence[Lease] | None:
     """Return the leases, None if there is no lease store yet. A log that is being written is newer than they are."""
     if settings.relay.sink != "log" or (settings.leases.store == "sqlite" and not settings.leases.path.exists()):
         return None
@@ -159,7 +177,7 @@ def _leases(config: Path | None, settings: Settings) -> Sequence[Lease] | None:
     async def work(_settings: Settings, store: LeaseStore) -> Sequence[Lease]:
         return await store.list()
 
-    return with_lease_store(config, work)
+    return with_lease_store(config, stream, work)
 
 
 def _compare_leases(root: Path, topic: str, leases: Sequence[Lease]) -> list[str]:
@@ -172,8 +190,8 @@ def _compare_leases(root: Path, topic: str, leases: Sequence[Lease]) -> list[str
     return list(lease_problems(root, topic, catalog, leases))
 
 
-def _root(config: Path | None, directory: Path | None) -> Path:
-    root = directory if directory is not None else load(config).relay.directory
+def _root(config: Path | None, stream: str | None, directory: Path | None) -> Path:
+    root = directory if directory is not None else load(config, stream).relay.directory
     if not os.path.isdir(root):  # noqa: PTH112 - false for a path that no file system takes, without an error
         raise UsageError(f"{root} is not a directory: set the log's root with --directory or [relay] directory")
     return root

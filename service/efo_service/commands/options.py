@@ -16,4 +16,9 @@ ConfigFile = Annotated[
     ),
 ]
 
+StreamName = Annotated[
+    str | None,
+    Parameter(name=["--stream"], help="The stream, by its name in [streams]. Default: the only one of the file."),
+]
+
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Write JSON.")]

@@ -16,7 +16,7 @@ from cyclopts import Parameter
 from prometheus_client import start_http_server
 from rich.console import Console
 
-from efo_service.commands.options import ConfigFile, Json
+from efo_service.commands.options import ConfigFile, Json, StreamName
 from efo_service.config.loading import load
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError
@@ -30,6 +30,7 @@ from efo_service.telemetry.sdk import telemetry
 def pipeline(
     *,
     config: ConfigFile = None,
+    stream: StreamName = None,
     available_now: Annotated[
         bool | None,
         Parameter(negative="", help="Stop after reading the available records. Default: [pipeline] available_now."),
@@ -37,7 +38,7 @@ def pipeline(
     as_json: Json = False,
 ) -> None:
     """Run the Spark pipeline: write the relayed records to Parquet, and count them per time window and key group."""
-    settings = load(config)
+    settings = load(config, stream)
     spark_settings = pipeline_settings(settings, available_now=available_now)
     if find_spec("pyspark") is None:
         raise UnavailableError("PySpark is not installed: pip install 'efo[service,spark]'")

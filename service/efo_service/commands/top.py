@@ -16,7 +16,7 @@ from rich.text import Text
 
 from efo_service.commands.options import ConfigFile, Json
 from efo_service.commands.output import print_table, write_json, write_note
-from efo_service.config.loading import load
+from efo_service.config.loading import load_all
 from efo_service.errors import UnavailableError
 from efo_service.top.drawing import draw, draw_within
 from efo_service.top.fetching import Samples, fetch, refreshes
@@ -53,7 +53,7 @@ def top(
     as_json: Json = False,
 ) -> None:
     """Show what the service on [service] host and port does, shard by shard, until q or Ctrl-C."""
-    service = load(config).service
+    service = load_all(config).service
     console = Console(highlight=False, markup=False)
     on_terminal = sys.stdout.isatty() and console.is_terminal and not console.is_dumb_terminal
 
