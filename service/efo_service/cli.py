@@ -31,7 +31,7 @@ app = App(
 # The help texts are here and not in the commands' modules, so that `efo --help` imports none of them.
 _HELP: Final = {
     "run": """
-        Relay a Kinesis stream into the sink of [relay], until SIGTERM or Ctrl-C.
+        Relay Kinesis streams into the sink of [relay], until SIGTERM or Ctrl-C.
 
         Logs are JSON lines on stdout; an outage is one line when it begins and one when it ends. Health, metrics and
         status are served on [service] host and port: /readyz is 200 while the worker reads its shards, or none are to
@@ -39,6 +39,9 @@ _HELP: Final = {
 
         With --workers N, N processes share the shards. Worker i serves on port + i. The port itself serves the status
         of all workers.
+
+        The configuration may have many streams, in tables [streams.NAME]. SIGHUP reads it again: streams that differ
+        are started, drained or restarted; the others are not touched.
 
         Python uses one core per process. With --workers auto, there is one worker for each core.
 
@@ -161,7 +164,8 @@ _HELP: Final = {
         On AWS, all callers of GetRecords share 5 calls per second and 2 MiB/s of each shard. A shard's children follow
         when it has ended. KPL aggregates are shown as their user records.
 
-        A configuration file is not needed. If there is one, its region, endpoint, profile and ca_file apply.
+        A configuration file is not needed. If there is one, its region, endpoint, profile and ca_file apply. A stream of
+        its [streams] may be named as there.
 
         Example: efo tail orders --from -15m --filter '"status":"failed"' --limit 10
         """,

@@ -65,7 +65,13 @@ def _parts(view: View, problems: int | None) -> Iterator[RenderableType]:
         yield Text(f"! {_more(len(view.problems) - len(shown), 'problem', bool(shown))}", style="yellow")
     table = Table(box=None, pad_edge=False)
     # The header has the name of a single worker, and a terminal of 80 columns needs the room.
-    for name in ("shard", *(() if view.worker_id else ("worker",)), "condition", "subscription"):
+    for name in (
+        *(("stream",) if _has_streams(view) else ()),
+        "shard",
+        *(() if view.worker_id else ("worker",)),
+        "condition",
+        "subscription",
+    ):
         table.add_column(name, overflow="fold")
     for name in _NUMBERS:
         table.add_column(name, overflow="fold", justify="right")
@@ -78,7 +84,12 @@ def _parts(view: View, problems: int | None) -> Iterator[RenderableType]:
 
 def _names(view: View, row: Row) -> tuple[str, ...]:
     worker = () if view.worker_id else (row.worker_id or "-",)
-    return (row.shard_id, *worker, row.condition, row.subscription)
+    stream = (row.stream or "-",) if _has_streams(view) else ()
+    return (*stream, row.shard_id, *worker, row.condition, row.subscription)
+
+
+def _has_streams(view: View) -> bool:
+    return any(row.stream is not None for row in view.shards)
 
 
 def _numbers(row: Row) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ def fetch(service: ServiceAddress, clock: Callable[[], float] = monotonic) -> Sa
     """Ask the service. Blocks for a few seconds at most. Raises UnavailableError if it, or efo, does not answer."""
     try:
         status = parse_status(_get(service, "/status"))
-        counters = parse_counters(_get(service, "/metrics"))
+        counters = parse_counters(_get(service, "/metrics"), has_streams=status.has_streams)
     except ValueError as error:
         raise UnavailableError(
             f"the program at {service.url} is not efo, or another version: check [service] host and port"

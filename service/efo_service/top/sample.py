@@ -17,10 +17,15 @@ ShardKey = tuple[str | None, str]
 _RECORDS: Final = "messaging_client_consumed_messages_total"
 _BYTES: Final = "efo_subscription_io_bytes_total"
 _SHARD: Final = "messaging_destination_partition_id"
+_STREAM: Final = "messaging_destination_name"
+_APPLICATION: Final = "messaging_consumer_group_name"
 
 
 class ShardStatus(msgspec.Struct, frozen=True):
-    """The fields of a shard in /status that are used."""
+    """The fields of a shard in /status that are used.
+
+    Of a service with several streams: `stream`, its name in the configuration; `counted_as`, the shard in the counters.
+    """
 
     shard_id: str
     condition: Condition
@@ -29,11 +34,13 @@ class ShardStatus(msgspec.Struct, frozen=True):
     last_event_age_seconds: float | None
     checkpoint_age_seconds: float | None
     worker_id: str | None = None
+    stream: str | None = None
+    counted_as: str | None = None
 
     @property
     def key(self) -> ShardKey:
         """The name of the shard in the counters of the same sample."""
-        return self.worker_id, self.shard_id
+        return self.worker_id, self.counted_as or self.shard_id
 
 
 class Status(msgspec.Struct, frozen=True):
@@ -46,6 +53,7 @@ class Status(msgspec.Struct, frozen=True):
     workers: int | tuple[dict[str, Any], ...] | None
     application: str | None = None
     worker_id: str | None = None
+    has_streams: bool = False
 
 
 class Counters(msgspec.Struct, frozen=True):
@@ -64,20 +72,67 @@ class Sample(msgspec.Struct, frozen=True):
     counters: Counters
 
 
+class _StreamStatus(msgspec.Struct, frozen=True):
+    """The fields of one of several streams in /status that are used."""
+
+    name: str
+    stream: str
+    application: str
+    lease_table: Literal["known", "unknown"]
+    shards: tuple[ShardStatus, ...]
+
+
+class _StatusOfStreams(msgspec.Struct, frozen=True):
+    """The fields of /status of a service with several streams that are used."""
+
+    version: str
+    problems: tuple[str, ...]
+    streams: tuple[_StreamStatus, ...]
+    workers: tuple[dict[str, Any], ...] | None = None
+    worker_id: str | None = None
+
+
 def parse_status(body: str) -> Status:
     """Return the content of /status. Raises ValueError if the text is another program's."""
-    return msgspec.json.decode(body, type=Status)
+    if "streams" not in msgspec.json.decode(body, type=dict):
+        return msgspec.json.decode(body, type=Status)
+    found = msgspec.json.decode(body, type=_StatusOfStreams)
+    shards = (
+        msgspec.structs.replace(
+            shard, stream=one.name, counted_as=_counted_as(one.application, one.stream, shard.shard_id)
+        )
+        for one in found.streams
+        for shard in one.shards
+    )
+    known = all(one.lease_table == "known" for one in found.streams)
+    return Status(
+        version=found.version,
+        problems=found.problems,
+        lease_table="known" if known else "unknown",
+        shards=tuple(shards),
+        workers=found.workers,
+        worker_id=found.worker_id,
+        has_streams=True,
+    )
 
 
-def parse_counters(text: str) -> Counters:
+def _counted_as(application: str, stream: str, shard_id: str) -> str:
+    return f"{application}/{stream}/{shard_id}"
+
+
+def parse_counters(text: str, *, has_streams: bool = False) -> Counters:
     """Return the counters of /metrics. Raises ValueError if the text has another format.
 
-    Only their lines are parsed: thousands of shards have a hundred times as many.
+    `has_streams`: whether the service has several streams, whose shards have the same ids. Only the counters' lines are
+    parsed: thousands of shards have a hundred times as many.
     """
     lines = "\n".join(line for line in text.split("\n") if line.startswith((_RECORDS, _BYTES)))
     found: Mapping[str, dict[ShardKey, float]] = {_RECORDS: defaultdict(float), _BYTES: defaultdict(float)}
     for family in text_string_to_metric_families(lines):
         for sample in family.samples:
             if sample.name in found and _SHARD in sample.labels:
-                found[sample.name][sample.labels.get("worker"), sample.labels[_SHARD]] += sample.value
+                shard = sample.labels[_SHARD]
+                if has_streams:
+                    shard = _counted_as(sample.labels.get(_APPLICATION, ""), sample.labels.get(_STREAM, ""), shard)
+                found[sample.name][sample.labels.get("worker"), shard] += sample.value
     return Counters(dict(found[_RECORDS]), dict(found[_BYTES]))

@@ -16,7 +16,10 @@ Sort = Literal["lag", "rate", "shard"]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One shard. A rate is per second, and None while it is not known; the other fields are those of /status."""
+    """One shard. A rate is per second, and None while it is not known; the other fields are those of /status.
+
+    `stream`: its name in the configuration, if the service has several.
+    """
 
     shard_id: str
     worker_id: str | None
@@ -27,6 +30,7 @@ class Row(msgspec.Struct, frozen=True):
     bytes_per_second: float | None
     last_event_age_seconds: float | None
     checkpoint_age_seconds: float | None
+    stream: str | None = None
 
 
 class View(msgspec.Struct, frozen=True):
@@ -99,11 +103,12 @@ def _row(shard: ShardStatus, sample: Sample, previous: Sample | None) -> Row:
         bytes_per_second=rate(sample.counters.bytes, before.counters.bytes, shard.key, seconds),
         last_event_age_seconds=shard.last_event_age_seconds,
         checkpoint_age_seconds=shard.checkpoint_age_seconds,
+        stream=shard.stream,
     )
 
 
 def _name(row: Row) -> tuple[Any, ...]:
-    return row.shard_id, row.worker_id or ""
+    return row.stream or "", row.shard_id, row.worker_id or ""
 
 
 def _highest_first(value: float | None) -> float:

@@ -58,3 +58,22 @@ def test_the_status_of_a_worker_before_its_consumer_is_open_is_read():
 def test_the_status_of_another_program_is_refused(body):
     with pytest.raises(ValueError, match=r"JSON|Expected|missing"):
         parse_status(body)
+
+
+def test_the_shards_of_several_streams_are_told_apart():
+    shard = {"shard_id": "s-0", "condition": "current", "subscription": "live", "lag_seconds": 1.0}
+    shard |= {"last_event_age_seconds": 0.5, "checkpoint_age_seconds": 0.0}
+    streams = [
+        {"name": name, "stream": name, "application": "app", "lease_table": table, "shards": [shard]}
+        for name, table in (("orders", "known"), ("clicks", "unknown"))
+    ]
+    status = parse_status(json.dumps({"version": "1", "worker_id": "w", "problems": ["p"], "streams": streams}))
+    assert [(shard.stream, shard.shard_id) for shard in status.shards] == [("orders", "s-0"), ("clicks", "s-0")]
+    assert (status.lease_table, status.worker_id, status.problems) == ("unknown", "w", ("p",))
+    labels = 'messaging_destination_name="{}",messaging_consumer_group_name="app"'
+    name, shard_label = "messaging_client_consumed_messages_total", 'messaging_destination_partition_id="s-0"'
+    text = "".join(
+        f"{name}{{{labels.format(stream)},{shard_label}}} {count}\n" for stream, count in (("orders", 3), ("clicks", 4))
+    )
+    counters = parse_counters(text, has_streams=status.has_streams)
+    assert [counters.records[shard.key] for shard in status.shards] == [3, 4]

@@ -86,3 +86,26 @@ def test_the_page_of_all_workers_has_each_shard_as_its_reader_knows_it() -> None
 
 def test_a_page_without_an_answer_has_no_streams() -> None:
     assert merge_snapshots({"w-1": None}) == Snapshot(())
+
+
+def test_the_status_of_workers_with_several_streams_has_each_stream_once() -> None:
+    def status(worker: str, *shards: tuple[str, str]) -> dict:
+        streams = [
+            {"name": name, "stream": name, "topic": "t", "lease_table": "known", "problems": [],
+             "shards": [{"shard_id": shard}], "isolated": [], "worker_id": worker}
+            for name, shard in shards
+        ]  # fmt: skip
+        return {"problems": [f"orders: {worker} is slow"], "streams": streams}
+
+    merged = merge_status(
+        {"w-1": status("w-1", ("orders", "a"), ("clicks", "b")), "w-2": status("w-2", ("orders", "c"))}
+    )
+    assert merged["problems"] == ["w-1: orders: w-1 is slow", "w-2: orders: w-2 is slow"]
+    assert [(one["name"], one["stream"], one["topic"], one["lease_table"]) for one in merged["streams"]] == [
+        ("orders", "orders", "t", "known"),
+        ("clicks", "clicks", "t", "known"),
+    ]
+    assert [[(row["worker_id"], row["shard_id"]) for row in one["shards"]] for one in merged["streams"]] == [
+        [("w-1", "a"), ("w-2", "c")],
+        [("w-1", "b")],
+    ]
