@@ -164,8 +164,8 @@ _HELP: Final = {
         On AWS, all callers of GetRecords share 5 calls per second and 2 MiB/s of each shard. A shard's children follow
         when it has ended. KPL aggregates are shown as their user records.
 
-        A configuration file is not needed. If there is one, its region, endpoint, profile and ca_file apply. A stream of
-        its [streams] may be named as there.
+        A configuration file is not needed. If there is one, its region, endpoint, profile and ca_file apply. Streams
+        may be named as in [streams].
 
         Example: efo tail orders --from -15m --filter '"status":"failed"' --limit 10
         """,
@@ -196,7 +196,8 @@ _HELP: Final = {
     "check-config": """
         Check the configuration, and print every setting with its resolved value.
 
-        If a setting is wrong, reports where it is and what to write instead, and exits with 78.
+        If a setting is wrong, reports where it is and what to write instead, and exits with 78. --schema prints a JSON
+        Schema, with which editors of TOML complete and check the file.
 
         Example: efo check-config --config config/efo.toml
         """,

@@ -12,6 +12,7 @@ from efo_service.commands.options import ConfigFile, Json
 from efo_service.config.loading import load_all
 from efo_service.config.rendering import defaults as all_defaults
 from efo_service.config.rendering import resolved_all, to_toml
+from efo_service.config.schema import schema as json_schema
 
 
 def check_config(
@@ -20,11 +21,17 @@ def check_config(
     defaults: Annotated[
         bool, Parameter(negative="", help="Print config/efo.full.toml: all settings with explanations.")
     ] = False,
+    schema: Annotated[
+        bool, Parameter(negative="", help="Print config/efo.schema.json: the JSON Schema of the file, for editors.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check the configuration, and print every setting with its resolved value."""
     if defaults:
         sys.stdout.write(all_defaults())
+        return
+    if schema:
+        sys.stdout.write(json_schema())
         return
     tables = resolved_all(load_all(config))
     sys.stdout.write(json.dumps(tables, indent=2) + "\n" if as_json else to_toml(tables))

@@ -16,8 +16,9 @@ TABLE: Final = "streams"
 """The table of the file that has a table for each stream."""
 SECTIONS: Final = tuple(name for name in Settings.model_fields if name != "service")
 """The sections that a stream may have. [service] is the process's."""
-_NAME: Final = re.compile(r"[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*")
-_MAX_LENGTH: Final = 64
+NAME_PATTERN: Final = "[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*"
+"""The names of tables below [streams]: TOML takes them without quotes, and an environment variable can have them."""
+MAX_LENGTH: Final = 64
 
 
 class StreamSettings(Settings):
@@ -118,7 +119,7 @@ def table_problems(tables: object) -> Iterator[tuple[tuple[str, ...], str]]:
         yield (TABLE,), f"names no stream: write [{TABLE}.NAME] for each stream, or remove it"
     parts: dict[str, str] = {}
     for name, table in tables.items():
-        if not (_NAME.fullmatch(name) and len(name) <= _MAX_LENGTH):
+        if not (re.fullmatch(NAME_PATTERN, name) and len(name) <= MAX_LENGTH):
             yield (TABLE, name), "not a name of a stream: use letters, digits, and single '_' or '-' between them"
         if (other := parts.setdefault(variable_part(name), name)) != name:
             yield (TABLE, name), f"differs from {other!r} only in case or hyphens: choose another name"
