@@ -1,36 +1,102 @@
-# The service, `efo run`, with all sinks and lease stores. `efo pipeline` needs Spark and Java, and does not run in this
-# image.
+# Two images: `service`, for `efo run` with all sinks and lease stores, and `spark`, for `efo pipeline` too.
 #
-#   docker build -t efo .
-#   docker run -e EFO_CONFIG=/etc/efo/efo.toml -v ./config:/etc/efo:ro -v efo:/var/lib/efo -p 8080:8080 efo
+#   docker build --target service -t efo .        # or make image, which also fills the labels in
+#   docker build --target spark -t efo-spark .
+#   docker run --read-only --tmpfs /tmp -v efo:/var/lib/efo -v ./config:/etc/efo:ro -e EFO_CONFIG=/etc/efo/efo.toml \
+#     -p 8080:8080 efo
+#
+# docs/deployment.md: sizes, how to update the base, and which of these steps a test runs.
 
-FROM python:3.13-slim AS build
-ENV UV_PYTHON_DOWNLOADS=0 UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_NO_PROGRESS=1
+# By digest, so that the same commit is always built on the same base.
+ARG BASE=python:3.13.15-slim-bookworm@sha256:ed86c82274b3c69b52fb5820f358f0bd7df0b603332063cb5c6e32bd220c3e6e
+
+# --- build: none of these stages is in an image ------------------------------------------------------------------
+
+FROM ${BASE} AS build
+ENV UV_PYTHON_DOWNLOADS=never UV_COMPILE_BYTECODE=1 UV_LINK_MODE=copy UV_NO_CACHE=1 UV_NO_PROGRESS=1
 WORKDIR /src
-# Dependencies first: this layer is rebuilt only when the locked requirements change.
-COPY requirements/uv.txt requirements/build.txt requirements/service.txt requirements/
-RUN python -m pip install --no-cache-dir --require-hashes -r requirements/uv.txt \
- && uv venv /opt/build \
- && uv pip install --no-cache --python /opt/build/bin/python --require-hashes -r requirements/build.txt \
- && uv venv /opt/efo \
- && uv pip install --no-cache --python /opt/efo/bin/python --require-hashes -r requirements/service.txt
+COPY requirements/uv.txt requirements/build.txt requirements/
+RUN python -m pip install --no-cache-dir --require-hashes -r requirements/uv.txt
+
+FROM build AS wheel
 COPY pyproject.toml README.md LICENSE pyspark_efo.py ./
 COPY efo efo
 COPY service service
-RUN /opt/build/bin/hatchling build -t wheel -d /dist \
- && uv pip install --no-cache --python /opt/efo/bin/python --no-deps /dist/*.whl
+RUN uv build --quiet --wheel --build-constraints requirements/build.txt --require-hashes --out-dir /dist
 
-FROM python:3.13-slim
-COPY --from=build /opt/efo /opt/efo
-# Numeric, so that Kubernetes can verify that it is not root (runAsNonRoot).
-RUN install -d -o 10001 -g 10001 /var/lib/efo
-USER 10001:10001
-# The default paths (leases, log) are relative to this directory. With a volume, the rest may be read-only.
+# Dependencies before the wheel: this layer is rebuilt only when the locked requirements change.
+FROM build AS service-prefix
+COPY requirements/service.txt requirements/
+RUN uv venv --quiet /opt/efo \
+ && uv pip install --quiet --python /opt/efo --require-hashes --only-binary :all: -r requirements/service.txt
+COPY --from=wheel /dist /dist
+RUN uv pip install --quiet --python /opt/efo --no-deps /dist/*.whl
+
+FROM build AS spark-prefix
+COPY requirements/spark.txt requirements/
+RUN uv venv --quiet /opt/efo \
+ && uv pip install --quiet --python /opt/efo --require-hashes --build-constraints requirements/build.txt \
+      -r requirements/spark.txt
+COPY --from=wheel /dist /dist
+RUN uv pip install --quiet --python /opt/efo --no-deps /dist/*.whl
+
+# Spark's modules for Kafka and Avro, which PySpark lacks.
+FROM ${BASE} AS spark-jars
+# No version: Debian keeps only the newest one of a stable release.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install -y --no-install-recommends maven && rm -rf /var/lib/apt/lists/*
+WORKDIR /opt/spark-jars
+COPY requirements/spark-jars /src/spark-jars
+RUN mvn --quiet --batch-mode --no-transfer-progress --strict-checksums -f /src/spark-jars/pom.xml \
+      dependency:copy-dependencies -DoutputDirectory=/opt/spark-jars \
+ && sha256sum --check --strict --quiet /src/spark-jars/jars.sha256
+
+# --- images ------------------------------------------------------------------------------------------------------
+
+FROM ${BASE} AS runtime
+# A service installs nothing. Of the base, only the standard library and Debian's packages remain. The user has a name and
+# a home for Java, which Spark cannot log in without.
+RUN python -m pip uninstall --yes --quiet --root-user-action=ignore pip \
+ && echo "efo:x:10001:10001:efo:/var/lib/efo:/usr/sbin/nologin" >> /etc/passwd \
+ && echo "efo:x:10001:" >> /etc/group \
+ && install -d -o 10001 -g 10001 /var/lib/efo
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+ARG CREATED=unknown
+ARG SOURCE=unknown
+LABEL org.opencontainers.image.title="efo" \
+      org.opencontainers.image.description="Reads Amazon Kinesis Data Streams by enhanced fan-out, in order, and relays every record to where Spark reads it." \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}" \
+      org.opencontainers.image.source="${SOURCE}" \
+      org.opencontainers.image.licenses="Apache-2.0"
+# All interfaces: probes and scrapers connect from outside the container.
+ENV EFO_SERVICE__HOST=0.0.0.0 PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+# The default paths (leases, log, output) are relative to this directory. The rest may be read-only, but for /tmp.
 WORKDIR /var/lib/efo
 VOLUME /var/lib/efo
-# All interfaces: probes and scrapers connect from outside the container.
-ENV EFO_SERVICE__HOST=0.0.0.0 PYTHONDONTWRITEBYTECODE=1
 EXPOSE 8080
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["/opt/efo/bin/efo", "healthcheck"]
+STOPSIGNAL SIGTERM
 ENTRYPOINT ["/opt/efo/bin/efo"]
+
+FROM runtime AS spark
+# No version: Debian keeps only the newest one of a stable release.
+# hadolint ignore=DL3008
+RUN apt-get update && apt-get install -y --no-install-recommends openjdk-17-jre-headless && rm -rf /var/lib/apt/lists/*
+LABEL org.opencontainers.image.title="efo-spark"
+COPY --from=spark-jars /opt/spark-jars /opt/spark-jars
+COPY --from=spark-prefix /opt/efo /opt/efo
+ENV EFO_PIPELINE__JARS=/opt/spark-jars
+USER 10001:10001
+# `efo pipeline` has no health endpoint. Its exit status and its metrics tell.
+HEALTHCHECK NONE
+CMD ["pipeline"]
+
+# The last stage is the default target.
+FROM runtime AS service
+COPY --from=service-prefix /opt/efo /opt/efo
+# Numeric, so that Kubernetes can verify that it is not root (runAsNonRoot).
+USER 10001:10001
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s CMD ["/opt/efo/bin/efo", "healthcheck"]
 CMD ["run"]

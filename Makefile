@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test
+.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -142,6 +142,18 @@ AUDIT := .tools/audit
 audit: $(READY) $(AUDIT)/.ready ## Check licences and known vulnerabilities of the locked dependencies; write an SBOM (ARGS="--sbom PATH")
 	@$(BIN)/python -m proofs.audit $(ARGS)
 
+# The engine is any that has the command line of Docker. Nobody has built the images with one yet: docs/deployment.md.
+ENGINE ?= docker
+TARGET ?= service
+image: ## Build an image with a container engine (TARGET=spark ENGINE=podman ARGS="-t NAME")
+	$(ENGINE) build --target $(TARGET) --build-arg VERSION="$$(sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)" \
+		--build-arg REVISION="$$(git rev-parse HEAD)" --build-arg SOURCE="$$(git remote get-url origin 2>/dev/null || echo unknown)" \
+		--build-arg CREATED="$$(git show -s --format=%cI HEAD)" $(if $(findstring -t ,$(ARGS)),,-t efo$(if $(filter spark,$(TARGET)),-spark)) $(ARGS) .
+
+DELIVERY := .tools/delivery
+image-test: $(READY) $(DELIVERY)/.ready ## Run the Dockerfile's steps in an empty directory, and what the images run; no engine needed (ARGS="--help")
+	@$(BIN)/python -m proofs.image $(ARGS)
+
 # Downloads the servers of the stores that it needs. PostgreSQL and Redis are the system's: .ci/servers.
 conformance: $(READY) ## Run the conformance suite on each lease store (ARGS="--store redis")
 	@$(BIN)/python -m tools.conformance $(ARGS)
@@ -171,6 +183,8 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 		--extra grpc --extra testing --extra dev -o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra service --extra kafka --extra postgres --extra redis --extra grpc \
 		-c requirements/dev.txt -o requirements/service.txt
+	$(COMPILE) pyproject.toml --extra service --extra spark --extra kafka --extra grpc -c requirements/dev.txt \
+		-o requirements/spark.txt
 	$(COMPILE) pyproject.toml -c requirements/dev.txt -o requirements/base.txt
 	$(COMPILE) requirements/witnesses.in -o requirements/witnesses.txt
 	$(COMPILE) requirements/peers.in -o requirements/peers.txt
@@ -178,6 +192,7 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 	$(COMPILE) pyproject.toml requirements/fuzz.in -c requirements/dev.txt -o requirements/fuzz.txt
 	$(COMPILE) requirements/audit.in -o requirements/audit.txt
 	$(COMPILE) requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
+	$(COMPILE) requirements/delivery.in -o requirements/delivery.txt
 	$(COMPILE) requirements/ministack.in -o requirements/ministack.txt
 	$(COMPILE) --exclude-newer 2025-11-01 requirements/foreign-localstack.in -o requirements/foreign-localstack.txt
 
@@ -236,6 +251,11 @@ $(FUZZ)/.ready: $(UV) requirements/fuzz.txt
 $(DOCS)/.ready: $(UV) requirements/docs.txt
 	@test -x $(DOCS)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(DOCS)
 	$(UV) pip install --quiet --python $(DOCS)/bin/python --require-hashes -r requirements/docs.txt
+	@touch $@
+
+$(DELIVERY)/.ready: $(UV) requirements/delivery.txt
+	@test -x $(DELIVERY)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(DELIVERY)
+	$(UV) pip install --quiet --python $(DELIVERY)/bin/python --require-hashes -r requirements/delivery.txt
 	@touch $@
 
 $(AUDIT)/.ready: $(UV) requirements/audit.txt

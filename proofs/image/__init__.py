@@ -1,0 +1,1 @@
+"""The steps of the Dockerfile, run in an empty directory where no container engine is."""
