@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test
+.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -154,6 +154,10 @@ DELIVERY := .tools/delivery
 image-test: $(READY) $(DELIVERY)/.ready ## Run the Dockerfile's steps in an empty directory, and what the images run; no engine needed (ARGS="--help")
 	@$(BIN)/python -m proofs.image $(ARGS)
 
+MANIFESTS := .tools/manifests
+manifests: $(READY) $(DELIVERY)/.ready $(MANIFESTS)/.ready ## Build, check and lint the Kubernetes manifests and IAM policies (ARGS="--write DIRECTORY")
+	@$(BIN)/python -m proofs.manifests $(ARGS)
+
 # Downloads the servers of the stores that it needs. PostgreSQL and Redis are the system's: .ci/servers.
 conformance: $(READY) ## Run the conformance suite on each lease store (ARGS="--store redis")
 	@$(BIN)/python -m tools.conformance $(ARGS)
@@ -256,6 +260,22 @@ $(DOCS)/.ready: $(UV) requirements/docs.txt
 $(DELIVERY)/.ready: $(UV) requirements/delivery.txt
 	@test -x $(DELIVERY)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(DELIVERY)
 	$(UV) pip install --quiet --python $(DELIVERY)/bin/python --require-hashes -r requirements/delivery.txt
+	@touch $@
+
+# Go's checksum database vouches for these versions. The definitions of custom resources are those of the modules.
+KUSTOMIZE := sigs.k8s.io/kustomize/kustomize/v5@v5.8.1
+KUBE_SCORE := github.com/zegl/kube-score/cmd/kube-score@v1.20.0
+KEDA := github.com/kedacore/keda/v2@v2.21.0
+PROMETHEUS_OPERATOR := github.com/prometheus-operator/prometheus-operator@v0.85.0
+$(MANIFESTS)/.ready: Makefile
+	@command -v go >/dev/null || { echo "make: $(@D) needs Go: https://go.dev/doc/install" >&2; exit 69; }
+	@mkdir -p $(MANIFESTS)/bin $(MANIFESTS)/crds
+	GOBIN=$(CURDIR)/$(MANIFESTS)/bin go install $(KUSTOMIZE)
+	GOBIN=$(CURDIR)/$(MANIFESTS)/bin go install $(KUBE_SCORE)
+	for file in $$(go mod download -json $(KEDA) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/config/crd/bases/keda.sh_scaledobjects.yaml \
+		$$(go mod download -json $(PROMETHEUS_OPERATOR) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/example/prometheus-operator-crd/*_servicemonitors.yaml \
+		$$(go mod download -json $(PROMETHEUS_OPERATOR) | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')/example/prometheus-operator-crd/*_prometheusrules.yaml; \
+		do install -m 644 $$file $(MANIFESTS)/crds/ || exit 1; done
 	@touch $@
 
 $(AUDIT)/.ready: $(UV) requirements/audit.txt

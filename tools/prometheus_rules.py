@@ -1,6 +1,8 @@
-"""The recording and alert rules for Prometheus: config/prometheus/rules.yml is written from the data below.
+"""The recording and alert rules for Prometheus, written from the data below.
 
-`python tools/prometheus_rules.py --write` writes the file; a test fails while it is outdated. docs/runbook.md has one
+They are in config/prometheus/rules.yml, and as a resource of the Prometheus operator in config/kubernetes.
+
+`python tools/prometheus_rules.py --write` writes both; a test fails while one is outdated. docs/runbook.md has one
 section for each alert.
 """
 
@@ -16,6 +18,7 @@ from textwrap import indent
 from typing import Final, Literal
 
 RULES: Final = Path(__file__).parent.parent / "config" / "prometheus" / "rules.yml"
+KUBERNETES: Final = RULES.parent.parent / "kubernetes" / "components" / "monitoring" / "prometheusrule.yaml"
 RUNBOOK: Final = "docs/runbook.md"
 
 _STREAM: Final = "job, messaging_consumer_group_name, messaging_destination_name"
@@ -365,13 +368,22 @@ def render() -> str:
     return "\n".join(_lines()) + "\n"
 
 
+def render_for_kubernetes() -> str:
+    """Return the content of prometheusrule.yaml: the same rules, as a resource of the Prometheus operator."""
+    comments, groups = render().split("groups:\n")
+    head = "apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\n"
+    head += "metadata:\n  name: efo\n  labels: {app.kubernetes.io/name: efo}\nspec:\n"
+    return f"{comments}{head}  groups:\n{indent(groups, '  ')}"
+
+
 def main() -> int:
-    """Write the rules to their file, or to stdout."""
+    """Write the rules to their files, or to stdout."""
     parser = argparse.ArgumentParser(description="Rules of Prometheus for efo.")
-    parser.add_argument("--write", action="store_true", help=f"write {RULES.name} instead of stdout")
+    parser.add_argument("--write", action="store_true", help=f"write {RULES.name} and {KUBERNETES.name}")
     if parser.parse_args().write:
         RULES.parent.mkdir(exist_ok=True)
         RULES.write_text(render())
+        KUBERNETES.write_text(render_for_kubernetes())
     else:
         print(render(), end="")
     return 0

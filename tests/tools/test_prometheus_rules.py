@@ -24,7 +24,7 @@ from efo_service.workers.endpoints import WorkerEndpoints
 from tests.efo.telemetry.test_observer import EVERY_EVENT
 from tests.efo_service.test_app import BATCH, SHARD, FakeShardSink
 from tests.paths import ROOT
-from tools.prometheus_rules import ALERTS, RECORDINGS, RULES, render
+from tools.prometheus_rules import ALERTS, KUBERNETES, RECORDINGS, RULES, render, render_for_kubernetes
 
 
 class FakeSink:
@@ -84,6 +84,7 @@ def test_metrics_and_labels_of_an_expression_are_found():
 
 def test_the_file_is_what_the_script_writes():
     assert RULES.read_text() == render(), "run: python tools/prometheus_rules.py --write"
+    assert KUBERNETES.read_text() == render_for_kubernetes(), "run: python tools/prometheus_rules.py --write"
 
 
 def test_every_metric_and_label_of_an_expression_is_one_that_efo_serves(scrape):

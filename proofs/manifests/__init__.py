@@ -1,0 +1,1 @@
+"""The manifests for Kubernetes and the IAM policies: their schemas, and whether they agree with efo's settings."""

@@ -1,0 +1,99 @@
+"""`make manifests`: builds, checks and lints each variant of config/kubernetes, and lints the policies of config/iam.
+
+Prints, last, one JSON object. Nothing is applied anywhere.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from proofs.manifests.schemas import CustomSchemas, custom_schemas, errors
+from proofs.manifests.variant import KUBERNETES, VARIANTS, problems, resources
+from proofs.paths import ROOT, TOOLS
+
+OWN: Final = TOOLS / "manifests"
+IGNORED: Final = {
+    "container-image-pull-policy": "the tag of a release does not move, and a digest cannot",
+    "deployment-has-host-podantiaffinity": "pods are spread over zones; several on a node do no harm",
+    "deployment-replicas": "the log has one writer",
+    "deployment-strategy": "the log has one writer",
+}
+"""The checks of kube-score that do not fit, and why. Nor does a limit of the CPU: throttling delays renewals."""
+
+
+def lint(text: str) -> list[str]:
+    """Return what kube-score finds in resources."""
+    command = [str(OWN / "bin/kube-score"), "score", "-", "-o", "json", "--ignore-container-cpu-limit"]
+    command += [f"--ignore-test={name}" for name in IGNORED]
+    ended = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
+    return [
+        f"{scored['object_name']}: {one['check']['id']}: {comment['summary']}"
+        for scored in json.loads(ended.stdout)
+        for one in scored["checks"]
+        if not one["skipped"] and one["grade"] < 10  # noqa: PLR2004 - 10 is "OK"
+        for comment in one["comments"] or ()
+    ]
+
+
+def check_policies() -> tuple[int, list[str]]:
+    """Return the number of IAM policies, and what parliament finds in them."""
+    files = sorted((ROOT / "config/iam").glob("*.json"))
+    found = []
+    for file in files:
+        command = [str(TOOLS / "delivery/bin/parliament"), "--file", str(file), "--json"]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        found += [f"{file.name}: {line}" for line in (ended.stdout + ended.stderr).splitlines() if line.strip()]
+    return len(files), found
+
+
+def definitions() -> CustomSchemas:
+    """Return the schemas of the custom resources."""
+    files = [*(OWN / "crds").glob("*.yaml")]
+    return custom_schemas(one for file in files for one in resources(file.read_text()))
+
+
+def build(variant: str) -> str:
+    """Return the resources of a variant, as YAML."""
+    command = [str(OWN / "bin/kustomize"), "build", str(KUBERNETES / "overlays" / variant)]
+    return str(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def main() -> int:
+    """Check everything, and return the exit status."""
+    parser = argparse.ArgumentParser("make manifests", description=__doc__)
+    parser.add_argument("--write", type=Path, help="a directory that the built variants are written to")
+    directory = parser.parse_args().write
+    custom = definitions()
+    built = {variant: build(variant) for variant in VARIANTS}
+    found = {variant: resources(text) for variant, text in built.items()}
+    policies, policy_findings = check_policies()
+    result: dict[str, Any] = {
+        "manifests": "passed",
+        "variants": list(built),
+        "resources": sum(map(len, found.values())),
+        "schema_errors": [error for all_ in found.values() for one in all_ for error in errors(one, custom)],
+        "disagreements": [f"{variant}: {text}" for variant, all_ in found.items() for text in problems(all_)],
+        "lint": [f"{variant}: {text}" for variant, yaml in built.items() for text in lint(yaml)],
+        "policies": policies,
+        "policy_findings": policy_findings,
+    }
+    if directory is not None:
+        directory.mkdir(parents=True, exist_ok=True)
+        for variant, text in built.items():
+            (directory / f"{variant}.yaml").write_text(text)
+    has_failed = any(result[name] for name in ("schema_errors", "disagreements", "lint", "policy_findings"))
+    result["manifests"] = "failed" if has_failed else "passed"
+    print(json.dumps(result))
+    return int(has_failed)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"manifests: {error}\n{error.stderr}")
