@@ -72,7 +72,11 @@ def visit_all(path: str, report: Report, *, many: int = MANY) -> None:
             _log_in(browser, service, report)
         with TemporaryDirectory() as directory, running(Path(directory), many) as service:
             service.until_reading(many)
+            split = sorted(service.fake.open_shards(STREAM))[:: many // 20]  # a twentieth of the hash keys each
+            for shard_id in split:
+                service.fake.split(STREAM, shard_id)
             service.put(5 * many)
+            service.until_reading(many + len(split))
             for scheme in get_args(Scheme):
                 _visit(browser, service, report, f"many-{scheme}", scheme, _with_many)
 
