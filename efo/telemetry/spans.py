@@ -11,7 +11,6 @@ of a batch come from many traces, and the consumer itself runs for months. What 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from time import time_ns
 from types import TracebackType
 from typing import Final, Self
@@ -46,6 +45,8 @@ MAX_LINKS: Final = 128
 The SDK keeps as many links (OpenTelemetry: Link count limit)."""
 
 Attributes = Mapping[str, str]
+
+_CALLS: Final = {SubscribeAttempted, LeaseStoreCalled}
 
 
 class OtelTracing:
@@ -106,6 +107,10 @@ class Spans:
 
     def __call__(self, event: Event) -> None:
         """Make the span of a call that is over: of SubscribeToShard, and of the lease store for checkpoints."""
+        if type(event) in _CALLS:  # of batches and events there are many more
+            self._called(event)
+
+    def _called(self, event: Event) -> None:
         if isinstance(event, SubscribeAttempted):
             attributes = {**self._subscribe, **_partition(event.shard_id)}
             self._record("subscribe", attributes, event.duration, event.error_type)
@@ -119,7 +124,7 @@ class Spans:
         ended = time_ns()
         span = self._tracer.start_span(
             f"{operation} {self._stream}",
-            context=Context(),
+            context=_ROOT,
             kind=SpanKind.CLIENT,
             attributes=attributes,
             start_time=ended - round(duration * 1e9),
@@ -142,12 +147,12 @@ class ShardSpans:
 
     def process(self, records: Sequence[Record] = ()) -> ProcessSpan:
         """Start a process span of these records. More can be added; then use it as a context manager."""
-        span = self._tracer.start_span(
-            self._name, context=Context(), kind=SpanKind.CONSUMER, attributes=self._attributes
-        )
+        attributes = {**self._attributes, _COUNT: len(records)}  # cheaper than to set it later
+        span = self._tracer.start_span(self._name, context=_ROOT, kind=SpanKind.CONSUMER, attributes=attributes)
         started = ProcessSpan(span, self._extract)
         if records:
             started.add(records)
+            started.told = len(records)
         return started
 
 
@@ -179,14 +184,16 @@ class CurrentSpan:
 class ProcessSpan(CurrentSpan):
     """A process span that has started. `add` its records, then enter it."""
 
-    __slots__ = ("_extract", "_linked", "_records", "_searched")
+    __slots__ = ("_extract", "_linked", "_records", "_searched", "told")
 
     def __init__(self, span: Span, extract: TraceExtractor | None) -> None:
         super().__init__(span)
+        self.told = 0
+        """The number of records that the span's attribute says."""
         self._extract = extract if span.is_recording() else None
         self._records = 0
         self._searched = 0
-        self._linked: set[TraceContext] = set()
+        self._linked: set[TraceContext] | None = None
 
     def add(self, records: Sequence[Record]) -> None:
         """Count more records, and link the span to their trace contexts, as far as MAX_LINKS allows."""
@@ -197,12 +204,14 @@ class ProcessSpan(CurrentSpan):
         self._searched += len(found)
         # After the start, and not with it, because only a span that is sampled is worth the search.
         for context in _contexts(found, self._extract):
+            self._linked = self._linked or set()
             if context not in self._linked:
                 self._linked.add(context)
                 self._span.add_link(_span_context(context))
 
     def __enter__(self) -> Self:
-        self._span.set_attribute("messaging.batch.message_count", self._records)
+        if self._records != self.told:
+            self._span.set_attribute(_COUNT, self._records)
         return super().__enter__()
 
 
@@ -235,19 +244,25 @@ def _fail(span: Span, error_type: str) -> None:
 
 def _contexts(records: Sequence[Record], extract: TraceExtractor) -> Iterator[TraceContext]:
     """Yield the trace contexts of records, as far as they are valid."""
+    if extract is from_tags:
+        records = [record for record in records if record.tags]  # most records have none, and this is the quick way
     for record in records:
-        found = None
-        with suppress(Exception):  # of the application's extractor: a span must not stop what it describes
+        try:
             found = extract(record)
+        except Exception:  # noqa: BLE001, S112 - a span must not stop what it describes; the relay reports it
+            continue
         if found is not None and found.is_valid:
             yield found
 
 
 def _span_context(found: TraceContext) -> SpanContext:
     carrier = {"traceparent": found.traceparent, "tracestate": found.tracestate or ""}
-    return get_current_span(_PROPAGATOR.extract(carrier, Context())).get_span_context()
+    return get_current_span(_PROPAGATOR.extract(carrier, _ROOT)).get_span_context()
 
 
+_ROOT: Final = Context()
+"""The parent of spans that start a trace."""
+_COUNT: Final = "messaging.batch.message_count"
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 

@@ -4,6 +4,7 @@
     relay          the whole `efo run`, into the embedded log and into Kafka
     cores          several processes of one consumer
     small-events   events of one record: CPU time, and the time from put to handler
+    telemetry      what metrics, traces and CloudWatch's metrics add to the data path
     idle           shards without records; the stop
     start          the start of a process, and its restart
     linearity      CPU time per record with more shards
@@ -26,6 +27,7 @@ from proofs.benchmarks.figures.relaying import relay
 from proofs.benchmarks.figures.results import NotMeasured, Value, figures_as_json, table, with_table
 from proofs.benchmarks.figures.small_events import small_events
 from proofs.benchmarks.figures.targets import FIGURES, GROUPS
+from proofs.benchmarks.figures.telemetry import telemetry
 from proofs.benchmarks.figures.throughput import data_path, linearity
 from proofs.benchmarks.machine import machine
 from proofs.benchmarks.readers.running import Timing
@@ -36,6 +38,7 @@ MEASURES: Mapping[str, Callable[[Timing], Mapping[str, Value]]] = {
     "relay": relay,
     "cores": cores,
     "small-events": small_events,
+    "telemetry": telemetry,
     "idle": idle,
     "start": start,
     "linearity": linearity,

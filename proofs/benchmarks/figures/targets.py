@@ -56,6 +56,13 @@ def _figures() -> Iterator[Figure]:
     yield Figure("latency_p50_ms", group, f"{title}, p50", "ms", 3)
     yield Figure("latency_p99_ms", group, f"{title}, p99", "ms", 15)
 
+    group = "telemetry"
+    title = "CPU time per record with metrics, {} and CloudWatch's metrics, to none; {}"
+    for sampler, spans in (("sampled", "spans of one batch of 100"), ("always_on", "spans of all batches")):
+        for shape, size in (("1kb", "1 KB"), ("200b", "200 B")):
+            yield Figure(f"telemetry_{shape}_{sampler}", group, title.format(spans, size), "", 1.03)
+    yield Figure("telemetry_one_record_sampled", group, title.format("spans of one of 100", "events of one record"), "")
+
     group = "idle"
     yield Figure("idle_1000_cpu_percent", group, "1,000 idle shards", "% of a core", 6)
     yield Figure("idle_1000_kb_per_shard", group, "1,000 idle shards", "KB per shard", 50)

@@ -47,7 +47,7 @@ async def handle_timed(batch: efo.Batch) -> None:
     await handle(batch)
 
 
-class _Discard(MetricExporter):
+class Discard(MetricExporter):
     """Takes the metrics, and sends them nowhere."""
 
     def export(self, metrics_data: MetricsData, *_: object, **__: object) -> MetricExportResult:
@@ -64,7 +64,7 @@ class Metrics(efo.OtelObserver):
     """Feeds a meter provider of its own. In another process it is made anew, since a provider cannot be pickled."""
 
     def __init__(self) -> None:
-        reader = PeriodicExportingMetricReader(_Discard(), export_interval_millis=EXPORT_MILLIS)
+        reader = PeriodicExportingMetricReader(Discard(), export_interval_millis=EXPORT_MILLIS)
         super().__init__(stream="load", application="bench", meter_provider=MeterProvider([reader]))
 
     def __reduce__(self) -> tuple[type[Metrics], tuple[()]]:

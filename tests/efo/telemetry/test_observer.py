@@ -12,7 +12,7 @@ from efo import events
 from efo.model import Checkpoint
 from efo.protocol.reading import LeaseCounts, ShardReading
 from efo.telemetry import instruments
-from efo.telemetry.observer import KEEP_COUNTERS, OtelObserver
+from efo.telemetry.observer import KEEP_COUNTERS, MAX_HELD, PEAK_INTERVAL, OtelObserver
 from tests.readings import NOW, FakeReadings
 
 COMMON = {
@@ -197,6 +197,24 @@ def test_a_busy_shard_has_one_interval_and_one_age_each_second_the_highest(telem
     telemetry.observe(events.ShardStopped("s-1"))
     assert telemetry.values(instruments.EVENT_INTERVAL) == {(): (1.4, 4)}
     assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): (0.03, 3)}  # of each batch
+
+
+def test_durations_of_a_busy_shard_are_passed_on_together_and_each_is(telemetry):
+    def process(times: int) -> None:
+        for _ in range(times):
+            telemetry.observe(events.RecordsProcessed("s-0", 1, 0.25, None, None))
+
+    process(3)
+    assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): (0.25, 1)}  # two are held back
+    process(MAX_HELD - 2)
+    assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): ((MAX_HELD + 1) * 0.25, MAX_HELD + 1)}
+    process(1)
+    telemetry.now += PEAK_INTERVAL
+    telemetry.observe(events.EventReceived("s-0", 0, 200, 0, 0.1))
+    assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): ((MAX_HELD + 2) * 0.25, MAX_HELD + 2)}
+    process(1)
+    telemetry.observe(events.ShardStopped("s-0"))
+    assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): ((MAX_HELD + 3) * 0.25, MAX_HELD + 3)}
 
 
 def test_records_count_as_consumed_when_they_are_processed_and_not_when_the_handler_fails(telemetry):
