@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests
+.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -137,6 +137,11 @@ soak: $(READY) ## Run a service under load, faults and reshards; nothing may gro
 # In Debian's chromium; without it, the exit status is 69. `test` has a short form. Pictures: var/web-test.
 web-test: $(READY) ## Look at the page of a real service in a real browser, with 4 and with 1,000 shards (ARGS="--help")
 	@$(BIN)/python -m proofs.web $(ARGS)
+
+# A real Prometheus and a real OpenTelemetry Collector, which it builds. Without Prometheus, Go or Java the exit status is
+# 69. Not part of `test`, which checks the queries.
+dashboards: $(READY) ## Show that each panel has data and each alert fires in its fault; ten minutes (ARGS="--help")
+	@$(BIN)/python -m proofs.dashboards $(ARGS)
 
 AUDIT := .tools/audit
 audit: $(READY) $(AUDIT)/.ready ## Check licences and known vulnerabilities of the locked dependencies; write an SBOM (ARGS="--sbom PATH")

@@ -65,3 +65,8 @@ def _read_all() -> dict[int, ProcessStat]:
             except (FileNotFoundError, ProcessLookupError):
                 continue  # it ended meanwhile
     return stats
+
+
+def descendants(root: int) -> list[int]:
+    """Return the ids of a process and of all its descendants, each after its own descendants."""
+    return [stat.pid for stat in reversed(tree_of(root, _read_all()))]

@@ -335,3 +335,14 @@ def test_promtool_accepts_the_rules(promtool):
 
 def test_promtool_finds_nothing_to_complain_about_in_the_metrics(promtool, scrape):
     assert promtool("check", "metrics", stdin=scrape) == ""
+
+
+def test_faster_rules_have_shorter_times_and_the_same_thresholds(promtool, tmp_path):
+    faster = render(10)
+    assert re.findall(r"\b\d+m\b", re.sub(r'(description|summary): ".*"', "", faster)) == []
+    assert "rate(efo_record_age_seconds_bucket[30s])" in faster
+    assert "offset 180s" in faster
+    assert "stream:efo_consumer_lag_seconds:max > 900" in faster
+    file = tmp_path / "faster.yml"
+    file.write_text(faster)
+    assert f"{len(RECORDINGS) + len(ALERTS)} rules found" in promtool("check", "rules", str(file))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tools.grafana.model import Dashboard, Panel, Query, Row, of_instance, of_stream, quantile, rate
+from tools.prometheus_rules import increase
 
 LEASES: Final = Dashboard(
     "efo-leases",
@@ -36,7 +37,7 @@ LEASES: Final = Dashboard(
                     about="Workers that ended and were started again, in 30 minutes. Only after the first end.",
                     queries=(
                         Query(
-                            f"sum by (instance, worker) (increase({of_instance('efo_worker_restarts_total')}[30m]))",
+                            increase(of_instance("efo_worker_restarts_total"), "30m", "instance, worker"),
                             "{{instance}} {{worker}}",
                         ),
                     ),
@@ -64,7 +65,7 @@ LEASES: Final = Dashboard(
                     about="By reason, in 10 minutes. released and handed_over are planned.",
                     queries=(
                         Query(
-                            f"sum by (efo_lease_loss_reason) (increase({of_stream('efo_lease_losses_total')}[10m]))",
+                            increase(of_stream("efo_lease_losses_total"), "10m", "efo_lease_loss_reason"),
                             "{{efo_lease_loss_reason}}",
                         ),
                     ),
@@ -75,7 +76,7 @@ LEASES: Final = Dashboard(
                     about="Shards that failed and were isolated (rule R11), by error, in 15 minutes.",
                     queries=(
                         Query(
-                            f"sum by (error_type) (increase({of_stream('efo_shard_isolations_total')}[15m]))",
+                            increase(of_stream("efo_shard_isolations_total"), "15m", "error_type"),
                             "{{error_type}}",
                         ),
                     ),

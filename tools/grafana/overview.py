@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tools.grafana.model import Dashboard, Panel, Query, Row, of_instance, of_job, of_stream
+from tools.prometheus_rules import increase
 
 _STREAM: Final = "{{messaging_consumer_group_name}} on {{messaging_destination_name}}"
 _LAG: Final = "stream:efo_consumer_lag_seconds:max"
@@ -131,7 +132,7 @@ OVERVIEW: Final = Dashboard(
                     about="Skipped or dead-lettered records, in 15 minutes.",
                     queries=(
                         Query(
-                            f"sum by (efo_failure_action) (increase({of_stream('efo_record_failures_total')}[15m]))",
+                            increase(of_stream("efo_record_failures_total"), "15m", "efo_failure_action"),
                             "{{efo_failure_action}}",
                         ),
                     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tools.grafana.model import Dashboard, Panel, Query, Row, of_job, of_stream, quantile, rate
+from tools.prometheus_rules import increase
 
 _SHARD: Final = "{{messaging_destination_partition_id}}"
 _BY_SHARD: Final = "messaging_destination_partition_id"
@@ -182,7 +183,7 @@ SHARDS: Final = Dashboard(
                     queries=(
                         Query(f"sum({of_job('efo_http2_connection_active')})", "open"),
                         Query(
-                            f"sum by (efo_http2_error_code) (increase({of_job('efo_http2_resets_total')}[5m]))",
+                            increase(of_job("efo_http2_resets_total"), "5m", "efo_http2_error_code"),
                             "reset: {{efo_http2_error_code}}",
                         ),
                     ),
@@ -192,7 +193,7 @@ SHARDS: Final = Dashboard(
                     about="Events, or KPL aggregates, that could not be decoded, in 15 minutes.",
                     queries=(
                         Query(
-                            f"sum by (error_type) (increase({of_stream('efo_decode_errors_total')}[15m]))",
+                            increase(of_stream("efo_decode_errors_total"), "15m", "error_type"),
                             "{{error_type}}",
                         ),
                     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tools.grafana.model import Dashboard, Panel, Query, Row, of_job, of_stream, quantile, rate
+from tools.prometheus_rules import increase
 
 _QUERY: Final = "{{efo_pipeline_query}}"
 
@@ -84,8 +85,7 @@ SINKS: Final = Dashboard(
                     about="By what happened to them, and why, in 15 minutes.",
                     queries=(
                         Query(
-                            "sum by (efo_failure_action, error_type)"
-                            f" (increase({of_stream('efo_record_failures_total')}[15m]))",
+                            increase(of_stream("efo_record_failures_total"), "15m", "efo_failure_action, error_type"),
                             "{{efo_failure_action}}: {{error_type}}",
                         ),
                     ),

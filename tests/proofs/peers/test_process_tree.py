@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
 import pytest
 
-from proofs.peers.process_tree import ProcessStat, parse_stat, tree_of, usage_of
+from proofs.peers.process_tree import ProcessStat, descendants, parse_stat, tree_of, usage_of
 
 FIELDS = "S 7 1 1 0 -1 4194560 100 200 0 0 11 22 33 44 20 0 5 0 12345 1000000 250 18446744073709551615 1 1 0"
 
@@ -24,3 +26,11 @@ def test_this_process_uses_memory_and_time():
     usage = usage_of(os.getpid())
     assert usage.rss_bytes > 1_000_000
     assert usage.cpu_seconds > 0
+
+
+def test_the_descendants_of_a_process_come_before_it():
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert descendants(os.getpid())[-1] == os.getpid()
+        assert child.pid in descendants(os.getpid())
+        assert descendants(child.pid) == [child.pid]
+        child.communicate(b"\n")

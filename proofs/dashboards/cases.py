@@ -1,0 +1,251 @@
+"""The faults: for each alert a job that suffers what the alert is for, by the means that cause it in production."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import trio
+import trio.lowlevel
+
+from efo.protocol.aggregation import Entry, aggregate
+from efo.testing import ALWAYS
+from efo.testing.faults import EndStream, Refuse, Reset, Stall
+from proofs.dashboards.service import Service
+from proofs.dashboards.verdict import Expectation
+
+Inject = Callable[[Service], Awaitable[None]]
+
+BACKLOG_HOURS: Final = 13
+BACKLOG_RECORDS: Final = 100_000
+_NOT_READ: Final = frozenset({"EfoNotReady", "EfoLagHigh", "EfoCheckpointAgeHigh"})
+"""What follows for shards that are not read, if it lasts."""
+_LEASES: Final = frozenset({"EfoLeaseStoreFailing", "EfoShardsWithoutLease", "EfoLeasesFlapping"}) | _NOT_READ
+_UTF8: Final = {"EFO_RELAY__SINK": "jsonl", "EFO_RELAY__JSONL_FILE": "lines", "EFO_RELAY__JSONL_ENCODING": "utf-8"}
+_PIPE: Final = {"EFO_RELAY__SINK": "jsonl", "EFO_RELAY__JSONL_FILE": "-", "EFO_RELAY__COMMIT_RECORDS": "100"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A job with its fault. `must`: the alerts that it is for; `may`: those that may follow from it.
+
+    `backlog`: whether the stream has old records from the start. `pace`, `output`: see Service. `seconds`: the scrape
+    interval.
+    """
+
+    job: str
+    fault: str
+    inject: Inject
+    must: frozenset[str]
+    may: frozenset[str] = frozenset()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    workers: int = 1
+    backlog: bool = False
+    pace: float | None = None
+    output: Path | None = None
+    seconds: int = 2
+
+    @property
+    def is_faulty_from_the_start(self) -> bool:
+        """Whether there is no time before the fault."""
+        return self.backlog or self.output is not None
+
+    @property
+    def expectation(self) -> Expectation:
+        """What the fault must and may bring about."""
+        return Expectation(self.job, self.must, self.may)
+
+
+async def _kill(service: Service) -> None:
+    service.program.signal(signal.SIGKILL)
+    await trio.lowlevel.checkpoint()
+
+
+async def _stop_workers(service: Service) -> None:
+    """Suspend one worker, later all: the supervisor lives and gets no answers."""
+    first, *others = await service.workers()
+    service.program.signal(signal.SIGSTOP, first)
+    await trio.sleep(40)
+    service.program.signal(signal.SIGSTOP, *others)
+
+
+async def _kill_workers(service: Service) -> None:
+    """Kill a worker four times, as the kernel does if memory is short."""
+    for _ in range(4):
+        service.program.signal(signal.SIGKILL, (await service.workers())[0])
+        await trio.sleep(12)
+
+
+async def _stall(service: Service) -> None:
+    service.fault(Stall(), ALWAYS)
+    await trio.lowlevel.checkpoint()
+
+
+async def _refuse(service: Service) -> None:
+    service.fault(Refuse("InternalFailure", status=500), ALWAYS)
+    service.fault(Reset())
+    await trio.lowlevel.checkpoint()
+
+
+async def _throttle(service: Service) -> None:
+    service.fault(Refuse("LimitExceededException"), ALWAYS)
+    service.fault(EndStream())
+    await trio.lowlevel.checkpoint()
+
+
+async def _lock_leases(service: Service) -> None:
+    await service.locked_leases(3600)
+
+
+async def _lock_leases_often(service: Service) -> None:
+    """Lock the lease store again and again for longer than a lease lives."""
+    while True:
+        await service.locked_leases(8)
+        await trio.sleep(12)
+
+
+async def _stop_reading(service: Service) -> None:
+    service.pace = 0
+    await trio.lowlevel.checkpoint()
+
+
+async def _nothing(_service: Service) -> None:
+    """Do nothing: the fault is there from the start."""
+    await trio.lowlevel.checkpoint()
+
+
+async def _poison(service: Service) -> None:
+    """Put a record that the sink refuses, and some more, since a counter's first step may be missed."""
+    while True:
+        service.put_one(b"\xff\xfe not UTF-8")
+        await trio.sleep(20)
+
+
+async def _damage(service: Service) -> None:
+    """Put KPL aggregates with a partition key that is longer than Kinesis allows."""
+    while True:
+        service.put_one(aggregate([Entry("p" * 300, b"")] * 3))
+        await trio.sleep(20)
+
+
+def _set(*names: str) -> frozenset[str]:
+    return frozenset(f"Efo{name}" for name in names)
+
+
+CASES: Final = (
+    Case(job="efo-killed", fault="the process is killed", inject=_kill, must=_set("TargetDown")),
+    Case(
+        job="efo-workers-stopped",
+        fault="one of two workers is suspended, then the other",
+        inject=_stop_workers,
+        workers=2,
+        seconds=5,
+        must=_set("WorkerDown", "NoWorkerUp"),
+        # A suspended worker keeps the locks of its partitions of the log: the other waits for them, then ends.
+        may=_NOT_READ | _set("LeasesFlapping", "ShardsUnread", "WorkerRestarts"),
+    ),
+    Case(
+        job="efo-workers-killed",
+        fault="a worker is killed again and again",
+        inject=_kill_workers,
+        workers=2,
+        must=_set("WorkerRestarts"),
+        may=_set("WorkerDown"),
+    ),
+    Case(
+        job="efo-frozen",
+        fault="subscriptions are open, and Kinesis sends nothing on them",
+        inject=_stall,
+        must=_set("ShardsFrozen"),
+        may=_NOT_READ | _set("ShardsDisconnected"),
+    ),
+    Case(
+        job="efo-refused",
+        fault="Kinesis resets the subscriptions, and answers each SubscribeToShard with an internal failure",
+        inject=_refuse,
+        must=_set("ShardsDisconnected", "SubscriptionsFailing", "NotReady", "LagHigh"),
+        may=_set("CheckpointAgeHigh"),
+    ),
+    Case(
+        job="efo-throttled",
+        fault="Kinesis throttles each SubscribeToShard",
+        inject=_throttle,
+        must=_set("SubscriptionsThrottled"),
+        may=_NOT_READ | _set("ShardsDisconnected", "SubscriptionsFailing"),
+    ),
+    Case(
+        job="efo-leases-locked",
+        fault="another program holds the lock of the lease store's file",
+        inject=_lock_leases,
+        must=_set("LeaseStoreFailing", "ShardsWithoutLease"),
+        may=_LEASES,
+    ),
+    Case(
+        job="efo-leases-flapping",
+        fault="the lock is held for 8 s three times a minute, and leases live 5 s",
+        inject=_lock_leases_often,
+        environment={"EFO_LEASES__FAILOVER_SECONDS": "5"},
+        must=_set("LeasesFlapping"),
+        may=_LEASES,
+    ),
+    Case(
+        job="efo-sink-stuck",
+        fault="nobody reads the pipe that the sink writes to",
+        inject=_stop_reading,
+        environment=_PIPE,
+        must=_set("ShardsUnread", "CheckpointAgeHigh"),
+        may=_NOT_READ | _set("Backpressure"),
+    ),
+    Case(
+        job="efo-sink-full",
+        fault="no space is left where the sink writes",
+        inject=_nothing,
+        environment=_PIPE,
+        output=Path("/dev/full"),
+        must=_set("ShardsUnread"),
+        # The relay gives up after [relay] retry_seconds, and isolates the shard.
+        may=_NOT_READ | _set("Backpressure", "ShardsIsolated"),
+    ),
+    Case(
+        job="efo-sink-slow",
+        fault=f"a backlog of {BACKLOG_HOURS} hours, and a sink of 60 KB/s",
+        inject=_nothing,
+        environment=_PIPE,
+        backlog=True,
+        pace=60_000,
+        must=_set("LagHigh", "LagCritical", "RetentionAtRisk", "Backpressure"),
+        may=_NOT_READ | _set("ShardsUnread"),
+    ),
+    Case(
+        job="efo-isolated",
+        fault="records that the sink refuses isolate their shard",
+        inject=_poison,
+        environment=_UTF8,
+        must=_set("ShardsIsolated"),
+        may=_NOT_READ,
+    ),
+    Case(
+        job="efo-skipped",
+        fault="records that the sink refuses are skipped",
+        inject=_poison,
+        environment={**_UTF8, "EFO_RELAY__ON_REFUSED_RECORD": "skip"},
+        must=_set("RecordsSkipped"),
+    ),
+    Case(
+        job="efo-dead-lettered",
+        fault="records that the sink refuses go to a topic of their own",
+        inject=_poison,
+        environment={**_UTF8, "EFO_RELAY__DEAD_LETTERS": "refused"},
+        must=_set("RecordsDeadLettered"),
+    ),
+    Case(
+        job="efo-damaged",
+        fault="a producer puts damaged KPL aggregates",
+        inject=_damage,
+        must=_set("DecodeErrors"),
+    ),
+)
+"""The jobs with a fault of the service. Those of the pipeline, and of a Prometheus that finds nothing, are in `run`."""

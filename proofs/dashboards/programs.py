@@ -1,0 +1,155 @@
+"""The programs of the proof: what must be installed, the Collector that is built, and processes with their trees."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from random import SystemRandom
+from typing import Final
+
+import trio
+
+from efo_service.spark.errors import JavaMissingError
+from efo_service.spark.java import find_java
+from proofs.paths import ROOT, TOOLS
+from proofs.peers.process_tree import descendants
+
+COLLECTOR: Final = TOOLS / "otelcol" / "otelcol"
+_SOURCE: Final = ROOT / "proofs" / "dashboards" / "collector"
+_PORTS: Final = itertools.count(SystemRandom().randrange(20_000, 30_000))
+_LOG_LINES: Final = 15
+_NOT_INHERITED: Final = ("EFO_", "AWS_", "OTEL_")
+_ADVICE: Final = {
+    "prometheus": "install Prometheus (Debian: apt-get install prometheus)",
+    "go": "install Go 1.26 or newer, which builds the Collector (https://go.dev/dl)",
+}
+
+
+class ProgramError(Exception):
+    """A program could not be built or started, or ended early. The message has the end of its output."""
+
+
+def missing() -> list[str]:
+    """Return what to install, one sentence for each program that is missing."""
+    found = [advice for name, advice in _ADVICE.items() if shutil.which(name) is None]
+    try:
+        find_java()
+    except JavaMissingError as error:
+        found.append(str(error))
+    return found
+
+
+def build_collector() -> None:
+    """Build the Collector, unless its source is older. Go checks its modules against go.sum. Raises ProgramError."""
+    newest = max(path.stat().st_mtime for path in _SOURCE.iterdir())
+    if COLLECTOR.exists() and COLLECTOR.stat().st_mtime > newest:
+        return
+    COLLECTOR.parent.mkdir(parents=True, exist_ok=True)
+    command = ["go", "build", "-mod=readonly", "-trimpath", "-o", str(COLLECTOR), "."]
+    done = subprocess.run(command, cwd=_SOURCE, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ProgramError(f"go build in {_SOURCE.relative_to(ROOT)}: {done.stderr.strip()}")
+
+
+def free_ports(count: int) -> list[int]:
+    """Return so many ports in a row that are free now, and were not returned before.
+
+    In a row, as a supervisor gives its workers the ports after its own. Below the ports of the system's outgoing
+    connections, which could take one before its server does.
+    """
+    while True:
+        ports = [next(_PORTS) for _ in range(count)]
+        if all(map(_is_free, ports)):
+            return ports
+
+
+def _is_free(port: int) -> bool:
+    try:
+        with socket.create_server(("127.0.0.1", port)):
+            return True
+    except OSError:
+        return False
+
+
+class Program:
+    """A process and its descendants. Its output goes to NAME.log in its directory.
+
+    `pipe`: its stdout goes to the proof instead. `output`: its stdout goes to this file instead.
+
+    `environment` is added to the caller's, without the variables that configure efo, AWS or telemetry.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        directory: Path,
+        environment: Mapping[str, str] | None = None,
+        *,
+        pipe: bool = False,
+        output: Path | None = None,
+    ) -> None:
+        self.name = name
+        self._command = command
+        self._directory = directory
+        self._log = directory / f"{name}.log"
+        own = {name: value for name, value in os.environ.items() if not name.upper().startswith(_NOT_INHERITED)}
+        self._environment = {**own, **(environment or {})}
+        self._pipe = pipe
+        self._output = output
+        self._process: trio.Process | None = None
+
+    @property
+    def process(self) -> trio.Process:
+        """The process. It was started."""
+        if self._process is None:
+            raise AssertionError(f"{self.name} was not started")
+        return self._process
+
+    async def start(self) -> None:
+        """Start the process."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as log, (self._output or self._log).open("ab") as output:
+            self._process = await trio.lowlevel.open_process(
+                self._command,
+                cwd=self._directory,
+                env=self._environment,
+                stdin=subprocess.PIPE,  # a worker process drains when its stdin ends
+                stdout=subprocess.PIPE if self._pipe else output,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def check(self) -> None:
+        """Raise ProgramError if the process has ended."""
+        if (code := self.process.poll()) is not None:
+            lines = self._log.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+            raise ProgramError("\n".join([f"{self.name} ended with {code}:", *lines]))
+
+    def signal(self, number: int, *pids: int) -> None:
+        """Send a signal to some of its processes, by default to all."""
+        for pid in pids or tuple(self.pids()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def pids(self, program: str = "") -> Iterator[int]:
+        """Yield the process and its descendants. `program`: only those of which this is the executable's name."""
+        for pid in descendants(self.process.pid):
+            with suppress(OSError):
+                if program in ("", Path(f"/proc/{pid}/exe").readlink().name):
+                    yield pid
+
+    async def end(self) -> None:
+        """Kill all of its processes, also those that are stopped."""
+        if self._process is not None:
+            self.signal(signal.SIGKILL)
+            if self._process.poll() is None:
+                self._process.kill()
+            await self._process.wait()
