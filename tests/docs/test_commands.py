@@ -42,7 +42,11 @@ def runs_spark():
 @pytest.mark.e2e
 @pytest.mark.parametrize("page", [page for page in PAGES if any(one.command for one in PAGES[page])])
 def test_the_commands_do_what_the_page_says(page, reader, tmp_path):
-    here = {"HOST:PORT": f"127.0.0.1:{reader['EFO_SERVICE__PORT']}", "4567": str(free_port())}
+    here = {
+        "HOST:PORT": f"127.0.0.1:{reader['EFO_SERVICE__PORT']}",
+        "4567": str(free_port()),
+        "efo doctor ": "efo doctor --timeout 60 ",  # the machine may be busy
+    }
     with Shell(tmp_path, reader, here) as shell:
         for example in PAGES[page]:
             if example.command is None:
