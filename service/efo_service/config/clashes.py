@@ -93,6 +93,8 @@ _TOLD: Final = {
     "jsonl": "both write the JSON lines to {1}: choose another [relay] jsonl_file for one of them",
     "kafka": "both write the topic {2!r} of the Kafka cluster {1}: choose another [relay.kafka] topic for one of them,"
     " such as one with {{stream}}",
+    "plugin": "both write the topic {2!r} of the sink {1!r} with the same options: choose another [relay] topic for one"
+    " of them",
 }
 
 
@@ -109,6 +111,8 @@ def _outputs(settings: Settings) -> tuple[set[tuple[str, ...]], set[tuple[str, .
             written = ("jsonl", "stdout" if str(relay.jsonl_file) == "-" else _normal(relay.jsonl_file))
         case "kafka":
             written, letters = (*brokers, settings.topic), brokers
+        case other:
+            written = ("plugin", other, settings.topic, *(f"{k}={v}" for k, v in sorted(relay.options.items())))
     return {written}, set() if relay.dead_letters is None else {(*letters, relay.dead_letters)}
 
 

@@ -110,12 +110,12 @@ def _setting(table: str, key: str, field: FieldInfo) -> Iterator[str]:
         yield f"{key} = {_literal(_plain(field.default))}"
 
 
-def _plain(value: object) -> str | int | float | bool | dict[str, str]:
+def _plain(value: object) -> str | int | float | bool | dict[str, str | int | float | bool]:
     match value:
         case bool() | int() | float():
             return value
         case dict():
-            return {name: _MASK if is_credential(name, text) else text for name, text in value.items()}
+            return {name: _MASK if is_credential(name, str(text)) else text for name, text in value.items()}
         case str() | Path() | SecretStr():
             return str(value)  # str of a SecretStr is asterisks
         case _:

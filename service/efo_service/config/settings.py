@@ -23,6 +23,7 @@ from efo_service.config.dynamodb import DynamoDbSettings
 from efo_service.config.kafka import KafkaSettings
 from efo_service.config.pipeline import PipelineSettings
 from efo_service.config.section import Count, Endpoint, ExistingFile, LocalPath, Name, Seconds, Section
+from efo_service.relay.plugins import BUILT_IN, check_sink, owns_positions
 from efo_service.web.probe import ServiceAddress
 from efo_service.web.tls import TlsFiles
 
@@ -54,6 +55,15 @@ def _check_position(value: object) -> str:
     return text
 
 
+def _check_sink(value: str) -> str:
+    try:
+        check_sink(value)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
+SinkName = Annotated[str, AfterValidator(_check_sink)]
 Stream = Annotated[str, AfterValidator(_check_stream)]
 InitialPosition = Annotated[str, BeforeValidator(_check_position)]
 
@@ -220,9 +230,14 @@ class LeaseSettings(Section):
 class RelaySettings(Section):
     """The sink, and when to commit. The first limit that is reached triggers a commit."""
 
-    sink: Literal["log", "jsonl", "kafka"] = Field(
+    sink: SinkName = Field(
         "log",
-        description="Sink: log (the embedded log that Spark reads, exactly once), jsonl (at least once) or kafka.",
+        description="Sink: log (the embedded log that Spark reads, exactly once), jsonl (at least once), kafka, or one"
+        " of another package.",
+        examples=["log", "jsonl", "kafka"],
+    )
+    options: dict[str, str | int | float | bool] = Field(
+        default={}, description="Options of a sink of another package, which it documents."
     )
     directory: LocalPath = Field(Path("var/log"), description="Root directory of the embedded log.")
     topic: Name | None = Field(
@@ -295,6 +310,12 @@ class RelaySettings(Section):
         return self.sink == "jsonl" and str(self.jsonl_file) == "-"
 
     @model_validator(mode="after")
+    def _has_options_for_a_sink(self) -> RelaySettings:
+        if self.options and self.sink in BUILT_IN:
+            raise ValueError(f'options are for sinks of other packages: sink = "{self.sink}" has none, remove them')
+        return self
+
+    @model_validator(mode="after")
     def _has_a_place_for_dead_letters(self) -> RelaySettings:
         if self.on_refused_record == "dead_letter" and self.dead_letters is None:
             raise ValueError('on_refused_record = "dead_letter" needs dead_letters: the name of a topic')
@@ -312,6 +333,8 @@ class RelaySettings(Section):
     @property
     def owns_positions(self) -> bool:
         """Whether the sink keeps the position of each shard, which wins over the checkpoint (rule R12)."""
+        if self.sink not in BUILT_IN:
+            return owns_positions(self.sink)
         return self.sink == "log" or (self.sink == "kafka" and self.kafka.delivery == "exactly_once")
 
 

@@ -81,16 +81,18 @@ def _sink(settings: Settings, seconds: float) -> list[Check]:
     topics = {f"{relay.sink} topic": settings.topic, **letters}
     if relay.sink == "kafka":
         return _kafka(settings, topics, seconds)
-    from efo_service.operations.doctor.files import jsonl_check, log_checks  # noqa: PLC0415 - pyarrow is slow to import
+    from efo_service.operations.doctor.files import jsonl_check, log_checks, plugin_check  # noqa: PLC0415 - pyarrow is slow to import
 
     if relay.sink == "log":
         return log_checks(relay.directory, topics, settings.kinesis.stream_name)
     written = log_checks(relay.directory, letters, settings.kinesis.stream_name) if letters else []
-    return [jsonl_check(None if relay.writes_to_stdout else relay.jsonl_file), *written]
+    if relay.sink == "jsonl":
+        return [jsonl_check(None if relay.writes_to_stdout else relay.jsonl_file), *written]
+    return [plugin_check(relay.sink), *written]
 
 
 def _system(relay: RelaySettings) -> str:
-    """Return where dead letters go: those of JSON lines go to the log."""
+    """Return where dead letters go: those of all sinks but Kafka go to the log."""
     return "kafka" if relay.sink == "kafka" else "log"
 
 
@@ -118,7 +120,7 @@ def _machine(settings: Settings) -> list[Check]:
 
     checks = [port_check("service port", service.host, service.port, "[service] host and port", get)]
     relay = settings.relay
-    if relay.sink == "log" or (relay.sink == "jsonl" and relay.dead_letters is not None):
+    if relay.sink == "log" or (relay.sink != "kafka" and relay.dead_letters is not None):
         checks.append(disk_check("log disk", relay.directory, _LOG_FREE))
     if relay.sink == "jsonl" and not relay.writes_to_stdout:
         checks.append(disk_check("jsonl disk", relay.jsonl_file, _LOG_FREE))

@@ -21,12 +21,13 @@ from efo_service.relay.dead_letter import DeadLetteringSink, OnDeadLetter, Skipp
 from efo_service.relay.errors import RecordRefusedError, SinkError
 from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.mapping import Extractor, load_extractor
+from efo_service.relay.plugins import SinkContext, load_sink
 from efo_service.relay.retrying import RetryingSink
 from efo_service.relay.sink import Sink
 from efo_service.telemetry.logs import log_outage
 
 SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka"}
-"""The name of each kind of sink in metrics (OpenTelemetry: messaging.system)."""
+"""The name of each kind of sink in metrics (OpenTelemetry: messaging.system). Others have their own."""
 
 
 @asynccontextmanager
@@ -61,13 +62,21 @@ async def _open(settings: Settings, extract: Extractor | None, log: _OutageLog) 
         case "jsonl":
             path = None if relay.writes_to_stdout else relay.jsonl_file
             async with open_json_lines(path, encoding=relay.jsonl_encoding, extract=extract) as sink:
-                yield RetryingSink(
-                    sink,
-                    seconds=relay.retry_seconds,
-                    isolating_errors=(),
-                    on_retry=log.retried,
-                    on_success=log.succeeded,
-                )
+                yield _retrying(sink, relay.retry_seconds, log)
+        case name:
+            context = SinkContext(
+                stream=settings.kinesis.stream_name,
+                application=settings.consumer.application,
+                topic=settings.topic,
+                worker_id=settings.leases.worker_id or "",
+                extract=extract,
+            )
+            async with load_sink(name)(relay.options, context) as sink:
+                yield _retrying(sink, relay.retry_seconds, log)
+
+
+def _retrying(sink: Sink, seconds: float, log: _OutageLog) -> RetryingSink:
+    return RetryingSink(sink, seconds=seconds, isolating_errors=(), on_retry=log.retried, on_success=log.succeeded)
 
 
 def _open_log(

@@ -162,7 +162,7 @@ def _reader(settings: Settings, sink: Sink, telemetry: Telemetry, tracing: OtelT
     relay = settings.relay
     measured = MeasuredSink(
         sink,
-        system=SYSTEMS[relay.sink],
+        system=SYSTEMS.get(relay.sink, relay.sink),
         topic=settings.topic,
         meter_provider=telemetry.meter_provider,
         tracer=tracer_of(tracing.tracer_provider),

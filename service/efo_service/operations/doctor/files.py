@@ -16,6 +16,7 @@ from efo_service.operations.doctor.running import Check
 from efo_service.relay.errors import TopicNotFoundError
 from efo_service.relay.log.catalog import read_catalog, topic_directory
 from efo_service.relay.log.consistency import check_topic
+from efo_service.relay.plugins import load_sink
 
 _LOCKS: Final = Path("/proc/locks")
 """The locks of all processes that this one can see (Linux: proc(5))."""
@@ -37,6 +38,16 @@ def log_checks(root: Path, topics: Mapping[str, str], stream: str) -> list[Check
 def jsonl_check(path: Path | None) -> Check:
     """Return the check of the file of JSON lines; `path` is None for stdout."""
     return Check("jsonl file", in_thread(partial(_file, path)), "check the file of [relay] jsonl_file")
+
+
+def plugin_check(name: str) -> Check:
+    """Return the check of a sink of another package: that it can be loaded. Opening it could write."""
+
+    def look() -> Outcome:
+        load_sink(name)
+        return passed(f"the sink {name!r} is installed; what it needs itself is not tested")
+
+    return Check("sink", in_thread(look), "install the sink's package again")
 
 
 def lock_holders(paths: Iterable[Path]) -> list[Holder]:
