@@ -100,5 +100,5 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (CheckError, DockerfileError, StepError, subprocess.CalledProcessError) as error:
+    except (CheckError, DockerfileError, StepError, subprocess.SubprocessError) as error:
         sys.exit(f"image: {error}")

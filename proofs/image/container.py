@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 UID: Final = 10001
+_SECONDS: Final = 900.0
+"""The longest command starts Spark, on a machine that may do much else."""
 _MOUNTS: Final = """
 mount --bind {var} {var} && mount --bind {tmp} /tmp && mount --bind {etc}/passwd /etc/passwd &&
 mount -o remount,bind,ro / && cd {var} &&
@@ -58,7 +60,12 @@ class Container:
     def output(self, command: Sequence[str], **variables: str) -> str:
         """Run a command to its end, and return what it printed. Raises CalledProcessError, with what it printed."""
         ended = subprocess.run(
-            self.command(command), **self.options(variables), capture_output=True, text=True, check=False, timeout=300
+            self.command(command),
+            **self.options(variables),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_SECONDS,
         )
         if ended.returncode:
             sys.stderr.write(ended.stdout[-2000:] + ended.stderr[-4000:])

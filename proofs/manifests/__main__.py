@@ -45,9 +45,14 @@ def check_policies() -> tuple[int, list[str]]:
     files = sorted((ROOT / "config/iam").glob("*.json"))
     found = []
     for file in files:
-        command = [str(TOOLS / "delivery/bin/parliament"), "--file", str(file), "--json"]
-        ended = subprocess.run(command, capture_output=True, text=True, check=False)
-        found += [f"{file.name}: {line}" for line in (ended.stdout + ended.stderr).splitlines() if line.strip()]
+        # From stdin: without a terminal, parliament refuses the name of a file. It warns of its own imports.
+        command, environment = [str(TOOLS / "delivery/bin/parliament"), "--json"], {"PYTHONWARNINGS": "ignore"}
+        ended = subprocess.run(
+            command, input=file.read_text(), env=environment, capture_output=True, text=True, check=False
+        )
+        found += [f"{file.name}: {line}" for line in ended.stdout.splitlines() if line.strip()]
+        if ended.returncode and not ended.stdout:
+            found.append(f"{file.name}: parliament failed: {ended.stderr[-500:]}")
     return len(files), found
 
 

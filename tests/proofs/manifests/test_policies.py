@@ -1,0 +1,179 @@
+"""config/iam: each policy allows what efo calls in its mode, on the resources that it calls it on, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+
+import pytest
+import trio
+
+import efo
+from efo.testing import FakeKinesisThread
+from efo.testing.faults.injection import FaultInjector
+from efo_service.cli import call
+from efo_service.exit_codes import Exit
+from tests.paths import ROOT
+
+IAM = ROOT / "config" / "iam"
+STORE = ROOT / "efo/leases/stores/dynamodb"
+OF_CONSUMER = {"DeregisterStreamConsumer", "DescribeStreamConsumer", "SubscribeToShard"}
+"""The actions of Kinesis on a consumer. All others are on a stream (AWS: service authorization reference)."""
+
+
+def statements(*names):
+    return [one for name in names for one in json.loads((IAM / f"{name}.json").read_text())["Statement"]]
+
+
+def allowed(service, *names):
+    actions = (action.split(":") for one in statements(*names) for action in one["Action"])
+    return {action for prefix, action in actions if prefix == service}
+
+
+def called_operations(path):
+    """Return the operations that a module calls by the names of AWS."""
+    tree = ast.parse(path.read_text())
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in {"call", "_call"}:
+            names |= {one.value for one in node.args[:1] if isinstance(one, ast.Constant)}
+    return {name.title().replace("_", "") for name in names}
+
+
+@pytest.fixture(scope="module")
+def kinesis():
+    with FakeKinesisThread() as fake:
+        yield fake
+
+
+@pytest.fixture
+def calls(kinesis, monkeypatch, request, tmp_path):
+    """A stream of its own for each test; the operations that were called."""
+    stream = re.sub(r"\W", "-", request.node.name)[:60]
+    kinesis.create_stream(stream, 1)
+    kinesis.put(stream, "a", b"1")
+    for name in [name for name in os.environ if name.startswith(("EFO_", "AWS_"))]:
+        monkeypatch.delenv(name)
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "AKIDTEST",
+        "AWS_SECRET_ACCESS_KEY": "made-up",
+        "AWS_REGION": "us-east-1",
+        "EFO_KINESIS__STREAM": stream,
+        "EFO_KINESIS__ENDPOINT_URL": kinesis.url,
+        "EFO_KINESIS__CA_FILE": str(kinesis.ca_file),
+        "EFO_LEASES__PATH": str(tmp_path / "leases.sqlite"),
+        "EFO_RELAY__DIRECTORY": str(tmp_path / "log"),
+        "EFO_SERVICE__PORT": "0",
+    }.items():
+        monkeypatch.setenv(name, value)
+    seen = set()
+    respond = FaultInjector.call
+
+    def record(self, operation, *rest):
+        seen.add(operation)
+        return respond(self, operation, *rest)
+
+    monkeypatch.setattr(FaultInjector, "call", record)
+    return seen
+
+
+async def read_one(kinesis):
+    """Read a record as `efo run` does: find or register the consumer, list the shards, subscribe."""
+    with trio.fail_after(60), trio.CancelScope() as scope:
+
+        async def handle(_batch):
+            scope.cancel()
+
+        await efo.consume(
+            os.environ["EFO_KINESIS__STREAM"],
+            handle,
+            application="efo",
+            leases="memory:",
+            endpoint_url=kinesis.url,
+            ca_file=str(kinesis.ca_file),
+        )
+
+
+async def test_a_service_with_an_existing_consumer_calls_what_run_allows(calls, kinesis):
+    await trio.to_thread.run_sync(kinesis.register, os.environ["EFO_KINESIS__STREAM"], "efo")
+    calls.clear()
+    await read_one(kinesis)
+    assert calls == allowed("kinesis", "run")
+
+
+async def test_a_service_that_registers_its_consumer_calls_what_run_and_register_allow(calls, kinesis):
+    await read_one(kinesis)
+    assert calls == allowed("kinesis", "run", "register")
+
+
+def test_doctor_calls_what_doctor_allows(calls):
+    assert call(["doctor", "--timeout", "60"]) == Exit.OK
+    assert calls == allowed("kinesis", "doctor")
+
+
+def test_tail_and_shards_call_what_read_allows(calls):
+    assert call(["tail", "--from", "trim_horizon", "--limit", "1"]) == Exit.OK
+    assert calls == allowed("kinesis", "read")
+    assert call(["shards"]) == Exit.OK
+    assert calls == allowed("kinesis", "read")
+
+
+def test_the_commands_for_consumers_call_what_consumers_allows(calls):
+    for command in (["list"], ["register", "--name", "other"], ["deregister", "other", "--yes"]):
+        assert call(["consumers", *command]) == Exit.OK
+    assert calls == allowed("kinesis", "consumers")
+
+
+def test_together_the_policies_allow_every_call_of_kinesis_that_efo_can_make():
+    every = called_operations(ROOT / "efo/kinesis/aws/control_plane.py") | {"SubscribeToShard"}
+    assert len(every) == 9
+    assert every == allowed("kinesis", *(path.stem for path in IAM.glob("*.json")))
+
+
+def test_the_policies_for_leases_allow_what_the_store_calls():
+    called = called_operations(STORE / "store.py") | called_operations(STORE / "table.py") | {"PutItem"}
+    creating = allowed("dynamodb", "leases-dynamodb-create")
+    assert creating == {"CreateTable", "TagResource", "UpdateContinuousBackups"}
+    # The tags of CreateTable need TagResource.
+    assert called | {"TagResource"} == allowed("dynamodb", "leases-dynamodb") | creating
+
+
+def test_actions_are_allowed_on_their_own_resources_and_never_on_all():
+    files = sorted(IAM.rglob("*.json"))
+    assert len(files) >= 12
+    for file in files:
+        for one in json.loads(file.read_text())["Statement"]:
+            resources = one.get("Resource", "no resource")
+            assert "*" not in (resources, *one["Action"]), file
+            for service, action in (action.split(":") for action in one["Action"]):
+                if service == "kinesis":
+                    assert ("/consumer/" in resources) == (action in OF_CONSUMER), (file, action)
+                elif service == "dynamodb":
+                    assert resources.endswith(":table/efo"), file
+
+
+def test_the_other_accounts_policies_allow_the_same_as_run():
+    cross = statements("cross-account/stream-policy", "cross-account/consumer-policy")
+    assert {action for one in cross for action in one["Action"]} == {
+        f"kinesis:{action}" for action in allowed("kinesis", "run")
+    }
+    assert all(one["Principal"] == {"AWS": "arn:aws:iam::123456789012:role/efo"} for one in cross)
+
+
+def test_the_key_is_allowed_only_for_the_stream():
+    (one,) = statements("decrypt")
+    condition = one["Condition"]["StringEquals"]
+    assert condition["kms:ViaService"].startswith("kinesis.")
+    assert condition["kms:EncryptionContext:aws:kinesis:arn"] == statements("run")[0]["Resource"]
+
+
+def test_the_role_of_a_pod_is_of_the_account_of_the_policies():
+    account = (ROOT / "config/kubernetes/base/serviceaccount.yaml").read_text()
+    assert statements("cross-account/trust-policy")[0]["Principal"]["AWS"] in account
+
+
+def test_the_page_names_every_policy():
+    page = (ROOT / "docs/deployment.md").read_text()
+    assert [path.name for path in IAM.rglob("*.json") if f"`{path.relative_to(IAM)}`" not in page] == []
