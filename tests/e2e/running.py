@@ -82,12 +82,12 @@ class Files:
 
 
 @asynccontextmanager
-async def running(files: Files, *arguments: str, **environment: str) -> AsyncIterator[Efo]:
+async def running(files: Files, *arguments: str, cwd: Path | None = None, **environment: str) -> AsyncIterator[Efo]:
     own = {name: value for name, value in os.environ.items() if not name.startswith(("EFO_", "AWS_", "OTEL_"))}
     credentials = {"AWS_ACCESS_KEY_ID": "AKIDTEST", "AWS_SECRET_ACCESS_KEY": "hunter2"}
     process = await trio.lowlevel.open_process(
         [sys.executable, "-m", "efo_service.cli", "run", "--config", str(files.config), *arguments],
-        cwd=files.directory,
+        cwd=cwd or files.directory,
         env={**own, **credentials, **environment},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
 from efo.consumer.status import ConsumerStatus
-from efo.events import Event
+from efo.events import BatchDelivered, CheckpointSaved, DeliveryBlocked, Event, RecordsProcessed
 from efo.model import Lease, Shard
 from efo_service.version import VERSION
 from efo_service.web.live.recent import RecentEvents
@@ -16,6 +16,9 @@ from efo_service.web.live.shard_map import Live, Place, live, places
 from efo_service.web.live.snapshot import Snapshot, StreamView, workers_of
 from efo_service.web.live.traffic import Traffic
 from efo_service.web.status import ReportsProblems
+
+_WITHOUT_SENTENCE: Final = frozenset({BatchDelivered, CheckpointSaved, DeliveryBlocked, RecordsProcessed})
+"""Events that come with each batch, and never become a sentence."""
 
 
 class ShowsShards(Protocol):
@@ -45,7 +48,8 @@ class StreamSource:
     def __call__(self, event: Event) -> None:
         """Follow one event."""
         self._traffic(event)
-        self.recent(event)
+        if type(event) not in _WITHOUT_SENTENCE:
+            self.recent(event)
 
     def view(self) -> StreamView:
         """Return the view of now."""

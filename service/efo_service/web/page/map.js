@@ -77,7 +77,7 @@ export class ShardMap {
   draw() {
     const width = Math.max(240, this.svg.parentElement.clientWidth - AXIS - 4);
     const open = this.shards.filter((shard) => !shard.children.length).length;
-    this.height = Math.min(640, Math.max(300, open * 42));
+    this.height = Math.min(640, Math.max(380, open * 42));
     this.empty.hidden = this.shards.length > 0;
     this.svg.style.display = this.shards.length ? "" : "none";
     setAttribute(this.svg, "width", width + AXIS + 4);
