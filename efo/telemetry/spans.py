@@ -147,7 +147,7 @@ class ShardSpans:
 
     def process(self, records: Sequence[Record] = ()) -> ProcessSpan:
         """Start a process span of these records. More can be added; then use it as a context manager."""
-        attributes: Attributes = {**self._attributes, _COUNT: len(records)}  # cheaper than to set it later
+        attributes: dict[str, str | int] = {**self._attributes, _COUNT: len(records)}  # cheaper than to set it later
         span = self._tracer.start_span(self._name, context=_ROOT, kind=SpanKind.CONSUMER, attributes=attributes)
         started = ProcessSpan(span, self._extract)
         if records:
