@@ -365,6 +365,29 @@ async def test_progress_without_records_is_saved_rarely_after_the_first_time(aut
     assert len(saved) > 1000 * 5 / 300
 
 
+async def test_idle_shards_are_checkpointed_every_150_to_300_s_and_not_together(autojump_clock, fleet):
+    await fleet.create(40)
+    worker = fleet.start("ann")
+    await trio.sleep(1)
+    readers = {}
+    for key, held in worker.keeper.held.items():
+        readers[key] = held.reader = Reader(Checkpoint("0"))
+    saved_at = {key: [] for key in readers}
+    for number in range(1, 1500):
+        worker.events.clear()
+        for reader in readers.values():
+            reader.move(number)
+        await trio.sleep(1)
+        for event in worker.events:
+            if isinstance(event, CheckpointSaved):
+                saved_at[event.shard_id].append(trio.current_time())
+    gaps = [after - before for times in saved_at.values() for before, after in pairwise(times)]
+    assert min(gaps) >= 150 - 1
+    assert max(gaps) <= 300 + 10 / 3 + 1
+    assert max(gaps) - min(gaps) > 75
+    assert len({times[1] for times in saved_at.values()}) > 20
+
+
 async def test_an_ack_after_idle_time_is_saved_with_the_next_renewal(autojump_clock, fleet, ann, held):
     held.reader = Reader()
     held.reader.ack(1)
