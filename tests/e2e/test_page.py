@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import signal
 
-import httpx2
 import pytest
+import trio
 
 from efo_service.exit_codes import Exit
 from proofs.web.browser import find_chromium
@@ -34,13 +33,11 @@ def test_the_page_keeps_its_promises_in_a_browser(tmp_path):
 async def test_a_viewer_gets_the_shards_and_does_not_hold_up_the_drain(fake, files):
     async with running(files) as efo:
         url = (await efo.logged("started"))["url"]
-        async with (
-            httpx2.AsyncClient(base_url=url, trust_env=False) as client,
-            client.stream("GET", "/events") as events,
-        ):
-            assert events.headers["content-type"] == "text/event-stream"
-            async for line in events.aiter_lines():
-                if line.startswith("data: ") and json.loads(line[6:])["streams"][0]["live"]:
-                    break
+        async with await trio.open_tcp_stream("127.0.0.1", int(url.rpartition(":")[2])) as viewer:
+            await viewer.send_all(b"GET /events HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            seen = b""
+            while b'"state":"current"' not in seen:
+                seen += await viewer.receive_some()
+            assert b"event: snapshot\ndata: {" in seen
             efo.process.send_signal(signal.SIGTERM)
             assert await efo.ended() == Exit.OK, efo.stderr
