@@ -93,6 +93,11 @@ def test_the_autoscaler_asks_for_a_metric_that_the_rules_record():
     assert f'"{settings.kinesis.stream}"' in query
 
 
+def test_secrets_come_from_an_optional_secret_and_are_in_no_file():
+    assert pod(base())["containers"][0]["envFrom"] == [{"secretRef": {"name": "efo", "optional": True}}]
+    assert "Secret" not in {one["kind"] for name in VARIANTS for one in variant(name)}
+
+
 def test_the_variables_of_the_environment_are_those_of_the_settings():
     assert {"EFO_CONFIG", "EFO_SERVICE__PORT", "EFO_LEASES__DYNAMODB__TABLE", "EFO_LEASES__URL"} <= known_variables()
 
