@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from proofs.audit.licences import installed, judge
+from proofs.audit.licences import installed, judge, refused_as_programs
 from proofs.audit.locks import LockError, parse_lock, rounds
 from proofs.audit.vulnerabilities import ask_pip_audit, check
 from proofs.paths import ROOT, TOOLS
@@ -51,11 +51,12 @@ def main() -> int:
     sbom = parser.parse_args().sbom
     files = sorted((ROOT / "requirements").glob("*.txt"))
     locks = {file.stem: parse_lock(file.read_text(), f"requirements/{file.name}") for file in files}
-    allowed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["efo"]["audit"]["licences"]
+    audit = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["efo"]["audit"]
+    allowed = audit["licences"]
     found = installed([*sys.path, *(str(path) for path in TOOLS.glob("**/site-packages"))])
     licences = judge((pin for name in INSTALLED for pin in locks[name]), found, allowed)
     others = judge((pin for name, pins in locks.items() if name not in INSTALLED for pin in pins), found, allowed)
-    licences["refused"] |= others["refused"]
+    licences["refused"] |= refused_as_programs(others["refused"], audit["programs"])
     licences["unknown"] = sorted({*licences["unknown"], *others["unknown"]})
     vulnerabilities = check(rounds(locks), ask_pip_audit(TOOLS / "audit/bin/pip-audit"))
     components = write_sbom(sbom)

@@ -16,6 +16,7 @@ from proofs.audit.locks import Pin
 # What packages without License-Expression (PEP 639) say, in their field License or in a classifier.
 SPDX: Final[Mapping[str, str]] = {
     "3-Clause BSD License": "BSD-3-Clause",
+    "Apache": "Apache-2.0",  # kubernetes-validate, whose LICENSE says 2.0
     "Apache 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
     "BSD 2-Clause License": "BSD-2-Clause",
@@ -68,6 +69,11 @@ def _canonical(stated: str) -> str | None:
         return str(canonicalize_license_expression(stated)) if stated else None
     except InvalidLicenseExpression:
         return None
+
+
+def refused_as_programs(refused: Mapping[str, str], programs: Mapping[str, str]) -> dict[str, str]:
+    """Return what stays refused if these packages, by name with their licence, are programs that are only run."""
+    return {package: found for package, found in refused.items() if programs.get(package.partition("==")[0]) != found}
 
 
 def is_allowed(expression: str, allowed: Collection[str]) -> bool:

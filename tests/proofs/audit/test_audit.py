@@ -3,7 +3,7 @@ from email.message import Message
 import pytest
 
 from proofs.audit.__main__ import FOUND, NOT_CHECKED, NOTHING_FOUND, exit_status
-from proofs.audit.licences import expression_of, is_allowed, judge
+from proofs.audit.licences import expression_of, is_allowed, judge, refused_as_programs
 from proofs.audit.locks import LockError, Pin, parse_lock, rounds
 from proofs.audit.vulnerabilities import CONTROL, check, parse
 from proofs.paths import ROOT
@@ -139,6 +139,11 @@ def test_an_expression_is_allowed_by_one_side_of_or_and_both_sides_of_and(expres
 )
 def test_the_licence_is_read_from_what_the_metadata_states(fields, expression):
     assert expression_of(metadata(**fields)) == expression
+
+
+def test_a_program_that_is_only_run_is_not_refused_while_its_licence_is_the_named_one():
+    refused = {"a==1": "GPL-3.0", "b==1": "GPL-3.0", "c==1": "AGPL-3.0"}
+    assert refused_as_programs(refused, {"a": "GPL-3.0", "c": "GPL-3.0"}) == {"b==1": "GPL-3.0", "c==1": "AGPL-3.0"}
 
 
 def test_packages_are_judged_by_name_and_version_and_what_is_missing_is_named():
