@@ -557,6 +557,18 @@ async def test_each_batch_is_reported_when_it_is_delivered_and_when_it_is_acked(
     assert {(e.shard_id, e.records) for e in reported} == {(env.shard_id, 2)}
 
 
+async def test_the_data_of_an_event_is_counted_once_also_in_several_batches(autojump_clock):
+    async with open_environment() as env:
+        large = aggregate([Entry("k", b"%d" % n) for n in range(25_000)])
+        env.fake.put(STREAM, "outer", large)
+        env.fake.put(STREAM, "k", b"7")
+        async with env.consuming():
+            await trio.sleep(10)
+    processed = [e for e in env.seen if isinstance(e, events.RecordsProcessed)]
+    assert len(processed) > 2
+    assert sum(e.data_bytes for e in processed) == len(large) + 1
+
+
 async def test_the_status_lists_the_shards_of_the_consumer(autojump_clock):
     async with open_environment() as env, env.consuming() as consumer:
         assert isinstance(consumer, Consumer)

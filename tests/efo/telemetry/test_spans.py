@@ -95,6 +95,12 @@ def test_a_process_span_is_linked_once_to_each_trace_of_its_records(traces):
     assert span.parent is None
 
 
+def test_a_process_span_is_current_in_its_block_alone(traces):
+    with spans(traces).of_shard("s-0").process([record()]):
+        assert get_current_span().is_recording()
+    assert not get_current_span().get_span_context().is_valid
+
+
 def test_a_bounded_number_of_records_is_searched_for_traces_and_none_for_a_span_that_is_not_sampled():
     searched = []
 

@@ -157,6 +157,7 @@ def test_leaving_the_context_exports_spans_and_the_log_lines_of_their_time(colle
         with telemetry("w-1") as sdk, sdk.tracer_provider.get_tracer("test").start_as_current_span("work") as span:
             structlog.get_logger().warning("refused", shard_id="s-0", seconds=1.5, parts=("a", "b"))
             logging.getLogger("opentelemetry.exporter").warning("an export failed, which must not cause another")
+        assert logs._OTLP.logger is None
         structlog.get_logger().warning("after the end")
     finally:
         structlog.reset_defaults()
@@ -200,7 +201,8 @@ def test_an_exporter_that_hangs_delays_the_end_by_a_bounded_time(monkeypatch):
     released.set()
 
 
-def test_a_wrong_variable_is_an_error_at_the_start(monkeypatch):
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", "zipkin")
-    with pytest.raises(ConfigurationError, match="OTEL_TRACES_EXPORTER='zipkin'"), telemetry("w-1"):
+@pytest.mark.parametrize(("variable", "value"), [("OTEL_TRACES_EXPORTER", "zipkin"), ("OTEL_TRACES_SAMPLER", "often")])
+def test_a_wrong_variable_is_an_error_at_the_start(monkeypatch, variable, value):
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigurationError, match=f"{variable}='{value}'"), telemetry("w-1"):
         pass
