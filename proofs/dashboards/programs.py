@@ -28,7 +28,7 @@ _LOG_LINES: Final = 15
 _NOT_INHERITED: Final = ("EFO_", "AWS_", "OTEL_")
 _ADVICE: Final = {
     "prometheus": "install Prometheus (Debian: apt-get install prometheus)",
-    "go": "install Go 1.26 or newer, which builds the Collector (https://go.dev/dl)",
+    "go": "install Go 1.25 or newer, which builds the Collector (https://go.dev/dl)",
 }
 
 
@@ -52,7 +52,7 @@ def build_collector() -> None:
     if COLLECTOR.exists() and COLLECTOR.stat().st_mtime > newest:
         return
     COLLECTOR.parent.mkdir(parents=True, exist_ok=True)
-    command = ["go", "build", "-mod=readonly", "-trimpath", "-o", str(COLLECTOR), "."]
+    command = ["go", "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-o", str(COLLECTOR), "."]
     done = subprocess.run(command, cwd=_SOURCE, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ProgramError(f"go build in {_SOURCE.relative_to(ROOT)}: {done.stderr.strip()}")

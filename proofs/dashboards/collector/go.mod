@@ -1,6 +1,6 @@
 module efo/proofs/dashboards/collector
 
-go 1.26.0
+go 1.25.0
 
 require (
 	github.com/open-telemetry/opentelemetry-collector-contrib/exporter/prometheusexporter v0.155.0

@@ -35,7 +35,7 @@ def test_a_missing_program_is_named_with_how_to_install_it(monkeypatch, capsys):
     assert command.main() == 69
     printed = capsys.readouterr()
     assert "apt-get install prometheus" in printed.err
-    assert "Go 1.26" in printed.err
+    assert "Go 1.25" in printed.err
     assert '"dashboards": "skipped"' in printed.out
 
 
