@@ -217,8 +217,8 @@ CASES: Final = (
         backlog=True,
         pace=60_000,
         must=_set("LagHigh", "LagCritical", "RetentionAtRisk", "Backpressure"),
-        # A subscription that ends while the sink is busy looks frozen until the sink takes more: for some seconds, which
-        # are a large part of these short waiting times only.
+        # A subscription that ends while the sink is busy looks frozen until the sink takes more: for some seconds,
+        # which are a large part of these short waiting times only.
         may=_NOT_READ | _set("ShardsUnread", "ShardsFrozen"),
     ),
     Case(
