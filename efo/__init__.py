@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     )
     from efo.events import Event, Observer, combine_observers, ignore_events
     from efo.kinesis.aws.client import open_kinesis
+    from efo.kinesis.aws.role import AssumedRole
     from efo.kinesis.client import Connect, KinesisClient, Sign
     from efo.kinesis.control_plane import ControlPlane
     from efo.leases.inspection import Inspection
@@ -126,6 +127,7 @@ _NAMES = {
     ),
     "efo.events": "Event Observer combine_observers ignore_events",
     "efo.kinesis.aws.client": "open_kinesis",
+    "efo.kinesis.aws.role": "AssumedRole",
     "efo.kinesis.client": "Connect KinesisClient Sign",
     "efo.kinesis.control_plane": "ControlPlane",
     "efo.leases.opening": "open_lease_store",
@@ -163,6 +165,7 @@ __all__ = (
     "TRIM_HORIZON",
     "AccessDeniedError",
     "AggregateMode",
+    "AssumedRole",
     "Batch",
     "BatchHandler",
     "Checkpoint",

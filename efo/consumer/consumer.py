@@ -18,7 +18,7 @@ from functools import partial
 from heapq import nsmallest
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import trio
 from msgspec.structs import replace
@@ -101,7 +101,7 @@ async def open_consumer(
     """
     settings = ConsumerSettings() if settings is None else settings
     observer = LoggingObserver() if observer is None else observer
-    where = {"region": region, "endpoint_url": endpoint_url, "ca_file": ca_file, "profile": profile}
+    where: dict[str, Any] = {"region": region, "endpoint_url": endpoint_url, "ca_file": ca_file, "profile": profile}
     _check_arguments(stream, application, worker_id, settings, on_service_error, observer)
     for name, value in where.items():
         if value is not None:

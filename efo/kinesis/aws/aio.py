@@ -6,18 +6,55 @@ Importing aiobotocore takes longer than everything else at the start. So `lazy.p
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any
 
 import aiobotocore.config
+import aiobotocore.credentials
 import aiobotocore.httpxsession
 import aiobotocore.session
 
+from efo.kinesis.aws.role import AssumedRole
 
-def make_session(profile: str | None) -> Any:
-    """Return a session whose clients, which fetch credentials, run on trio and not on asyncio."""
+
+def make_session(profile: str | None, region: str | None = None, role: AssumedRole | None = None) -> Any:
+    """Return a session whose clients, which fetch credentials, run on trio and not on asyncio.
+
+    With a role, its credentials are the session's; those of the AWS chain call AssumeRole, in this region.
+    """
     session = aiobotocore.session.AioSession(profile=profile)
     session.set_default_client_config(_config())
-    return session
+    if role is None:
+        return session
+    assuming = aiobotocore.session.AioSession(profile=profile)
+    assuming.set_default_client_config(_config())
+    provider = _RoleProvider(session, region, role)
+    assuming.register_component("credential_provider", aiobotocore.credentials.AioCredentialResolver([provider]))
+    return assuming
+
+
+class _RoleProvider:
+    """A provider of botocore's: AssumeRole, by the credentials of another session. botocore refreshes them."""
+
+    METHOD = "assume-role"
+
+    def __init__(self, source: Any, region: str | None, role: AssumedRole) -> None:
+        self._source = source
+        self._region = region
+        self._role = role
+
+    async def load(self) -> Any:
+        """Return credentials that are fetched when they are first used; None if the chain has none."""
+        source = await self._source.get_credentials()
+        if source is None:
+            return None
+        fetcher = aiobotocore.credentials.AioAssumeRoleCredentialFetcher(
+            partial(self._source.create_client, region_name=self._region),
+            source,
+            self._role.arn,
+            extra_args=self._role.arguments(),
+        )
+        return aiobotocore.credentials.AnyioDeferredRefreshableCredentials(fetcher.fetch_credentials, self.METHOD)
 
 
 def make_client(

@@ -17,6 +17,7 @@ from efo.kinesis.aws.control_plane import AwsControlPlane
 from efo.kinesis.aws.endpoint import Endpoint, find_endpoint
 from efo.kinesis.aws.errors import translated
 from efo.kinesis.aws.lazy import open_aiobotocore
+from efo.kinesis.aws.role import AssumedRole
 from efo.kinesis.aws.signer import Signer
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
@@ -33,12 +34,12 @@ def endpoint_of(
         return find_endpoint(region=region, endpoint_url=endpoint_url, ca_file=ca_file, profile=profile)
 
 
-async def credential_provider(profile: str | None, region: str) -> str:
+async def credential_provider(profile: str | None, region: str, role: AssumedRole | None = None) -> str:
     """Return which provider of botocore's chain has credentials, by botocore's name for it, such as "assume-role".
 
     Raises ConfigurationError without usable credentials.
     """
-    lazy = open_aiobotocore(profile=profile, region=region, endpoint_url=None, ca_file=None)
+    lazy = open_aiobotocore(profile=profile, region=region, endpoint_url=None, ca_file=None, role=role)
     async with lazy as aiobotocore:
         with translated():
             credentials = await aiobotocore.get_credentials()
@@ -56,6 +57,7 @@ async def open_kinesis(
     endpoint_url: str | None = None,
     ca_file: str | None = None,
     profile: str | None = None,
+    role: AssumedRole | None = None,
 ) -> AsyncIterator[KinesisClient]:
     """Open a client of one stream, by its name or its ARN.
 
@@ -63,7 +65,8 @@ async def open_kinesis(
     then AWS_REGION, then botocore's. `endpoint_url`: another endpoint than AWS's, `https://` or, without TLS,
     `http://`. `ca_file`: the certificate authorities to trust, in PEM format; by default AWS_CA_BUNDLE, then
     botocore's.
-    `profile`: a profile of the AWS configuration. Raises ConfigurationError.
+    `profile`: a profile of the AWS configuration. `role`: a role that these credentials assume, for a stream of another
+    account. Raises ConfigurationError.
 
     Kinesis is called without a proxy, even if the environment names one. SubscribeToShard cannot pass through a proxy,
     and the control plane must describe the same endpoint. The services that provide credentials are called as botocore
@@ -73,7 +76,9 @@ async def open_kinesis(
     endpoint = endpoint_of(stream, region=region, endpoint_url=endpoint_url, ca_file=ca_file, profile=profile)
     has_tls = endpoint.scheme == "https"
     connector = Connector(endpoint.host, endpoint.port, ca_file=endpoint.ca_file if has_tls else None)
-    lazy = open_aiobotocore(profile=profile, region=endpoint.region, endpoint_url=endpoint_url, ca_file=ca_file)
+    lazy = open_aiobotocore(
+        profile=profile, region=endpoint.region, endpoint_url=endpoint_url, ca_file=ca_file, role=role
+    )
     with collapse_groups():
         async with lazy as aiobotocore, trio.open_nursery() as connections:
             signer = Signer(aiobotocore, f"{endpoint.scheme}://{endpoint.authority}/", endpoint.region)

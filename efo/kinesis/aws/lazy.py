@@ -14,11 +14,14 @@ from typing import Any
 import botocore.credentials
 import trio
 
+from efo.kinesis.aws.role import AssumedRole
+
 
 class LazyAiobotocore:
     """Credentials and calls of the control plane, through aiobotocore. Made by `open_aiobotocore`.
 
     `profile`: a profile of the AWS configuration. `region`, `endpoint_url`, `ca_file`: as for botocore's clients.
+    `role`: whose credentials are used.
     """
 
     def __init__(
@@ -29,12 +32,14 @@ class LazyAiobotocore:
         region: str,
         endpoint_url: str | None,
         ca_file: str | None,
+        role: AssumedRole | None = None,
     ) -> None:
         self._stack = stack
         self._profile = profile
         self.region = region
         self._endpoint_url = endpoint_url
         self._ca_file = ca_file
+        self._role = role
         self._making = trio.Lock()
         self._environment: _EnvironmentCredentials | None = None
         self._session: Any = None
@@ -43,9 +48,9 @@ class LazyAiobotocore:
     async def get_credentials(self) -> Any:
         """Return credentials with a method `get_frozen_credentials`; None if there are none. Raises botocore's errors.
 
-        The environment is the first provider of botocore's chain, unless a profile is given.
+        The environment is the first provider of botocore's chain, unless a profile or a role is given.
         """
-        if self._environment is None and self._session is None and self._profile is None:
+        if self._environment is None and self._session is None and self._profile is None and self._role is None:
             found = botocore.credentials.EnvProvider().load()
             self._environment = found and _EnvironmentCredentials(found)
         if self._environment is not None:
@@ -68,7 +73,7 @@ class LazyAiobotocore:
             if self._session is None:
                 # In a thread, because it takes long: shards may be read at the same time.
                 aio = await trio.to_thread.run_sync(import_module, "efo.kinesis.aws.aio")
-                self._session = aio.make_session(self._profile)
+                self._session = aio.make_session(self._profile, self.region, self._role)
         return self._session
 
 
@@ -90,12 +95,19 @@ class _EnvironmentCredentials:
 
 @asynccontextmanager
 async def open_aiobotocore(
-    *, profile: str | None, region: str, endpoint_url: str | None, ca_file: str | None
+    *,
+    profile: str | None,
+    region: str,
+    endpoint_url: str | None,
+    ca_file: str | None,
+    role: AssumedRole | None = None,
 ) -> AsyncIterator[LazyAiobotocore]:
     """Yield a LazyAiobotocore; close what it made at the end, within 2 s."""
     stack = AsyncExitStack()
     try:
-        yield LazyAiobotocore(stack, profile=profile, region=region, endpoint_url=endpoint_url, ca_file=ca_file)
+        yield LazyAiobotocore(
+            stack, profile=profile, region=region, endpoint_url=endpoint_url, ca_file=ca_file, role=role
+        )
     finally:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):
             await stack.aclose()

@@ -54,7 +54,9 @@ def _may_be_same(one: KinesisSettings, other: KinesisSettings) -> bool:
 
 
 def _account(kinesis: KinesisSettings) -> str | None:
-    return kinesis.stream.split(":")[4] if parse_stream(kinesis.stream)[1] is not None else None
+    if parse_stream(kinesis.stream)[1] is not None:
+        return kinesis.stream.split(":")[4]
+    return None if kinesis.role_arn is None else kinesis.role_arn.split(":")[4]
 
 
 def _table_name(settings: Settings) -> str:

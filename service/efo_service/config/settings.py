@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from efo.arn import parse_stream
 from efo.errors import ConfigurationError
+from efo.kinesis.aws.role import AssumedRole
 from efo.model import Position
 from efo.protocol.aggregation import AggregateMode
 from efo.settings import LATEST, STREAM_WINDOW, SUBSCRIBES_PER_SECOND, TRIM_HORIZON, OnServiceError
@@ -86,6 +87,30 @@ class KinesisSettings(Section):
         examples=["ca.pem"],
     )
     profile: str | None = Field(None, description="Profile of the AWS configuration.", examples=["production"])
+    role_arn: str | None = Field(
+        None,
+        description="Role to assume, as for a stream of another account. Its credentials are refreshed in time.",
+        examples=["arn:aws:iam::123456789012:role/kinesis-reader"],
+    )
+    external_id: str | None = Field(
+        None, description="External id that the role's trust policy asks for.", examples=["efo-4711"]
+    )
+    role_session_name: str = Field("efo", description="Name of the role's session, for CloudTrail.")
+
+    @model_validator(mode="after")
+    def _has_a_role(self) -> KinesisSettings:
+        if self.role_arn is None and self.external_id is not None:
+            raise ValueError("external_id needs role_arn: the role that is to be assumed")
+        try:
+            self.role  # noqa: B018 - a property that raises
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    @property
+    def role(self) -> AssumedRole | None:
+        """The role to assume."""
+        return None if self.role_arn is None else AssumedRole(self.role_arn, self.external_id, self.role_session_name)
 
     @model_validator(mode="after")
     def _same_region(self) -> KinesisSettings:

@@ -55,6 +55,7 @@ def _location(kinesis: KinesisSettings) -> StreamLocation:
         str(kinesis.ca_file) if kinesis.ca_file else None,
         kinesis.profile,
         _region_source(kinesis),
+        kinesis.role,
     )
 
 

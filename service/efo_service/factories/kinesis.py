@@ -17,4 +17,5 @@ def open_stream(settings: KinesisSettings) -> AbstractAsyncContextManager[Kinesi
         endpoint_url=settings.endpoint_url,
         ca_file=str(settings.ca_file) if settings.ca_file else None,
         profile=settings.profile,
+        role=settings.role,
     )

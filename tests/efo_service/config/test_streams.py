@@ -168,3 +168,15 @@ def test_what_check_config_prints_loads_to_the_same_streams(load_text, monkeypat
     text = to_toml(resolved_all(first))
     assert "[streams.web-clicks.kinesis]" in text
     assert load_text(text) == first
+
+
+def test_each_stream_may_have_a_role_to_assume(load_text):
+    role = "arn:aws:iam::210987654321:role/reader"
+    text = f'[streams.a]\n[streams.b.kinesis]\nrole_arn = "{role}"\nexternal_id = "x-1"'
+    streams = load_text(text).streams
+    assert streams["a"].kinesis.role is None
+    found = streams["b"].kinesis.role
+    assert (found.arn, found.external_id, found.session_name) == (role, "x-1", "efo")
+    assert "external_id needs role_arn" in mistake(load_text, '[streams.a.kinesis]\nexternal_id = "x-1"')
+    text = '[streams.a.kinesis]\nrole_arn = "reader"'
+    assert "[streams.a.kinesis]: 'reader' is not the ARN of a role" in mistake(load_text, text)

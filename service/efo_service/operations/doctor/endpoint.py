@@ -18,6 +18,7 @@ from efo.exception_groups import collapse_groups
 from efo.kinesis.aws.client import credential_provider, endpoint_of
 from efo.kinesis.aws.connector import Connector
 from efo.kinesis.aws.endpoint import Endpoint
+from efo.kinesis.aws.role import AssumedRole
 from efo.kinesis.client import Connect
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.tls import TlsStream
@@ -61,6 +62,7 @@ class StreamLocation:
     ca_file: str | None
     profile: str | None
     region_source: str
+    role: AssumedRole | None = None
 
 
 def endpoint_checks(location: StreamLocation, clock: Callable[[], float] = time.time) -> list[Check]:
@@ -114,7 +116,7 @@ class _Way:
 
     async def credentials(self) -> Outcome:
         """Look for credentials as the AWS chain does."""
-        provider = await credential_provider(self._location.profile, self._endpoint.region)
+        provider = await credential_provider(self._location.profile, self._endpoint.region, self._location.role)
         return passed(f"found in {_PROVIDERS.get(provider, provider)}")
 
     async def dns(self) -> Outcome:
