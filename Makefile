@@ -150,9 +150,11 @@ audit: $(READY) $(AUDIT)/.ready ## Check licences and known vulnerabilities of t
 # The engine is any that has the command line of Docker. Nobody has built the images with one yet: docs/deployment.md.
 ENGINE ?= docker
 TARGET ?= service
+# Without the credentials that a URL may have.
+SOURCE ?= $(shell git remote get-url origin 2>/dev/null | sed 's|//[^/]*@|//|')
 image: ## Build an image with a container engine (TARGET=spark ENGINE=podman ARGS="-t NAME")
 	$(ENGINE) build --target $(TARGET) --build-arg VERSION="$$(sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)" \
-		--build-arg REVISION="$$(git rev-parse HEAD)" --build-arg SOURCE="$$(git remote get-url origin 2>/dev/null || echo unknown)" \
+		--build-arg REVISION="$$(git describe --always --abbrev=40 --dirty --exclude '*')" --build-arg SOURCE="$(SOURCE)" \
 		--build-arg CREATED="$$(git show -s --format=%cI HEAD)" $(if $(findstring -t ,$(ARGS)),,-t efo$(if $(filter spark,$(TARGET)),-spark)) $(ARGS) .
 
 DELIVERY := .tools/delivery
