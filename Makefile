@@ -140,7 +140,7 @@ web-test: $(READY) ## Look at the page of a real service in a real browser, with
 
 # A real Prometheus and a real OpenTelemetry Collector, which it builds. Without Prometheus, Go or Java the exit status is
 # 69. Not part of `test`, which checks the queries.
-dashboards: $(READY) ## Show that each panel has data and each alert fires in its fault; ten minutes (ARGS="--help")
+dashboards: $(READY) ## Show that each panel has data and each alert fires in its fault; seven minutes (ARGS="--help")
 	@$(BIN)/python -m proofs.dashboards $(ARGS)
 
 AUDIT := .tools/audit
