@@ -27,8 +27,8 @@ MAKE = [
 ]
 
 
-SPARK = re.compile(r"\befo pipeline\b|\bpython spark_")
-"""Commands that start Spark, which takes half a minute: `make docs` runs them, `make test` does not."""
+SPARK = re.compile(r"\befo pipeline\b|\bpython spark_|\bvar/parquet\b")
+"""Commands that start Spark or need what it writes. It takes half a minute: only `make docs` runs them."""
 
 
 def runs_spark():

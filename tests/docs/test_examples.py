@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import tomllib
 
 import pytest
 
@@ -73,29 +75,34 @@ def test_the_tests_pass(example, pytester):
     ledger.note(example.place)
 
 
-@pytest.mark.parametrize("example", of_kind("settings"))
-def test_the_settings_are_valid(example, tmp_path, monkeypatch):
+@pytest.mark.parametrize("example", [*of_kind("settings"), *of_kind("faults")])
+def test_the_file_is_valid(example, tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith("EFO_")]:
         monkeypatch.delenv(name)
     text = example.block.text
     if store := re.search(r'^store = "(postgres|redis)"', text, re.MULTILINE):
         scheme = {"postgres": "postgresql", "redis": "redis"}[store[1]]
         monkeypatch.setenv("EFO_LEASES__URL", f"{scheme}://efo@127.0.0.1/0")  # a password is never in the file
-    (file := tmp_path / "efo.toml").write_text(text if "[kinesis]" in text else f'[kinesis]\nstream = "orders"\n{text}')
-    load(file)
+    (file := tmp_path / "efo.toml").write_text(
+        text if "kinesis]" in text or example.kind == "faults" else f'[kinesis]\nstream = "orders"\n{text}'
+    )
+    assert load_faults(file) if example.kind == "faults" else load(file)
     ledger.note(example.place)
 
 
-@pytest.mark.parametrize("example", of_kind("faults"))
-def test_the_fault_script_is_valid(example, tmp_path):
-    (file := tmp_path / "faults.toml").write_text(example.block.text)
-    assert load_faults(file)
-    ledger.note(example.place)
+def test_python_that_is_not_run_compiles():
+    for example in EXAMPLES:
+        if example.kind == "left_out" and example.block.language in {"python", "py"}:
+            compile(example.block.text, example.place, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
 
 
-@pytest.mark.parametrize("example", of_kind("json"))
-def test_the_json_is_valid(example):
+@pytest.mark.parametrize("example", [*of_kind("json"), *of_kind("pyproject")])
+def test_the_data_is_valid(example):
     text = example.block.text
+    if example.kind == "pyproject":
+        assert tomllib.loads(text)
+        ledger.note(example.place)
+        return
     try:
         json.loads(text)
     except ValueError:

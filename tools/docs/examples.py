@@ -8,6 +8,7 @@ A comment before a block says how it is to be run, where its language does not:
     <!-- example: spark -->            an expression with `spark`, a session
     <!-- example: dynamodb -->         the body of an async function, with a DynamoDB
     <!-- example: beside efo run -->   commands that need a running service
+    <!-- example: not run: REASON -->  left out; Python is compiled all the same
     <!-- file: put.py -->              a file, written before the commands below it are run
 """
 
@@ -21,8 +22,8 @@ from typing import Final, Literal, get_args
 from tools.docs.pages import Block, Page
 
 Kind = Literal[
-    "body", "until", "spark", "dynamodb", "program", "tests", "settings", "faults", "json", "file", "command",
-    "left_out",
+    "body", "until", "spark", "dynamodb", "program", "tests", "settings", "faults", "pyproject", "json", "file",
+    "command", "left_out",
 ]  # fmt: skip
 
 NOT_EXECUTED: Final = {
@@ -38,6 +39,7 @@ NOT_EXECUTED: Final = {
 }
 """Commands that no test runs, as regular expressions, each with its reason."""
 
+_NOT_RUN: Final = "example: not run: "
 BESIDE_SERVICE: Final = "example: beside efo run"
 """The mark of commands that need a running service."""
 _TEXTS: Final = {"", "mermaid", "text"}
@@ -74,39 +76,59 @@ def examples(pages: Iterable[Page]) -> Iterator[Example]:
     for page in pages:
         for block in page.blocks:
             if block.language == "console":
-                if block.mark not in {"", BESIDE_SERVICE}:
+                reason = reason_of(block)
+                if not reason and block.mark not in {"", BESIDE_SERVICE}:
                     raise ValueError(f"{block.place}: <!-- {block.mark} --> is no mark of commands")
                 for command in commands(block):
-                    kind: Kind = "left_out" if command.reason else "command"
-                    yield Example(kind, command.place, block, command, command.reason)
+                    why = reason or command.reason
+                    yield Example("left_out" if why else "command", command.place, block, command, why)
             elif (found := kind_of(block)) is not None:
-                yield Example(found, block.place, block)
+                yield Example(found, block.place, block, reason=reason_of(block))
+
+
+def reason_of(block: Block) -> str | None:
+    """Return why a block is left out, if its mark says so. Raises ValueError for a mark without a reason."""
+    if not block.mark.startswith(_NOT_RUN.strip()):
+        return None
+    if not (reason := block.mark.removeprefix(_NOT_RUN.strip()).strip()):
+        raise ValueError(f"{block.place}: <!-- {block.mark} --> needs a reason")
+    return reason
 
 
 def kind_of(block: Block) -> Kind | None:
     """Return how a block is run; None for a block that is no example. Raises ValueError."""
     if block.mark.startswith("file:"):
         return "file"
+    if reason_of(block):
+        return "left_out"
     match block.language:
         case "python" | "py":
             return _python(block)
         case "toml":
-            return "faults" if "[[fault]]" in block.text else "settings"
+            return _toml(block)
         case "json":
             return "json"
-        case "indented" if re.search(r"^\$ |^pip |^import ", block.text, re.MULTILINE):
-            raise ValueError(f"{block.place}: an indented example: write a fenced block, ```console or ```python")
-        case "indented":
-            return None
-        case language if language in _TEXTS:
-            if re.search(r"^\$ ", block.text, re.MULTILINE):
-                raise ValueError(f"{block.place}: commands without a language: write ```console")
-            return None
-        case language:
-            raise ValueError(
-                f"{block.place}: {language!r} is none of console, python, toml, json and text: use one of them, or "
-                "tell tools/docs/examples.py how to run it"
-            )
+    _refuse_hidden(block)
+    return None
+
+
+def _refuse_hidden(block: Block) -> None:
+    """Raise ValueError for a block that looks like an example, but has a language that nobody knows how to run."""
+    if block.language == "indented" and re.search(r"^\$ |^pip |^import ", block.text, re.MULTILINE):
+        raise ValueError(f"{block.place}: an indented example: write a fenced block, ```console or ```python")
+    if block.language not in {*_TEXTS, "indented"}:
+        raise ValueError(
+            f"{block.place}: {block.language!r} is none of console, python, toml, json and text: use one of them, or "
+            "tell tools/docs/examples.py how to run it"
+        )
+    if re.search(r"^\$ ", block.text, re.MULTILINE):
+        raise ValueError(f"{block.place}: commands without a language: write ```console")
+
+
+def _toml(block: Block) -> Kind:
+    if re.search(r"^\[(project|tool)\b", block.text, re.MULTILINE):
+        return "pyproject"
+    return "faults" if "[[fault]]" in block.text else "settings"
 
 
 def _python(block: Block) -> Kind:

@@ -28,6 +28,7 @@ html_show_copyright = False
 html_show_sphinx = False
 html_copy_source = False
 html_show_sourcelink = False
+smartquotes = False
 html_theme_options = {"footer_icons": []}
 python_display_short_literal_types = True
 suppress_warnings = ["misc.highlighting_failure"]  # JSON with "..." is no JSON

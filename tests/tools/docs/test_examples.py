@@ -27,6 +27,9 @@ def fenced(language, text="x", mark=""):
         (fenced("python", mark="<!-- another comment -->"), "program"),
         (fenced("toml"), "settings"),
         (fenced("toml", "[[fault]]"), "faults"),
+        (fenced("toml", "[project]\nname = 'x'"), "pyproject"),
+        (fenced("python", mark="<!-- example: not run: needs a GPU -->"), "left_out"),
+        (fenced("console", "$ efo version", "<!-- example: not run: needs a GPU -->"), "left_out"),
         (fenced("json"), "json"),
         (fenced("console", "$ efo version"), "command"),
         (fenced("console", "$ make demo"), "left_out"),
@@ -49,6 +52,7 @@ def test_a_diagram_is_no_example(block):
         ("    $ efo version\n", "an indented example"),
         (fenced("python", mark="<!-- example: perhaps -->"), "is no way to run an example"),
         (fenced("console", "efo version"), "begins with a command"),
+        (fenced("python", mark="<!-- example: not run: -->"), "needs a reason"),
         (fenced("console", "$ efo version", "<!-- example: poison -->"), "is no mark of commands"),
     ],
 )
@@ -64,6 +68,11 @@ def test_a_command_has_its_continuations_and_its_output():
         Command("a.md:13", "two", "its output\n\n> also output"),
         Command("a.md:17", "cat <<E\nhere\nE"),
     ]
+
+
+def test_a_block_that_is_left_out_has_its_own_reason():
+    (example,) = found(fenced("console", "$ efo version", "<!-- example: not run: needs a GPU -->"))
+    assert example.reason == "needs a GPU"
 
 
 def test_a_command_that_is_left_out_has_a_reason():
