@@ -28,3 +28,17 @@ def parse_stream(stream: str) -> tuple[str, str | None]:
             f"{stream!r} is not the name of a stream: expected 1 to 128 letters, digits, '_', '.' or '-'"
         )
     return stream, None
+
+
+_CONSUMER: Final = re.compile(rf"(?P<stream>{_ARN.pattern})/consumer/(?P<consumer>[A-Za-z0-9_.-]{{1,128}}):\d+")
+
+
+def parse_consumer(arn: str) -> tuple[str, str]:
+    """Return the ARN of the stream and the name of a fan-out consumer, from its ARN. Raises ConfigurationError."""
+    check_type("consumer_arn", arn, str, "the ARN of a fan-out consumer")
+    if (match := _CONSUMER.fullmatch(arn)) is None:
+        raise ConfigurationError(
+            f"{arn!r} is not the ARN of a fan-out consumer: expected"
+            " arn:aws:kinesis:REGION:ACCOUNT:stream/NAME/consumer/NAME:TIMESTAMP"
+        )
+    return match["stream"], match["consumer"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Literal
 
+from efo.arn import parse_consumer
 from efo.checks import check_callable, check_count, check_number, check_text, check_type, shown
 from efo.errors import ConfigurationError
 from efo.model import Checkpoint, Lease, Position, PositionType, is_decimal
@@ -60,6 +61,7 @@ class ConsumerSettings:
 
     Subscriptions:
     `consumer_name`: the fan-out consumer's name; it is registered if it does not exist. None: the application's name.
+    `consumer_arn`: a fan-out consumer that somebody else registers, as in another account; it is never registered here.
     `subscribes_per_second`: the subscribe budget of this worker (rule R6).
     `stream_window`: how much may arrive for a shard before its reader takes it (rule R9).
     `unsubscribe_idle_after`: a subscription whose reader takes nothing for this long is closed. It is opened again
@@ -89,6 +91,7 @@ class ConsumerSettings:
     start_at: StartAt | None = None
     shards: ShardSelection | None = None
     consumer_name: str | None = None
+    consumer_arn: str | None = None
     subscribes_per_second: float = SUBSCRIBES_PER_SECOND
     stream_window: int = STREAM_WINDOW
     unsubscribe_idle_after: float = 60.0
@@ -119,8 +122,7 @@ class ConsumerSettings:
                 check_number(name, value, zero=name in _MAY_BE_ZERO, unit=_MAY_BE_NONE.get(name, ""))
         for name in ("graceful_handoff", "balance_by_throughput"):
             check_type(name, getattr(self, name), bool, "True or False")
-        if self.consumer_name is not None:
-            check_text("consumer_name", self.consumer_name, "the name of a fan-out consumer, or None")
+        self._check_consumer()
         if self.max_leases is not None:
             check_count("max_leases", self.max_leases, unit=", or None")
         check_count("stream_window", self.stream_window, maximum=MAX_STREAM_WINDOW, unit=" bytes")
@@ -128,6 +130,16 @@ class ConsumerSettings:
         if str(self.aggregates) not in {*AggregateMode}:
             raise ConfigurationError(f"aggregates={shown(self.aggregates)}: expected one of {', '.join(AggregateMode)}")
         object.__setattr__(self, "aggregates", AggregateMode(self.aggregates))
+
+    def _check_consumer(self) -> None:
+        if self.consumer_name is not None:
+            check_text("consumer_name", self.consumer_name, "the name of a fan-out consumer, or None")
+        if self.consumer_arn is not None:
+            _, name = parse_consumer(self.consumer_arn)
+            if self.consumer_name not in (None, name):
+                raise ConfigurationError(
+                    f"consumer_name {self.consumer_name!r} is not that of consumer_arn: remove it, or write {name!r}"
+                )
 
     def _check_shards(self) -> None:
         shards: object = self.shards

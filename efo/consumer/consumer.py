@@ -126,7 +126,9 @@ async def open_consumer(
         )
         observer = observer if spans is None else combine_observers(observer, spans)
         observer(WorkerStarted(worker_id))
-        registration = Registration(kinesis.control_plane, settings.consumer_name or application, observer)
+        registration = Registration(
+            kinesis.control_plane, settings.consumer_name or application, observer, settings.consumer_arn
+        )
         pool = ConnectionPool(
             kinesis.connect, address=kinesis.authority, stream_window=settings.stream_window, observer=observer
         )

@@ -7,7 +7,9 @@ from typing import Final
 
 import trio
 
+from efo.arn import parse_consumer
 from efo.errors import (
+    ConfigurationError,
     ConsumerNotActiveError,
     ConsumerReplacedError,
     EfoError,
@@ -27,10 +29,16 @@ ACTIVE_TIMEOUT: Final = 300.0
 
 
 class Registration:
-    """The registration of one application's fan-out consumer on one stream. It never deregisters."""
+    """The registration of one application's fan-out consumer on one stream. It never deregisters.
 
-    def __init__(self, control_plane: ControlPlane, name: str, observer: Observer = ignore_events) -> None:
-        self.name = name
+    `given`: the ARN of a consumer that somebody else registers, often in another account. It is used as it is.
+    """
+
+    def __init__(
+        self, control_plane: ControlPlane, name: str, observer: Observer = ignore_events, given: str | None = None
+    ) -> None:
+        self.name = name if given is None else parse_consumer(given)[1]
+        self._given = given
         self._control_plane = control_plane
         self._observer = observer
         self._consumer: FanOutConsumer | None = None
@@ -51,23 +59,27 @@ class Registration:
         return self._consumer is not None
 
     async def ensure(self) -> FanOutConsumer:
-        """Return the consumer once it is ACTIVE. Register it if it does not exist.
+        """Return the consumer once it is ACTIVE. Register it if it does not exist, unless its ARN is given.
 
-        A consumer that is being deleted is registered again when it is gone. Raises ServiceError, TransportError, and
-        ConsumerNotActiveError after 5 minutes.
+        A consumer that is being deleted is registered again when it is gone. Raises ServiceError, TransportError,
+        ConsumerNotActiveError after 5 minutes, and ConfigurationError if a given consumer is gone.
         """
-        stream_arn = (await self._control_plane.describe_stream()).arn
+        stream_arn = await self._stream_arn()
         registered = False
         with trio.move_on_after(ACTIVE_TIMEOUT):
             while True:
                 try:
                     consumer = await self._control_plane.describe_consumer(stream_arn, self.name)
                 except ResourceNotFoundError:
+                    if self._given is not None:
+                        raise self._gone() from None
                     if not registered:
                         registered = await self._register(stream_arn)
                         continue
                     # Registered, but not visible yet: wait for it below.
                     consumer = None
+                if self._given is not None and consumer is not None and consumer.arn != self._given:
+                    raise self._gone()
                 if consumer is not None and consumer.status == "ACTIVE":
                     self._consumer = consumer
                     self._observer(ConsumerReady(consumer.name, consumer.arn, registered))
@@ -114,6 +126,17 @@ class Registration:
             return NotVisibleError(
                 f"{shard_id} and the consumer {self.name!r} exist, but not for SubscribeToShard: {error}"
             )
+
+    async def _stream_arn(self) -> str:
+        if self._given is not None:
+            return parse_consumer(self._given)[0]
+        return (await self._control_plane.describe_stream()).arn
+
+    def _gone(self) -> ConfigurationError:
+        return ConfigurationError(
+            f"the fan-out consumer {self._given} does not exist, and efo does not register one whose ARN is given: ask"
+            " its owner for the ARN of the present one, or give a name instead"
+        )
 
     async def _register(self, stream_arn: str) -> bool:
         try:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from efo.arn import parse_stream
+from efo.arn import parse_consumer, parse_stream
 from efo.errors import ConfigurationError
 
 ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders"
@@ -41,3 +41,15 @@ def test_a_name_or_an_arn_gives_the_name_and_the_region(stream, expected):
 def test_any_other_string_is_rejected(stream, message):
     with pytest.raises(ConfigurationError, match=message):
         parse_stream(stream)
+
+
+def test_the_arn_of_a_consumer_has_that_of_its_stream():
+    assert parse_consumer(f"{ARN}/consumer/billing:1700000000") == (ARN, "billing")
+
+
+@pytest.mark.parametrize(
+    "arn", ["billing", ARN, f"{ARN}/consumer/billing", f"{ARN}/consumer/:1", f"{ARN}/consumer/b:1x"]
+)
+def test_what_is_no_arn_of_a_consumer_is_refused(arn):
+    with pytest.raises(ConfigurationError, match="is not the ARN of a fan-out consumer: expected"):
+        parse_consumer(arn)

@@ -124,3 +124,10 @@ def test_shards_are_selected_by_id_or_by_a_function(shards, selected):
 def test_an_impossible_timing_is_rejected(timing):
     with pytest.raises(ConfigurationError, match=next(iter(timing))):
         SubscriptionTiming(**timing)
+
+
+def test_the_name_and_the_arn_of_a_consumer_must_agree():
+    arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders/consumer/fan:17"
+    assert ConsumerSettings(consumer_arn=arn, consumer_name="fan").consumer_arn == arn
+    with pytest.raises(ConfigurationError, match="consumer_name 'app' is not that of consumer_arn: .* write 'fan'"):
+        ConsumerSettings(consumer_arn=arn, consumer_name="app")

@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from efo.arn import parse_stream
+from efo.arn import parse_consumer, parse_stream
 from efo.errors import ConfigurationError
 from efo.kinesis.aws.role import AssumedRole
 from efo.model import Position
@@ -64,6 +64,15 @@ def _check_sink(value: str) -> str:
     return value
 
 
+def _check_consumer(value: str) -> str:
+    try:
+        parse_consumer(value)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
+ConsumerArn = Annotated[str, AfterValidator(_check_consumer)]
 SinkName = Annotated[str, AfterValidator(_check_sink)]
 Stream = Annotated[str, AfterValidator(_check_stream)]
 InitialPosition = Annotated[str, BeforeValidator(_check_position)]
@@ -134,6 +143,11 @@ class ConsumerSettings(Section):
         description="Name of the fan-out consumer, registered if it does not exist. Default: the application's name.",
         examples=["efo"],
     )
+    arn: ConsumerArn | None = Field(
+        None,
+        description="ARN of a fan-out consumer that somebody else registers, as in another account, instead of a name.",
+        examples=["arn:aws:kinesis:eu-west-1:123456789012:stream/orders/consumer/efo:1700000000"],
+    )
     initial_position: InitialPosition = Field(
         "trim_horizon",
         description="Initial position of unread shards: trim_horizon, latest or a time like 2026-01-31T12:00:00Z.",
@@ -171,7 +185,13 @@ class ConsumerSettings(Section):
     @property
     def consumer_name(self) -> str:
         """The fan-out consumer's name."""
-        return self.name or self.application
+        return self.name or (self.application if self.arn is None else parse_consumer(self.arn)[1])
+
+    @model_validator(mode="after")
+    def _has_one_consumer(self) -> ConsumerSettings:
+        if self.arn is not None and self.name is not None:
+            raise ValueError("name and arn are the same consumer's: remove one of them")
+        return self
 
     @property
     def position(self) -> Position:
@@ -471,6 +491,14 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Let the environment override the file."""
         return env_settings, init_settings
+
+    @model_validator(mode="after")
+    def _consumer_of_the_stream(self) -> Settings:
+        if self.consumer.arn is not None:
+            stream, _ = parse_consumer(self.consumer.arn)
+            if self.kinesis.stream not in {stream, parse_stream(stream)[0]}:
+                raise ValueError(f"[consumer] arn is of the stream {stream}, not of {self.kinesis.stream}: correct one")
+        return self
 
     @model_validator(mode="after")
     def _letters_apart(self) -> Settings:

@@ -11,6 +11,7 @@ def consumer_settings(settings: Settings) -> ConsumerSettings:
     consumer, leases = settings.consumer, settings.leases
     return ConsumerSettings(
         consumer_name=consumer.consumer_name,
+        consumer_arn=consumer.arn,
         initial_position=consumer.position,
         subscribes_per_second=consumer.subscribes_per_second,
         checkpoint_interval=consumer.checkpoint_seconds,

@@ -7,6 +7,7 @@ import trio
 
 from efo.errors import (
     AccessDeniedError,
+    ConfigurationError,
     ConsumerNotActiveError,
     ConsumerReplacedError,
     EfoError,
@@ -282,3 +283,36 @@ class TestDiagnose:
         control.shards = []
         control.delay = 0.0
         assert isinstance(await consumer.diagnose("shardId-0", NOT_FOUND), ConsumerReplacedError)
+
+
+class TestGivenByArn:
+    ARN = f"{STREAM_ARN}/consumer/app:0"
+
+    async def test_it_is_used_as_it_is_without_the_stream_being_described(self, events, autojump_clock):
+        control = FakeControlPlane("ACTIVE")
+        assert (await Registration(control, "billing", events.append, self.ARN).ensure()).arn == self.ARN
+        assert control.calls == ["describe_consumer"]
+
+    async def test_it_is_waited_for_while_its_owner_creates_it(self, events, autojump_clock):
+        control = FakeControlPlane("CREATING")
+        control.registered_at, control.delay = 0.0, 2.5
+        await Registration(control, "billing", events.append, self.ARN).ensure()
+        assert "register_consumer" not in control.calls
+
+    @pytest.mark.parametrize("status", [None, "ACTIVE"])
+    async def test_one_that_is_gone_or_replaced_is_never_registered(self, events, autojump_clock, status):
+        control = FakeControlPlane(status)
+        if control.consumer is not None:
+            control.consumer = replace(control.consumer, arn=f"{STREAM_ARN}/consumer/app:7")
+        with pytest.raises(ConfigurationError, match="efo does not register one whose ARN is given: ask its owner"):
+            await Registration(control, "billing", events.append, self.ARN).ensure()
+        assert "register_consumer" not in control.calls
+
+    async def test_one_that_disappears_later_is_told_so(self, events, autojump_clock):
+        control = FakeControlPlane("ACTIVE")
+        registration = Registration(control, "billing", events.append, self.ARN)
+        await registration.ensure()
+        control.consumer = None
+        error = await registration.diagnose(SHARD.shard_id, NOT_FOUND)
+        assert isinstance(error, ConfigurationError)
+        assert "register_consumer" not in control.calls

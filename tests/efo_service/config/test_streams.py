@@ -180,3 +180,26 @@ def test_each_stream_may_have_a_role_to_assume(load_text):
     assert "external_id needs role_arn" in mistake(load_text, '[streams.a.kinesis]\nexternal_id = "x-1"')
     text = '[streams.a.kinesis]\nrole_arn = "reader"'
     assert "[streams.a.kinesis]: 'reader' is not the ARN of a role" in mistake(load_text, text)
+
+
+CONSUMER = "arn:aws:kinesis:eu-west-1:210987654321:stream/a/consumer/fan:17"
+
+
+def test_a_consumer_of_another_owner_is_given_by_its_arn(load_text):
+    settings = load_text(f'[streams.a.consumer]\narn = "{CONSUMER}"').streams["a"]
+    assert (settings.consumer.arn, settings.consumer.consumer_name) == (CONSUMER, "fan")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ('[streams.a.consumer]\narn = "fan"', "is not the ARN of a fan-out consumer"),
+        (f'[streams.a.consumer]\narn = "{CONSUMER}"\nname = "fan"', "remove one of them"),
+        (
+            f'[streams.b.consumer]\narn = "{CONSUMER}"',
+            "is of the stream arn:aws:kinesis:eu-west-1:210987654321:stream/a,",
+        ),
+    ],
+)
+def test_an_arn_that_is_not_of_the_streams_consumer_is_refused(load_text, text, what):
+    assert what in mistake(load_text, text)
