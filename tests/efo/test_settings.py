@@ -129,5 +129,5 @@ def test_an_impossible_timing_is_rejected(timing):
 def test_the_name_and_the_arn_of_a_consumer_must_agree():
     arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/orders/consumer/fan:17"
     assert ConsumerSettings(consumer_arn=arn, consumer_name="fan").consumer_arn == arn
-    with pytest.raises(ConfigurationError, match="consumer_name 'app' is not that of consumer_arn: .* write 'fan'"):
+    with pytest.raises(ConfigurationError, match=r"consumer_name 'app' is not that of consumer_arn: .* write 'fan'"):
         ConsumerSettings(consumer_arn=arn, consumer_name="app")
