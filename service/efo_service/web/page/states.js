@@ -7,7 +7,7 @@ const STATES = [
   ["disconnected", "disconnected", "✖", 7, "there has been no subscription for 10 s"],
   ["unread", "unread", "▲", 6, "for 10 s the sink has taken nothing (back-pressure)"],
   ["isolated", "isolated", "◆", 5, "it failed or was released, and no worker is known to read it"],
-  ["ready", "without worker", "◇", 4, "it may start, and no worker holds its lease"],
+  ["ready", "ready", "◇", 4, "it may start, and no worker reads it yet"],
   ["paused", "paused", "‖", 3, "an operator or the application paused it"],
   ["handing_over", "handing over", "⇄", 2, "another worker takes it without repeating anything"],
   ["current", "reading", "●", 1, "this service reads it"],

@@ -48,6 +48,11 @@ def test_a_shard_takes_its_hash_keys_and_the_generations_until_its_children():
     assert [key for key, place in found.items() if place.is_open] == ["b", "e"]
 
 
+def test_a_shard_ends_where_its_first_child_begins():
+    shards = [shard("a", 0, 0.5), shard("b", 0, 0.25, "a"), shard("c", 0.25, 0.5, "a", "b")]
+    assert {place.id: place.until for place in places(shards, {})} == {"a": 1, "b": 2, "c": None}
+
+
 def test_parents_that_are_gone_are_left_out_and_leases_of_expired_shards_are_kept():
     leases = {"old": lease("old", hash_key_range=keys(0, 1)), "x": lease("x", parents=("gone",))}
     found = {place.id: place for place in places([shard("b", 0, 0.25, "a")], leases)}
@@ -88,6 +93,8 @@ def test_the_state_of_other_shards_is_that_of_their_leases():
         "d": ("ready", None),
         "e": ("no_lease_yet", None),
     }
+    held = {"b": lease("b")}  # by this worker, which is about to read it
+    assert live(places([SHARDS[1]], held), held, status(), {})[0].state == "ready"
     waiting = {"c": lease("c"), "e": lease("e", parents=("c", "d"), owner=None)}
     assert live(places(SHARDS, waiting), waiting, status(), {})[-1].state == "waiting_parent"
 
