@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from efo.testing import FakeKinesisThread
+from efo_service.errors import UnavailableError
 from efo_service.web.probe import ServiceAddress
 
 STREAM: Final = "orders"
@@ -64,10 +65,17 @@ class Service:
             raise RuntimeError(f"/map: HTTP status {status}: {body[:200]}")
         return {shard["id"]: shard for shard in json.loads(body)["streams"][0]["live"]}
 
+    def _reading(self) -> int:
+        """Return how many shards it reads; 0 if it does not answer in time, while it starts a thousand."""
+        try:
+            return sum(shard["state"] == "current" for shard in self.live().values())
+        except UnavailableError:
+            return 0
+
     def until_reading(self, shards: int, seconds: float = 120.0) -> None:
         """Wait until it reads so many shards. Raises TimeoutError."""
         deadline = time.monotonic() + seconds
-        while sum(shard["state"] == "current" for shard in self.live().values()) < shards:
+        while self._reading() < shards:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the service does not read {shards} shards after {seconds:g} s")
             time.sleep(0.2)

@@ -20,7 +20,8 @@ ShardState = Literal[
     Condition, "other_worker", "handing_over", "ready", "waiting_parent", "finished", "no_lease_yet"
 ]  # fmt: skip
 """The condition of a shard that this worker reads; of the others what the lease table shows. `other_worker`: another
-worker holds the lease. `ready`: it may start, and nobody reads it yet. `no_lease_yet`: the end of its parents creates it."""
+worker holds the lease. `ready`: it may start, and nobody reads it yet. `no_lease_yet`: the end of its parents creates
+its lease."""
 
 _HASH_KEYS: Final = 2**128
 
