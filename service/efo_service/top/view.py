@@ -15,10 +15,10 @@ Sort = Literal["lag", "rate", "shard"]
 """lag: the highest lag first. rate: the most records per second first. shard: by name."""
 
 
-class Row(msgspec.Struct, frozen=True):
+class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     """One shard. A rate is per second, and None while it is not known; the other fields are those of /status.
 
-    `stream`: its name in the configuration, if the service has several.
+    `stream`: its name in the configuration, if the service has several; otherwise JSON leaves it out.
     """
 
     shard_id: str
