@@ -1,6 +1,6 @@
 """What was executed: the tests of the examples note it here, and `make docs` counts it.
 
-The file is named by the environment variable EFO_DOCS_LEDGER. Without it, nothing is noted.
+The file is named by the environment variable DOCS_LEDGER. Without it, nothing is noted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-VARIABLE: Final = "EFO_DOCS_LEDGER"
+VARIABLE: Final = "DOCS_LEDGER"
 
 
 def note(place: str) -> None:
