@@ -18,7 +18,7 @@ import pytest
 import efo
 from efo.model import Record
 from efo.testing.faults.file import load_faults
-from efo_service.config.loading import load
+from efo_service.config.loading import load_all
 from efo_service.relay.log.partition_writer import open_partition
 from efo_service.spark.session import spark_session
 from proofs.e2e.kafka.broker import CONNECTOR
@@ -86,7 +86,7 @@ def test_the_file_is_valid(example, tmp_path, monkeypatch):
     (file := tmp_path / "efo.toml").write_text(
         text if "kinesis]" in text or example.kind == "faults" else f'[kinesis]\nstream = "orders"\n{text}'
     )
-    assert load_faults(file) if example.kind == "faults" else load(file)
+    assert load_faults(file) if example.kind == "faults" else load_all(file).streams
     ledger.note(example.place)
 
 
