@@ -8,8 +8,9 @@ from typing import Final
 from efo_service.config.settings import ServiceSettings, Settings
 from efo_service.config.streams import Configuration
 
-_RUNNING: Final = ("kinesis", "consumer", "leases", "relay")
-"""The sections whose change restarts a stream."""
+_NOT_RUNNING: Final = frozenset({"service", "pipeline"})
+"""The sections whose change restarts no stream: [service] is the process's, and `efo pipeline` reads the other."""
+_RUNNING: Final = tuple(name for name in Settings.model_fields if name not in _NOT_RUNNING)
 
 
 @dataclass(frozen=True, slots=True)

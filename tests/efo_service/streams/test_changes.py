@@ -37,6 +37,7 @@ def test_streams_are_added_removed_and_changed():
     [
         ({"consumer": {"initial_position": "latest"}}, ("a",)),
         ({"relay": {"retry_seconds": 3}}, ("a",)),
+        ({"cloudwatch": {"level": "summary"}}, ("a",)),
         ({"pipeline": {"output": "x"}}, ()),  # it is not of the service
     ],
 )
