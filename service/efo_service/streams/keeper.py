@@ -105,7 +105,7 @@ class StreamKeeper:
 
     def apply(self, changes: Changes) -> None:
         """Start what is new, drain what is gone, restart what has changed. Streams that have failed start at once."""
-        if self.is_draining or self._nursery is None:
+        if self.is_draining:
             return
         self.configuration = wanted = changes.wanted
         for name, stream in self._streams.items():
@@ -118,7 +118,8 @@ class StreamKeeper:
             if name not in self._streams:
                 stream = Stream(name, settings)
                 self._streams = {**self._streams, name: stream}
-                self._nursery.start_soon(self._keep, stream)
+                if self._nursery is not None:  # else `run` starts it
+                    self._nursery.start_soon(self._keep, stream)
         self._notify()
 
     def start_draining(self) -> None:

@@ -178,6 +178,15 @@ async def test_a_reload_starts_a_failed_stream_at_once(autojump_clock, world, st
     keeper.drain()
 
 
+async def test_a_reload_before_the_streams_run_is_not_lost(autojump_clock, world, nursery):
+    keeper = StreamKeeper(streams(a=one("a"), b=one("b")), world.make)
+    await change(keeper, a=one("a", 20), c=one("c"))
+    nursery.start_soon(keeper.run)
+    await trio.testing.wait_all_tasks_blocked()
+    assert sorted(world.told()) == ["a runs 20", "c runs 10"]
+    keeper.drain()
+
+
 async def test_a_reload_while_a_stream_runs_does_not_shorten_its_delay_after_a_later_failure(
     autojump_clock, world, start
 ):
