@@ -35,6 +35,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from efo.errors import error_type_of
 from efo.events import Event, LeaseStoreCalled, SubscribeAttempted
+from efo.exception_groups import leaf_exceptions
 from efo.model import Record
 from efo.protocol.failure import FailureAction
 from efo.telemetry.instruments import SCHEMA_URL
@@ -177,7 +178,7 @@ class CurrentSpan:
     ) -> None:
         otel_context.detach(self._token)
         if error is not None:
-            set_error(self._span, "cancelled" if isinstance(error, trio.Cancelled) else error_type_of(error))
+            set_error(self._span, _error_type(error))
         self._span.end()
 
 
@@ -210,9 +211,18 @@ class ProcessSpan(CurrentSpan):
                 self._span.add_link(_span_context(context))
 
     def __enter__(self) -> Self:
+        self._tell()
+        return super().__enter__()
+
+    def abandon(self) -> None:
+        """End it instead of entering it, as cancelled: its records are not processed."""
+        self._tell()
+        set_error(self._span, _CANCELLED)
+        self._span.end()
+
+    def _tell(self) -> None:
         if self._records != self.told:
             self._span.set_attribute(_COUNT, self._records)
-        return super().__enter__()
 
 
 def record_failure(error_type: str, attempt: int, action: FailureAction) -> None:
@@ -235,6 +245,13 @@ def set_error(span: Span, error_type: str) -> None:
     if span.is_recording():
         span.add_event("exception", {"exception.type": error_type})
         _fail(span, error_type)
+
+
+def _error_type(error: BaseException) -> str:
+    """Return the type of an error; of a group, which nurseries raise, that of the first failure in it."""
+    leaves = leaf_exceptions(error) if isinstance(error, BaseExceptionGroup) else (error,)
+    failure = next((leaf for leaf in leaves if not isinstance(leaf, trio.Cancelled)), None)
+    return _CANCELLED if failure is None else error_type_of(failure)
 
 
 def _fail(span: Span, error_type: str) -> None:
@@ -262,6 +279,7 @@ def _span_context(found: TraceContext) -> SpanContext:
 
 _ROOT: Final = Context()
 """The parent of spans that start a trace."""
+_CANCELLED: Final = "cancelled"
 _COUNT: Final = "messaging.batch.message_count"
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 

@@ -108,11 +108,14 @@ async def relay_shard(
             shard.seek(shard_sink.position)
         shard_spans = None if spans is None else spans.of_shard(shard.shard_id)
         shard_relay = _ShardRelay(shard, shard_sink, commit_records, commit_bytes, pace or CommitPace(), shard_spans)
-        with collapse_groups():
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(shard_relay.commit)
-                await shard_relay.fill()
-            shard_relay.check()
+        try:
+            with collapse_groups():
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(shard_relay.commit)
+                    await shard_relay.fill()
+                shard_relay.check()
+        finally:
+            shard_relay.end_span()
 
 
 class _ShardRelay:
@@ -182,6 +185,12 @@ class _ShardRelay:
         """Raise RecordRefusedError if a record was refused."""
         if self._refused is not None:
             raise self._refused
+
+    def end_span(self) -> None:
+        """End the span of the records in the write buffer, if they are not committed."""
+        if self._span is not None:
+            self._span.abandon()
+            self._span = None
 
     def _add(self, batch: Batch, piece: Batch, index: int | None) -> None:
         """Write a piece of a batch. `index`: that of its last record in the batch, None if it is the last piece."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import subprocess
 import sys
@@ -99,6 +100,28 @@ def test_a_process_span_is_current_in_its_block_alone(traces):
     with spans(traces).of_shard("s-0").process([record()]):
         assert get_current_span().is_recording()
     assert not get_current_span().get_span_context().is_valid
+
+
+@pytest.mark.parametrize(
+    ("fails", "expected"), [(False, "cancelled"), (True, "ValueError")], ids=["cancelled", "failed"]
+)
+async def test_the_error_of_a_nursery_in_its_block_is_what_happened_and_not_a_group(traces, fails, expected):
+    async def fail() -> None:
+        if fails:
+            raise ValueError
+
+    async def process() -> None:
+        with spans(traces).of_shard("s-0").process():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(trio.sleep_forever)
+                nursery.start_soon(fail)
+
+    with trio.CancelScope() as scope, contextlib.suppress(ExceptionGroup):
+        if not fails:
+            scope.cancel()
+        await process()
+    (span,) = traces.ended("process orders")
+    assert span.attributes["error.type"] == expected
 
 
 def test_a_bounded_number_of_records_is_searched_for_traces_and_none_for_a_span_that_is_not_sampled():

@@ -99,3 +99,30 @@ async def test_a_commit_that_fails_for_good_fails_both_spans(autojump_clock):
     spans = traces.ended("process orders") + traces.ended("send t")
     assert [span.attributes["error.type"] for span in spans] == [SinkError.error_type] * 2
     assert not [span for span in spans if "the payload" in span.to_json()]
+
+
+async def test_records_that_are_never_committed_have_a_span_that_was_cancelled(autojump_clock):
+    traces = Traces()
+    shard = FakeShard([batch(0, PARENTS[0])], [batch(1, PARENTS[1], PARENTS[2])])
+    with trio.move_on_after(1.01):  # the second group waits for its commit
+        await relay(traces, shard, FakeSink())
+    committed, cancelled = traces.ended("process orders")
+    assert "error.type" not in committed.attributes
+    assert cancelled.attributes["error.type"] == "cancelled"
+    assert cancelled.attributes["messaging.batch.message_count"] == 2
+
+
+async def test_records_behind_a_commit_that_fails_have_a_span_that_was_cancelled(autojump_clock):
+    class Steady(FakeShard):
+        async def __aiter__(self):
+            for number, parent in enumerate(PARENTS):
+                yield batch(number, parent)
+                await trio.sleep(0.06)
+
+    traces = Traces()
+    with pytest.raises(SinkError):
+        await relay(traces, Steady(), FakeSink(SinkError("")))
+    assert [span.attributes["error.type"] for span in traces.ended("process orders")] == [
+        SinkError.error_type,
+        "cancelled",
+    ]
