@@ -256,20 +256,23 @@ class Consumer:
         the reader raises, and EfoError.
         """
         check_async(reader, "reader", "shard")
-        with collapse_groups():
-            async with trio.open_nursery() as background:
-                await background.start(self._shard_sync.run)
-                self._observer(ShardsCounted(self._counts()))
-                async with trio.open_nursery() as shards:
-                    while not self._draining:
-                        self._changed = trio.Event()
-                        for held in self._to_start():
-                            self._started.add(held.lease.key)
-                            is_ours = self._settings.selects(held.lease) and not held.handoff_requested.is_set()
-                            shards.start_soon(self._read_shard if is_ours else self._give_back, held, reader)
-                        self._are_counts_outdated = True
-                        await self._changed.wait()
-                background.cancel_scope.cancel()
+        try:
+            with collapse_groups():
+                async with trio.open_nursery() as background:
+                    await background.start(self._shard_sync.run)
+                    self._observer(ShardsCounted(self._counts()))
+                    async with trio.open_nursery() as shards:
+                        while not self._draining:
+                            self._changed = trio.Event()
+                            for held in self._to_start():
+                                self._started.add(held.lease.key)
+                                is_ours = self._settings.selects(held.lease) and not held.handoff_requested.is_set()
+                                shards.start_soon(self._read_shard if is_ours else self._give_back, held, reader)
+                            self._are_counts_outdated = True
+                            await self._changed.wait()
+                    background.cancel_scope.cancel()
+        finally:
+            self._abandoned = {}  # metrics ask again after the end, and would report a lag that grows for ever
 
     def drain(self) -> None:
         """Stop at the next batch of each shard: finish what was delivered, checkpoint, release; then `run` returns."""

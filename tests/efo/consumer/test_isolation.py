@@ -230,6 +230,27 @@ async def test_consume_isolates_a_shard_that_the_service_rejects(autojump_clock:
     assert [event.shard_id for event in seen if isinstance(event, events.ShardIsolated)] == [denied]
 
 
+async def test_a_consumer_that_has_ended_reports_no_shard_that_it_had_given_up(autojump_clock) -> None:
+    seen: list[events.Event] = []
+    async with FakeKinesis() as fake, trio.open_nursery() as nursery:
+        fake.create_stream(STREAM)
+        (shard_id,) = fake.open_shards(STREAM)
+        fake.put(STREAM, "k", b"1")
+        reader = Reader()
+        async with open_worker(
+            fake.kinesis(STREAM), MemoryLeaseStore(), settings(shard_cooldown=60), seen.append
+        ) as consumer:
+            nursery.start_soon(consumer.run, reader)
+            await reader.reached(1)
+            consumer.release(shard_id)
+            await trio.sleep(5)
+            (opened,) = [event for event in seen if isinstance(event, events.ConsumerOpened)]
+            assert [shard.state for shard in opened.readings.shards()] == ["isolated"]
+            consumer.drain()
+        await trio.sleep(5)
+        assert opened.readings.shards() == []  # what the gauges of a stream that was removed would export for ever
+
+
 async def test_a_released_shard_is_taken_by_another_worker_and_nothing_is_lost_or_repeated(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
