@@ -11,12 +11,16 @@ from threading import Thread
 
 
 class FakeCloudWatch:
-    """`requests`: the parsed bodies. `refusal`: status and error code of each response, None if metrics are taken."""
+    """`requests`: the parsed bodies. `refusal`: status and error code of each response, None if metrics are taken.
+
+    `body`: of each response, instead of what CloudWatch says.
+    """
 
     def __init__(self) -> None:
         self.requests: list[dict] = []
         self.headers: list[dict[str, str]] = []
         self.refusal: tuple[int, str] | None = None
+        self.body: bytes | None = None
         self.url = ""
 
     def metrics(self) -> dict[tuple[str, ...], dict]:
@@ -46,7 +50,7 @@ def serving() -> Iterator[FakeCloudWatch]:
                 reply = {"__type": f"com.amazonaws.cloudwatch#{code}", "message": "it is refused"}
             else:
                 fake.requests.append(json.loads(body))
-            encoded = json.dumps(reply).encode()
+            encoded = json.dumps(reply).encode() if fake.body is None else fake.body
             self.send_response(status)
             self.send_header("content-type", "application/x-amz-json-1.0")
             self.send_header("content-length", str(len(encoded)))

@@ -53,8 +53,9 @@ class CloudWatchClient:
             raise PutError(code or "service", message, is_final=code in _REFUSALS) from error
         except errors.ParamValidationError as error:
             raise PutError("invalid", str(error), is_final=True) from error
-        # botocore raises a bare RuntimeError if the credentials that it fetched have expired.
-        except (errors.BotoCoreError, errors.HTTPClientError, OSError, RuntimeError, ValueError) as error:
+        # Also what botocore has no class for: expired credentials are a RuntimeError, and a proxy's error response may
+        # be an AttributeError of its parser. Metrics that are not sent must not end the reading of the stream.
+        except Exception as error:
             raise PutError(type(error).__name__, str(error)) from error
 
 

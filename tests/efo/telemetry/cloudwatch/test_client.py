@@ -90,6 +90,15 @@ async def test_a_server_that_is_gone_may_be_back_later(monkeypatch):
     assert not error.value.is_final
 
 
+@pytest.mark.parametrize("body", [b'"not allowed"', b"null", b'{"__type": 3}'])
+async def test_an_error_response_of_another_server_is_a_failure_like_others(cloudwatch, body):
+    cloudwatch.refusal, cloudwatch.body = (403, ""), body
+    async with open_client("billing", **WHERE | {"endpoint_url": cloudwatch.url}) as client:
+        with pytest.raises(PutError) as error:
+            await client.put([TIME])
+    assert not error.value.is_final
+
+
 async def test_metrics_that_botocore_rejects_are_refused_for_good(cloudwatch):
     async with open_client("", **WHERE | {"endpoint_url": cloudwatch.url}) as client:
         with pytest.raises(PutError) as error:
