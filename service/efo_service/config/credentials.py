@@ -1,4 +1,4 @@
-"""Recognizes credentials among the options of Spark, Hadoop, Kafka and similar software, by their names.
+"""Recognizes credentials among the options of Spark, Hadoop, Kafka, sinks and similar software, by their names.
 
 No list of such options can be complete. An option that is wrongly recognized can still be set in the environment.
 """
@@ -9,7 +9,8 @@ import re
 from typing import Final
 
 _NAME: Final = re.compile(
-    r"(?:secret|passw|passphrase|token|credential|authorization|jaas|(?:access|private|api)[._-]?key"
+    r"(?:secret|passw|passphrase|token|credential|authorization|jaas|(?<![a-z])bearer(?![a-z])"
+    r"|(?:access|private|api|client|shared|signing|hmac)[._-]?key|connection[._-]?string"
     r"|(?:account|encryption|keystore)[._-]?key(?![a-z])|(?<![a-z])(?:sas|pass|pwd)(?![a-z]))(?!s?[._-]?provider)",
     re.IGNORECASE,
 )
