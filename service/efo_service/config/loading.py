@@ -209,7 +209,15 @@ def _refuse_unknown_variables(environ: Mapping[str, str], streams: Collection[st
             section, separator, _ = rest.partition("__")
             if stream not in parts:
                 raise ConfigurationError(f"environment {name}: {_unknown_stream(stream, parts)}")
-            if section not in SECTIONS or not separator:
+            if not separator and section in {"", *SECTIONS}:
+                raise ConfigurationError(
+                    f"environment {name}: it names no setting: write EFO_{TABLE.upper()}__<NAME>__<SECTION>__<KEY>"
+                )
+            if section == "service":
+                raise ConfigurationError(
+                    f"environment {name}: these settings are the process's: set {variable_of(*rest.split('__'))}"
+                )
+            if section not in SECTIONS:
                 raise ConfigurationError(f"environment {name}: unknown section{suggest(section, SECTIONS)}")
             if rest == "leases__worker_id":
                 raise ConfigurationError(

@@ -126,8 +126,9 @@ def test_the_mistakes_of_all_streams_are_reported_together(load_text):
     [
         ("EFO_STREAMS__ORDRES__RELAY__TOPIC", "no stream 'ordres': did you mean 'orders'?"),
         ("EFO_STREAMS__ORDERS__RELAI__TOPIC", "unknown section: did you mean 'relay'?"),
-        ("EFO_STREAMS__ORDERS__RELAY", "unknown section"),
-        ("EFO_STREAMS__ORDERS__SERVICE__PORT", "unknown section"),
+        ("EFO_STREAMS__ORDERS__RELAY", "names no setting: write EFO_STREAMS__<NAME>__<SECTION>__<KEY>"),
+        ("EFO_STREAMS__ORDERS", "names no setting: write EFO_STREAMS__<NAME>__<SECTION>__<KEY>"),
+        ("EFO_STREAMS__ORDERS__SERVICE__PORT", "the process's: set EFO_SERVICE__PORT"),
         ("EFO_STREAMS__ORDERS__RELAY__TOPPIC", "unknown key: did you mean 'topic'?"),
         ("EFO_STREAMS__ORDERS__RELAY__COMMIT_BYTES", "Input should be a valid integer"),
         ("EFO_STREAMS__ORDERS__LEASES__WORKER_ID", "set EFO_LEASES__WORKER_ID"),
