@@ -21,7 +21,7 @@ from efo_service.relay.dead_letter import DeadLetteringSink, OnDeadLetter, Skipp
 from efo_service.relay.errors import RecordRefusedError, SinkError
 from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.mapping import Extractor, load_extractor
-from efo_service.relay.plugins import SinkContext, load_sink
+from efo_service.relay.plugins import SinkContext, open_plugin
 from efo_service.relay.retrying import RetryingSink
 from efo_service.relay.sink import Sink
 from efo_service.telemetry.logs import log_outage
@@ -71,7 +71,7 @@ async def _open(settings: Settings, extract: Extractor | None, log: _OutageLog) 
                 worker_id=settings.leases.worker_id or "",
                 extract=extract,
             )
-            async with load_sink(name)(relay.options, context) as sink:
+            async with open_plugin(name, relay.options, context) as sink:
                 yield _retrying(sink, relay.retry_seconds, log)
 
 

@@ -5,7 +5,7 @@ An entry point names an `OpenSink`. `[relay] sink` chooses it by its name, `[rel
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -71,6 +71,19 @@ def load_sink(name: str) -> OpenSink:
         raise ConfigurationError(f"the sink {name!r} of {_package(point)} is no function: see docs/sinks.md")
     sink: OpenSink = found
     return sink
+
+
+def open_plugin(name: str, options: Options, context: SinkContext) -> AbstractAsyncContextManager[Sink]:
+    """Return a sink of another package, not entered. Raises ConfigurationError, also what the package raises."""
+    opening: object = load_sink(name)(options, context)
+    if isinstance(opening, AbstractAsyncContextManager):
+        return opening
+    if isinstance(opening, Coroutine):
+        opening.close()  # it is never awaited
+    raise ConfigurationError(
+        f"the sink {name!r} of {_package(_find(name))} returned no async context manager but a"
+        f" {type(opening).__name__}: is @asynccontextmanager missing? See docs/sinks.md"
+    )
 
 
 def owns_positions(name: str) -> bool:

@@ -104,6 +104,21 @@ async def test_a_sink_of_another_package_is_opened_with_its_options_and_keeps_po
     connection.close()
 
 
+@pytest.mark.parametrize("kind", ["async def", "def"])
+async def test_a_function_that_returns_no_context_manager_is_told_with_its_package(
+    install, load_text, tmp_path, monkeypatch, kind
+):
+    tmp_path.joinpath("efo_sink_bare.py").write_text(f"{kind} open_bare(options, context): return 1")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "efo_sink_bare", raising=False)
+    install("efo-sink-bare", "bare = efo_sink_bare:open_bare")
+    settings = load_text('[kinesis]\nstream = "orders"\n[relay]\nsink = "bare"')
+    found = "the sink 'bare' of the package efo-sink-bare returned no async context manager"
+    with pytest.raises(ConfigurationError, match=found):
+        async with open_sink(settings):
+            pass
+
+
 def test_two_streams_cannot_have_the_same_sink_topic_and_options(install, tmp_path):
     install("efo-sink-sqlite", "sqlite = efo_sink_sqlite:open_sqlite")
     path = tmp_path / "efo.toml"
