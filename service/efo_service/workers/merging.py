@@ -36,7 +36,9 @@ def merge_status(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         return _merge_streams(statuses)
     known = [status for status in statuses.values() if status.get("lease_table") == "known"]
     table = known[0] if known else {}
+    told = next(iter(statuses.values()), {})
     return {
+        **{key: told[key] for key in _NAMES if key in told},  # SIGHUP may have changed them
         "problems": list(_problems(statuses)),
         "lease_table": "known" if known else "unknown",
         "shard_counts": table.get("shard_counts"),
@@ -55,15 +57,8 @@ def _merge_streams(statuses: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     for worker, status in statuses.items():
         for stream in status.get("streams", ()):
             by_stream.setdefault(str(stream.get("name")), {})[worker] = stream
-    streams = [
-        {"name": name, **{key: value for key, value in _first(found).items() if key in _NAMES}, **merge_status(found)}
-        for name, found in by_stream.items()
-    ]
+    streams = [{"name": name, **merge_status(found)} for name, found in by_stream.items()]
     return {"problems": list(_problems(statuses)), "streams": streams}
-
-
-def _first(statuses: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
-    return next(iter(statuses.values()))
 
 
 def merge_snapshots(snapshots: Mapping[str, Snapshot | None]) -> Snapshot:

@@ -59,6 +59,15 @@ def test_the_status_of_all_workers_has_the_form_of_one() -> None:
     }
 
 
+def test_the_names_of_the_only_stream_are_those_that_the_workers_read_now() -> None:
+    names = {"stream": "orders", "application": "a", "consumer": "a", "topic": "of-the-last-reload"}
+    merged = merge_status({"w-1": {**names, "worker_id": "w-1"}, "w-2": {**names, "worker_id": "w-2"}})
+    assert {key: value for key, value in merged.items() if isinstance(value, str)} == {
+        **names,
+        "lease_table": "unknown",
+    }
+
+
 def test_workers_that_tell_nothing_leave_the_lease_table_unknown() -> None:
     assert merge_status({}) == {
         "problems": [],
