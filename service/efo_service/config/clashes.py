@@ -38,7 +38,26 @@ def clashes_of(one: Settings, other: Settings) -> Iterator[str]:
             "choose another [leases.dynamodb] table for one of them, or set stream_id for both, as multi-stream "
             "applications of KCL do"
         )
+    if (namespace := _namespace(one)) is not None and namespace == _namespace(other):
+        yield (
+            f"both publish to the CloudWatch namespace {namespace[0]!r}, where shards of the same id are one metric: "
+            "choose another [cloudwatch] namespace for one of them"
+        )
     yield from _shared_outputs(one, other)
+
+
+def _namespace(settings: Settings) -> tuple[str | None, ...] | None:
+    """Return where the metrics of KCL go, None if they are not published."""
+    kinesis, chosen = settings.kinesis, settings.cloudwatch
+    if chosen.level == "none":
+        return None
+    region = chosen.region or kinesis.region or parse_stream(kinesis.stream)[1]
+    return (
+        chosen.namespace or settings.consumer.application,
+        region,
+        chosen.endpoint_url,
+        chosen.profile or kinesis.profile,
+    )
 
 
 def _may_be_same(one: KinesisSettings, other: KinesisSettings) -> bool:

@@ -10,12 +10,13 @@ from efo_service.config.settings import Settings
 ARN = "arn:aws:kinesis:eu-west-1:{}:stream/a"
 
 
-def settings(stream: str, *, kinesis=None, consumer=None, leases=None, relay=None) -> Settings:
+def settings(stream: str, *, kinesis=None, consumer=None, leases=None, relay=None, cloudwatch=None) -> Settings:
     return Settings(
         kinesis={"stream": stream, **(kinesis or {})},
         consumer=consumer or {},
         leases=leases or {},
         relay=relay or {},
+        cloudwatch=cloudwatch or {},
     )
 
 
@@ -35,6 +36,7 @@ def test_a_sentence_names_both_streams_and_the_remedy():
 
 KAFKA = {"sink": "kafka"}
 DYNAMODB = {"store": "dynamodb"}
+SUMMARY = {"level": "summary"}
 
 
 @pytest.mark.parametrize(
@@ -62,6 +64,7 @@ DYNAMODB = {"store": "dynamodb"}
             settings("b", leases={**DYNAMODB, "dynamodb": {"stream_id": "123456789012:b:1"}}),
             "the DynamoDB table 'efo'",
         ),
+        (settings("a", cloudwatch=SUMMARY), settings("b", cloudwatch=SUMMARY), "the CloudWatch namespace 'efo'"),
     ],
 )  # fmt: skip
 def test_what_only_one_stream_may_have_is_refused(one, other, expected):
@@ -81,6 +84,9 @@ def stream_id(number: int) -> dict:
         (settings("a", leases=stream_id(1)), settings("b", leases=stream_id(2))),
         (settings("a", leases=DYNAMODB), settings("b", leases={**DYNAMODB, "dynamodb": {"table": "x-2"}})),
         (settings("a", relay={"directory": "x"}), settings("b", relay={"directory": "y", "topic": "a"})),
+        (settings("a", cloudwatch=SUMMARY), settings("b")),
+        (settings("a", cloudwatch=SUMMARY), settings("b", cloudwatch={**SUMMARY, "namespace": "other"})),
+        (settings("a", cloudwatch=SUMMARY), settings("b", cloudwatch={**SUMMARY, "region": "us-east-1"})),
         (
             settings("a", relay={**KAFKA, "dead_letters": "x"}),
             settings("b", relay={**KAFKA, "dead_letters": "x"}),  # each letter names its stream
