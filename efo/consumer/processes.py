@@ -20,7 +20,7 @@ from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import trio
 
@@ -33,6 +33,9 @@ from efo.events import Observer
 from efo.exception_groups import collapse_groups
 from efo.protocol.failure import OnError
 from efo.settings import ConsumerSettings, OnServiceError, PositionLike
+
+if TYPE_CHECKING:
+    from efo.telemetry.spans import OtelTracing
 
 Processes = int | Literal["auto"]
 """A number of processes; "auto": one for each core that this process may use."""
@@ -77,6 +80,7 @@ async def consume_in_processes(
     ca_file: str | None = None,
     profile: str | None = None,
     observer: Observer | None = None,
+    tracing: OtelTracing | None = None,
     task_status: trio.TaskStatus[WorkerProcesses] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Read a stream as `consume` does, in several processes, so that it uses several cores.
@@ -84,7 +88,7 @@ async def consume_in_processes(
     The arguments are those of `consume`. They are pickled, so functions must be importable: defined in a module, not
     inside a function. Call it under `if __name__ == "__main__":`, since each process imports the main module again.
     `leases`: a path or a URL that all processes can open, so not `memory:`. `settings.subscribes_per_second` is the
-    budget of all processes together.
+    budget of all processes together. `tracing` without a provider uses the global one that the main module sets.
 
     It returns when all processes have drained. A process that fails drains the others, and its exception is raised. A
     cancellation does the same within 10 seconds, then kills. With `nursery.start` it returns WorkerProcesses, to drain.
@@ -114,6 +118,7 @@ async def consume_in_processes(
         "ca_file": ca_file,
         "profile": profile,
         "observer": observer,
+        "tracing": tracing,
     }
     for name, value in {"stream": stream, "handler": handler, **arguments}.items():
         _check_picklable(name, value)
