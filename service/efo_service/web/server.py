@@ -1,7 +1,8 @@
 """Serves an ASGI app on a port, on trio, with limits for the number of connections and for slow clients.
 
 hypercorn speaks HTTP. The connections are accepted here: a client that does not read what it is sent would otherwise
-hold a shielded send for ever, and with it the drain.
+hold a shielded send for ever, and with it the drain. Whatever hypercorn raises ends one connection: in an upgrade to
+HTTP/2, it does not catch settings that are no base64.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import socket
 from functools import partial
 from typing import Final, cast
 
+import structlog
 import trio
 from hypercorn.config import Config
 from hypercorn.trio.tcp_server import TCPServer
@@ -19,6 +21,7 @@ from hypercorn.typing import ASGIFramework, ConnectionState
 from hypercorn.utils import wrap_app
 from starlette.types import ASGIApp
 
+from efo.exception_groups import collapse_groups
 from efo_service.errors import UnavailableError
 from efo_service.web.bounded_stream import SEND_SECONDS, BoundedStream, with_certificate
 from efo_service.web.tls import TlsFiles, server_context
@@ -55,8 +58,13 @@ async def serve(
         except trio.WouldBlock:
             await trio.aclose_forcefully(stream)
             return
+        address = _peer(stream)
         try:
-            await _serve_connection(stream)
+            with collapse_groups():
+                await _serve_connection(stream)
+        except Exception as error:  # noqa: BLE001 - one request must not end the service, whatever the library raises
+            # Without the message: it may quote what the client sent.
+            structlog.get_logger().warning("connection_failed", address=address, error_type=type(error).__name__)
         finally:
             limiter.release()
 
@@ -98,6 +106,14 @@ def _config() -> Config:
     config.ssl_handshake_timeout = _HANDSHAKE_SECONDS
     config.include_server_header = False
     return config
+
+
+def _peer(stream: trio.SocketStream) -> str | None:
+    """Return the address of the client; None if it is gone already."""
+    try:
+        return str(stream.socket.getpeername()[0])
+    except OSError:
+        return None
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import httpx2
 import pytest
+import structlog
 import trio
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
@@ -107,3 +108,26 @@ async def test_a_head_that_is_too_long_is_refused(nursery):
         async with await connected(url) as client:
             await client.send_all(b"GET / HTTP/1.1\r\nhost: localhost\r\nx: " + b"x" * 40_000)
             assert (await client.receive_some(12)).startswith(b"HTTP/1.1 431")
+
+
+async def test_a_request_that_breaks_the_http_library_ends_its_connection_alone(nursery):
+    """The settings of HTTP/2 in an upgrade are not base64: the library raises, and the service goes on."""
+    url = await nursery.start(serve, APP, "127.0.0.1", 0)
+    upgrade = b"connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: !!!!a\r\n\r\n"
+    with structlog.testing.capture_logs() as lines, trio.fail_after(30):
+        async with await connected(url) as client:
+            await client.send_all(GET.removesuffix(b"\r\n") + upgrade)
+            assert b"hello" not in await read_all(client)
+    assert [(line["event"], line["log_level"]) for line in lines] == [("connection_failed", "warning")]
+    assert lines[0]["address"] == "127.0.0.1"
+    assert "!!!!a" not in str(lines)
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        assert (await client.get(url)).text == "hello"
+
+
+async def read_all(client: trio.SocketStream) -> bytes:
+    data = bytearray()
+    with suppress(trio.BrokenResourceError):
+        async for chunk in client:
+            data += chunk
+    return bytes(data)
