@@ -18,7 +18,7 @@ from efo_service.web.live.feed import Feed, TakeSnapshot
 from efo_service.web.push import Push
 from efo_service.web.security.access import SESSION_SECONDS
 from efo_service.web.security.bodies import read_body
-from efo_service.web.security.guard import COOKIE, SWITCH_ON, Guard, refuse_unless_allowed
+from efo_service.web.security.guard import COOKIE, SWITCH_ON, Guard, refuse_unless_allowed, uses_https
 
 
 class Page(NamedTuple):
@@ -80,8 +80,8 @@ class _Handlers:
         if cookie is None:
             return RedirectResponse("/login?wrong=1", 303)
         response = RedirectResponse("/", 303)
-        is_https = request.url.scheme == "https"
-        response.set_cookie(COOKIE, cookie, max_age=SESSION_SECONDS, httponly=True, samesite="strict", secure=is_https)
+        secure = uses_https(request)
+        response.set_cookie(COOKIE, cookie, max_age=SESSION_SECONDS, httponly=True, samesite="strict", secure=secure)
         return response
 
     async def log_out(self, request: Request) -> Response:

@@ -149,6 +149,25 @@ async def test_a_session_of_https_is_sent_over_https_alone(client_of):
     assert "Secure" in (await client.post("/login", data={"token": TOKEN})).headers["set-cookie"]
 
 
+async def test_a_browser_logs_in_through_a_proxy_that_ends_https(client_of):
+    async with client_of("10.0.0.7", "efo.example", token=TOKEN) as browser:
+        response = await browser.post("/login", data={"token": TOKEN}, headers={"origin": "https://efo.example"})
+    assert (response.status_code, response.headers["location"]) == (303, "/")
+    assert "Secure" in response.headers["set-cookie"]
+
+
+async def test_credentials_of_a_proxy_are_no_wrong_token(client_of):
+    """A proxy with passwords of its own passes them on, with each request of the page."""
+    basic = {"authorization": "Basic b3BlcmF0b3I6c2VjcmV0"}
+    with structlog.testing.capture_logs() as lines:
+        async with client_of("10.0.0.7", "efo:8080", token=TOKEN) as browser:
+            for _ in range(11):
+                assert (await browser.get("/map", headers=basic)).status_code == 401
+            await browser.post("/login", data={"token": TOKEN})
+            assert (await browser.get("/map", headers=basic)).status_code == 200
+    assert [line["event"] for line in lines] == ["logged_in"]
+
+
 async def test_actions_are_off_without_a_token_and_the_page_tells_how_to_switch_them_on(client_of, service):
     client = client_of()
     session = (await client.get("/session")).json()

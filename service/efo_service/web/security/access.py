@@ -1,8 +1,8 @@
 """Who may read the status, and who may act: the decision. Pure.
 
 - Probes and metrics are open: orchestrators and scrapers have no token.
-- Reading needs the token, a verified client certificate, or a request of this very machine: from a loopback address, to
-  a loopback name, and through no proxy. The name keeps pages of other sites out, which DNS rebinding lets ask.
+- Reading needs the token, a verified client certificate, or a request of this very machine: from 127.0.0.1 or ::1, to a
+  loopback name, and through no proxy. The name keeps pages of other sites out, which DNS rebinding lets ask.
 - Acting needs the token, always.
 """
 
@@ -20,7 +20,11 @@ Decision = Literal["allowed", "token_needed", "closed", "foreign_site"]
 foreign_site: a page of another site made a browser send it."""
 
 SESSION_SECONDS: Final = 12 * 3600
-_PROXIES: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "via")
+_PROXIES: Final = ("forwarded", "via", "x-forwarded-", "x-real-ip", "x-envoy-", "l5d-", "cf-")
+"""How the headers begin that proxies and meshes add. A mesh delivers requests of others from a loopback address, with
+the Host header that they sent: Istio adds x-forwarded-proto and x-envoy-, Linkerd l5d-."""
+_OWN: Final = {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+"""From where programs of this machine connect to it. Istio delivers TCP from 127.0.0.6."""
 _SAME_SITE: Final = {"", "none", "same-origin"}
 
 
@@ -40,17 +44,26 @@ class Caller:
     @property
     def is_local(self) -> bool:
         """Whether it is a request of this machine, to this machine by name, and through no proxy."""
-        if self.address is None or any(name in self.headers for name in _PROXIES):
+        if self.address not in _OWN or any(name.startswith(_PROXIES) for name in self.headers):
             return False
-        return is_loopback(self.address) and is_loopback(host_of(self.headers.get("host", "")))
+        return is_loopback(host_of(self.headers.get("host", "")))
 
     @property
     def is_same_site(self) -> bool:
         """Whether no page of another site sent it. Programs other than browsers send neither header."""
-        origin = self.headers.get("origin")
-        if origin is not None and origin != f"{self.scheme}://{self.headers.get('host', '')}":
-            return False
-        return self.headers.get("sec-fetch-site", "") in _SAME_SITE
+        host = self.headers.get("host", "")
+        # A proxy may end HTTPS before this service: then the browser has an origin of HTTPS. Never the reverse.
+        own = {f"{self.scheme}://{host}", f"https://{host}"}
+        return self.headers.get("origin", f"{self.scheme}://{host}") in own and self._fetch_site in _SAME_SITE
+
+    @property
+    def uses_https(self) -> bool:
+        """Whether the sender uses HTTPS, with this service or with a proxy before it."""
+        return self.scheme == "https" or self.headers.get("origin", "").startswith("https://")
+
+    @property
+    def _fetch_site(self) -> str:
+        return self.headers.get("sec-fetch-site", "")
 
 
 class Access:

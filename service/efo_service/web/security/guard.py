@@ -62,11 +62,14 @@ class Guard:
         return self.access.session(self._wall_clock())
 
     def _counted(self, request: Request, decision: Decision) -> Decision:
-        """Count a wrong token. While there were too many, the right one is refused too, or guessing would go on."""
+        """Count a wrong token. While there were too many, the right one is refused too, or guessing would go on.
+
+        Other credentials are no attempt: they are those of a proxy, which lets the browser send them each time.
+        """
         caller = _caller(request)
-        if self.access.has_token and "authorization" in caller.headers:
+        kind, _, token = caller.headers.get("authorization", "").partition(" ")
+        if self.access.has_token and kind.lower() == "bearer":
             self._refuse_too_many(caller.address)
-            _, _, token = caller.headers["authorization"].partition(" ")
             if not self.access.is_token(token.strip()):
                 self._failed(caller.address)
                 return "token_needed"
@@ -81,6 +84,11 @@ class Guard:
     def _failed(self, address: str | None) -> None:
         self._attempts.failed(address, trio.current_time())
         structlog.get_logger().warning("wrong_token", address=address)
+
+
+def uses_https(request: Request) -> bool:
+    """Return whether the sender uses HTTPS, with this service or with a proxy before it."""
+    return _caller(request).uses_https
 
 
 def refuse_unless_allowed(decision: Decision) -> None:

@@ -30,6 +30,12 @@ def test_this_machine_may_read_by_a_loopback_name():
         caller("127.0.0.1", host=""),
         caller("127.0.0.1", host="localhost", x_forwarded_for="10.0.0.7"),  # a proxy on this machine
         caller("127.0.0.1", host="localhost", forwarded="for=10.0.0.7"),
+        caller("127.0.0.1", host="localhost", x_real_ip="10.0.0.7"),
+        # A mesh delivers from a loopback address, and passes the Host header on: Istio, Linkerd.
+        caller("127.0.0.6", host="localhost"),
+        caller("127.0.0.1", host="localhost", x_forwarded_proto="http"),
+        caller("127.0.0.1", host="localhost", x_envoy_attempt_count="1"),
+        caller("127.0.0.1", host="localhost", l5d_client_id="other.default.serviceaccount"),
         caller("10.0.0.7", host="localhost"),
         caller(None, host="localhost"),
         caller("127.0.0.1", host="localhost.evil.example"),
@@ -89,6 +95,17 @@ def test_a_page_of_another_site_cannot_act_even_with_a_session(headers):
     assert GUARDED.may_act(asked, 0) == "foreign_site"
     same = caller(cookie=GUARDED.session(0), origin="http://efo:8080", sec_fetch_site="same-origin")
     assert GUARDED.may_act(same, 0) == "allowed"
+
+
+def test_a_proxy_may_end_https_before_the_service():
+    """The browser tells the origin that it sees; the connection of the proxy is plain."""
+    session = GUARDED.session(0)
+    asked = caller(cookie=session, host="efo.example", origin="https://efo.example", sec_fetch_site="same-origin")
+    assert GUARDED.may_act(asked, 0) == "allowed"
+    assert asked.uses_https
+    assert not caller(origin="http://efo:8080").uses_https
+    plain = caller(cookie=session, host="efo.example", scheme="https", origin="http://efo.example")
+    assert GUARDED.may_act(plain, 0) == "foreign_site"  # whoever changes pages of plain HTTP cannot act over HTTPS
 
 
 def test_hosts_are_parsed_with_and_without_port_and_brackets():
