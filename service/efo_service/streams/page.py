@@ -26,7 +26,9 @@ class StreamsPage:
     async def perform(self, action: Action) -> None:
         """Perform an action on a shard of one stream. Raises ActionRefusedError."""
         streams = list(self._keeper.configured())
-        if action.stream or len(streams) != 1:
+        if not action.stream and len(streams) > 1:
+            raise ActionRefusedError("this service reads several streams: name one of them as stream")
+        if action.stream:
             streams = [stream for stream in streams if stream.name == action.stream]
         if not streams:
             raise ActionRefusedError(f"this service does not read the stream {action.stream[:200]!r}")

@@ -31,7 +31,6 @@ class WorkerEndpoints(Collector):
 
     def __init__(self, service: ServiceAddress, ports: Callable[[], Mapping[str, int | None]]) -> None:
         self._service = service
-        self._readers: dict[tuple[str, str], str] = {}  # by stream and shard
         self._ports = ports
 
     def statuses(self) -> dict[str, Mapping[str, Any]]:
@@ -40,28 +39,17 @@ class WorkerEndpoints(Collector):
 
     def snapshot(self) -> Snapshot:
         """Return what the pages of all workers show. Blocks for a few seconds at most."""
-        found = merge_snapshots(dict(self._ask("/map", lambda text: msgspec.json.decode(text, type=Snapshot))))
-        self._readers = {
-            (view.stream, shard.id): shard.worker or ""
-            for view in found.streams
-            for shard in view.live
-            if shard.subscription is not None
-        }
-        return found
+        return merge_snapshots(dict(self._ask("/map", lambda text: msgspec.json.decode(text, type=Snapshot))))
 
     def act(self, action: Action) -> None:
         """Let the worker perform an action that reads the shard. Blocks as `snapshot` does. Raises ActionRefusedError.
 
-        Which worker that is, is known from the last snapshot; the worker itself refuses what it does not read.
+        All workers are asked which of them that is: shards move, and maybe nobody looks at the page. If it changes
+        meanwhile, the worker itself refuses what it does not read.
         """
-        found = [
-            worker
-            for (stream, shard_id), worker in self._readers.items()
-            if shard_id == action.shard_id and action.stream in {"", stream}
-        ]
-        port = self._ports().get(found[0]) if found else None
+        port = self._ports().get(self._reader_of(action))
         if port is None:
-            raise ActionRefusedError(f"none of these workers is known to read {action.shard_id[:200]}")
+            raise ActionRefusedError(f"none of these workers reads {action.shard_id[:200]} now")
         try:
             status, body = self._service._replace(port=port).post("/actions", msgspec.json.encode(action))
         except UnavailableError as error:
@@ -83,6 +71,20 @@ class WorkerEndpoints(Collector):
                 found[worker] = metrics
         yield up
         yield from merge_metrics(found)
+
+    def _reader_of(self, action: Action) -> str:
+        """Return the id of the worker that reads the shard; empty if none does. Raises ActionRefusedError."""
+        found = {
+            view.stream: shard.worker or ""
+            for view in self.snapshot().streams
+            for shard in view.live
+            if shard.id == action.shard_id and shard.subscription is not None and action.stream in {"", view.stream}
+        }
+        if len(found) > 1:
+            raise ActionRefusedError(
+                f"several streams have a shard {action.shard_id[:200]}: name one of them as stream"
+            )
+        return next(iter(found.values()), "")
 
     def _ask(self, path: str, parse: Callable[[str], T]) -> list[tuple[str, T | None]]:
         """Return the response of each worker, parsed; None if there is none, or another program's."""
