@@ -219,4 +219,6 @@ def _check_position(position: Position, name: str) -> None:
 def _at(time: datetime, name: str) -> Position:
     if time.tzinfo is None:
         raise ConfigurationError(f"{name}={time.isoformat()!r}: the time has no zone; append 'Z' for UTC")
-    return Position.at_timestamp(time.timestamp())
+    position = Position.at_timestamp(time.timestamp())
+    _check_position(position, name)
+    return position

@@ -39,6 +39,8 @@ def test_a_position_may_be_a_string_or_a_time(value, position):
     [
         ("newest", "initial_position='newest': expected efo.TRIM_HORIZON, efo.LATEST"),
         ("2026-01-31T12:00:00", "the time has no zone"),
+        ("1969-12-31T23:59:59Z", "timestamp=-1.0: expected"),
+        ("0001-01-01T00:00:00+01:00", "timestamp=-[0-9.]+: expected"),
         (NOON.replace(tzinfo=None), "the time has no zone"),
         (7.5, "initial_position=7.5"),
         (None, "initial_position=None"),

@@ -188,6 +188,11 @@ async def test_an_action_comes_by_post_as_json_from_the_page_itself(client_of, s
     assert (await client.post("/actions", data=PAUSE, headers=BEARER)).status_code == 415
     for wrong in ({"action": "delete", "shard_id": "s-0"}, {"action": "pause"}, PAUSE | {"more": 1}, []):
         assert (await client.post("/actions", json=wrong, headers=BEARER)).status_code == 400
+    no_text = {
+        "content": b'{"action": "pause", "shard_id": "\xff"}',
+        "headers": BEARER | {"content-type": "application/json"},
+    }
+    assert (await client.post("/actions", **no_text)).status_code == 400
     refused = await client.post("/actions", json=PAUSE | {"shard_id": "s-9"}, headers=BEARER)
     assert (refused.status_code, refused.json()) == (409, {"done": False, "reason": "this worker does not read it"})
     assert service.performed == []
