@@ -24,7 +24,8 @@ from starlette.types import ASGIApp
 from efo.exception_groups import collapse_groups
 from efo_service.errors import UnavailableError
 from efo_service.web.bounded_stream import SEND_SECONDS, BoundedStream, with_certificate
-from efo_service.web.tls import TlsFiles, server_context
+from efo_service.web.renewal import RenewedContext
+from efo_service.web.tls import TlsFiles
 
 MAX_CONNECTIONS: Final = 256
 """Connections beyond these are closed at once. Scrapers, probes and viewers need a few dozen."""
@@ -47,7 +48,7 @@ async def serve(
 
     Raises UnavailableError if the address cannot be bound, ConfigurationError if the TLS files do not fit.
     """
-    context = None if tls is None else server_context(tls)
+    context = None if tls is None else RenewedContext(tls)
     config = _config()
     worker = WorkerContext(None)
     limiter = trio.CapacityLimiter(MAX_CONNECTIONS)
@@ -71,7 +72,7 @@ async def serve(
     async def _serve_connection(stream: trio.SocketStream) -> None:
         connection: trio.abc.Stream = BoundedStream(stream, SEND_SECONDS)
         if context is not None:
-            connection = trio.SSLStream(connection, context, server_side=True, https_compatible=True)
+            connection = trio.SSLStream(connection, context.current(), server_side=True, https_compatible=True)
         framework = cast("ASGIFramework", with_certificate(app, connection))  # the same, by other names of its types
         wrapped = wrap_app(framework, config.wsgi_max_body_size, "asgi")
         # Typed for its own streams; it uses these attributes of them.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ssl
+from datetime import UTC, datetime
 from functools import partial
 
 import httpx2
 import pytest
+import structlog
 import trio
 import trustme
 from prometheus_client import CollectorRegistry
+from starlette.responses import PlainTextResponse
 
 from efo.errors import ConfigurationError
 from efo_service.errors import UnavailableError
@@ -37,6 +40,22 @@ def files(authority, tmp_path_factory):
     server.private_key_pem.write_to_path(directory / "server.key")
     authority.cert_pem.write_to_path(directory / "ca.pem")
     return TlsFiles(directory / "server.crt", directory / "server.key", directory / "ca.pem")
+
+
+def issued(authority, directory, **validity) -> TlsFiles:
+    """Return the files of a new certificate."""
+    directory.mkdir(exist_ok=True)
+    found = TlsFiles(directory / "issued.crt", directory / "issued.key")
+    certificate = authority.issue_cert("127.0.0.1", not_before=datetime(2020, 1, 1, tzinfo=UTC), **validity)
+    certificate.cert_chain_pems[0].write_to_path(found.certificate)
+    certificate.private_key_pem.write_to_path(found.key)
+    return found
+
+
+def install(files: TlsFiles, target: TlsFiles) -> None:
+    """Copy certificate and key."""
+    target.certificate.write_bytes(files.certificate.read_bytes())
+    target.key.write_bytes(files.key.read_bytes())
 
 
 @pytest.fixture
@@ -77,6 +96,30 @@ async def test_commands_on_the_machine_trust_the_certificate_itself(url, files):
     assert address.url == url
     with pytest.raises(UnavailableError, match="no response from https://"):
         await trio.to_thread.run_sync(address._replace(certificate=files.client_ca.with_name("none")).get, "/livez")
+
+
+async def test_a_renewed_certificate_is_served_without_a_restart(nursery, files, tmp_path):
+    """As by cert-manager. Commands on the machine trust the file as it is now."""
+    served = TlsFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
+    install(files, served)
+    url = await nursery.start(partial(serve, PlainTextResponse("alive"), "127.0.0.1", 0, tls=served))
+    address = ServiceAddress("127.0.0.1", int(url.rpartition(":")[2]), certificate=served.certificate)
+    renewed = issued(trustme.CA(), tmp_path / "new")
+    with structlog.testing.capture_logs() as lines:
+        served.key.write_bytes(renewed.key.read_bytes())  # the pair does not fit now, so the old one stays
+        assert await trio.to_thread.run_sync(address.get, "/") == (200, "alive")
+        served.certificate.write_bytes(renewed.certificate.read_bytes())
+        for _ in range(2):
+            assert await trio.to_thread.run_sync(address.get, "/") == (200, "alive")
+    assert [line["event"] for line in lines] == ["certificate_not_renewed", "certificate_renewed"]
+
+
+async def test_commands_on_the_machine_do_not_fail_when_the_certificate_expires(nursery, authority, tmp_path):
+    """The service reads its streams all the same: a health check must not have it restarted."""
+    served = issued(authority, tmp_path, not_after=datetime(2020, 1, 2, tzinfo=UTC))
+    url = await nursery.start(partial(serve, PlainTextResponse("alive"), "127.0.0.1", 0, tls=served))
+    address = ServiceAddress("127.0.0.1", int(url.rpartition(":")[2]), certificate=served.certificate)
+    assert await trio.to_thread.run_sync(address.get, "/") == (200, "alive")
 
 
 async def test_the_token_of_the_settings_is_sent_and_a_wrong_one_is_explained(nursery):
