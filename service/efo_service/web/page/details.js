@@ -12,11 +12,17 @@ export class Details {
     this.onSelect = onSelect;
     this.session = { actions: "off", reason: "" };
     this.shown = null;
+    this.nothing = [...container.childNodes];
   }
 
   // `shard`: null if none is selected.
   show(stream, shard) {
-    if (!shard) return;
+    if (!shard) {
+      // Nothing to act on: in another stream, a shard of the same id is another one.
+      if (this.shown !== null) this.container.replaceChildren(...this.nothing);
+      this.shown = null;
+      return;
+    }
     const key = `${stream.stream} ${shard.id}`;
     if (this.shown !== key) this.build(stream, shard);
     this.shown = key;
@@ -100,7 +106,7 @@ export class Details {
 
   async act(action) {
     const { stream, id: shard_id } = this;
-    if (action !== "pause" && action !== "resume" && !window.confirm(`${action} ${shard_id}?`)) return;
+    if (action !== "pause" && action !== "resume" && !window.confirm(`${action} ${shard_id} of ${stream}?`)) return;
     this.result.dataset.kept = "yes";
     setText(this.result, `${action}: asked`);
     const to = action === "seek" ? { to: this.to.value } : {};

@@ -54,11 +54,24 @@ function refresh() {
 function redraw() {
   const streams = model.streams;
   $("chooser").hidden = streams.length < 2;
-  if ($("stream").options.length !== streams.length) {
+  const names = JSON.stringify(streams.map((each) => each.stream));
+  if ($("stream").dataset.names !== names) {
+    $("stream").dataset.names = names;
     $("stream").replaceChildren(...streams.map((each, index) => element("option", { value: index }, each.stream)));
   }
+  $("stream").value = String(shown);
   if (stream()) map.show(stream().shards, hidden);
   refresh();
+}
+
+// A reload of the configuration adds and removes streams: the same one stays shown, wherever it is now.
+function replace(snapshot) {
+  const before = stream()?.stream;
+  model.replace(snapshot);
+  const index = model.streams.findIndex((each) => each.stream === before);
+  if (index < 0) map.selected = null;
+  shown = Math.max(0, index);
+  redraw();
 }
 
 function showLegend(current) {
@@ -100,7 +113,7 @@ function follow() {
     tell("live", "live");
     handle(JSON.parse(event.data));
   };
-  source.addEventListener("snapshot", heard((snapshot) => { model.replace(snapshot); redraw(); }));
+  source.addEventListener("snapshot", heard(replace));
   source.addEventListener("changes", heard((changes) => {
     const changed = model.change(changes)[shown];
     if (changed) map.update(changed);
