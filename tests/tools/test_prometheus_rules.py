@@ -18,8 +18,7 @@ from efo.telemetry.observer import OtelObserver
 from efo_service.relay.measured import MeasuredSink
 from efo_service.spark.pipeline.metrics import PipelineMetrics
 from efo_service.telemetry.sdk import telemetry
-from efo_service.web.health import Health
-from efo_service.web.readiness import measure_readiness
+from efo_service.web.readiness import WorkerReadiness, measure_readiness
 from efo_service.workers.endpoints import WorkerEndpoints
 from tests.efo.telemetry.test_observer import EVERY_EVENT
 from tests.efo_service.test_app import BATCH, SHARD, FakeShardSink
@@ -50,7 +49,7 @@ def scrape() -> str:
         observe = OtelObserver(stream="s", application="a", consumer="c", meter_provider=sdk.meter_provider)
         for event in EVERY_EVENT:
             observe(event)
-        measure_readiness(Health(clock=lambda: 0.0), sdk.meter_provider, stream="s", application="a")
+        measure_readiness(lambda: [WorkerReadiness("s", "a", is_ready=True)], sdk.meter_provider)
         PipelineMetrics(sdk.meter_provider)(PROGRESS)
         sink = MeasuredSink(FakeSink(), system="efo", topic="s", meter_provider=sdk.meter_provider)
         trio.run(commit, sink)
