@@ -8,7 +8,7 @@ from efo.events import LeaseStoreCalled
 from efo.leases.store import LeaseStore
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.writer import LeaseWriter
-from efo.leases.writes import ReleaseLease, RenewLease
+from efo.leases.writes import ReleaseLease, RenewLease, write_each
 from efo.model import Checkpoint, Lease
 
 
@@ -228,3 +228,33 @@ async def test_a_store_that_cannot_batch_performs_each_write_of_a_batch(autojump
     assert isinstance(results.pop("s1"), LeaseLostError)
     assert results == {row.key: row for row in await store.list() if row.key != "s1"}
     assert {row.counter for row in results.values()} == {1}
+
+
+async def test_a_write_that_is_withdrawn_before_its_batch_fails_and_is_not_written(autojump_clock, store):
+    idle, results = LeaseWriter(store, 10.0, lambda _event: None), []
+    (lease, other) = (await store.list())[:2]
+    entry = idle.put(RenewLease(lease), results.append)
+    idle.put(RenewLease(other), lambda _result: None)
+    idle.withdraw(entry)
+    (error,) = results
+    assert isinstance(error, LeaseStoreUnavailableError)
+    idle.withdraw(entry)  # again: it has its result
+    async with trio.open_nursery() as running:
+        await running.start(idle.run)
+        await trio.sleep(1)
+        running.cancel_scope.cancel()
+    assert (store.batches, len(results)) == ([1], 1)
+    assert {
+        row.key: row.counter - lease.counter for row in await store.list() if row.key in {lease.key, other.key}
+    } == {
+        lease.key: 0,
+        other.key: 1,
+    }
+
+
+async def test_a_batch_with_two_writes_of_a_lease_is_refused_before_any_is_written(store):
+    """By the function for stores without transactions, as each store refuses it."""
+    lease = (await store.list())[0]
+    with pytest.raises(ValueError, match="two writes of one lease"):
+        await write_each(store, [RenewLease(lease), ReleaseLease(lease)], lambda *_result: None)
+    assert (await store.list())[0] == lease
