@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from efo import events
     from efo.consumer.consume import consume
-    from efo.consumer.consumer import Consumer, open_consumer
+    from efo.consumer.consumer import Consumer
     from efo.consumer.failure_handler import HOLD, HandlerResult
     from efo.consumer.handler import BatchHandler, Flush, Handler, RecordHandler
     from efo.consumer.in_thread import in_thread
+    from efo.consumer.opening import open_consumer
     from efo.consumer.processes import Processes, WorkerProcesses, consume_in_processes
     from efo.consumer.shard_stream import ShardStream
     from efo.consumer.shard_task import ShardReader
@@ -108,7 +109,8 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "efo.consumer.consume": "consume",
-    "efo.consumer.consumer": "Consumer open_consumer",
+    "efo.consumer.consumer": "Consumer",
+    "efo.consumer.opening": "open_consumer",
     "efo.consumer.failure_handler": "HOLD HandlerResult",
     "efo.consumer.handler": "BatchHandler Flush Handler RecordHandler",
     "efo.consumer.in_thread": "in_thread",

@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from efo.consumer.consumer import Consumer, open_consumer
+from efo.consumer.consumer import Consumer
+from efo.consumer.opening import open_consumer
 from efo.events import Observer, ignore_events
 from efo.kinesis.client import KinesisClient
 from efo.leases.store import LeaseStore

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import trio
 
 from efo.checks import check_type
-from efo.consumer.consumer import Consumer, open_consumer
+from efo.consumer.consumer import Consumer
 from efo.consumer.handler import BatchHandler, Flush, Handler, RecordHandler
+from efo.consumer.opening import open_consumer
 from efo.events import Observer
 from efo.kinesis.client import KinesisClient
 from efo.leases.store import LeaseStore

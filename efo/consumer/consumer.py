@@ -1,37 +1,25 @@
-"""The consumer: its nursery tree, and the only module that knows every part.
-
-    connections (pool, subscribe limiter)       outermost: open until the last shard has stopped
-      keeper (leases: renew, take, release)     never behind a handler (rule R10)
-        shards: one task per shard whose lease is held, that may start (rule R1) and is not finished
-          its shard task, see `efo.consumer.shard_task`
-
-Each nursery is left from the inside out: shards finish what they have delivered, the keeper releases their leases, the
-connections close.
-"""
+"""The consumer: which shards it reads, and what it does with each. Opened by `efo.consumer.opening`."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from heapq import nsmallest
 from math import inf
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Final
 
 import trio
 from msgspec.structs import replace
 
-from efo.checks import check_async, check_callable, check_text, check_type, shown
+from efo.checks import check_async
 from efo.consumer.deaggregation import Deaggregator
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.shard_sync import ShardSync
 from efo.consumer.shard_task import LAST_SAVE_TIMEOUT, ShardReader, ShardTask
 from efo.consumer.status import ConsumerStatus, IsolatedShard, status_of
-from efo.consumer.worker_id import worker_slot
 from efo.errors import (
-    ConfigurationError,
     EfoError,
     HandlerError,
     IsolateShardError,
@@ -43,15 +31,12 @@ from efo.errors import (
     error_type_of,
 )
 from efo.events import (
-    ConsumerOpened,
     Observer,
     ShardFinished,
     ShardIsolated,
     ShardsCounted,
     ShardStarted,
     ShardStopped,
-    WorkerStarted,
-    combine_observers,
 )
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
@@ -61,125 +46,17 @@ from efo.kinesis.shard_subscription import ShardSubscription
 from efo.kinesis.subscribe_call import SubscribeCaller
 from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.leases.keeper import HeldLease, LeaseKeeper
-from efo.leases.opening import open_lease_store
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease, Position, Shard
 from efo.protocol.lineage import has_lineage, is_startable
 from efo.protocol.reading import LeaseCounts, ShardReading
 from efo.settings import ConsumerSettings, OnServiceError, PositionLike, parse_position
-from efo.telemetry.log import LoggingObserver
-from efo.telemetry.tracing import open_spans
 
 if TYPE_CHECKING:
-    from efo.telemetry.spans import OtelTracing, Spans
+    from efo.telemetry.spans import Spans
 
 MAX_PROBES: Final = 25
 """How many leases without lineage all workers together read at the same time."""
-
-
-@asynccontextmanager
-async def open_consumer(
-    stream: str | KinesisClient,
-    *,
-    application: str,
-    leases: str | Path | LeaseStore = "efo-leases.sqlite",
-    worker_id: str | None = None,
-    settings: ConsumerSettings | None = None,
-    on_service_error: OnServiceError = "stop",
-    region: str | None = None,
-    endpoint_url: str | None = None,
-    ca_file: str | None = None,
-    profile: str | None = None,
-    observer: Observer | None = None,
-    tracing: OtelTracing | None = None,
-    rng: random.Random | None = None,
-) -> AsyncIterator[Consumer]:
-    """Open a consumer: register the fan-out consumer, wait until it is ACTIVE, open the lease store, take leases.
-
-    The arguments are those of `consume`. `rng`: the source of jitter, for tests that must repeat. Leaving the context
-    releases the leases. Raises EfoError.
-    """
-    settings = ConsumerSettings() if settings is None else settings
-    observer = LoggingObserver() if observer is None else observer
-    where: dict[str, Any] = {"region": region, "endpoint_url": endpoint_url, "ca_file": ca_file, "profile": profile}
-    _check_arguments(stream, application, worker_id, settings, on_service_error, observer)
-    for name, value in where.items():
-        if value is not None:
-            check_text(name, value, "a text, or None")
-    async with AsyncExitStack() as stack:
-        if isinstance(stream, str):
-            from efo.kinesis.aws.client import open_kinesis  # noqa: PLC0415 - AWS's packages, only if they are used
-
-            kinesis = await stack.enter_async_context(open_kinesis(stream, **where))
-        elif given := [name for name, value in where.items() if value is not None]:
-            raise ConfigurationError(f"{given[0]} has no effect on an open client: pass it to open_kinesis")
-        else:
-            kinesis = stream
-        if worker_id is None:
-            worker_id = stack.enter_context(worker_slot(application, kinesis.stream))
-        spans = open_spans(
-            tracing,
-            stream=kinesis.stream,
-            application=application,
-            consumer=settings.consumer_name,
-            server_address=kinesis.authority,
-        )
-        observer = observer if spans is None else combine_observers(observer, spans)
-        observer(WorkerStarted(worker_id))
-        registration = Registration(
-            kinesis.control_plane, settings.consumer_name or application, observer, settings.consumer_arn
-        )
-        pool = ConnectionPool(
-            kinesis.connect, address=kinesis.authority, stream_window=settings.stream_window, observer=observer
-        )
-        limiter = SubscribeLimiter(settings.subscribes_per_second)
-        with collapse_groups():
-            async with trio.open_nursery() as connections:
-                await connections.start(pool.run)
-                await connections.start(limiter.run)
-                registered = trio.Event()
-                connections.start_soon(_register, registration, registered)
-                # Meanwhile the store opens: a server of its own may take as long to respond.
-                async with open_lease_store(leases, application, kinesis.stream, region) as store:
-                    await registered.wait()
-                    consumer = Consumer(
-                        kinesis,
-                        store,
-                        settings,
-                        worker_id=worker_id,
-                        on_service_error=on_service_error,
-                        registration=registration,
-                        pool=pool,
-                        limiter=limiter,
-                        observer=observer,
-                        spans=spans,
-                        rng=rng or random.Random(),  # noqa: S311 - jitter is no secret
-                    )
-                    observer(ConsumerOpened(consumer))
-                    async with trio.open_nursery() as keeping:
-                        await keeping.start(consumer._keeper.run)  # noqa: SLF001 - only this function makes consumers
-                        yield consumer
-                        keeping.cancel_scope.cancel()
-                connections.cancel_scope.cancel()
-
-
-def _check_arguments(
-    stream: object, application: object, worker_id: object, settings: object, on_service_error: object, observer: object
-) -> None:
-    if not isinstance(stream, KinesisClient):
-        check_text("stream", stream, "the name or ARN of a stream, or a client that open_kinesis made")
-    check_text("application", application, "a name for the group of workers that share the shards")
-    if worker_id is not None:
-        check_text("worker_id", worker_id, "a name that is unique in the application, or None")
-    check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
-    if on_service_error not in get_args(OnServiceError):
-        raise ConfigurationError(f"on_service_error={shown(on_service_error)}: expected 'stop' or 'isolate'")
-    check_callable("observer", observer, "a function of an event, or None", "event")
-
-
-async def _register(registration: Registration, registered: trio.Event) -> None:
-    await registration.ensure()
-    registered.set()
 
 
 class Consumer:

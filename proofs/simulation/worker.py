@@ -8,7 +8,8 @@ from random import Random
 import trio
 
 from efo import events
-from efo.consumer.consumer import Consumer, open_consumer
+from efo.consumer.consumer import Consumer
+from efo.consumer.opening import open_consumer
 from efo.consumer.shard_task import ShardReader
 from efo.errors import EfoError
 from efo.kinesis.client import KinesisClient

@@ -12,7 +12,7 @@ from typing import Final
 import trio
 import trio.testing
 
-from efo.consumer.consumer import open_consumer
+from efo.consumer.opening import open_consumer
 from efo.consumer.shard_task import ShardReader
 from efo.errors import ConfigurationError
 from efo.model import Position

@@ -31,13 +31,13 @@ def test_consume_loads_no_module_of_aws_and_none_of_metrics():
 
 
 def test_the_library_loads_the_opentelemetry_api_but_not_the_sdk():
-    loaded = modules_after("import efo.consumer.consumer, efo.telemetry.observer")
+    loaded = modules_after("import efo.consumer.opening, efo.telemetry.observer")
     assert "opentelemetry.metrics" in loaded
     assert [name for name in loaded if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))] == []
 
 
 def test_protobuf_is_loaded_with_the_first_aggregate():
-    code = "import efo.consumer.consumer; from efo.protocol.aggregation import Entry, aggregate"
+    code = "import efo.consumer.opening; from efo.protocol.aggregation import Entry, aggregate"
     assert "google.protobuf" not in modules_after(code)
     assert "google.protobuf" in modules_after(code + "; aggregate([Entry('k', b'')])")
 

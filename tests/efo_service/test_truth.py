@@ -14,7 +14,7 @@ import trio
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from efo.consumer.consumer import open_consumer
+from efo.consumer.opening import open_consumer
 from efo.testing import FakeKinesis
 from efo.testing.faults import Stall
 from efo.testing.faults.script import When

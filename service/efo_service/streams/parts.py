@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from efo.consumer.consumer import open_consumer
+from efo.consumer.opening import open_consumer
 from efo.consumer.shard_task import ShardReader
 from efo.events import Observer
 from efo.kinesis.client import KinesisClient
