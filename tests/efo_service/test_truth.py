@@ -1,4 +1,4 @@
-"""What the whole service tells over HTTP while Kinesis is frozen, or its lease store is gone.
+"""What the whole service tells over HTTP while Kinesis is frozen, or its lease store or its sink is gone.
 
 The service, its consumer and FakeKinesis run on one virtual clock, which only the tests move. HTTP goes through a
 socket.
@@ -21,55 +21,23 @@ from efo.testing.faults.script import When
 from efo_service.app import run
 from efo_service.config.settings import Settings
 from efo_service.config.streams import Configuration
-from efo_service.relay.write_buffer import WriteBuffer
+from efo_service.factories.sinks import open_sink
 from efo_service.streams.parts import Parts
 from efo_service.telemetry.sdk import telemetry
+from tests.memory_sink import SINKS, MemorySink
 from tests.stores import UnreachableStore
-
-
-class MemorySink:
-    """A sink that keeps nothing but the order of its write buffer."""
-
-    @asynccontextmanager
-    async def open(self, _stream, _shard_id, _checkpoint=None):
-        yield MemoryShardSink()
-
-
-class MemoryShardSink:
-    position = None
-
-    def __init__(self) -> None:
-        self._buffer = WriteBuffer(self.size, None)
-
-    @property
-    def pending_records(self):
-        return len(self._buffer.records)
-
-    @property
-    def pending_bytes(self):
-        return self._buffer.size
-
-    def size(self, records):
-        return len(records)
-
-    def refusal(self, _record):
-        return None
-
-    def write(self, batch):
-        self._buffer.add(batch)
-
-    async def commit(self):
-        self._buffer.take()
-        await trio.lowlevel.checkpoint()
 
 
 class Service:
     """The service under test, as its operator sees it."""
 
-    def __init__(self, clock, url: str, fake: FakeKinesis, store: UnreachableStore, lines: list[dict]) -> None:
+    def __init__(
+        self, clock, url: str, fake: FakeKinesis, store: UnreachableStore, sink: MemorySink, lines: list[dict]
+    ) -> None:
         self._lines = lines
         self.fake = fake
         self.store = store
+        self.sink = sink
         self._clock = clock
         self._url = url
 
@@ -101,10 +69,24 @@ class Service:
 
 
 @pytest.fixture
-async def service(mock_clock, nursery):
+def sink_name(tmp_path, monkeypatch) -> str:
+    """Install a sink as another package would, and return the name of this test's one."""
+    directory = tmp_path / "site-packages" / "memory_sink-1.0.dist-info"
+    directory.mkdir(parents=True)
+    directory.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: memory-sink\nVersion: 1.0\n")
+    directory.joinpath("entry_points.txt").write_text("[efo.sinks]\nmemory = tests.memory_sink:open_memory\n")
+    monkeypatch.syspath_prepend(str(directory.parent))
+    return str(tmp_path)
+
+
+@pytest.fixture
+async def service(mock_clock, nursery, sink_name):
     store = UnreachableStore()
     settings = Settings(
-        kinesis={"stream": "orders"}, leases={"worker_id": "w-1"}, service={"port": 0, "log_level": "info"}
+        kinesis={"stream": "orders"},
+        leases={"worker_id": "w-1"},
+        relay={"sink": "memory", "options": {"name": sink_name}, "retry_seconds": 600.0, "commit_records": 10},
+        service={"port": 0, "log_level": "info"},
     )
     with telemetry("w-1", environ={}) as sdk, capture_logs() as lines:
         async with FakeKinesis() as fake:
@@ -117,14 +99,14 @@ async def service(mock_clock, nursery):
             parts = Parts(
                 lambda _settings: opened(fake.kinesis("orders")),
                 lambda _settings: opened(store),
-                lambda _settings, _observer: opened(MemorySink()),
+                open_sink,
                 open_consumer,
             )
 
             async def start(task_status):
                 await run(Configuration.of(settings), sdk, parts=parts, task_status=task_status)
 
-            service = Service(mock_clock, await nursery.start(start), fake, store, lines)
+            service = Service(mock_clock, await nursery.start(start), fake, store, SINKS[sink_name], lines)
             for _ in range(30):
                 await service.passes(1)
                 if [shard["lag_seconds"] for shard in (await service.status())["shards"]] == [0, 0]:
@@ -222,3 +204,40 @@ async def test_with_a_dead_lease_store_readiness_turns_when_the_shards_stop_and_
     status = await service.status()
     assert (status["lease_table"], status["workers"], status["lease_counts"]["held"]) == ("known", 1, 2)
     assert [value for _, value in await service.metric("efo_workers")] == [1]
+
+
+async def test_a_dead_sink_is_seen_in_lag_status_problems_readiness_and_two_lines_and_nothing_is_lost(
+    mock_clock, service
+):
+    service.sink.is_down, down_at = True, mock_clock.current_time()
+    for number in range(80):  # a checkpoint that does not move is a problem after a minute
+        for key in range(8):
+            service.fake.put("orders", f"key-{key}", b"%d" % number)
+        await service.passes(1)
+
+    code, problems = await service.ready()
+    assert code == 503
+    (problem,) = problems
+    assert problem.startswith("2 of 2 shards (shardId-000000000000, shardId-000000000001): not read for ")
+    assert "look at the sink" in problem
+    status = await service.status()
+    assert problem in status["problems"]
+    (unsaved,) = (one for one in status["problems"] if one != problem)
+    assert "that no saved checkpoint includes" in unsaved
+    assert [shard["condition"] for shard in status["shards"]] == ["unread", "unread"]
+    lags = [value for _, value in await service.metric("efo_consumer_lag_seconds")]
+    assert len(lags) == 2
+    assert min(lags) > 30
+    assert [line["event"] for line in service.logged()] == ["sink_outage_began"]
+    assert (service.sink.committed, (await service.get("/livez")).status_code) == (0, 200)
+
+    service.sink.is_down, lasted = False, mock_clock.current_time() - down_at
+    await service.passes(20)
+    began, ended = service.logged()
+    assert (began["event"], began["error_type"], began["log_level"]) == ("sink_outage_began", "sink_full", "warning")
+    assert (ended["event"], ended["error_type"]) == ("sink_outage_ended", "sink_full")
+    assert ended["duration"] == pytest.approx(lasted, abs=10.0)
+    assert service.sink.committed == 80 * 8
+    assert await service.ready() == (200, [])
+    assert (await service.status())["problems"] == []
+    assert [value for _, value in await service.metric("efo_consumer_lag_seconds")] == [0, 0]
