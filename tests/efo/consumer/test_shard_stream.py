@@ -153,6 +153,12 @@ async def test_an_idle_subscription_is_closed_and_reopened_without_loss_or_repet
         assert (env.live, env.fake.subscriptions(STREAM, env.shard_id).made) == (1, before + 1)
 
 
+async def test_a_reader_that_waits_for_events_longer_than_it_may_be_idle_stays_subscribed(autojump_clock):
+    async with open_environment(idle_interval=20.0) as env, env.consuming(unsubscribe_idle_after=10):
+        await trio.sleep(200)
+        assert (env.live, env.end_reasons()) == (1, [])
+
+
 async def test_the_subscription_of_a_reader_that_is_busy_for_long_is_closed(autojump_clock):
     async with open_environment(event_records=1) as env, env.consuming(unsubscribe_idle_after=30):
         env.pace = 100.0
