@@ -248,9 +248,10 @@ class ShardStream:
         """Return a context in which the span of the processing of this batch is current; it ends with the context.
 
         For readers of their own, since an iteration does not know when a batch is processed: `with
-        shard.process_span(batch): ...`. `Handler` does it. Without a tracer provider, it does nothing.
+        shard.process_span(batch): ...`. `Handler` does it. Without a tracer provider, and
+        beyond `OtelTracing.batch_spans_per_second`, it does nothing.
         """
-        return NO_SPAN if self._spans is None else self._spans.process(batch.records)
+        return NO_SPAN if self._spans is None else self._spans.of_batch(batch.records) or NO_SPAN
 
     # --- acks ----------------------------------------------------------------------------------------------
 

@@ -43,6 +43,7 @@ from efo.events import (
 )
 from efo.protocol.reading import Readings, ShardReading, checkpoint_age, condition, event_age, lag
 from efo.telemetry import instruments
+from efo.telemetry.bursts import FREQUENT, Bursts
 from efo.telemetry.instruments import Instrument
 from efo.telemetry.observables import observables_of
 
@@ -168,6 +169,7 @@ class OtelObserver:
         self._shards: dict[str, _ShardFigures] = {}
         self._readings: Readings | None = None
         self._feeds = self._table
+        self._bursts = Bursts(self._feed, clock)
         meter = get_meter("efo", meter_provider=meter_provider, schema_url=instruments.SCHEMA_URL)
         observed: dict[Instrument, Callable[..., Iterable[Observation]]] = {
             instruments.CONSUMED: self._observe_consumed,
@@ -222,10 +224,20 @@ class OtelObserver:
             LeaseLost: self._lease_lost,
         }
 
+    def observes(self, event_type: type) -> bool:
+        """Whether events of this type feed an instrument (see `combine_observers`)."""
+        return event_type in self._feeds
+
     def __call__(self, event: Event) -> None:
         """Feed the instruments from one event."""
-        if feed := self._feeds.get(type(event)):
-            feed(event)
+        if type(event) in FREQUENT:
+            self._bursts.add(event)
+        elif type(event) in self._feeds:
+            self._bursts.drain()
+            self._feed(event)
+
+    def _feed(self, event: Event) -> None:
+        self._feeds[type(event)](event)
 
     def _opened(self, event: ConsumerOpened) -> None:
         self._readings = event.readings
@@ -358,6 +370,7 @@ class OtelObserver:
 
     def _counted(self) -> Iterator[_ShardFigures]:
         """Yield the figures of the shards whose counters are still observed."""
+        self._bursts.drain()
         horizon = self._clock() - KEEP_COUNTERS
         return (s for s in list(self._shards.values()) if s.left_at is None or s.left_at > horizon)
 
@@ -372,6 +385,7 @@ class OtelObserver:
         return [Observation(shard.backpressure, shard.attributes) for shard in self._counted()]
 
     def _observe_inflight(self, _options: CallbackOptions) -> Iterable[Observation]:
+        self._bursts.drain()
         shards = [shard for shard in list(self._shards.values()) if shard.left_at is None]
         return [Observation(shard.inflight, shard.attributes) for shard in shards]
 

@@ -10,8 +10,9 @@ of a batch come from many traces, and the consumer itself runs for months. What 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from time import time_ns
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
+from time import monotonic, time_ns
 from types import TracebackType
 from typing import Final, Self
 
@@ -33,6 +34,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from efo.checks import check_count
 from efo.errors import error_type_of
 from efo.events import Event, LeaseStoreCalled, SubscribeAttempted
 from efo.exception_groups import leaf_exceptions
@@ -44,6 +46,9 @@ from efo.telemetry.trace_context import TraceContext, TraceExtractor, from_tags
 MAX_LINKS: Final = 128
 """How many records of a process span are searched for trace contexts, so that a large batch costs no more than others.
 The SDK keeps as many links (OpenTelemetry: Link count limit)."""
+BATCH_SPANS_PER_SECOND: Final = 50
+"""How many process spans a shard has in a second, by default. The service sends a shard's 2 MiB/s in fewer events, so
+only a backlog of very small events, and a fast server in a test, have batches without a span of their own."""
 
 Attributes = Mapping[str, str]
 
@@ -55,13 +60,21 @@ class OtelTracing:
 
     `tracer_provider`: None for the global one. `extract`: returns the trace context of a record, to which the process
     span is linked; by default that of the KPL tags `traceparent` and `tracestate`. None: no links.
+    `batch_spans_per_second`: how many process spans a shard has in a second at most. Further batches of that second
+    have none; the next span counts them in its attribute `efo.batch.omitted`. Raises ConfigurationError.
 
     Without an OtelTracing, a consumer makes spans if the application has set a global provider before.
     """
 
     def __init__(
-        self, *, tracer_provider: TracerProvider | None = None, extract: TraceExtractor | None = from_tags
+        self,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        extract: TraceExtractor | None = from_tags,
+        batch_spans_per_second: int = BATCH_SPANS_PER_SECOND,
     ) -> None:
+        check_count("batch_spans_per_second", batch_spans_per_second)
+        self.batch_spans_per_second = batch_spans_per_second
         self.tracer_provider = tracer_provider
         self.extract = extract
 
@@ -73,9 +86,15 @@ def tracer_of(provider: TracerProvider | None) -> Tracer | None:
 
 
 def spans_of(
-    tracing: OtelTracing, *, stream: str, application: str, consumer: str | None, server_address: str | None
+    tracing: OtelTracing,
+    *,
+    stream: str,
+    application: str,
+    consumer: str | None,
+    server_address: str | None,
+    clock: Callable[[], float] = monotonic,
 ) -> Spans | None:
-    """Return the spans of one consumer; None if no provider is set. The arguments are those of OtelObserver."""
+    """Return the spans of one consumer; None if no provider is set. The other arguments are those of OtelObserver."""
     if (tracer := tracer_of(tracing.tracer_provider)) is None:
         return None
     common = {
@@ -85,15 +104,24 @@ def spans_of(
         "messaging.destination.subscription.name": consumer or application,
     }
     server = {"server.address": server_address} if server_address else {}
-    return Spans(tracer, stream, common, server, tracing.extract)
+    return Spans(tracer, stream, common, server, tracing.extract, tracing.batch_spans_per_second, clock)
 
 
 class Spans:
     """The spans of one consumer. It is an observer: it makes spans of calls that are over. Made by `spans_of`."""
 
     def __init__(
-        self, tracer: Tracer, stream: str, common: Attributes, server: Attributes, extract: TraceExtractor | None
+        self,
+        tracer: Tracer,
+        stream: str,
+        common: Attributes,
+        server: Attributes,
+        extract: TraceExtractor | None,
+        limit: int,
+        clock: Callable[[], float],
     ) -> None:
+        self._limit = limit
+        self._clock = clock
         self._tracer = tracer
         self._stream = stream
         self._common = common
@@ -104,7 +132,11 @@ class Spans:
     def of_shard(self, shard_id: str) -> ShardSpans:
         """Return the process spans of one shard."""
         attributes = {**_operation("process", "process"), **self._common, **_partition(shard_id)}
-        return ShardSpans(self._tracer, f"process {self._stream}", attributes, self._extract)
+        return ShardSpans(self._tracer, f"process {self._stream}", attributes, self._extract, self._limit, self._clock)
+
+    def observes(self, event_type: type) -> bool:
+        """Whether spans are made of events of this type (see `combine_observers`)."""
+        return event_type in _CALLS
 
     def __call__(self, event: Event) -> None:
         """Make the span of a call that is over: of SubscribeToShard, and of the lease store for checkpoints."""
@@ -136,25 +168,51 @@ class Spans:
 
 
 class ShardSpans:
-    """The process spans of one shard."""
+    """The process spans of one shard. `limit`: at most as many each second."""
 
-    __slots__ = ("_attributes", "_extract", "_name", "_tracer")
+    __slots__ = ("_attributes", "_clock", "_extract", "_left", "_limit", "_name", "_omitted", "_second_ends", "_tracer")
 
-    def __init__(self, tracer: Tracer, name: str, attributes: Attributes, extract: TraceExtractor | None) -> None:
+    def __init__(
+        self,
+        tracer: Tracer,
+        name: str,
+        attributes: Attributes,
+        extract: TraceExtractor | None,
+        limit: int,
+        clock: Callable[[], float],
+    ) -> None:
+        self._clock = clock
         self._tracer = tracer
         self._name = name
         self._attributes = attributes
         self._extract = extract
+        self._limit = self._left = limit
+        self._second_ends = -inf
+        self._omitted = 0
 
-    def process(self, records: Sequence[Record] = ()) -> ProcessSpan:
-        """Start a process span of these records. More can be added; then use it as a context manager."""
-        attributes: dict[str, str | int] = {**self._attributes, _COUNT: len(records)}  # cheaper than to set it later
+    def of_batch(self, records: Sequence[Record]) -> ProcessSpan | None:
+        """Start the process span of a batch, to be used as a context manager; None beyond the limit of this second."""
+        if (now := self._clock()) >= self._second_ends:
+            self._second_ends, self._left = now + 1, self._limit
+        if not self._left:
+            self._omitted += 1
+            return None
+        self._left -= 1
+        omitted = {_OMITTED: self._omitted} if self._omitted else {}
+        self._omitted = 0
+        span = self._start({_COUNT: len(records), **omitted})
+        span.add(records)
+        span.told = len(records)
+        return span
+
+    def of_group(self) -> ProcessSpan:
+        """Start the process span of records that are still to be added. Then use it as a context manager."""
+        return self._start({_COUNT: 0})
+
+    def _start(self, counts: Mapping[str, int]) -> ProcessSpan:
+        attributes: dict[str, str | int] = {**self._attributes, **counts}  # cheaper than to set them later
         span = self._tracer.start_span(self._name, context=_ROOT, kind=SpanKind.CONSUMER, attributes=attributes)
-        started = ProcessSpan(span, self._extract)
-        if records:
-            started.add(records)
-            started.told = len(records)
-        return started
+        return ProcessSpan(span, self._extract)
 
 
 class CurrentSpan:
@@ -281,6 +339,7 @@ _ROOT: Final = Context()
 """The parent of spans that start a trace."""
 _CANCELLED: Final = "cancelled"
 _COUNT: Final = "messaging.batch.message_count"
+_OMITTED: Final = "efo.batch.omitted"
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
 

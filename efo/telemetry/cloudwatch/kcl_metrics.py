@@ -27,6 +27,7 @@ from efo.events import (
     ShardSyncFailed,
     WorkerStarted,
 )
+from efo.telemetry.bursts import FREQUENT, MAX_HELD
 
 CloudWatchLevel = Literal["summary", "detailed"]
 """How many metrics: KCL's MetricsLevel."""
@@ -144,6 +145,7 @@ class KclMetrics:
         self._held: set[str] = set()
         self._lost = 0
         self._started = False
+        self._burst: list[Event] = []
         self._make_groups()
         self._feeds: dict[type, Callable[[Any], None]] = {
             WorkerStarted: self._worker_started,
@@ -161,13 +163,26 @@ class KclMetrics:
             ShardSyncFailed: self._sync_failed,
         }
 
+    def observes(self, event_type: type) -> bool:
+        """Whether a metric is made from events of this type (see `combine_observers`)."""
+        return event_type in self._feeds
+
     def __call__(self, event: Event) -> None:
         """Note an event."""
-        if feed := self._feeds.get(type(event)):
-            feed(event)
+        if (event_type := type(event)) not in self._feeds:
+            return
+        self._burst.append(event)  # see efo.telemetry.bursts
+        if event_type not in FREQUENT or len(self._burst) >= MAX_HELD:
+            self._drain()
+
+    def _drain(self) -> None:
+        for event in self._burst:
+            self._feeds[type(event)](event)
+        self._burst.clear()
 
     def take(self, timestamp: float) -> list[Datum]:
         """Return the metrics since the last call, with this time: seconds since the epoch."""
+        self._drain()
         if self._started:
             self._renew.metric("CurrentLeases").add(len(self._held))
             self._renew.metric("LostLeases").add(self._lost)

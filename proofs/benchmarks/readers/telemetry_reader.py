@@ -24,7 +24,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased, TraceIdRati
 
 import efo
 from efo.telemetry.cloudwatch.kcl_metrics import KclMetrics
-from efo.telemetry.spans import Spans, spans_of
+from efo.telemetry.spans import ShardSpans, Spans, spans_of
 from proofs.benchmarks.readers.efo_reader import Discard
 from proofs.benchmarks.readers.samples import cpu_seconds
 
@@ -59,6 +59,7 @@ class Telemetry:
         )
         assert spans is not None
         self._spans: Spans = spans
+        self._shard_spans: dict[str, ShardSpans] = {}
         self._kcl = KclMetrics("detailed")
         metrics = efo.OtelObserver(stream="load", application="bench", meter_provider=meters)
         self._observe = efo.combine_observers(metrics, self._kcl, self._spans)
@@ -70,7 +71,9 @@ class Telemetry:
     def switch(self, consumer: efo.Consumer, *, on: bool) -> None:
         self.is_on = on
         for shard_id, shard in consumer._running.items():  # noqa: SLF001 - a service has it on or off for ever
-            shard._spans = self._spans.of_shard(shard_id) if on else None  # noqa: SLF001 - as above
+            if on and shard_id not in self._shard_spans:
+                self._shard_spans[shard_id] = self._spans.of_shard(shard_id)
+            shard._spans = self._shard_spans[shard_id] if on else None  # noqa: SLF001 - as above
 
     def close(self) -> None:
         for provider in self._providers:

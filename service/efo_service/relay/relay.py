@@ -200,7 +200,7 @@ class _ShardRelay:
             with defects(self._shard.shard_id):
                 self._sink.write(piece)
             if self._spans is not None:
-                self._span = self._span or self._spans.process()
+                self._span = self._span or self._spans.of_group()
                 self._span.add(piece.records)
             self._buffered = batch, index
             self._buffer_changed.unpark_all()

@@ -12,6 +12,7 @@ from efo import events
 from efo.model import Checkpoint
 from efo.protocol.reading import LeaseCounts, ShardReading
 from efo.telemetry import instruments
+from efo.telemetry.bursts import AT_ONCE
 from efo.telemetry.observer import KEEP_COUNTERS, MAX_HELD, PEAK_INTERVAL, OtelObserver
 from tests.readings import NOW, FakeReadings
 
@@ -197,6 +198,19 @@ def test_a_busy_shard_has_one_interval_and_one_age_each_second_the_highest(telem
     telemetry.observe(events.ShardStopped("s-1"))
     assert telemetry.values(instruments.EVENT_INTERVAL) == {(): (1.4, 4)}
     assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): (0.03, 3)}  # of each batch
+
+
+def test_in_a_burst_counters_and_gauges_are_exact_at_every_export(telemetry):
+    batches = 3 * AT_ONCE
+    for _ in range(batches):
+        telemetry.observe(events.EventReceived("s-0", 4, 10, 0, 0.1))
+        telemetry.observe(events.BatchDelivered("s-0", 4))
+        telemetry.observe(events.RecordsProcessed("s-0", 3, 0.02, 1.0, 0.5))
+    assert telemetry.values(instruments.CONSUMED) == {("s-0", "receive"): 3 * batches}
+    telemetry.observe(events.EventReceived("s-0", 0, 10, 0, 0.1))
+    assert telemetry.values(instruments.SUBSCRIPTION_IO) == {("s-0",): 10 * batches + 10}
+    telemetry.observe(events.BatchDelivered("s-0", 4))
+    assert telemetry.values(instruments.RECORD_INFLIGHT) == {("s-0",): batches + 4}
 
 
 def test_durations_of_a_busy_shard_are_passed_on_together_and_each_is(telemetry):

@@ -12,7 +12,7 @@ import trio
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode, get_current_span
 
-from efo import FailurePolicy, Handler, OtelTracing, TraceContext, events
+from efo import ConfigurationError, FailurePolicy, Handler, OtelTracing, TraceContext, events
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Record
 from efo.settings import ConsumerSettings
@@ -88,7 +88,7 @@ def test_a_write_of_checkpoints_is_a_span_and_other_calls_of_the_store_are_none(
 def test_a_process_span_is_linked_once_to_each_trace_of_its_records(traces):
     other = PARENT.replace("b7ad", "c7ad")
     records = [record(("traceparent", parent)) for parent in (PARENT, other, PARENT, "not a trace")]
-    with spans(traces).of_shard("s-0").process(records):
+    with spans(traces).of_shard("s-0").of_batch(records):
         pass
     (span,) = traces.ended("process orders")
     assert [f"00-{link.context.trace_id:032x}-{link.context.span_id:016x}-01" for link in span.links] == [PARENT, other]
@@ -97,7 +97,7 @@ def test_a_process_span_is_linked_once_to_each_trace_of_its_records(traces):
 
 
 def test_a_process_span_is_current_in_its_block_alone(traces):
-    with spans(traces).of_shard("s-0").process([record()]):
+    with spans(traces).of_shard("s-0").of_batch([record()]):
         assert get_current_span().is_recording()
     assert not get_current_span().get_span_context().is_valid
 
@@ -111,7 +111,7 @@ async def test_the_error_of_a_nursery_in_its_block_is_what_happened_and_not_a_gr
             raise ValueError
 
     async def process() -> None:
-        with spans(traces).of_shard("s-0").process():
+        with spans(traces).of_shard("s-0").of_group():
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(trio.sleep_forever)
                 nursery.start_soon(fail)
@@ -132,7 +132,7 @@ def test_a_bounded_number_of_records_is_searched_for_traces_and_none_for_a_span_
         return TraceContext(f"00-0af7651916cd43dd8448eb211c80319c-{len(searched):016x}-01")
 
     traces = Traces()
-    span = spans(traces, extract=extract).of_shard("s-0").process([record()] * 100)
+    span = spans(traces, extract=extract).of_shard("s-0").of_batch([record()] * 100)
     span.add([record()] * 1000)
     span.add([record()] * 1000)
     with span:
@@ -140,16 +140,43 @@ def test_a_bounded_number_of_records_is_searched_for_traces_and_none_for_a_span_
     (ended,) = traces.ended("process orders")
     assert (len(searched), len(ended.links)) == (MAX_LINKS, MAX_LINKS)
     assert ended.attributes["messaging.batch.message_count"] == 2100
-    with spans(Traces(sampler=ALWAYS_OFF), extract=extract).of_shard("s-0").process([record()]):
+    with spans(Traces(sampler=ALWAYS_OFF), extract=extract).of_shard("s-0").of_batch([record()]):
         pass
     assert len(searched) == MAX_LINKS
+
+
+def test_beyond_the_limit_of_a_second_batches_have_no_span_and_the_next_span_counts_them(traces):
+    now = 5.0
+    tracing = OtelTracing(tracer_provider=traces.provider, batch_spans_per_second=2)
+    of_both = spans_of(tracing, **NAMES, clock=lambda: now)
+    shard, other = of_both.of_shard("s-0"), of_both.of_shard("s-1")
+
+    def process(times: int, shard=shard) -> list[bool]:
+        found = [shard.of_batch([record()]) for _ in range(times)]
+        for span in found:
+            with span or contextlib.nullcontext():
+                pass
+        return [span is not None for span in found]
+
+    assert process(5) == [True, True, False, False, False]
+    assert process(1, other) == [True]  # each shard has its own limit
+    now += 1
+    assert process(3) == [True, True, False]
+    assert [span.attributes.get("efo.batch.omitted") for span in traces.ended("process orders")] == [
+        None, None, None, 3, None,
+    ]  # fmt: skip
+
+
+def test_a_limit_that_is_no_count_is_refused():
+    with pytest.raises(ConfigurationError, match="batch_spans_per_second=0: expected 1 or more"):
+        OtelTracing(batch_spans_per_second=0)
 
 
 def test_an_extractor_that_fails_makes_no_link_and_stops_nothing(traces):
     def extract(found: Record) -> TraceContext:
         raise ValueError(found.data)
 
-    with spans(traces, extract=extract).of_shard("s-0").process([record()]):
+    with spans(traces, extract=extract).of_shard("s-0").of_batch([record()]):
         pass
     (span,) = traces.ended("process orders")
     assert (span.links, span.status.status_code) == ((), StatusCode.UNSET)
