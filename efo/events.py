@@ -9,7 +9,7 @@ Events are msgspec's structs: defining one takes a thirtieth of the time of a fr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 
@@ -397,18 +397,12 @@ def ignore_events(_event: Event) -> None:
     """Ignore a diagnostic event: the observer for applications that want silence."""
 
 
-class SelectiveObserver(Protocol):
-    """An observer that says which events it ignores, so that they cost nothing. `combine_observers` asks it."""
-
-    def observes(self, event_type: type) -> bool:
-        """Whether it does anything with events of this type. Asked once for each type."""
-
-    def __call__(self, event: Event, /) -> None:
-        """Take an event. It must ignore events of other types all the same."""
-
-
 def combine_observers(*observers: Observer) -> Observer:
-    """Return an observer that calls each of these observers, in this order. Raises ConfigurationError."""
+    """Return an observer that calls each of these observers, in this order. Raises ConfigurationError.
+
+    An observer may have a method `observes(event_type: type) -> bool`, which is asked once for each type of event. Then
+    it is called only with events for which that is True, and what it ignores costs nothing.
+    """
     for each in observers:
         check_callable("observer", each, "a function of an event", "event")
     return _Combined(observers)

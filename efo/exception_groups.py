@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import overload
 
 import trio
 
 from efo.errors import EfoError, IsolateShardError, LeaseLostError
-
-E = TypeVar("E", bound=BaseException)
 
 
 @contextmanager
@@ -52,10 +50,14 @@ def _rank(error: Exception) -> int:
             return 1
 
 
-def leaf_exceptions(group: BaseExceptionGroup[E]) -> Iterator[E]:
-    """Yield the exceptions of a group and of its nested groups."""
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from leaf_exceptions(error)
-        else:
-            yield error
+@overload
+def leaf_exceptions(error: Exception) -> Iterator[Exception]: ...
+@overload
+def leaf_exceptions(error: BaseException) -> Iterator[BaseException]: ...
+def leaf_exceptions(error: BaseException) -> Iterator[BaseException]:
+    """Yield the exceptions of a group and of its nested groups, or the error itself if it is no group."""
+    if isinstance(error, BaseExceptionGroup):
+        for member in error.exceptions:
+            yield from leaf_exceptions(member)
+    else:
+        yield error

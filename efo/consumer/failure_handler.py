@@ -13,10 +13,11 @@ from typing import Final
 import trio
 
 from efo.checks import shown
-from efo.consumer.misuse import each_exception, misuse_of_efo
+from efo.consumer.misuse import misuse_of_efo
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import ConfigurationError, HandlerError, IsolateShardError, class_name_of, error_type_of
 from efo.events import FailedCall, HandlerFailed, Observer, RecordDeadLettered, RecordSkipped
+from efo.exception_groups import leaf_exceptions
 from efo.protocol.batch_slice import BatchSlice
 from efo.protocol.failure import DeadLetter, Decision, FailureAction, FailurePolicy, OnError, decide, strictest
 
@@ -144,7 +145,7 @@ class FailureHandler:
             raise error
         if problem := misuse_of_efo(error, batch_slice.batch):
             raise HandlerError(f"the {name.replace('_', '-')} function does not fit efo: {problem}") from error
-        for leaf in each_exception(error):
+        for leaf in leaf_exceptions(error):
             if isinstance(leaf, IsolateShardError):
                 raise leaf
 
@@ -172,7 +173,7 @@ class FailureHandler:
         """Return the policy for an exception; for a group, the strictest of those for its exceptions."""
         if isinstance(self._on_error, FailurePolicy):
             return self._on_error
-        return strictest(self._ask(self._on_error, leaf) for leaf in each_exception(error))
+        return strictest(self._ask(self._on_error, leaf) for leaf in leaf_exceptions(error))
 
     @staticmethod
     def _ask(on_error: Callable[[Exception], FailurePolicy], error: Exception) -> FailurePolicy:

@@ -56,17 +56,9 @@ def misuse_of_efo(error: Exception, batch: Batch | None = None) -> str | None:
     return None
 
 
-def each_exception(error: Exception) -> Iterator[Exception]:
-    """Yield the exceptions of a group, which a handler with a nursery raises; or the exception itself."""
-    if isinstance(error, ExceptionGroup):
-        yield from leaf_exceptions(error)
-    else:
-        yield error
-
-
 def _causes(error: Exception) -> Iterator[Exception]:
     """Yield each exception of a group, and the exceptions that caused it or were being handled."""
-    waiting, seen = [*each_exception(error)], set()
+    waiting, seen = [*leaf_exceptions(error)], set()
     while waiting:
         leaf = waiting.pop(0)
         if id(leaf) in seen:
@@ -75,7 +67,7 @@ def _causes(error: Exception) -> Iterator[Exception]:
         yield leaf
         for cause in (leaf.__cause__, leaf.__context__):
             if isinstance(cause, Exception):
-                waiting.extend(each_exception(cause))
+                waiting.extend(leaf_exceptions(cause))
 
 
 def _misuse(error: Exception, batch: Batch | None) -> str | None:

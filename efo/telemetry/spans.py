@@ -307,8 +307,7 @@ def set_error(span: Span, error_type: str) -> None:
 
 def _error_type(error: BaseException) -> str:
     """Return the type of an error; of a group, which nurseries raise, that of the first failure in it."""
-    leaves = leaf_exceptions(error) if isinstance(error, BaseExceptionGroup) else (error,)
-    failure = next((leaf for leaf in leaves if not isinstance(leaf, trio.Cancelled)), None)
+    failure = next((leaf for leaf in leaf_exceptions(error) if not isinstance(leaf, trio.Cancelled)), None)
     return _CANCELLED if failure is None else error_type_of(failure)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final
 
 from rich.console import Console
 
 from efo.errors import ConfigurationError, EfoError
+from efo.exception_groups import leaf_exceptions
 from efo_service.errors import DrainDeadlineError, UsageError
 
 
@@ -51,15 +52,6 @@ def most_severe(codes: Iterable[Exit]) -> Exit:
 
 def _code_of_one(error: BaseException) -> Exit:
     return next(code for kind, code in _CODES if isinstance(error, kind))
-
-
-def leaf_exceptions(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors inside nested exception groups, or the error itself if it is not a group."""
-    if isinstance(error, BaseExceptionGroup):
-        for member in error.exceptions:
-            yield from leaf_exceptions(member)
-    else:
-        yield error
 
 
 def report(error: BaseException) -> Exit:

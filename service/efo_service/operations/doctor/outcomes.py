@@ -6,7 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from efo_service.exit_codes import Exit, code_of, leaf_exceptions
+from efo.exception_groups import leaf_exceptions
+from efo_service.exit_codes import Exit, code_of
 
 Result = Literal["passed", "failed", "not tested"]
 
