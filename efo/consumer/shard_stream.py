@@ -108,6 +108,7 @@ class ShardStream:
         self._is_at_end = False
         self._is_paused = False
         self._idle_since = trio.current_time()  # infinity while the reader waits for a batch
+        self._wanted_since: float | None = None  # None unless it waits
         self._interrupted = trio.Event()
         self._batch: Batch | None = None
         self._event: SubscribeToShardEvent | None = None  # its user records are not all delivered
@@ -154,6 +155,7 @@ class ShardStream:
             self._is_paused,
             subscription is not None and subscription.has_pending,
             self._unsaved_since,
+            self._wanted_since,
         )
 
     def saved(self, acks: int) -> None:
@@ -351,7 +353,7 @@ class ShardStream:
         if self._subscription is None:
             self._subscription, self._subscribed_at = self._subscribe(self._position), trio.current_time()
         subscription = self._subscription
-        self._idle_since = inf
+        self._idle_since, self._wanted_since = inf, trio.current_time()
         try:
             event: SubscribeToShardEvent | ShardEnd | None = await subscription.receive()
         except ShardGoneError:
@@ -359,7 +361,7 @@ class ShardStream:
             self._observer(ShardGone(self.shard_id, self._progress.checkpoint or self.checkpoint))
             event = ShardEnd(())
         finally:
-            self._idle_since = trio.current_time()
+            self._idle_since, self._wanted_since = trio.current_time(), None
         # None after an interrupt. A seek may come while the event is on its way.
         if event is not None and subscription is self._subscription:
             self._take(event, self._idle_since)

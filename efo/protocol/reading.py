@@ -45,9 +45,9 @@ class ShardReading(msgspec.Struct, frozen=True):
     `checkpoint`: the one that the acks allow; it may not be saved yet. `known_since`: when the reading started, or was
     last repositioned. `subscribed_at`: when the subscription was first wanted, None if there is none.
     `last_event_at`, `millis_behind_latest`: of the last event since `known_since`, None before it. `has_pending`:
-    whether something has arrived that the reader has not taken. `unsaved_since`: when records were first delivered that
-    no saved checkpoint includes, None if there are none. `saved_at`: when the checkpoint was last saved, or the reading
-    started.
+    whether something has arrived that the reader has not taken. `wanted_since`: since when the reader waits for an
+    event, None while it does not. `unsaved_since`: when records were first delivered that no saved checkpoint includes,
+    None if there are none. `saved_at`: when the checkpoint was last saved, or the reading started.
     """
 
     shard_id: str
@@ -61,6 +61,7 @@ class ShardReading(msgspec.Struct, frozen=True):
     is_paused: bool = False
     has_pending: bool = False
     unsaved_since: float | None = None
+    wanted_since: float | None = 0.0
 
 
 class LeaseCounts(msgspec.Struct, frozen=True):
@@ -114,11 +115,12 @@ def lag(shard: ShardReading, now: float) -> float | None:
 
 
 def quiet_for(shard: ShardReading, now: float) -> float:
-    """Return for how many seconds nothing has come, although it was wanted: since the last event or subscription."""
+    """Return for how many seconds nothing has come, although it was wanted (rule R8).
+
+    That is the time since the last event, the subscription, or the reader's wait for an event, whichever was last.
+    """
     since = shard.known_since if shard.last_event_at is None else shard.last_event_at
-    if shard.subscribed_at is not None and shard.subscribed_at > since:
-        since = shard.subscribed_at
-    return max(0.0, now - since)
+    return max(0.0, now - max(since, shard.subscribed_at or since, shard.wanted_since or since))
 
 
 def condition(shard: ShardReading, now: float) -> Condition:
@@ -129,6 +131,6 @@ def condition(shard: ShardReading, now: float) -> Condition:
         return "paused"
     if shard.state in {"ended", "failed"} or quiet_for(shard, now) < QUIET_AFTER:
         return "current"
-    if shard.has_pending or shard.state == "unsubscribed":
+    if shard.has_pending or shard.wanted_since is None or shard.state == "unsubscribed":
         return "unread"
     return "frozen" if shard.state in {"live", "renewing"} else "disconnected"

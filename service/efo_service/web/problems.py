@@ -40,7 +40,7 @@ _TOLD: Final[dict[Condition, _Told]] = {
         "at once wait for [consumer] subscribes_per_second",
     ),
     "unread": _Told(
-        "not read for {seconds:.0f} s: events wait, or the subscription was closed, as the sink takes nothing",
+        "not read for {seconds:.0f} s: the sink takes nothing, so events wait, or the subscription was closed",
         "look at the sink, and in the log for sink_outage_began",
     ),
     "no_lease": _Told(

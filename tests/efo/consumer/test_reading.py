@@ -94,6 +94,31 @@ async def test_a_reader_that_takes_nothing_lags_and_is_not_frozen(autojump_clock
             assert 79 <= shard.checkpoint_age <= 80
 
 
+async def test_a_stream_that_froze_behind_a_busy_reader_is_frozen_ten_seconds_after_the_reader_waits_again(
+    autojump_clock,
+):
+    async def busy(shard):
+        async for batch in shard:
+            await released.wait()
+            shard.ack(batch)
+
+    released = trio.Event()
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM)
+        async with consuming(fake, reader=busy) as consumer:
+            await trio.sleep(7)
+            fake.put(STREAM, "key", b"x")
+            await trio.sleep(1)
+            fake.faults.add(Stall(), When(probability=1.0))
+            await trio.sleep(30)
+            assert told(consumer)[:2] == ("unread", "live")  # nothing has arrived, but nothing was wanted either
+            released.set()
+            await trio.sleep(9.9)
+            assert told(consumer)[:2] == ("current", "live")
+            await trio.sleep(0.2)
+            assert told(consumer)[:2] == ("frozen", "live")
+
+
 async def test_a_paused_shard_lags_and_is_paused(autojump_clock):
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM)

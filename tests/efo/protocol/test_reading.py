@@ -56,6 +56,7 @@ def test_the_lag_of_a_shard_that_was_read_to_its_end_does_not_grow():
         ({"state": "renewing"}, "frozen"),
         ({"state": "live", "has_pending": True}, "unread"),
         ({"state": "connecting", "has_pending": True}, "unread"),
+        ({"state": "live", "wanted_since": None}, "unread"),
         ({"state": "unsubscribed", "subscribed_at": None}, "unread"),
         ({"state": "waiting"}, "disconnected"),
         ({"state": "connecting"}, "disconnected"),
@@ -85,6 +86,12 @@ def test_a_shard_that_is_subscribed_again_after_a_pause_is_not_frozen_but_lags()
     resumed = replace(IDLE, state="connecting", subscribed_at=1000.0)
     assert (condition(resumed, 1005.0), quiet_for(resumed, 1005.0), lag(resumed, 1005.0)) == ("current", 5, 905)
     assert condition(resumed, 1010.0) == "disconnected"
+
+
+def test_a_reader_that_was_busy_for_long_waits_ten_seconds_before_the_stream_counts_as_frozen():
+    waiting = replace(IDLE, state="live", wanted_since=1000.0)
+    assert (condition(waiting, 1009.9), quiet_for(waiting, 1009.0), lag(waiting, 1009.0)) == ("current", 9, 909)
+    assert condition(waiting, 1010.0) == "frozen"
 
 
 def test_the_age_of_the_checkpoint_is_that_of_what_it_does_not_include():

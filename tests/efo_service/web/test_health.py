@@ -44,7 +44,7 @@ def test_the_service_is_ready_when_the_consumer_is_ready_and_the_leases_are_read
     [
         ({}, "s-0: frozen: the subscription is open, and no event has arrived for 10 s"),
         ({"state": "connecting"}, "s-0: not subscribed for 10 s"),
-        ({"has_pending": True}, "s-0: not read for 10 s: events wait"),
+        ({"has_pending": True}, "s-0: not read for 10 s: the sink takes nothing"),
         ({"state": "unsubscribed", "subscribed_at": None}, "s-0: not read for 10 s"),
         ({"state": "no_lease"}, "s-0: no longer read: the lease could not be renewed"),
     ],
