@@ -12,13 +12,13 @@ import trio
 from cyclopts import Parameter
 from rich.console import Console
 
-from efo_service.commands.options import ConfigFile, Json, StreamName
+from efo_service.commands.options import ConfigFile, Json
 from efo_service.commands.output import write_json
-from efo_service.config.loading import load
+from efo_service.config.loading import load_all
 from efo_service.config.settings import Settings
-from efo_service.exit_codes import Exit
+from efo_service.exit_codes import Exit, most_severe
 from efo_service.factories.doctor import open_checks
-from efo_service.operations.doctor.report import document, exit_code, lines
+from efo_service.operations.doctor.report import document, document_of_streams, exit_code, lines
 from efo_service.operations.doctor.running import Finding, run_checks
 
 TIMEOUT: Final = 5.0
@@ -35,19 +35,29 @@ def _check_timeout(_type: object, seconds: float) -> None:
 def doctor(
     *,
     config: ConfigFile = None,
-    stream: StreamName = None,
+    stream: Annotated[
+        str | None, Parameter(name=["--stream"], help="One stream, by its name in [streams]. Default: all of the file.")
+    ] = None,
     timeout: Annotated[
         float, Parameter(validator=_check_timeout, help="Time limit of each check, in seconds.")
     ] = TIMEOUT,
     as_json: Json = False,
 ) -> Exit:
-    """Check everything that `efo run` needs, and say what to do about each problem."""
-    findings = trio.run(_find, load(config, stream), timeout)
+    """Check everything that `efo run` needs, of each stream, and say what to do about each problem."""
+    configuration = load_all(config)
+    settings = configuration.streams if stream is None else {stream: configuration.one(stream)}
+    has_names = configuration.has_tables and stream is None
+    found = {}
+    for name, of_stream in settings.items():
+        findings = found[name] = trio.run(_find, of_stream, timeout)
+        if not as_json:
+            heading = [f"stream {name}", ""] if has_names else []
+            sys.stdout.writelines(f"{line}\n" for line in [*heading, *lines(findings, sys.stdout.encoding)])
+            sys.stdout.write("\n" if has_names else "")
+            sys.stdout.flush()
     if as_json:
-        write_json(document(findings))
-    else:
-        sys.stdout.writelines(f"{line}\n" for line in lines(findings, sys.stdout.encoding))
-    return exit_code(findings)
+        write_json(document_of_streams(found) if has_names else document(*found.values()))
+    return most_severe(exit_code(findings) for findings in found.values())
 
 
 async def _find(settings: Settings, timeout: float) -> list[Finding]:  # noqa: ASYNC109 - of each check

@@ -73,6 +73,37 @@ def test_a_host_on_which_the_service_can_run_passes_and_nothing_is_written(docto
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture
+def two_streams(kinesis, tmp_path, monkeypatch):
+    """Return a file with two streams, of which the second does not exist."""
+    monkeypatch.delenv("EFO_KINESIS__STREAM")
+    path = tmp_path / "efo.toml"
+    path.write_text('[streams.orders.cloudwatch]\nlevel = "summary"\n[streams.clicks]\n')
+    return path
+
+
+def test_all_streams_of_a_file_are_checked_and_the_worst_is_the_exit_code(two_streams, capsys):
+    code = call(["doctor", "--json", "--config", str(two_streams), *SLOW_MACHINE])
+    document = json.loads(capsys.readouterr().out)
+    failures = {
+        stream["stream"]: failed({check["name"]: check for check in stream["checks"]}) for stream in document["streams"]
+    }
+    assert failures == {"orders": [], "clicks": ["stream"]}
+    assert (code, document["failed"]) == (Exit.UNAVAILABLE, 1)
+    cloudwatch = [c for c in document["streams"][0]["checks"] if c["name"] == "cloudwatch:PutMetricData"]
+    assert [check["result"] for check in cloudwatch] == ["not tested"]
+
+
+def test_each_of_several_streams_has_its_heading_and_one_can_be_chosen(two_streams, capsys):
+    arguments = ["--config", str(two_streams), *SLOW_MACHINE]
+    assert call(["doctor", *arguments]) is Exit.UNAVAILABLE
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("stream ")] == ["stream orders", "stream clicks"]
+    assert sum("checks: " in line for line in lines) == 2
+    assert call(["doctor", "--stream", "orders", *arguments]) is Exit.OK
+    assert "stream " not in capsys.readouterr().out.splitlines()[0]
+
+
 def test_a_denied_permission_exits_with_69_and_names_the_action(kinesis, doctor):
     kinesis.inject(Refuse("AccessDeniedException", "not authorized", status=400), When(operation="ListShards", times=9))
     code, checks = doctor()

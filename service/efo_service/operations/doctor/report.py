@@ -30,6 +30,12 @@ def document(findings: Sequence[Finding]) -> dict[str, Any]:
     return {"checks": checks, "failed": _count(findings, "failed")}
 
 
+def document_of_streams(found: Mapping[str, Sequence[Finding]]) -> dict[str, Any]:
+    """Return the findings of several streams, by their names, as a JSON document."""
+    streams = [{"stream": name, **document(findings)} for name, findings in found.items()]
+    return {"streams": streams, "failed": sum(stream["failed"] for stream in streams)}
+
+
 def lines(findings: Sequence[Finding], encoding: str = "utf-8") -> Iterator[str]:
     """Yield the lines of the report, of at most 80 columns each unless a single word is longer: nothing is cut.
 
