@@ -30,9 +30,9 @@ def accessible(page: Page) -> Iterator[str]:
         yield f"{violation['id']}: {violation['help']}: {nodes}"
 
 
-def complete(page: Page, service: Service) -> Iterator[str]:
+def complete(page: Page, service: Service, stream: str = STREAM) -> Iterator[str]:
     """Each shard is on the map, and in the table with the same state."""
-    told = service.live()
+    told = service.live(stream)
     drawn = set(page.locator(".tile").evaluate_all("tiles => tiles.map(tile => tile.dataset.id)"))
     if drawn != set(told):
         yield f"the map has {len(drawn)} shards, the service {len(told)}"
@@ -41,6 +41,26 @@ def complete(page: Page, service: Service) -> Iterator[str]:
         yield f"the table has {shown} shards, the service {len(told)}"
     if page.locator("#connection").inner_text() != "live":
         yield "the page does not say that it is live"
+
+
+def shared(page: Page, workers: int) -> Iterator[str]:
+    """See the workers that share the shards, each with some."""
+    page.wait_for_function(
+        "number => document.querySelectorAll('#workers tbody tr').length === number", arg=workers, timeout=_WAIT
+    )
+    if "does not answer" in page.locator("#workers").inner_text():
+        yield f"a worker does not answer: {page.locator('#workers').inner_text()}"
+
+
+def choosable(page: Page, service: Service, stream: str) -> Iterator[str]:
+    """Choose another stream: the map, the table and the heading are that stream's."""
+    page.locator("#stream").select_option(label=stream)
+    page.wait_for_function(
+        "number => document.querySelectorAll('.tile').length === number", arg=len(service.live(stream)), timeout=_WAIT
+    )
+    if page.locator("#stream-name").inner_text() != stream:
+        yield f"the heading is not {stream}: {page.locator('#stream-name').inner_text()}"
+    yield from complete(page, service, stream)
 
 
 def bounded(page: Page) -> Iterator[str]:

@@ -1,8 +1,9 @@
-"""Visits the page of two services, with 4 and with 1,000 shards, in light and dark."""
+"""Visits the pages of three services: 4 shards, two streams in two workers, and 1,000 shards; in light and dark."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, get_args
@@ -15,6 +16,8 @@ from proofs.web.service import STREAM, Service, running
 
 FEW: Final = 4
 MANY: Final = 1000
+OTHERS: Final = {"clicks": 2}
+"""A second stream, and its shards."""
 NARROW: Final = 420
 """Pixels of a telephone."""
 
@@ -70,6 +73,10 @@ def visit_all(path: str, report: Report, *, many: int = MANY) -> None:
                 _visit(browser, service, report, f"few-{scheme}", scheme, _with_few)
             _visit(browser, service, report, "few-narrow", "light", _narrow, width=NARROW)
             _log_in(browser, service, report)
+        with TemporaryDirectory() as directory, _of_two_workers(Path(directory)) as service:
+            for stream, shards in {STREAM: FEW, **OTHERS}.items():
+                service.until_reading(shards, stream)
+            _visit(browser, service, report, "two-workers", "light", _with_streams)
         with TemporaryDirectory() as directory, running(Path(directory), many) as service:
             service.until_reading(many)
             split = sorted(service.fake.open_shards(STREAM))[:: many // 20]  # a twentieth of the hash keys each
@@ -79,6 +86,11 @@ def visit_all(path: str, report: Report, *, many: int = MANY) -> None:
             service.until_reading(many + len(split))
             for scheme in get_args(Scheme):
                 _visit(browser, service, report, f"many-{scheme}", scheme, _with_many)
+
+
+def _of_two_workers(directory: Path) -> AbstractContextManager[Service]:
+    """Run two streams in two workers: their supervisor has the page of all."""
+    return running(directory, FEW, others=OTHERS, workers=2)
 
 
 def _reshard(service: Service) -> None:
@@ -123,6 +135,15 @@ def _with_few(page: Page, service: Service, report: Report, name: str) -> None:
     report.check(name, "sortable", checks.sortable(page))
     report.check(name, "guarded", checks.guarded(page))
     report.check(name, "live", checks.live(page, service))
+
+
+def _with_streams(page: Page, service: Service, report: Report, name: str) -> None:
+    report.check(name, "complete", checks.complete(page, service))
+    report.check(name, "shared", checks.shared(page, workers=2))
+    (other,) = OTHERS
+    report.check(name, "choosable", checks.choosable(page, service, other))
+    report.picture(page, name)
+    report.check(name, "bounded", checks.bounded(page))
 
 
 def _narrow(page: Page, service: Service, report: Report, name: str) -> None:

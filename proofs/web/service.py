@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -22,7 +22,6 @@ TOKEN: Final = "correct-horse-battery-staple"  # noqa: S105 - made-up
 _START_SECONDS: Final = 60.0
 _CONFIG: Final = """
 [kinesis]
-stream = "{stream}"
 region = "us-east-1"
 endpoint_url = "{url}"
 ca_file = "{ca_file}"
@@ -31,11 +30,10 @@ subscribes_per_second = 500
 shard_sync_seconds = 5
 [leases]
 path = "var/leases.sqlite"
-worker_id = "worker-1"
+worker_id = "worker"
 [relay]
 sink = "{sink}"
 directory = "log"
-jsonl_file = "records.jsonl"
 [service]
 port = 0
 """
@@ -58,41 +56,49 @@ class Service:
         """Put some records, spread over the shards."""
         self.fake.put_many(STREAM, [(f"key-{next(self._numbers)}", b"x" * 300) for _ in range(records)])
 
-    def live(self) -> dict[str, dict[str, Any]]:
-        """Return what the service tells of each shard."""
+    def live(self, stream: str = STREAM) -> dict[str, dict[str, Any]]:
+        """Return what the service tells of each shard of a stream."""
         status, body = self.address.get("/map")
         if status != 200:  # noqa: PLR2004 - HTTP status
             raise RuntimeError(f"/map: HTTP status {status}: {body[:200]}")
-        return {shard["id"]: shard for shard in json.loads(body)["streams"][0]["live"]}
+        told = {told["stream"]: told["live"] for told in json.loads(body)["streams"]}
+        return {shard["id"]: shard for shard in told.get(stream, [])}
 
-    def _reading(self) -> int:
+    def _reading(self, stream: str) -> int:
         """Return how many shards it reads; 0 if it does not answer in time, while it starts a thousand."""
         try:
-            return sum(shard["state"] == "current" for shard in self.live().values())
+            return sum(shard["state"] == "current" for shard in self.live(stream).values())
         except UnavailableError:
             return 0
 
-    def until_reading(self, shards: int, seconds: float = 120.0) -> None:
-        """Wait until it reads so many shards. Raises TimeoutError."""
+    def until_reading(self, shards: int, stream: str = STREAM, seconds: float = 120.0) -> None:
+        """Wait until it reads so many shards of a stream. Raises TimeoutError."""
         deadline = time.monotonic() + seconds
-        while self._reading() < shards:
+        while self._reading(stream) < shards:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"the service does not read {shards} shards after {seconds:g} s")
             time.sleep(0.2)
 
 
 @contextmanager
-def running(directory: Path, shards: int, *, sink: str = "jsonl") -> Iterator[Service]:
-    """Run a service that reads a stream of so many shards, in an empty directory. Raises RuntimeError if it ends."""
+def running(
+    directory: Path, shards: int, *, sink: str = "log", others: Mapping[str, int] = {}, workers: int = 1
+) -> Iterator[Service]:
+    """Run a service that reads a stream of so many shards, in an empty directory. Raises RuntimeError if it ends.
+
+    `others`: further streams, and their shards. `workers`: the processes; several have a supervisor.
+    """
     with FakeKinesisThread() as fake:
-        fake.create_stream(STREAM, shards)
-        config = _CONFIG.format(stream=STREAM, url=fake.url, ca_file=fake.ca_file, sink=sink)
+        config = _CONFIG.format(url=fake.url, ca_file=fake.ca_file, sink=sink)
+        for stream, number in {STREAM: shards, **others}.items():
+            fake.create_stream(stream, number)
+            config += f"[streams.{stream}]\n"
         (directory / "efo.toml").write_text(config)
         service = Service(fake, directory)
         own = {name: value for name, value in os.environ.items() if not name.startswith(("EFO_", "AWS_", "OTEL_"))}
         with (directory / "log.jsonl").open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "efo_service.cli", "run", "--config", "efo.toml"],
+            process = subprocess.Popen(  # noqa: S603 - a command of our own
+                [sys.executable, "-m", "efo_service.cli", "run", "--workers", str(workers), "--config", "efo.toml"],
                 cwd=directory,
                 env=own | fake.environment | {"EFO_SERVICE__TOKEN": TOKEN},
                 stdout=log,
@@ -115,7 +121,7 @@ def _port(service: Service, process: subprocess.Popen[bytes]) -> int:
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         for line in service.lines():
-            if line["event"] == "started":
+            if line["event"] in {"started", "supervisor_started"}:
                 return int(line["url"].rpartition(":")[2])
         time.sleep(0.1)
     raise RuntimeError(f"the service did not start: {service.lines()[-3:]}")
