@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, PositiveInt, model_validator
 
 from efo_service.config.section import Endpoint, ExistingFile, Section
 
@@ -55,7 +55,16 @@ class DynamoDbSettings(Section):
         default=False,
         description="Whether lease scans are strongly consistent, for twice the price. If false, rows may be stale.",
     )
-    create_table: bool = Field(default=True, description="Whether to create a missing table, billed on demand.")
+    create_table: bool = Field(
+        default=True,
+        description="Whether to create a missing table. It is billed on demand, unless its capacity is set.",
+    )
+    read_capacity: PositiveInt | None = Field(
+        None, description="Read units per second of a table that efo creates with provisioned capacity.", examples=[10]
+    )
+    write_capacity: PositiveInt | None = Field(
+        None, description="Write units per second of such a table. Set both, or none of them.", examples=[10]
+    )
     tags: Annotated[str, AfterValidator(_check_tags)] = Field(
         "",
         description="Tags of a table that efo creates: NAME=VALUE, separated by commas.",
@@ -67,3 +76,9 @@ class DynamoDbSettings(Section):
     point_in_time_recovery: bool = Field(
         default=False, description="Whether a table that efo creates has continuous backups."
     )
+
+    @model_validator(mode="after")
+    def _check_capacity(self) -> Self:
+        if (self.read_capacity is None) != (self.write_capacity is None):
+            raise ValueError("read_capacity and write_capacity: set both, or none of them for on-demand billing")
+        return self

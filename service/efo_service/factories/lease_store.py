@@ -87,6 +87,8 @@ def _dynamodb(settings: Settings) -> DynamoDbLeaseStore:
         tags=tags_of(chosen.tags),
         deletion_protection=chosen.deletion_protection,
         point_in_time_recovery=chosen.point_in_time_recovery,
+        read_capacity=chosen.read_capacity,
+        write_capacity=chosen.write_capacity,
     )
     return DynamoDbLeaseStore(
         chosen.table or settings.consumer.application,

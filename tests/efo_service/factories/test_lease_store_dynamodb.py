@@ -66,6 +66,8 @@ async def test_every_setting_reaches_the_store(opened, tmp_path):
         tags = "team=orders, stage=test"
         deletion_protection = true
         point_in_time_recovery = true
+        read_capacity = 20
+        write_capacity = 10
     """
     async with open_leases(configured(tmp_path, text)):
         pass
@@ -78,7 +80,9 @@ async def test_every_setting_reaches_the_store(opened, tmp_path):
         "ca_file": f"{tmp_path}/ca.pem",
         "profile": "keeper",
         "timeout": 2.0,
-        "new_table": NewTable(tags=tags, deletion_protection=True, point_in_time_recovery=True),
+        "new_table": NewTable(
+            tags=tags, deletion_protection=True, point_in_time_recovery=True, read_capacity=20, write_capacity=10
+        ),
         "stream_id": "123456789012:orders:1700000000",
         "consistent_reads": True,
     }
@@ -95,6 +99,8 @@ async def test_create_table_false_creates_no_table(opened, tmp_path):
     ("text", "message"),
     [
         ('tags = "team"', "NAME=VALUE"),
+        ("read_capacity = 5", "set both, or none of them"),
+        ("read_capacity = 0\nwrite_capacity = 1", "read_capacity"),
         ('table = "a table"', "table"),
         ('stream_id = "orders"', "stream_id"),
         ('endpoint_url = "dynamodb"', "endpoint_url: not an endpoint"),

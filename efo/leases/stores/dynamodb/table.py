@@ -8,7 +8,8 @@ from typing import Any, Final
 
 import trio
 
-from efo.errors import LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.checks import check_count
+from efo.errors import ConfigurationError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.leases.stores.dynamodb.client import (
     ConditionFailedError,
     Table,
@@ -34,13 +35,34 @@ class NewTable:
     `tags`: values by name.
     `deletion_protection`: the table cannot be deleted until this is switched off.
     `point_in_time_recovery`: continuous backups.
+    `read_capacity`, `write_capacity`: units per second of a table with provisioned capacity (PROVISIONED) instead; both
+    or neither. A write unit is one write of a lease per second, a read unit a scan of some 24 leases per second.
 
-    An existing table is not changed.
+    An existing table is not changed. Raises ConfigurationError.
     """
 
     tags: Mapping[str, str] = field(default_factory=dict)
     deletion_protection: bool = False
     point_in_time_recovery: bool = False
+    read_capacity: int | None = None
+    write_capacity: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in (("read_capacity", self.read_capacity), ("write_capacity", self.write_capacity)):
+            if value is not None:
+                check_count(name, value, unit=" capacity units, or None")
+        if (self.read_capacity is None) != (self.write_capacity is None):
+            raise ConfigurationError(
+                f"read_capacity={self.read_capacity}, write_capacity={self.write_capacity}: set both for a table with"
+                " provisioned capacity, or none of them for on-demand billing"
+            )
+
+    def billing(self) -> Mapping[str, Any]:
+        """Return the arguments of CreateTable that say how the table is paid for."""
+        if self.read_capacity is None:
+            return {"BillingMode": "PAY_PER_REQUEST"}
+        capacity = {"ReadCapacityUnits": self.read_capacity, "WriteCapacityUnits": self.write_capacity}
+        return {"BillingMode": "PROVISIONED", "ProvisionedThroughput": capacity}
 
 
 async def prepare(table: Table, new: NewTable | None) -> None:
@@ -128,7 +150,7 @@ async def _create(table: Table, new: NewTable) -> bool:
             "create_table",
             AttributeDefinitions=[{"AttributeName": KEY, "AttributeType": "S"}],
             KeySchema=[{"AttributeName": KEY, "KeyType": "HASH"}],
-            BillingMode="PAY_PER_REQUEST",
+            **new.billing(),
             DeletionProtectionEnabled=new.deletion_protection,
             Tags=[{"Key": name, "Value": value} for name, value in new.tags.items()],
         )
