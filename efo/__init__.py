@@ -2,6 +2,7 @@
 
     consume         read a stream with a handler: one call
     open_consumer   read the shards of a stream as async iterators of batches, with acks
+    consume_streams, open_streams   the same of many streams, which are added and removed while they are read
 
 Each name is loaded when it is first used: `import efo` itself is quick and imports no other package.
 """
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from efo.consumer.shard_stream import ShardStream
     from efo.consumer.shard_task import ShardReader
     from efo.consumer.status import ConsumerStatus, IsolatedShard, ShardStatus
+    from efo.consumer.streams.config import StreamConfig, StreamLike, StreamTracker
+    from efo.consumer.streams.consumer import MultiStreamConsumer, StreamState, StreamStatus
+    from efo.consumer.streams.leases import MultiStreamTable, StreamLeases
+    from efo.consumer.streams.opening import StreamObserver, consume_streams, open_streams
     from efo.errors import (
         AccessDeniedError,
         ChecksumError,
@@ -118,6 +123,10 @@ _NAMES = {
     "efo.consumer.shard_stream": "ShardStream",
     "efo.consumer.shard_task": "ShardReader",
     "efo.consumer.status": "ConsumerStatus IsolatedShard ShardStatus",
+    "efo.consumer.streams.config": "StreamConfig StreamLike StreamTracker",
+    "efo.consumer.streams.consumer": "MultiStreamConsumer StreamState StreamStatus",
+    "efo.consumer.streams.leases": "MultiStreamTable StreamLeases",
+    "efo.consumer.streams.opening": "StreamObserver consume_streams open_streams",
     "efo.errors": (
         "AccessDeniedError ChecksumError ConfigurationError ConsumerNotActiveError ConsumerReplacedError "
         "EfoError EventError ExpiredCredentialsError FrameError GoAwayError HandlerError "
@@ -218,6 +227,8 @@ __all__ = (
     "LoggingObserver",
     "MemoryLeaseStore",
     "MissingExtraError",
+    "MultiStreamConsumer",
+    "MultiStreamTable",
     "NewTable",
     "NotHttp2Error",
     "NotVisibleError",
@@ -257,8 +268,15 @@ __all__ = (
     "SilenceError",
     "SqliteLeaseStore",
     "StartAt",
+    "StreamConfig",
     "StreamDescription",
+    "StreamLeases",
+    "StreamLike",
+    "StreamObserver",
     "StreamResetError",
+    "StreamState",
+    "StreamStatus",
+    "StreamTracker",
     "SubscriptionState",
     "SubscriptionTiming",
     "TakeLease",
@@ -271,6 +289,7 @@ __all__ = (
     "combine_observers",
     "consume",
     "consume_in_processes",
+    "consume_streams",
     "events",
     "ignore_events",
     "in_thread",
@@ -278,6 +297,7 @@ __all__ = (
     "open_consumer",
     "open_kinesis",
     "open_lease_store",
+    "open_streams",
     "write_each",
 )
 

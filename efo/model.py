@@ -347,6 +347,7 @@ class StreamDescription:
     """A stream as DescribeStreamSummary describes it.
 
     `retention_hours`: RetentionPeriodHours. `key_id`: the KMS key that encrypts its records, None without encryption.
+    `created_at`: StreamCreationTimestamp, in seconds since the epoch; None if the service does not send it.
     """
 
     name: str
@@ -354,3 +355,4 @@ class StreamDescription:
     status: str
     retention_hours: int
     key_id: str | None = None
+    created_at: float | None = None

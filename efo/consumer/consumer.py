@@ -44,10 +44,11 @@ from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.registration import Registration
 from efo.kinesis.shard_subscription import ShardSubscription
 from efo.kinesis.subscribe_call import SubscribeCaller
-from efo.kinesis.subscribe_limiter import SubscribeLimiter
+from efo.kinesis.subscribe_limiter import LimitsSubscribes
 from efo.leases.keeper import HeldLease, LeaseKeeper
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease, Position, Shard
+from efo.protocol.joint_assignment import TableAssignment
 from efo.protocol.lineage import has_lineage, is_startable
 from efo.protocol.reading import LeaseCounts, ShardReading
 from efo.settings import ConsumerSettings, OnServiceError, PositionLike, parse_position
@@ -72,10 +73,11 @@ class Consumer:
         on_service_error: OnServiceError,
         registration: Registration,
         pool: ConnectionPool,
-        limiter: SubscribeLimiter,
+        limiter: LimitsSubscribes,
         observer: Observer,
         spans: Spans | None,
         rng: random.Random,
+        joint: TableAssignment | None = None,
     ) -> None:
         self.worker_id = worker_id
         self._keeper = LeaseKeeper(
@@ -92,6 +94,7 @@ class Consumer:
             on_change=self._wake,
             on_scan=self._on_scan,
             eligible=self._may_take,
+            joint=joint,
         )
         self._kinesis = kinesis
         self._store = store

@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -28,15 +29,24 @@ from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.registration import Registration
-from efo.kinesis.subscribe_limiter import SubscribeLimiter
+from efo.kinesis.subscribe_limiter import LimitsSubscribes, SubscribeLimiter
 from efo.leases.opening import open_lease_store
 from efo.leases.store import LeaseStore
+from efo.protocol.joint_assignment import TableAssignment
 from efo.settings import ConsumerSettings, OnServiceError
 from efo.telemetry.log import LoggingObserver
 from efo.telemetry.tracing import open_spans
 
 if TYPE_CHECKING:
     from efo.telemetry.spans import OtelTracing
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the consumers of several streams share: the subscribe budget, and the balance of their leases."""
+
+    limiter: LimitsSubscribes
+    joint: TableAssignment
 
 
 @asynccontextmanager
@@ -61,6 +71,45 @@ async def open_consumer(
     The arguments are those of `consume`. `rng`: the source of jitter, for tests that must repeat. Leaving the context
     releases the leases. Raises EfoError.
     """
+    opening = open_sharing(
+        None,
+        stream,
+        application=application,
+        leases=leases,
+        worker_id=worker_id,
+        settings=settings,
+        on_service_error=on_service_error,
+        region=region,
+        endpoint_url=endpoint_url,
+        ca_file=ca_file,
+        profile=profile,
+        observer=observer,
+        tracing=tracing,
+        rng=rng,
+    )
+    async with opening as consumer:
+        yield consumer
+
+
+@asynccontextmanager
+async def open_sharing(
+    shared: Shared | None,
+    stream: str | KinesisClient,
+    *,
+    application: str,
+    leases: str | Path | LeaseStore,
+    worker_id: str | None,
+    settings: ConsumerSettings | None,
+    on_service_error: OnServiceError,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    ca_file: str | None = None,
+    profile: str | None = None,
+    observer: Observer | None,
+    tracing: OtelTracing | None,
+    rng: random.Random | None = None,
+) -> AsyncIterator[Consumer]:
+    """Open a consumer that shares something with those of other streams, or nothing. Raises EfoError."""
     settings = ConsumerSettings() if settings is None else settings
     observer = LoggingObserver() if observer is None else observer
     where: dict[str, Any] = {"region": region, "endpoint_url": endpoint_url, "ca_file": ca_file, "profile": profile}
@@ -94,11 +143,11 @@ async def open_consumer(
         pool = ConnectionPool(
             kinesis.connect, address=kinesis.authority, stream_window=settings.stream_window, observer=observer
         )
-        limiter = SubscribeLimiter(settings.subscribes_per_second)
+        own_limiter = SubscribeLimiter(settings.subscribes_per_second)
         with collapse_groups():
             async with trio.open_nursery() as connections:
                 await connections.start(pool.run)
-                await connections.start(limiter.run)
+                await connections.start(own_limiter.run)
                 registered = trio.Event()
                 connections.start_soon(_register, registration, registered)
                 # Meanwhile the store opens: a server of its own may take as long to respond.
@@ -112,10 +161,11 @@ async def open_consumer(
                         on_service_error=on_service_error,
                         registration=registration,
                         pool=pool,
-                        limiter=limiter,
+                        limiter=own_limiter if shared is None else shared.limiter,
                         observer=observer,
                         spans=spans,
                         rng=rng or random.Random(),  # noqa: S311 - jitter is no secret
+                        joint=None if shared is None else shared.joint,
                     )
                     observer(ConsumerOpened(consumer))
                     async with trio.open_nursery() as keeping:

@@ -39,7 +39,7 @@ from efo.events import (
 )
 from efo.kinesis.alarm import Alarm
 from efo.kinesis.subscribe_call import EventStream, SubscribeCaller
-from efo.kinesis.subscribe_limiter import SubscribeLimiter
+from efo.kinesis.subscribe_limiter import LimitsSubscribes
 from efo.model import ChildShard, Position
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.reading import SubscriptionState
@@ -151,7 +151,7 @@ class ShardSubscription:
         position: Position,
         *,
         caller: SubscribeCaller,
-        limiter: SubscribeLimiter,
+        limiter: LimitsSubscribes,
         diagnose: Diagnose,
         rng: random.Random,
         timing: SubscriptionTiming | None = None,

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import trio
 
 from efo.protocol.pacing import Pacer
 
 
+class LimitsSubscribes(Protocol):
+    """The part of `SubscribeLimiter` that the shards of one stream use."""
+
+    async def acquire(self, shard_id: str, *, renewal: bool) -> float:
+        """Wait until this shard may subscribe; return the seconds that it waited."""
+        ...
+
+    def succeeded(self, shard_id: str) -> None:
+        """Record that a call was accepted: the service rejects the next one for 5 s."""
+        ...
+
+
 class SubscribeLimiter:
     """Limits the calls of SubscribeToShard of all shards of one consumer. `run` must be running.
 
-    `budget`: calls per second (rule R6).
+    `budget`: calls per second (rule R6). The shards of several streams share it: see `of_stream`.
     """
 
     def __init__(self, budget: float) -> None:
@@ -30,6 +43,10 @@ class SubscribeLimiter:
                 self._granted.pop(shard_id).set()
             with trio.move_on_at(math.inf if again_at is None else again_at):
                 await self._changed.wait()
+
+    def of_stream(self, stream: str) -> LimitsSubscribes:
+        """Return the limiter of one of several streams, whose shards may have the ids of another one's shards."""
+        return _StreamLimiter(self, stream)
 
     async def acquire(self, shard_id: str, *, renewal: bool) -> float:
         """Wait until this shard may subscribe; return the seconds that it waited."""
@@ -49,3 +66,17 @@ class SubscribeLimiter:
     def succeeded(self, shard_id: str) -> None:
         """Record that a call was accepted: the service rejects the next one for 5 s."""
         self._pacer.succeeded(shard_id, trio.current_time())
+
+
+class _StreamLimiter:
+    """The shards of one stream, under the budget of all."""
+
+    def __init__(self, limiter: SubscribeLimiter, stream: str) -> None:
+        self._limiter = limiter
+        self._stream = stream
+
+    async def acquire(self, shard_id: str, *, renewal: bool) -> float:
+        return await self._limiter.acquire(f"{self._stream}/{shard_id}", renewal=renewal)
+
+    def succeeded(self, shard_id: str) -> None:
+        self._limiter.succeeded(f"{self._stream}/{shard_id}")

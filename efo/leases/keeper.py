@@ -24,6 +24,7 @@ from efo.leases.writes import ReleaseLease, TakeLease
 from efo.model import Lease
 from efo.protocol.assignment import Plan, assign, default_scan_interval
 from efo.protocol.expiry import Expiry
+from efo.protocol.joint_assignment import TableAssignment
 from efo.protocol.throughput import SMOOTHING
 
 __all__ = ["HeldLease", "LeaseKeeper"]
@@ -58,6 +59,7 @@ class LeaseKeeper:
     finished, and when a held lease is requested. Must be quick, and must not call `wake`.
     `on_scan`: called after each lease scan. Must be quick.
     `eligible`: whether a lease may be taken now, according to `leases`.
+    `joint`: balances the leases together with those of other tables. None: this table by itself.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class LeaseKeeper:
         on_change: Callable[[], None] = lambda: None,
         on_scan: Callable[[], None] = lambda: None,
         eligible: Callable[[Lease], bool] = lambda _lease: True,
+        joint: TableAssignment | None = None,
     ) -> None:
         if not worker_id or failover_time <= 0:
             raise ConfigurationError(
@@ -93,6 +96,7 @@ class LeaseKeeper:
         self._on_change = on_change
         self._on_scan = on_scan
         self._eligible = eligible
+        self._joint = joint
         self._timing = LeaseTiming(failover_time, checkpoint_interval)
         self._expiry = Expiry(failover_time)
         self._writer = LeaseWriter(store, failover_time, observer)
@@ -196,7 +200,8 @@ class LeaseKeeper:
         if self._observe(rows):
             self._settled_until = -inf
             self._on_change()
-        if trio.current_time() >= self._settled_until:
+        is_outdated = self._joint is not None and self._joint.is_outdated
+        if is_outdated or trio.current_time() >= self._settled_until:
             await trio.lowlevel.checkpoint()  # of many leases, each of these parts is a long step
             await self._assign(rows)
         self._scanned_at = trio.current_time()
@@ -282,7 +287,8 @@ class LeaseKeeper:
         # In the first scan only. Later, a lease with this worker's id that is not held belongs to a second worker with
         # the same id: the two would take it from each other for ever.
         previously_held = {row.key for row in rows if row.holder == self._worker_id and not self._has_scanned}
-        return assign(
+        plan = assign if self._joint is None else self._joint.assign
+        return plan(
             rows,
             self._worker_id,
             expired=self._expired(),

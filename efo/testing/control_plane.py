@@ -32,7 +32,7 @@ class FakeControlPlane:
         """Describe the stream."""
         stream = await self._call("DescribeStreamSummary", lambda: self._core.stream(self._stream))
         status, hours = stream.status(self._core.clock()), round(stream.retention_hours)
-        return StreamDescription(stream.name, stream.arn, status, hours, stream.encryption.key_id)
+        return StreamDescription(stream.name, stream.arn, status, hours, stream.encryption.key_id, stream.created_at)
 
     async def list_shards(self) -> Sequence[Shard]:
         """List all shards, open and closed."""

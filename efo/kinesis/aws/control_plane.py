@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
@@ -72,6 +73,7 @@ class AwsControlPlane:
             summary["StreamStatus"],
             summary["RetentionPeriodHours"],
             summary.get("KeyId"),
+            _seconds(summary.get("StreamCreationTimestamp")),
         )
 
     async def list_shards(self) -> Sequence[Shard]:
@@ -197,3 +199,8 @@ def _record(item: Mapping[str, Any]) -> Record:
 
 def _consumer(item: Mapping[str, Any]) -> FanOutConsumer:
     return FanOutConsumer(item["ConsumerName"], item["ConsumerARN"], item["ConsumerStatus"])
+
+
+def _seconds(time: datetime | float | None) -> float | None:
+    """Return a time in seconds since the epoch: botocore makes a datetime of it."""
+    return time.timestamp() if isinstance(time, datetime) else time

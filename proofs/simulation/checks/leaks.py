@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from efo.consumer.consumer import Consumer
+from efo.kinesis.subscribe_limiter import SubscribeLimiter
 
 STREAMS_PER_SHARD: Final = 2
 """The live attempt of a shard, and the candidate that takes over from it (rule R7)."""
@@ -37,6 +38,8 @@ def stream_usage(consumer: Consumer) -> StreamUsage:
 def find_leaks(consumer: Consumer) -> dict[str, int]:
     """Return how many entries each table of a consumer still has. After its context is left, this must be empty."""
     limiter = consumer._limiter
+    if not isinstance(limiter, SubscribeLimiter):
+        raise TypeError("the consumers of a simulation have a limiter each")
     tables = {
         "leases held": consumer._keeper.held,
         "shards read": consumer._running,

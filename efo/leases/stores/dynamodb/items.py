@@ -25,6 +25,7 @@ OWNER: Final = "leaseOwner"
 COUNTER: Final = "leaseCounter"
 CHECKPOINT_OWNER: Final = "checkpointOwner"
 CHILDREN: Final = "childShardIds"
+STREAM: Final = "streamName"
 
 _ENTITY: Final = "entityType"
 _LEASE: Final = "LEASE"
@@ -52,7 +53,7 @@ class ItemCodec:
         """
         if item.get(_ENTITY, {}).get("S", _LEASE) != _LEASE:
             return False
-        stream = item.get("streamName", {}).get("S")
+        stream = item.get(STREAM, {}).get("S")
         if self.stream_id is None and stream is not None:
             raise ConfigurationError(
                 f"the lease table belongs to a multi-stream application, it has leases of {stream!r}: set stream_id to "
@@ -64,7 +65,7 @@ class ItemCodec:
         """Return a new row for a lease."""
         item = self.key(lease.key) | attributes(lease) | {_ENTITY: {"S": _LEASE}}
         if self.stream_id is not None:
-            item |= {"streamName": {"S": self.stream_id}, "shardId": {"S": lease.key}}
+            item |= {STREAM: {"S": self.stream_id}, "shardId": {"S": lease.key}}
         return item
 
     def lease(self, item: Item) -> Lease:

@@ -6,8 +6,10 @@ the checkpoint of the old one. How to set this up: docs/leases-dynamodb.md.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from copy import copy
 from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
@@ -20,6 +22,7 @@ from efo.leases.row_store import Change
 from efo.leases.scope import LeaseScope
 from efo.leases.stores.dynamodb.client import ConditionFailedError, Table, TableLocation, open_table
 from efo.leases.stores.dynamodb.items import CHECKPOINT_OWNER, CHILDREN, COUNTER, KEY, OWNER, Item, ItemCodec, update_of
+from efo.leases.stores.dynamodb.shared_scans import SharedScans
 from efo.leases.stores.dynamodb.table import NewTable, denied_writes, inspect, prepare
 from efo.leases.writes import LeaseWrite, SettleWrite, write_each
 from efo.model import Checkpoint, Lease
@@ -31,6 +34,8 @@ _STATE: Final = (COUNTER, *_OWNERS)
 """The attributes that conditions check. A hand-off request checks the owners only: the holder changes the counter."""
 _INSPECTED_ROWS: Final = 25
 """Rows that an inspection reads at most. Half a unit of capacity per 4 KB; a row has some 500 bytes."""
+_STREAM_ID: Final = re.compile(r"\d+:[A-Za-z0-9_.-]{1,128}:\d+")
+"""KCL: StreamIdentifier.serialize of a multi-stream instance."""
 _MAX_TRIES: Final = 5
 """Tries of a write if the row changes without its counter: a hand-off was requested."""
 
@@ -67,9 +72,7 @@ class DynamoDbLeaseStore:
         stream_id: str | None = None,
         consistent_reads: bool = False,
     ) -> None:
-        if stream_id is not None and stream_id.count(":") != 2:  # noqa: PLR2004 - three parts, see the message
-            raise ConfigurationError(f"stream_id {stream_id!r} is invalid: expected account:stream:epoch, as in KCL")
-        self._lease_scope = LeaseScope(stream=stream_id.split(":")[1] if stream_id else None)
+        self._lease_scope = LeaseScope(stream=None if stream_id is None else _stream_of(stream_id))
         self._name = table
         self._location = TableLocation(region, endpoint_url, ca_file, profile, timeout)
         self._new_table = new_table
@@ -78,6 +81,26 @@ class DynamoDbLeaseStore:
         self._opening: AbstractAsyncContextManager[Table] | None = None
         self._opened: Table | None = None
         self._rows = KnownRows[Item]()
+        self._scans: SharedScans | None = None
+
+    def for_stream(self, stream_id: str) -> DynamoDbLeaseStore:
+        """Return the store of one stream in this table, which is multi-stream then. This store must be open.
+
+        `stream_id`: "account:stream:epoch". All stores of streams share the client of this one, and its lease scans.
+        Raises ConfigurationError, and LeaseStoreUnavailableError if this store is not open.
+        """
+        if self._opened is None:
+            raise _not_open(self._name)
+        if self._codec.stream_id is not None:
+            raise ConfigurationError(f"lease table {self._name!r} was opened for {self._codec.stream_id} alone")
+        if self._scans is None:
+            self._scans = SharedScans(self._scan)
+        store = copy(self)
+        store._lease_scope = LeaseScope(stream=_stream_of(stream_id))  # noqa: SLF001 - it is of this class
+        store._codec = ItemCodec(stream_id)  # noqa: SLF001
+        store._rows = KnownRows()  # noqa: SLF001
+        store._opening = None  # noqa: SLF001 - the client is closed by this store
+        return store
 
     async def __aenter__(self) -> Self:
         opening = open_table(self._name, self._location)
@@ -127,7 +150,8 @@ class DynamoDbLeaseStore:
 
         Raises ConfigurationError for a multi-stream lease table without `stream_id`.
         """
-        items = {item[KEY]["S"]: item for item in await self._items() if self._codec.is_lease_of_stream(item)}
+        found = await self._items()
+        items = {item[KEY]["S"]: item for item in found if self._codec.is_lease_of_stream(item)}
         return self._rows.replace(items, lambda _key, item: self._lease_of(item))
 
     async def get(self, key: str) -> Lease | None:
@@ -216,7 +240,7 @@ class DynamoDbLeaseStore:
     def _table(self) -> Table:
         """The open table. Raises LeaseStoreUnavailableError."""
         if self._opened is None:
-            raise LeaseStoreUnavailableError(f"lease table {self._name!r} is not open: use `async with`")
+            raise _not_open(self._name)
         return self._opened
 
     async def _write(self, lease: Lease, change: Change, *, condition: tuple[str, ...] = _STATE) -> Lease:
@@ -252,6 +276,12 @@ class DynamoDbLeaseStore:
         return await self.get(key) if failure.item is None else self._lease_of(failure.item)
 
     async def _items(self) -> Sequence[Item]:
+        """Return the rows of the whole table, or at least those of this stream."""
+        if self._scans is None or self._codec.stream_id is None:
+            return await self._scan()
+        return await self._scans.items(self._codec.stream_id)
+
+    async def _scan(self) -> Sequence[Item]:
         """Return the rows of all pages of a scan."""
         page = await self._table.call("scan", ConsistentRead=self._consistent_reads)
         items = list(page["Items"])
@@ -268,6 +298,17 @@ class DynamoDbLeaseStore:
             raise LeaseStoreCorruptError(
                 f"{self._table}: the row {key!r} is not a lease: {type(error).__name__}: {error}; correct or delete it"
             ) from error
+
+
+def _not_open(table: str) -> LeaseStoreUnavailableError:
+    return LeaseStoreUnavailableError(f"lease table {table!r} is not open: use `async with`")
+
+
+def _stream_of(stream_id: str) -> str:
+    """Return the name of the stream of an id. Raises ConfigurationError."""
+    if not _STREAM_ID.fullmatch(stream_id):
+        raise ConfigurationError(f"stream_id {stream_id!r} is invalid: expected account:stream:epoch, as in KCL")
+    return stream_id.split(":")[1]
 
 
 def _is_written(row: Lease, new: Lease, condition: tuple[str, ...]) -> bool:

@@ -414,6 +414,64 @@ async def test_streams_in_one_table_are_separate(url, tmp_path):
         assert list(await one.list()) == [taken]
 
 
+async def test_the_stores_of_streams_share_one_table_its_client_and_its_scans(url, tmp_path):
+    orders, others = "123456789012:orders:1700000000", "123456789012:others:1700000001"
+    async with opened(url, tmp_path) as table:
+        scans = 0
+        scan = table._scan
+
+        async def count():
+            nonlocal scans
+            scans += 1
+            return await scan()
+
+        table._scan = count
+        one, other = table.for_stream(orders), table.for_stream(others)
+        assert one.is_open
+        assert await one.create(Lease("s", Checkpoint.LATEST))
+        assert await other.create(Lease("s", Checkpoint.TRIM_HORIZON))
+        listed = {}
+
+        async def list_of(store):
+            listed[store] = list(await store.list())
+
+        async with trio.open_nursery() as nursery:
+            for store in (one, other):
+                nursery.start_soon(list_of, store)
+        assert listed == {one: [Lease("s", Checkpoint.LATEST)], other: [Lease("s", Checkpoint.TRIM_HORIZON)]}
+        assert scans == 1
+        assert (await item_of(table, f"{orders}:s"))["streamName"] == {"S": orders}
+        with pytest.raises(ConfigurationError, match="multi-stream application"):
+            await table.list()
+    with pytest.raises(LeaseStoreUnavailableError, match="is not open"):
+        table.for_stream(orders)
+
+
+@pytest.mark.parametrize("stream_id", ["orders", "1:orders:x", "a:orders:1", "1:or/ders:1"])
+def test_a_stream_id_that_kcl_would_not_write_is_refused(stream_id):
+    with pytest.raises(ConfigurationError, match="expected account:stream:epoch"):
+        DynamoDbLeaseStore("app", stream_id=stream_id)
+
+
+async def test_a_table_with_provisioned_capacity_is_created(url, tmp_path):
+    async with opened(url, tmp_path, new_table=NewTable(read_capacity=7, write_capacity=3)) as store:
+        described = (await store._table.call("describe_table"))["Table"]
+        assert described.get("BillingModeSummary", {}).get("BillingMode", "PROVISIONED") == "PROVISIONED"
+        capacity = described["ProvisionedThroughput"]
+        assert (capacity["ReadCapacityUnits"], capacity["WriteCapacityUnits"]) == (7, 3)
+
+
+@pytest.mark.parametrize("capacity", [{"read_capacity": 5}, {"write_capacity": 5}])
+def test_half_a_capacity_is_refused(capacity):
+    with pytest.raises(ConfigurationError, match="set both for a table with provisioned capacity"):
+        NewTable(**capacity)
+
+
+def test_a_capacity_of_nothing_is_refused():
+    with pytest.raises(ConfigurationError, match="read_capacity=0: expected 1 or more capacity units"):
+        NewTable(read_capacity=0, write_capacity=1)
+
+
 async def test_a_table_is_created_and_reused(url, tmp_path):
     async with opened(url, tmp_path, new_table=NewTable(deletion_protection=True)) as store:
         described = (await store._table.call("describe_table"))["Table"]

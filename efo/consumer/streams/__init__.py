@@ -1,0 +1,1 @@
+"""One consumer of many streams, which are added and removed while it runs."""

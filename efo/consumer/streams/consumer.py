@@ -1,0 +1,221 @@
+"""The consumer of many streams: which it reads, and what it does with each. `efo.consumer.streams.opening` opens it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Literal
+
+import trio
+
+from efo.checks import check_async
+from efo.consumer.consumer import Consumer
+from efo.consumer.shard_task import ShardReader
+from efo.consumer.status import ConsumerStatus
+from efo.consumer.streams.config import StreamConfig, StreamLike, StreamTracker, stream_config, stream_configs
+from efo.errors import ConfigurationError, ConsumerNotActiveError, EfoError, ServiceError, TransportError
+from efo.exception_groups import collapse_groups
+from efo.settings import OnServiceError
+
+StreamState = Literal["opening", "reading", "leaving", "isolated"]
+"""`opening`: its fan-out consumer, its leases and its shards are looked up. `leaving`: it is drained, because it was
+removed or changed. `isolated`: the service rejects it, and it is tried again later."""
+
+_OF_THE_STREAM = (ServiceError, TransportError, ConsumerNotActiveError)
+"""The errors that `on_service_error="isolate"` keeps to their stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """The state of one stream. `error`: why it is isolated. `consumer`: None unless it is being read or left."""
+
+    state: StreamState
+    error: EfoError | None
+    consumer: ConsumerStatus | None
+
+
+class _Stream:
+    """One stream that is read, or is being left. `wanted`: how it is to be read; None once it is removed."""
+
+    def __init__(self, wanted: StreamConfig) -> None:
+        self.wanted: StreamConfig | None = wanted
+        self.consumer: Consumer | None = None
+        self.opening: trio.CancelScope | None = None
+        self.error: EfoError | None = None
+        self.woken = trio.Event()
+
+    def leave(self) -> None:
+        """Stop what runs: finish what was delivered, or give up what is not open yet."""
+        self.woken.set()
+        if self.consumer is not None:
+            self.consumer.drain()
+        elif self.opening is not None:
+            self.opening.cancel()
+
+
+Open = Callable[[StreamConfig], AbstractAsyncContextManager[Consumer]]
+"""Opens the consumer of one stream."""
+
+
+class MultiStreamConsumer:
+    """Reads many streams, each with its own shards, leases and fan-out consumer. Made by `open_streams`.
+
+    Each stream is opened, drained and removed without touching the others.
+    """
+
+    def __init__(
+        self,
+        streams: Iterable[StreamLike] | StreamTracker,
+        open_stream: Open,
+        *,
+        refresh_interval: float,
+        on_service_error: OnServiceError,
+        retry_after: float,
+    ) -> None:
+        self._tracker: StreamTracker | None = streams if callable(streams) else None
+        self._open = open_stream
+        self._refresh_interval = refresh_interval
+        self._isolates = on_service_error == "isolate"
+        self._retry_after = retry_after
+        self._streams: dict[str, _Stream] = {}
+        self._nursery: trio.Nursery | None = None
+        self._reader: ShardReader | None = None
+        self._draining = trio.Event()
+        if not callable(streams):
+            self.update(streams)
+
+    def add(self, stream: StreamLike) -> None:
+        """Read a stream too, from now on. If it is read already with another configuration, it is opened again.
+
+        Raises ConfigurationError.
+        """
+        config = stream_config(stream)
+        known = self._streams.get(config.name)
+        if known is None:
+            known = self._streams[config.name] = _Stream(config)
+            self._start(config.name, known)
+        elif known.wanted != config:
+            known.wanted = config
+            known.leave()
+
+    def remove(self, stream: str) -> None:
+        """Read a stream no more: its shards finish what they hold, and its leases are released.
+
+        Leases and checkpoints stay, so that a later `add` continues. `stream`: its name. Raises ConfigurationError if
+        it is not read.
+        """
+        known = self._streams.get(stream)
+        if known is None or known.wanted is None:
+            raise ConfigurationError(f"the stream {stream!r} is not read: {', '.join(self.streams) or 'none'} are")
+        known.wanted = None
+        known.leave()
+        if self._nursery is None:
+            del self._streams[stream]
+
+    def update(self, streams: Iterable[StreamLike]) -> None:
+        """Read exactly these streams from now on. Those that stay as they are go on. Raises ConfigurationError."""
+        configs = stream_configs(streams)
+        for name in self.streams:
+            if name not in configs:
+                self.remove(name)
+        for config in configs.values():
+            self.add(config)
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The names of the streams that are to be read."""
+        return tuple(name for name, stream in self._streams.items() if stream.wanted is not None)
+
+    def consumer(self, stream: str) -> Consumer:
+        """Return the consumer of one stream, to pause, seek and release its shards.
+
+        It is another one after the stream was opened again. Raises ConfigurationError if the stream is not read now.
+        """
+        known = self._streams.get(stream)
+        if known is None or known.consumer is None:
+            raise ConfigurationError(f"the stream {stream!r} is not read now: status() has the state of each")
+        return known.consumer
+
+    def status(self) -> Mapping[str, StreamStatus]:
+        """Return the state of each stream by name, those that are being left included."""
+        return {name: self._status_of(stream) for name, stream in self._streams.items()}
+
+    async def run(self, reader: ShardReader) -> None:
+        """Read all streams until `drain`, each shard in a task of its own that calls `reader(shard)`.
+
+        `shard.stream` is the stream's name. An error of a reader or of the lease store stops all streams; so does an
+        error of the service, unless `on_service_error` is "isolate". Then the stream is tried again later. What was
+        acked is checkpointed in any case. Raises what the reader and the tracker raise, and EfoError.
+        """
+        check_async(reader, "reader", "shard")
+        self._reader = reader
+        try:
+            with collapse_groups():
+                async with trio.open_nursery() as background:
+                    if self._tracker is not None:
+                        await background.start(self._track, self._tracker)
+                    async with trio.open_nursery() as self._nursery:
+                        for name, stream in list(self._streams.items()):
+                            self._start(name, stream)
+                        await self._draining.wait()
+                    background.cancel_scope.cancel()
+        finally:
+            self._nursery = None
+
+    def drain(self) -> None:
+        """Stop all streams at the next batch of each shard: finish what was delivered, checkpoint, release."""
+        self._draining.set()
+        for stream in self._streams.values():
+            stream.leave()
+
+    def _start(self, name: str, stream: _Stream) -> None:
+        if self._nursery is not None and not self._draining.is_set():
+            self._nursery.start_soon(self._keep, name, stream)
+
+    async def _track(
+        self, tracker: StreamTracker, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        self.update(await tracker())
+        task_status.started()
+        while True:
+            await trio.sleep(self._refresh_interval)
+            self.update(await tracker())
+
+    async def _keep(self, name: str, stream: _Stream) -> None:
+        """Read a stream until it is removed; open it again if its configuration changes, or after an error."""
+        try:
+            while (config := stream.wanted) is not None and not self._draining.is_set():
+                stream.woken = trio.Event()
+                try:
+                    await self._read(config, stream)
+                except _OF_THE_STREAM as error:
+                    if not self._isolates:
+                        raise
+                    stream.error = error
+                    with trio.move_on_after(self._retry_after):
+                        await stream.woken.wait()
+        finally:
+            del self._streams[name]
+
+    async def _read(self, config: StreamConfig, stream: _Stream) -> None:
+        """Open a stream and read it until it is left."""
+        if self._reader is None:
+            raise AssertionError("only `run` starts streams")
+        with trio.CancelScope() as opening:
+            stream.opening = opening
+            async with self._open(config) as consumer:
+                stream.consumer, stream.error, stream.opening = consumer, None, None
+                try:
+                    await consumer.run(self._reader)
+                finally:
+                    stream.consumer = None
+
+    def _status_of(self, stream: _Stream) -> StreamStatus:
+        is_leaving = stream.wanted is None or self._draining.is_set() or stream.woken.is_set()
+        state: StreamState = "opening" if stream.consumer is None else "reading"
+        if stream.error is not None:
+            state = "isolated"
+        if is_leaving:
+            state = "leaving"
+        return StreamStatus(state, stream.error, None if stream.consumer is None else stream.consumer.status())

@@ -1,0 +1,263 @@
+"""Opening a consumer of many streams, and `efo.consume_streams`: one call for streams and a handler.
+
+limiter (the subscribe budget of all streams)     outermost: open until the last stream has stopped
+  lease table, if all streams share one
+    streams: one task per stream, each a consumer of its own, see `efo.consumer.opening`
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from logging import getLogger
+from typing import TYPE_CHECKING, Final, get_args
+
+import trio
+
+from efo.arn import parse_stream
+from efo.checks import check_callable, check_number, check_text, check_type, shown
+from efo.consumer.consumer import Consumer
+from efo.consumer.handler import BatchHandler, Flush, Handler, RecordHandler
+from efo.consumer.opening import Shared, open_sharing
+from efo.consumer.shard_stream import ShardStream
+from efo.consumer.streams.config import StreamConfig, StreamLike, StreamTracker
+from efo.consumer.streams.consumer import MultiStreamConsumer
+from efo.consumer.streams.leases import LeasesOf, StreamLeases, open_lease_stores
+from efo.consumer.worker_id import worker_slot
+from efo.errors import ConfigurationError
+from efo.events import Observer
+from efo.exception_groups import collapse_groups
+from efo.kinesis.client import KinesisClient
+from efo.kinesis.subscribe_limiter import SubscribeLimiter
+from efo.protocol.failure import OnError
+from efo.protocol.joint_assignment import JointAssignment
+from efo.settings import ConsumerSettings, OnServiceError, PositionLike
+from efo.telemetry.log import LOGGER, LoggingObserver
+
+if TYPE_CHECKING:
+    from efo.telemetry.spans import OtelTracing
+
+OPENINGS: Final = 5
+"""How many streams of one account are opened at the same time (AWS: five consumers may be CREATING, and
+RegisterStreamConsumer is limited to five calls per second, each per account)."""
+
+StreamObserver = Callable[[str], Observer]
+"""Returns the observer of a stream, by its name: diagnostic events do not have it."""
+
+
+def logging_observer(stream: str) -> Observer:
+    """Return the observer of a stream that writes its events to the logger `efo.STREAM`."""
+    return LoggingObserver(getLogger(LOGGER).getChild(stream))
+
+
+@asynccontextmanager
+async def open_streams(
+    streams: Iterable[StreamLike] | StreamTracker,
+    *,
+    application: str,
+    leases: StreamLeases = "efo-leases.sqlite",
+    worker_id: str | None = None,
+    settings: ConsumerSettings | None = None,
+    on_service_error: OnServiceError = "stop",
+    refresh_interval: float = 60.0,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    ca_file: str | None = None,
+    profile: str | None = None,
+    observer: StreamObserver = logging_observer,
+    tracing: OtelTracing | None = None,
+) -> AsyncIterator[MultiStreamConsumer]:
+    """Open a consumer of many streams. `MultiStreamConsumer.run` reads them; streams can be added and removed then.
+
+    `streams`: names, ARNs, clients or StreamConfigs; or a function that returns them, which is called every
+    `refresh_interval` seconds (KCL: MultiStreamTracker). `application`: the name of the group of workers that share the
+    shards of all streams, and of the fan-out consumer of each. `leases`: see `StreamLeases`.
+    `settings`: of all streams. `subscribes_per_second` and `max_leases` are those of all streams together, and the
+    leases of all streams are balanced between the workers as one.
+    `on_service_error`: "isolate" keeps an error of the service (a stream that does not exist, access denied) to its
+    stream, which is tried again after `ConsumerSettings.shard_cooldown`; "stop" stops everything.
+    `observer`: a function that returns the observer of a stream, by its name. By default, events go to the logger
+    `efo.STREAM`. The other arguments are those of `consume`. Raises EfoError.
+    """
+    settings = ConsumerSettings() if settings is None else settings
+    check_text("application", application, "a name for the group of workers that share the shards")
+    check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
+    check_number("refresh_interval", refresh_interval, unit=" seconds")
+    check_callable("observer", observer, "a function that returns the observer of a stream by its name", "stream")
+    if on_service_error not in get_args(OnServiceError):
+        raise ConfigurationError(f"on_service_error={shown(on_service_error)}: expected 'stop' or 'isolate'")
+    async with AsyncExitStack() as stack:
+        if worker_id is None:  # the same for all streams: their leases are balanced as one
+            worker_id = stack.enter_context(worker_slot(application, ""))
+        leases_of = await stack.enter_async_context(open_lease_stores(leases, application, region))
+        limiter = SubscribeLimiter(settings.subscribes_per_second)
+        opener = _Opener(
+            application=application,
+            worker_id=worker_id,
+            settings=settings,
+            on_service_error=on_service_error,
+            where={"region": region, "endpoint_url": endpoint_url, "ca_file": ca_file, "profile": profile},
+            observer=observer,
+            tracing=tracing,
+            leases_of=leases_of,
+            limiter=limiter,
+        )
+        consumer = MultiStreamConsumer(
+            streams,
+            opener.open,
+            refresh_interval=refresh_interval,
+            on_service_error=on_service_error,
+            retry_after=settings.shard_cooldown,
+        )
+        with collapse_groups():
+            async with trio.open_nursery() as nursery:
+                await nursery.start(limiter.run)
+                yield consumer
+                nursery.cancel_scope.cancel()
+
+
+class _Opener:
+    """Opens the consumer of one stream of several, with what all of them share."""
+
+    def __init__(
+        self,
+        *,
+        application: str,
+        worker_id: str,
+        settings: ConsumerSettings,
+        on_service_error: OnServiceError,
+        where: Mapping[str, str | None],
+        observer: StreamObserver,
+        tracing: OtelTracing | None,
+        leases_of: LeasesOf,
+        limiter: SubscribeLimiter,
+    ) -> None:
+        self._application = application
+        self._worker_id = worker_id
+        self._settings = settings
+        self._on_service_error = on_service_error
+        self._where = where
+        self._observer = observer
+        self._tracing = tracing
+        self._leases_of = leases_of
+        self._limiter = limiter
+        self._joint = JointAssignment()
+        self._openings = defaultdict[str | None, trio.CapacityLimiter](lambda: trio.CapacityLimiter(OPENINGS))
+
+    @asynccontextmanager
+    async def open(self, config: StreamConfig) -> AsyncIterator[Consumer]:
+        """Open the consumer of one stream. Raises EfoError."""
+        account = None if config.role is None else config.role.arn
+        table = self._joint.table(config.name)
+        async with AsyncExitStack() as stack:
+            stack.callback(table.leave)
+            async with self._openings[account]:
+                kinesis = await stack.enter_async_context(self._kinesis(config))
+                consumer = await stack.enter_async_context(
+                    open_sharing(
+                        Shared(self._limiter.of_stream(config.name), table),
+                        kinesis,
+                        application=self._application,
+                        leases=await self._leases_of(config, kinesis),
+                        worker_id=self._worker_id,
+                        settings=replace(config.settings_over(self._settings), max_leases=self._settings.max_leases),
+                        on_service_error=self._on_service_error,
+                        observer=self._observer(config.name),
+                        tracing=self._tracing,
+                    )
+                )
+            yield consumer
+
+    @asynccontextmanager
+    async def _kinesis(self, config: StreamConfig) -> AsyncIterator[KinesisClient]:
+        if isinstance(config.stream, KinesisClient):
+            yield config.stream
+            return
+        from efo.kinesis.aws.client import open_kinesis  # noqa: PLC0415 - AWS's packages, only if they are used
+
+        where = {**self._where, **({} if config.region is None else {"region": config.region})}
+        if parse_stream(config.stream)[1] is not None:
+            where.pop("region")  # the ARN has it
+        async with open_kinesis(config.stream, role=config.role, **where) as kinesis:
+            yield kinesis
+
+
+async def consume_streams(
+    streams: Iterable[StreamLike] | StreamTracker,
+    handler: BatchHandler | None = None,
+    *,
+    application: str,
+    record_handler: RecordHandler | None = None,
+    on_error: OnError | None = None,
+    on_service_error: OnServiceError = "stop",
+    flush: Flush | None = None,
+    key_concurrency: int = 1,
+    initial_position: PositionLike | None = None,
+    settings: ConsumerSettings | None = None,
+    leases: StreamLeases = "efo-leases.sqlite",
+    worker_id: str | None = None,
+    refresh_interval: float = 60.0,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    ca_file: str | None = None,
+    profile: str | None = None,
+    observer: StreamObserver = logging_observer,
+    tracing: OtelTracing | None = None,
+    task_status: trio.TaskStatus[MultiStreamConsumer] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Read many streams and call a handler with each batch, until cancelled or drained. `batch.stream` is its stream.
+
+    `streams`, `leases`, `refresh_interval` and `observer` are those of `open_streams`, and all others those of
+    `consume`. With `nursery.start` it returns the MultiStreamConsumer, to add and remove streams. Raises EfoError, and
+    what the handler and a tracker raise.
+    """
+    settings = ConsumerSettings() if settings is None else settings
+    check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
+    if initial_position is not None:
+        settings = replace(settings, initial_position=initial_position)
+    observers: dict[str, Observer] = {}
+
+    def observer_of(stream: str) -> Observer:
+        if stream not in observers:
+            observers[stream] = observer(stream)
+        return observers[stream]
+
+    def handler_of(stream: str) -> Handler:
+        return Handler(
+            handler,
+            record_handler=record_handler,
+            on_error=on_error,
+            flush=flush,
+            key_concurrency=key_concurrency,
+            observer=observer_of(stream),
+        )
+
+    check_callable("observer", observer, "a function that returns the observer of a stream by its name", "stream")
+    Handler(handler, record_handler=record_handler, on_error=on_error, flush=flush, key_concurrency=key_concurrency)
+    handlers: dict[str, Handler] = {}
+
+    async def read(shard: ShardStream) -> None:
+        if shard.stream not in handlers:
+            handlers[shard.stream] = handler_of(shard.stream)
+        await handlers[shard.stream](shard)
+
+    opening = open_streams(
+        streams,
+        application=application,
+        leases=leases,
+        worker_id=worker_id,
+        settings=settings,
+        on_service_error=on_service_error,
+        refresh_interval=refresh_interval,
+        region=region,
+        endpoint_url=endpoint_url,
+        ca_file=ca_file,
+        profile=profile,
+        observer=observer_of,
+        tracing=tracing,
+    )
+    async with opening as consumer:
+        task_status.started(consumer)
+        await consumer.run(read)

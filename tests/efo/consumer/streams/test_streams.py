@@ -1,0 +1,390 @@
+"""Many streams in one consumer, over FakeKinesis in virtual time: added, removed, isolated, and balanced as one."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+
+import efo
+from efo.testing import FakeKinesis, FakeSettings
+
+
+@asynccontextmanager
+async def fake_with(*streams: str, shards: int = 1, settings: FakeSettings | None = None) -> AsyncIterator[FakeKinesis]:
+    async with FakeKinesis(settings=settings) as fake:
+        for stream in streams:
+            fake.create_stream(stream, shards=shards)
+        yield fake
+
+
+class Stores(defaultdict[str, efo.MemoryLeaseStore]):
+    """The lease stores of an application, by stream: what a server keeps for all its workers."""
+
+    def __init__(self) -> None:
+        super().__init__(efo.MemoryLeaseStore)
+
+    def __call__(self, stream: str) -> efo.MemoryLeaseStore:
+        return self[stream]
+
+
+class Application:
+    """A worker of the application `app` that keeps what it read, by stream and key."""
+
+    def __init__(self, fake: FakeKinesis, stores: Stores | None = None) -> None:
+        self.fake = fake
+        self.stores = Stores() if stores is None else stores
+        self.read: dict[tuple[str, str], list[int]] = defaultdict(list)
+        self.events: dict[str, list[efo.Event]] = defaultdict(list)
+        self._changed = trio.Event()
+
+    async def handle(self, batch: efo.Batch) -> None:
+        for record in batch:
+            self.read[batch.stream, record.partition_key].append(int(record.data))
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def reached(self, count: int) -> None:
+        while sum(map(len, self.read.values())) < count:
+            await self._changed.wait()
+
+    async def run(
+        self,
+        streams: Iterable[object],
+        *,
+        worker_id: str = "worker",
+        task_status: trio.TaskStatus[efo.MultiStreamConsumer] = trio.TASK_STATUS_IGNORED,
+        **options: object,
+    ) -> None:
+        def observe(stream: str) -> efo.Observer:
+            return self.events[stream].append
+
+        clients = streams if callable(streams) else [self.client(stream) for stream in streams]
+        options = {"leases": self.stores, "observer": observe, **options}
+        await efo.consume_streams(
+            clients, self.handle, application="app", worker_id=worker_id, task_status=task_status, **options
+        )
+
+    def client(self, stream: object) -> object:
+        return self.fake.kinesis(stream) if isinstance(stream, str) else stream
+
+    def put(self, stream: str, numbers: Iterable[int], key: str = "key") -> None:
+        self.fake.put_many(stream, [(key, b"%d" % number) for number in numbers])
+
+    def subscribed(self, stream: str) -> int:
+        return sum(type(event) is efo.events.SubscribeAttempted for event in self.events[stream])
+
+
+async def test_a_handler_gets_the_records_of_each_stream_in_order(autojump_clock):
+    async with fake_with("orders", "clicks") as fake, trio.open_nursery() as nursery:
+        app = Application(fake)
+        app.put("orders", range(100))
+        app.put("clicks", range(500, 520))
+        consumer = await nursery.start(app.run, ["orders", "clicks"])
+        await trio.sleep(10)
+        assert consumer.streams == ("orders", "clicks")
+        consumer.drain()
+    assert app.read == {("orders", "key"): [*range(100)], ("clicks", "key"): [*range(500, 520)]}
+
+
+async def test_a_stream_is_added_and_removed_and_the_others_are_not_touched(autojump_clock):
+    async with fake_with("orders", "clicks", "views") as fake, trio.open_nursery() as nursery:
+        app = Application(fake)
+        consumer = await nursery.start(app.run, ["orders", "clicks"])
+        await trio.sleep(10)
+        before = app.subscribed("orders")
+        app.put("views", range(5))
+        consumer.add(fake.kinesis("views"))
+        consumer.remove("clicks")
+        await trio.sleep(10)
+        app.put("clicks", [1])
+        app.put("views", range(5, 8))
+        app.put("orders", [7])
+        await trio.sleep(10)
+        assert consumer.streams == ("orders", "views")
+        assert list(consumer.status()) == ["orders", "views"]
+        assert app.subscribed("orders") == before  # its subscription went on
+        lease = (await app.stores["clicks"].list())[0]
+        assert lease.owner is None
+        consumer.drain()
+    assert app.read == {("orders", "key"): [7], ("views", "key"): [*range(8)]}
+
+
+async def test_a_stream_that_is_added_again_continues_after_its_checkpoint(autojump_clock):
+    async with fake_with("orders") as fake, trio.open_nursery() as nursery:
+        app = Application(fake)
+        app.put("orders", range(10))
+        consumer = await nursery.start(app.run, ["orders"])
+        await trio.sleep(10)
+        consumer.remove("orders")
+        consumer.add(fake.kinesis("orders"))  # at once: it is opened again when it is drained
+        assert consumer.status()["orders"].state == "leaving"
+        app.put("orders", range(10, 20))
+        await trio.sleep(20)
+        assert consumer.status()["orders"].state == "reading"
+        consumer.drain()
+    assert app.read["orders", "key"] == [*range(20)]
+
+
+async def test_a_stream_whose_configuration_changes_is_opened_again_and_the_same_one_is_not(autojump_clock):
+    async with fake_with("orders", "clicks") as fake, trio.open_nursery() as nursery:
+        app = Application(fake)
+        orders, clicks = fake.kinesis("orders"), fake.kinesis("clicks")
+        consumer = await nursery.start(app.run, [orders, clicks])
+        await trio.sleep(10)
+        one, two = consumer.consumer("orders"), consumer.consumer("clicks")
+        settings = efo.ConsumerSettings(consumer_name="other")
+        consumer.update([orders, efo.StreamConfig(stream=clicks, settings=settings)])
+        await trio.sleep(20)
+        assert consumer.consumer("orders") is one
+        assert consumer.consumer("clicks") is not two
+        assert any(event.name == "other" for event in app.events["clicks"] if type(event) is efo.events.ConsumerReady)
+        consumer.drain()
+
+
+async def test_a_tracker_is_asked_again_and_again(autojump_clock):
+    async with fake_with("orders", "clicks") as fake, trio.open_nursery() as nursery:
+        app, names = Application(fake), ["orders"]
+
+        async def tracker() -> Iterable[efo.StreamLike]:
+            await trio.lowlevel.checkpoint()
+            return [fake.kinesis(name) for name in names]
+
+        app.put("clicks", range(3))
+        consumer = await nursery.start(partial(app.run, refresh_interval=30), tracker)
+        await trio.sleep(10)
+        assert consumer.streams == ("orders",)
+        names[:] = ["clicks"]
+        await trio.sleep(25)
+        assert consumer.streams == ("clicks",)
+        await trio.sleep(10)
+        assert app.read["clicks", "key"] == [0, 1, 2]
+        consumer.drain()
+
+
+async def test_a_tracker_that_raises_stops_everything(autojump_clock):
+    async def tracker() -> Iterable[efo.StreamLike]:
+        raise OSError("no catalog")
+
+    async with fake_with() as fake:
+        with pytest.raises(OSError, match="no catalog"):
+            await Application(fake).run(tracker)
+
+
+async def test_a_stream_that_does_not_exist_stops_everything_and_the_progress_of_the_others_is_saved(autojump_clock):
+    async with fake_with("orders") as fake:
+        app = Application(fake)
+        app.put("orders", range(10))
+        with pytest.RaisesGroup(efo.ResourceNotFoundError):
+            async with trio.open_nursery() as nursery:
+                consumer = await nursery.start(app.run, ["orders"])
+                await trio.sleep(3)
+                consumer.add(fake.kinesis("gone"))
+        (lease,) = await app.stores["orders"].list()
+        assert lease.checkpoint.sequence_number == fake.records("orders")[lease.key][-1].sequence_number
+
+
+async def test_isolated_a_stream_that_does_not_exist_is_tried_again_and_the_others_go_on(autojump_clock):
+    async with fake_with("orders") as fake, trio.open_nursery() as nursery:
+        app = Application(fake)
+        consumer = await nursery.start(partial(app.run, on_service_error="isolate"), ["orders", "late"])
+        await trio.sleep(10)
+        app.put("orders", range(3))
+        status = consumer.status()["late"]
+        assert status.state == "isolated"
+        assert isinstance(status.error, efo.ResourceNotFoundError)
+        assert status.consumer is None
+        with pytest.raises(efo.ConfigurationError, match="'late' is not read now"):
+            consumer.consumer("late")
+        fake.create_stream("late")
+        app.put("late", range(4))
+        await trio.sleep(65)
+        assert consumer.status()["late"].state == "reading"
+        assert consumer.status()["late"].error is None
+        consumer.drain()
+    assert app.read == {("orders", "key"): [0, 1, 2], ("late", "key"): [0, 1, 2, 3]}
+
+
+async def test_an_error_of_the_handler_stops_all_streams_even_if_service_errors_isolate(autojump_clock):
+    async def fail(_batch: efo.Batch) -> None:
+        raise ArithmeticError("a bug")
+
+    async with fake_with("orders", "clicks") as fake:
+        fake.put("clicks", "key", b"1")
+        with pytest.raises(ArithmeticError):
+            await efo.consume_streams(
+                [fake.kinesis("orders"), fake.kinesis("clicks")],
+                fail,
+                application="app",
+                leases=Stores(),
+                on_service_error="isolate",
+            )
+
+
+async def test_a_stream_that_is_removed_while_it_opens_is_given_up_at_once(autojump_clock):
+    async with fake_with("slow", settings=FakeSettings(consumer_creating=200)) as fake, trio.open_nursery() as nursery:
+        app = Application(fake)
+        consumer = await nursery.start(app.run, ["slow"])
+        await trio.sleep(10)
+        assert consumer.status()["slow"].state == "opening"
+        consumer.remove("slow")
+        await trio.sleep(1)
+        assert consumer.status() == {}
+        consumer.drain()
+
+
+async def test_all_streams_share_one_subscribe_budget(autojump_clock):
+    names = [f"s{n}" for n in range(6)]
+    async with fake_with(*names, shards=5) as fake, trio.open_nursery() as nursery:
+        app = Application(fake)
+        at: list[float] = []
+
+        def observe(_stream: str) -> efo.Observer:
+            def note(event: efo.Event) -> None:
+                if type(event) is efo.events.SubscribeAttempted:
+                    at.append(trio.current_time())
+
+            return note
+
+        settings = efo.ConsumerSettings(subscribes_per_second=3)
+        consumer = await nursery.start(partial(app.run, settings=settings, observer=observe), names)
+        await trio.sleep(30)
+        consumer.drain()
+    assert len(at) == 30
+    assert all(later - earlier >= 0.999 for earlier, later in zip(at, at[3:], strict=False))
+
+
+async def test_of_many_streams_with_one_shard_each_worker_reads_a_fair_share(autojump_clock):
+    """Balanced stream by stream, the first worker would keep every lease."""
+    names = [f"s{n:02}" for n in range(20)]
+    async with fake_with(*names) as fake, trio.open_nursery() as nursery:
+        stores = Stores()
+        first, second = Application(fake, stores), Application(fake, stores)
+        one = await nursery.start(partial(first.run, worker_id="a"), names)
+        await trio.sleep(15)
+        two = await nursery.start(partial(second.run, worker_id="b"), names)
+        await trio.sleep(30)
+        owners = Counter([lease.owner for name in names for lease in await stores[name].list()])
+        assert owners == {"a": 10, "b": 10}
+        one.drain()
+        two.drain()
+
+
+async def test_the_most_leases_of_a_worker_are_those_of_all_its_streams(autojump_clock):
+    names = ["a", "b", "c"]
+    async with fake_with(*names, shards=4) as fake, trio.open_nursery() as nursery:
+        app = Application(fake)
+        consumer = await nursery.start(partial(app.run, settings=efo.ConsumerSettings(max_leases=5)), names)
+        await trio.sleep(60)
+        owned = [lease for name in names for lease in await app.stores[name].list() if lease.owner]
+        assert len(owned) == 5
+        consumer.drain()
+
+
+async def test_a_stream_of_another_account_is_read_by_the_arn_of_its_consumer(autojump_clock):
+    async with fake_with("orders") as fake, trio.open_nursery() as nursery:
+        app = Application(fake)
+        arn = fake.register("orders", "theirs").arn
+        app.put("orders", range(3))
+        config = efo.StreamConfig(stream=fake.kinesis("orders"), consumer_arn=arn)
+        consumer = await nursery.start(app.run, [config])
+        await trio.sleep(10)
+        consumer.drain()
+    assert app.read["orders", "key"] == [0, 1, 2]
+    (ready,) = [event for event in app.events["orders"] if type(event) is efo.events.ConsumerReady]
+    assert (ready.arn, ready.registered) == (arn, False)
+
+
+async def test_each_stream_may_start_elsewhere(autojump_clock):
+    async with fake_with("old", "new") as fake, trio.open_nursery() as nursery:
+        app = Application(fake)
+        app.put("old", range(3))
+        app.put("new", range(3))
+        await trio.sleep(5)
+        latest = efo.StreamConfig(stream=fake.kinesis("new"), initial_position=efo.LATEST)
+        consumer = await nursery.start(app.run, ["old", latest])
+        await trio.sleep(10)
+        app.put("new", [9])
+        await trio.sleep(10)
+        consumer.drain()
+    assert app.read == {("old", "key"): [0, 1, 2], ("new", "key"): [9]}
+
+
+async def test_one_sqlite_file_keeps_the_leases_of_all_streams_apart(tmp_path):  # in real time: SQLite runs in threads
+    async with fake_with("orders", "clicks") as fake:
+        for count in (10, 20):
+            async with trio.open_nursery() as nursery:
+                app = Application(fake)
+                app.put("orders", range(count - 10, count))
+                app.put("clicks", range(count - 10, count))
+                run = partial(app.run, leases=tmp_path / "leases.sqlite")
+                consumer = await nursery.start(run, ["orders", "clicks"])
+                with trio.fail_after(60):
+                    await app.reached(20)
+                consumer.drain()
+            assert [*app.read.values()] == [[*range(count - 10, count)]] * 2
+
+
+async def test_by_default_the_logger_of_a_line_names_the_stream(autojump_clock, caplog):
+    async with fake_with("orders") as fake, trio.open_nursery() as nursery:
+        with caplog.at_level(logging.INFO, "efo"):
+            run = partial(efo.consume_streams, [fake.kinesis("orders")], Application(fake).handle, application="app")
+            consumer = await nursery.start(partial(run, leases=Stores()))
+            await trio.sleep(5)
+            consumer.drain()
+    assert "efo.orders" in {record.name for record in caplog.records}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"streams": "orders"}, "expected several, such as"),
+        ({"streams": ["orders", "orders"]}, "'orders' is there twice"),
+        ({"streams": ["orders", 7]}, "stream 7: expected a name"),
+        ({"streams": ["no/name"]}, "is not the name of a stream"),
+        ({"leases": 7}, "leases=7: expected a path, a URL"),
+        ({"leases": efo.MemoryLeaseStore()}, "a function that returns the lease store of a stream"),
+        ({"observer": 7}, "observer=7: expected a function that returns the observer"),
+        ({"refresh_interval": 0}, "refresh_interval=0"),
+        ({"on_service_error": "ignore"}, "expected 'stop' or 'isolate'"),
+        ({"settings": {}}, "expected a ConsumerSettings"),
+        ({"application": ""}, "application is empty"),
+        ({"handler": None}, "pass either handler"),
+    ],
+)
+async def test_a_wrong_argument_is_one_clear_error(arguments, message):
+    async def handle(_batch: efo.Batch) -> None:
+        """Process nothing."""
+
+    options = {"streams": [], "handler": handle, "application": "app", "leases": Stores(), **arguments}
+    with pytest.raises(efo.ConfigurationError, match=message):
+        await efo.consume_streams(options.pop("streams"), options.pop("handler"), **options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"stream": "arn:aws:kinesis:eu-west-1:1:stream"}, "is not the ARN of a stream"),
+        ({"stream": "orders", "consumer_arn": "arn:x"}, "is not the ARN of a fan-out consumer"),
+        ({"stream": "orders", "role": "arn:aws:iam::1:role/x"}, "expected an AssumedRole"),
+        ({"stream": "orders", "initial_position": "yesterday"}, "initial_position='yesterday'"),
+        ({"stream": "orders", "settings": 7}, "expected a ConsumerSettings"),
+        ({"stream": "orders", "region": ""}, "region is empty"),
+    ],
+)
+def test_a_wrong_stream_config_is_one_clear_error(arguments, message):
+    with pytest.raises(efo.ConfigurationError, match=message):
+        efo.StreamConfig(**arguments)
+
+
+async def test_a_stream_that_is_not_read_cannot_be_removed(autojump_clock):
+    async with efo.open_streams(["orders"], application="app", leases=Stores(), worker_id="w") as streams:
+        with pytest.raises(efo.ConfigurationError, match="'clicks' is not read: orders are"):
+            streams.remove("clicks")
+        streams.remove("orders")
+        assert streams.streams == ()
