@@ -42,6 +42,7 @@ async def test_the_example_does_what_the_page_says(block, autojump_clock, capsys
 
     async with FakeKinesis() as fake:
         fake.create_stream("orders", shards=2)
+        fake.create_stream("clicks")
         fake.put_many("orders", [(f"customer-{n % 9}", data) for n, data in enumerate(RECORDS)])
         if poison:
             fake.put("orders", "customer-1", POISON)
@@ -50,6 +51,7 @@ async def test_the_example_does_what_the_page_says(block, autojump_clock, capsys
             "trio": trio,
             "partial": partial,
             "stream": fake.kinesis("orders"),
+            "clicks": fake.kinesis("clicks"),
             "leases": efo.MemoryLeaseStore(),
             "bill": bill,
             "archive": archive,

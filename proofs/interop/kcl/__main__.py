@@ -32,13 +32,17 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--efo-makes-table", action="store_true", help="let efo create the lease table, instead of KCL")
+    parser.add_argument("--many-streams", action="store_true", help="share a multi-stream application, of two streams")
     options = parser.parse_args()
     if missing := KCL_CLIENT.missing():
         print(f"KCL's worker cannot be built: {missing}", file=sys.stderr)
         return UNAVAILABLE
     progress = partial(_print_progress, time.monotonic())
+    scenario = partial(
+        run_scenario, progress, efo_makes_table=options.efo_makes_table, many_streams=options.many_streams
+    )
     try:
-        comparison = trio.run(partial(run_scenario, progress, efo_makes_table=options.efo_makes_table))
+        comparison = trio.run(scenario)
     except NotInstalledError as error:
         print(error, file=sys.stderr)
         return UNAVAILABLE

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from typing import Any
 
 import trio
 
@@ -21,37 +22,45 @@ async def main() -> None:
         failover_time=int(environment["INTEROP_FAILOVER_MILLIS"]) / 1000,
         checkpoint_interval=1.0,
     )
-    async with (
-        efo.open_kinesis(
-            environment["INTEROP_STREAM"],
-            endpoint_url=environment["INTEROP_ENDPOINT"],
-            ca_file=environment["INTEROP_CA"],
-        ) as kinesis,
-        efo.open_consumer(
-            kinesis,
-            application=application,
-            leases=efo.DynamoDbLeaseStore(application, endpoint_url=environment["INTEROP_DYNAMODB"]),
-            worker_id=environment["INTEROP_WORKER"],
-            settings=settings,
-        ) as consumer,
-        trio.open_nursery() as nursery,
-    ):
+    where: dict[str, Any] = {"endpoint_url": environment["INTEROP_ENDPOINT"], "ca_file": environment["INTEROP_CA"]}
+    options: dict[str, Any] = {
+        "application": application,
+        "leases": efo.DynamoDbLeaseStore(application, endpoint_url=environment["INTEROP_DYNAMODB"]),
+        "worker_id": environment["INTEROP_WORKER"],
+        "settings": settings,
+    }
+    streams = environment["INTEROP_STREAM"].split(",")
+    is_multi_stream = "INTEROP_STREAM_IDS" in environment
+    opening = (
+        efo.open_streams(streams, **options, **where)
+        if is_multi_stream
+        else efo.open_consumer(streams[0], **options, **where)
+    )
+    async with opening as consumer, trio.open_nursery() as nursery:
         nursery.start_soon(_stop_on_sigterm, consumer)
-        await consumer.run(_read)
+        await consumer.run(_read_of_many if is_multi_stream else _read)
         nursery.cancel_scope.cancel()
 
 
 async def _read(shard: efo.ShardStream) -> None:
+    await _report(shard, shard.shard_id)
+
+
+async def _read_of_many(shard: efo.ShardStream) -> None:
+    await _report(shard, f"{shard.stream}/{shard.shard_id}")
+
+
+async def _report(shard: efo.ShardStream, name: str) -> None:
     async for batch in shard:
         for record in batch.records:
             at = time.time_ns() // 1000
-            reported = ReportedRecord(at, batch.shard_id, record.sequence_number, record.partition_key, record.data)
+            reported = ReportedRecord(at, name, record.sequence_number, record.partition_key, record.data)
             sys.stdout.buffer.write(line_of(reported))
         sys.stdout.buffer.flush()
         shard.ack(batch)
 
 
-async def _stop_on_sigterm(consumer: efo.Consumer) -> None:
+async def _stop_on_sigterm(consumer: efo.Consumer | efo.MultiStreamConsumer) -> None:
     with trio.open_signal_receiver(signal.SIGTERM) as signals:
         async for _ in signals:
             consumer.drain()

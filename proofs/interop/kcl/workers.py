@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -96,21 +96,30 @@ class Worker:
         await self._process.wait()
 
 
-def environment(stream: str, kinesis: Address, dynamodb: str) -> dict[str, str]:
-    """Return the environment of a worker: the servers' addresses, the CA, and made-up credentials."""
+def environment(
+    streams: Iterable[str], kinesis: Address, dynamodb: str, stream_ids: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the environment of a worker: the servers' addresses, the CA, and made-up credentials.
+
+    `stream_ids`: KCL's identifiers of the streams, if the application is a multi-stream one.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("AWS_")}
-    return kept | {
-        "INTEROP_ENDPOINT": kinesis.url,
-        "INTEROP_DYNAMODB": dynamodb,
-        "INTEROP_STREAM": stream,
-        "INTEROP_CONSUMER": APPLICATION,
-        "INTEROP_CA": str(kinesis.ca_file),
-        "INTEROP_FAILOVER_MILLIS": str(int(FAILOVER * 1000)),
-        "AWS_REGION": "us-east-1",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
-        "AWS_SECRET_ACCESS_KEY": "made-up",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "NO_PROXY": kinesis.host,
-        "no_proxy": kinesis.host,
-    }
+    return (
+        kept
+        | {
+            "INTEROP_ENDPOINT": kinesis.url,
+            "INTEROP_DYNAMODB": dynamodb,
+            "INTEROP_STREAM": ",".join(streams),
+            "INTEROP_CONSUMER": APPLICATION,
+            "INTEROP_CA": str(kinesis.ca_file),
+            "INTEROP_FAILOVER_MILLIS": str(int(FAILOVER * 1000)),
+            "AWS_REGION": "us-east-1",
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
+            "AWS_SECRET_ACCESS_KEY": "made-up",
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "NO_PROXY": kinesis.host,
+            "no_proxy": kinesis.host,
+        }
+        | ({"INTEROP_STREAM_IDS": ",".join(stream_ids)} if stream_ids else {})
+    )

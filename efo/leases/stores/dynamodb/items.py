@@ -49,7 +49,8 @@ class ItemCodec:
 
         Since 3.5, KCL keeps rows of other entity types in the same table. Rows of older versions have no entity type.
         Raises ConfigurationError for a row of a multi-stream table if `stream_id` is None: its leases would seem to
-        belong to shards that do not exist any more.
+        belong to shards that do not exist any more. And for a row of another table if it is not None: the stream would
+        be read from its beginning.
         """
         if item.get(_ENTITY, {}).get("S", _LEASE) != _LEASE:
             return False
@@ -58,6 +59,11 @@ class ItemCodec:
             raise ConfigurationError(
                 f"the lease table belongs to a multi-stream application, it has leases of {stream!r}: set stream_id to "
                 "account:stream:epoch of this stream, or use another table"
+            )
+        if self.stream_id is not None and stream is None:
+            raise ConfigurationError(
+                f"the lease table belongs to an application of one stream, it has the lease {item[KEY]['S']!r} without a"
+                " stream: use another table for many streams"
             )
         return self.stream_id in {None, stream}
 

@@ -24,7 +24,7 @@ class SharedScans:
         self._items: Mapping[str, Sequence[Item]] = {}
 
     async def items(self, stream_id: str) -> Sequence[Item]:
-        """Return the items of one stream. Raises what `scan` raises; then the next caller scans."""
+        """Return the items of one stream, and those of none. Raises what `scan` raises; then the next caller scans."""
         wanted = self._started + 1
         await trio.sleep(GATHERING)
         async with self._turn:
@@ -35,7 +35,7 @@ class SharedScans:
                 except BaseException:
                     self._started -= 1  # those that wait have read nothing
                     raise
-            return self._items.get(stream_id, ())
+            return [*self._items.get(stream_id, ()), *self._items.get("", ())]
 
 
 def _by_stream(items: Sequence[Item]) -> Mapping[str, Sequence[Item]]:

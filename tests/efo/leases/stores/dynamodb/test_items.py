@@ -97,7 +97,8 @@ def test_keys_in_a_multi_stream_table_contain_the_stream_id():
     assert codec.is_lease_of_stream(item)
     assert codec.lease(item) == LEASE_2
     assert not ItemCodec("123456789012:others:1700000000").is_lease_of_stream(item)
-    assert not codec.is_lease_of_stream(KCL_2)
+    with pytest.raises(ConfigurationError, match="without a stream: use another table for many streams"):
+        codec.is_lease_of_stream(KCL_2)
     with pytest.raises(ConfigurationError, match=f"it has leases of '{STREAM}': set stream_id"):
         ItemCodec().is_lease_of_stream(item)
 

@@ -447,6 +447,14 @@ async def test_the_stores_of_streams_share_one_table_its_client_and_its_scans(ur
         table.for_stream(orders)
 
 
+async def test_the_table_of_one_stream_is_refused_for_many(url, tmp_path):
+    """Else its streams would be read from their beginning, in silence."""
+    async with opened(url, tmp_path) as table:
+        await table.create(Lease("s", Checkpoint.LATEST))
+        with pytest.raises(ConfigurationError, match="an application of one stream, it has the lease 's'"):
+            await table.for_stream("123456789012:orders:1700000000").list()
+
+
 @pytest.mark.parametrize("stream_id", ["orders", "1:orders:x", "a:orders:1", "1:or/ders:1"])
 def test_a_stream_id_that_kcl_would_not_write_is_refused(stream_id):
     with pytest.raises(ConfigurationError, match="expected account:stream:epoch"):

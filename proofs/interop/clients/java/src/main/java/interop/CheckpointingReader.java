@@ -3,6 +3,7 @@ package interop;
 import java.time.Instant;
 import java.time.temporal.ChronoUnit;
 import java.util.Base64;
+import software.amazon.kinesis.common.StreamIdentifier;
 import software.amazon.kinesis.exceptions.InvalidStateException;
 import software.amazon.kinesis.exceptions.ShutdownException;
 import software.amazon.kinesis.lifecycle.events.InitializationInput;
@@ -12,15 +13,34 @@ import software.amazon.kinesis.lifecycle.events.ShardEndedInput;
 import software.amazon.kinesis.lifecycle.events.ShutdownRequestedInput;
 import software.amazon.kinesis.processor.RecordProcessorCheckpointer;
 import software.amazon.kinesis.processor.ShardRecordProcessor;
+import software.amazon.kinesis.processor.ShardRecordProcessorFactory;
 import software.amazon.kinesis.retrieval.KinesisClientRecord;
 
 /** Reports every record of one shard with its time of arrival, and checkpoints in KCL's two phases. */
 final class CheckpointingReader implements ShardRecordProcessor {
+    private final String stream;
     private String shard;
+
+    private CheckpointingReader(String stream) {
+        this.stream = stream;
+    }
+
+    /** Makes a reader per shard; of several streams, it is told whose shard it is. */
+    static final class Factory implements ShardRecordProcessorFactory {
+        @Override
+        public ShardRecordProcessor shardRecordProcessor() {
+            return new CheckpointingReader(null);
+        }
+
+        @Override
+        public ShardRecordProcessor shardRecordProcessor(StreamIdentifier stream) {
+            return new CheckpointingReader(stream.accountIdOptional().isPresent() ? stream.streamName() : null);
+        }
+    }
 
     @Override
     public void initialize(InitializationInput input) {
-        shard = input.shardId();
+        shard = stream == null ? input.shardId() : stream + "/" + input.shardId();
     }
 
     @Override

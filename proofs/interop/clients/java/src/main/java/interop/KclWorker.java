@@ -13,6 +13,7 @@ import software.amazon.kinesis.common.KinesisClientUtil;
 import software.amazon.kinesis.coordinator.Scheduler;
 import software.amazon.kinesis.metrics.NullMetricsFactory;
 import software.amazon.kinesis.processor.SingleStreamTracker;
+import software.amazon.kinesis.processor.StreamTracker;
 import software.amazon.kinesis.retrieval.fanout.FanOutConfig;
 
 /** A KCL worker of an application that also has efo workers: one lease table, one fan-out consumer. */
@@ -39,20 +40,34 @@ public final class KclWorker {
         scheduler.run();
     }
 
+    private static StreamTracker tracker() {
+        String identifiers = System.getenv("INTEROP_STREAM_IDS");
+        return identifiers != null
+                ? new KclTracker(identifiers)
+                : new SingleStreamTracker(
+                        System.getenv("INTEROP_STREAM"),
+                        InitialPositionInStreamExtended.newInitialPosition(InitialPositionInStream.TRIM_HORIZON));
+    }
+
+    private static FanOutConfig fanOut(KinesisAsyncClient kinesis, StreamTracker tracker, String application) {
+        FanOutConfig fanOut = new FanOutConfig(kinesis);
+        // Of several streams, each has a consumer of the application's name.
+        return tracker.isMultiStream()
+                ? fanOut.applicationName(application)
+                : fanOut.streamName(System.getenv("INTEROP_STREAM")).consumerName(application);
+    }
+
     private static Scheduler scheduler(KinesisAsyncClient kinesis, DynamoDbAsyncClient leases) {
-        String stream = System.getenv("INTEROP_STREAM");
         String application = System.getenv("INTEROP_CONSUMER");
+        StreamTracker tracker = tracker();
         ConfigsBuilder configs = new ConfigsBuilder(
-                new SingleStreamTracker(
-                        stream,
-                        InitialPositionInStreamExtended.newInitialPosition(InitialPositionInStream.TRIM_HORIZON)),
+                tracker,
                 application,
                 kinesis,
                 leases,
                 CloudWatchAsyncClient.create(), // unused: metrics are off
                 System.getenv("INTEROP_WORKER"),
-                CheckpointingReader::new);
-        FanOutConfig fanOut = new FanOutConfig(kinesis).streamName(stream).consumerName(application);
+                new CheckpointingReader.Factory());
         return new Scheduler(
                 configs.checkpointConfig(),
                 configs.coordinatorConfig().parentShardPollIntervalMillis(500L),
@@ -61,6 +76,6 @@ public final class KclWorker {
                 configs.lifecycleConfig(),
                 configs.metricsConfig().metricsFactory(new NullMetricsFactory()),
                 configs.processorConfig(),
-                configs.retrievalConfig().retrievalSpecificConfig(fanOut));
+                configs.retrievalConfig().retrievalSpecificConfig(fanOut(kinesis, tracker, application)));
     }
 }
