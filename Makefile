@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards
+.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards parity
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -67,6 +67,9 @@ bench-relay: $(READY) ## Measure the relay, and Spark on its log; takes minutes 
 
 log-e2e: $(READY) ## Kill relays and Spark twenty times under load, and compare the output (ARGS="--help")
 	@$(BIN)/python -m proofs.e2e.log $(ARGS)
+
+parity: $(READY) ## Show what users of other libraries can do: run the tests of docs/parity.md, and print a table (ARGS="-k lease")
+	@$(BIN)/python -m tools.parity $(ARGS)
 
 scenarios: $(READY) ## Run the tests of the scenarios in docs/scenarios.md, and print a table (ARGS="G45 G60" for some)
 	@$(BIN)/python tools/scenarios.py $(ARGS)

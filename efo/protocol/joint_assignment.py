@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from efo.model import Lease
 from efo.protocol.assignment import Plan, assign
@@ -52,7 +52,7 @@ class JointAssignment:
         self._tables[name] = replace(table, leases=leases, expired=table.expired.difference(keys))
         self._version += bool(keys)
 
-    def plan(self, worker: str, *, max_leases: int | None, by_throughput: bool) -> Plan:
+    def plan(self, worker: str, **options: Any) -> Plan:
         """Return what the worker takes and steals now, of all tables. The keys are qualified by their table."""
         tables = self._tables
         return assign(
@@ -62,8 +62,7 @@ class JointAssignment:
             previously_held={key for table in tables.values() for key in table.previously_held},
             neglected={key for table in tables.values() for key in table.neglected},
             eligible=lambda lease: tables[lease.key.partition(_SEPARATOR)[0]].is_eligible(lease),
-            max_leases=max_leases,
-            by_throughput=by_throughput,
+            **options,
         )
 
 
@@ -94,12 +93,11 @@ class TableAssignment:
         previously_held: Collection[str] = (),
         neglected: Collection[str] = (),
         eligible: Callable[[Lease], bool] = lambda _lease: True,
-        max_leases: int | None = None,
-        by_throughput: bool = False,
+        **options: Any,
     ) -> Plan:
         """Return what the worker takes and steals of this table. The arguments are those of `assign`.
 
-        `max_leases`: of all tables together.
+        `options`: the others, such as `max_leases`, are those of all tables together.
         """
         self._known = {lease.key: self._qualified(lease) for lease in leases}
         originals = {qualified.key: lease for lease, qualified in self._known.values()}
@@ -113,7 +111,7 @@ class TableAssignment:
                 lambda lease: eligible(originals[lease.key]),
             ),
         )
-        plan = self._joint.plan(worker, max_leases=max_leases, by_throughput=by_throughput)
+        plan = self._joint.plan(worker, **options)
         taken = {lease.key: originals[lease.key] for lease in plan.take if lease.key in originals}
         self._joint.take(self._name, taken.keys(), worker)
         self._planned_at = self._joint.version()
