@@ -268,7 +268,7 @@ async def test_of_many_streams_with_one_shard_each_worker_reads_a_fair_share(aut
         one = await nursery.start(partial(first.run, worker_id="a"), names)
         await trio.sleep(15)
         two = await nursery.start(partial(second.run, worker_id="b"), names)
-        await trio.sleep(30)
+        await trio.sleep(9)  # less than the fail-over time: a move in one stream makes the others look again
         owners = Counter([lease.owner for name in names for lease in await stores[name].list()])
         assert owners == {"a": 10, "b": 10}
         one.drain()
@@ -283,6 +283,18 @@ async def test_the_most_leases_of_a_worker_are_those_of_all_its_streams(autojump
         await trio.sleep(60)
         owned = [lease for name in names for lease in await app.stores[name].list() if lease.owner]
         assert len(owned) == 5
+        consumer.drain()
+
+
+async def test_the_leases_of_a_stream_that_was_removed_count_no_more(autojump_clock):
+    async with fake_with("a", "b", shards=4) as fake, trio.open_nursery() as nursery:
+        app = Application(fake)
+        consumer = await nursery.start(partial(app.run, settings=efo.ConsumerSettings(max_leases=4)), ["a", "b"])
+        await trio.sleep(20)
+        consumer.remove("a")
+        await trio.sleep(20)
+        assert [bool(lease.owner) for lease in await app.stores["a"].list()] == [False] * 4
+        assert [bool(lease.owner) for lease in await app.stores["b"].list()] == [True] * 4
         consumer.drain()
 
 
