@@ -245,27 +245,29 @@ class World:
         for worker in self.workers:
             worker.set_store_fault(StoreFault.NONE)
         with trio.move_on_after(self.plan.completion_timeout):
-            while not self.checks.is_complete:
+            while not self.checks.books.is_complete:
                 self._complete = trio.Event()
                 await self._complete.wait()
             delays_acks = self.plan.reader == "stream" or self.plan.holds
-            while not delays_acks and not self.checks.is_settled:  # noqa: ASYNC110 - no event announces it
+            while not delays_acks and not self.checks.books.is_settled:  # noqa: ASYNC110 - no event announces it
                 await trio.sleep(1.0)
             return
         self.story.add(
-            Violation(f"no progress: {self.plan.completion_timeout:g} s after the last fault: {self.checks.missing()}")
+            Violation(
+                f"no progress: {self.plan.completion_timeout:g} s after the last fault: {self.checks.books.missing()}"
+            )
         )
 
     async def _await_lease_cleanup(self) -> None:
         """Wait until the leases of finished shards are deleted, if the plan deletes them early."""
-        plan, checks = self.plan, self.checks
+        plan, books = self.plan, self.checks.books
         if plan.lease_cleanup_after != SHORT_CLEANUP_AFTER:
             return
         # A lease is deleted only after the leases of the shard's parents.
-        with trio.move_on_after(checks.generations * (plan.lease_cleanup_after + 2 * plan.shard_sync_interval)):
-            while checks.undeleted_leases():  # noqa: ASYNC110 - no event announces it
+        with trio.move_on_after(books.generations * (plan.lease_cleanup_after + 2 * plan.shard_sync_interval)):
+            while books.undeleted_leases():  # noqa: ASYNC110 - no event announces it
                 await trio.sleep(1.0)
-        for shard in checks.undeleted_leases():
+        for shard in books.undeleted_leases():
             self.story.add(Violation(f"{shard} is finished, but its lease still exists"))
 
     async def _finish(self, nursery: trio.Nursery) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from efo import events
 from efo.model import Checkpoint
 from proofs.simulation.checks.checks import Checks
 from proofs.simulation.checks.guarantees import Guarantees
@@ -25,6 +26,7 @@ from proofs.simulation.story import (
     Positioned,
     Put,
     Refused,
+    Reported,
     Repositioned,
     Resharded,
     Saved,
@@ -114,16 +116,16 @@ def moved(line: Line, before: Line) -> list[Line]:
 def test_a_correct_story_has_no_problem() -> None:
     checks = check(SPLIT)
     assert checks.problems == []
-    assert checks.is_complete
+    assert checks.books.is_complete
     assert (checks.records, checks.duplicates, checks.unexplained) == (5, 0, 0)
 
 
 def test_a_finished_shard_whose_children_are_read_needs_no_lease() -> None:
-    assert check(SPLIT).undeleted_leases() == []
-    assert check(BOTH_CHILDREN_READ).undeleted_leases() == [P]
+    assert check(SPLIT).books.undeleted_leases() == []
+    assert check(BOTH_CHILDREN_READ).books.undeleted_leases() == [P]
     deleted = check([*BOTH_CHILDREN_READ, Deleted("a", P)])
-    assert (deleted.undeleted_leases(), deleted.problems) == ([], [])
-    assert deleted.generations == 2
+    assert (deleted.books.undeleted_leases(), deleted.problems) == ([], [])
+    assert deleted.books.generations == 2
 
 
 MUTANTS: dict[str, tuple[list[Line], str]] = {
@@ -255,7 +257,7 @@ TAKEN_ALONG: list[Line] = [
 def test_at_a_time_the_records_before_it_need_not_be_read(story: list[Line]) -> None:
     checks = check(story)
     assert checks.problems == []
-    assert checks.is_complete
+    assert checks.books.is_complete
 
 
 TIMED_MUTANTS: dict[str, tuple[list[Line], str]] = {
@@ -327,6 +329,37 @@ def test_duplicates_after_a_graceful_stop_are_a_problem() -> None:
     checks = check([*FIRST, *closed("a", P), *SECOND])
     assert checks.unexplained == 2
     assert "duplicate at 16.000: ('k', 1) of parent by b, although a ended normally" in "".join(checks.problems)
+
+
+OTHER: list[Line] = [Created(R, Checkpoint.TRIM_HORIZON), Put(R, (20, 0), "other", 0), *opened("a", R)]
+"""The first worker reads another shard too."""
+
+
+ISOLATED = Reported("a", events.ShardIsolated(R, 1.0, "HandlerError"))
+
+
+def interrupted(end: Line, error: str | None = "HandlerError", *before: Line) -> Checks:
+    """Check a task that ends after the effect of a record and before its ack, while another one ends with `error`."""
+    last: list[Line] = [Handled("a", P, ((3, 0),)), Saved("a", P, at(2))]
+    rest: list[Line] = [*opened("b", R), *handled("b", R, 20), Saved("b", R, at(20)), *closed("b", R)]
+    again: list[Line] = [*opened("b", P, at(2)), *handled("b", P, 3), Saved("b", P, at(3)), *closed("b", P)]
+    return check([*FIRST, *OTHER, *last, *before, *closed("a", R, error), *closed("a", P), end, *rest, *again])
+
+
+@pytest.mark.parametrize(
+    "end", [Exited("a", "HandlerError"), Crashed("a", "a")], ids=["its end", "a crash before its end"]
+)
+def test_an_error_that_ends_a_worker_explains_what_it_interrupted_elsewhere(end: Line) -> None:
+    checks = interrupted(end)
+    assert checks.problems == []
+    assert (checks.duplicates, checks.unexplained) == (1, 0)
+
+
+@pytest.mark.parametrize("why", [(None,), ("HandlerError", ISOLATED)], ids=["no error", "an isolated shard"])
+def test_a_crash_after_the_end_of_a_task_explains_nothing_unless_an_error_was_ending_the_worker(why) -> None:
+    checks = interrupted(Crashed("a", "a"), *why)
+    assert checks.unexplained == 1
+    assert "although a ended normally" in "".join(checks.problems)
 
 
 @pytest.mark.parametrize(("pause", "error"), [(0, None), (9, "HandlerError")])
