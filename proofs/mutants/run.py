@@ -5,7 +5,6 @@ Tests come first. What they do not notice is tried by the proof, which runs whol
 
 from __future__ import annotations
 
-import random
 import tempfile
 import threading
 import time
@@ -18,6 +17,7 @@ from queue import Queue
 
 from proofs.mutants.named import Equivalent, check_equivalents, read_equivalents, read_planted
 from proofs.mutants.operators import Mutant, mutants_of
+from proofs.mutants.sampling import select
 from proofs.mutants.targets import Target, target_of
 from proofs.mutants.trial import KILLED, SURVIVED, TIMEOUT, Baseline, Copy, Trial, TrialError
 
@@ -87,7 +87,7 @@ def make_plan(project: Project, *, sample: int, seed: int, only: str = "") -> Pl
     check_equivalents(equivalents, mutants)
     planted = [mutant for mutant in read_planted(project.named, modules) if only in mutant.path]
     candidates = [mutant for mutant in mutants if only in mutant.path]
-    sampled = random.Random(seed).sample(candidates, min(sample, len(candidates)))  # noqa: S311  no secret
+    sampled = select(candidates, sample, seed)
     named = [mutant for mutant in sampled if _is_named(mutant, equivalents)]
     return Plan(len(mutants), [*planted, *(mutant for mutant in sampled if mutant not in named)], named)
 
