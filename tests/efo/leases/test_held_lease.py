@@ -94,10 +94,11 @@ async def test_a_lease_is_given_up_if_no_renewal_succeeds_in_time(autojump_clock
     started = trio.current_time()
     ann.store.faults["*"] = fault
     await trio.sleep(9.4)
-    assert not held.lost.is_set()
+    assert (held.lost.is_set(), held.lost_because) == (False, None)
     await held.lost.wait()
     assert trio.current_time() - started == pytest.approx(9.5)
     assert ann.losses == [("s0", reason)]
+    assert held.lost_because == reason
     assert ann.keys == set()
     with pytest.raises(LeaseLostError, match="not held by this worker any more"):
         await held.checkpoint(Checkpoint("1"))

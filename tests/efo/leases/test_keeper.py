@@ -289,6 +289,19 @@ async def test_stop_acquiring_keeps_the_held_leases(autojump_clock, fleet):
     assert (await fleet.rows())["s0"].owner is None
 
 
+async def test_nothing_is_taken_if_acquiring_stops_between_a_scan_and_its_takes(autojump_clock, fleet):
+    await fleet.create(3)
+
+    def stop(_lease):  # called between the scan and the takes
+        ann.keeper.stop_acquiring()
+        return True
+
+    ann = fleet.start("ann", eligible=stop)
+    await settle()
+    assert ann.keys == set()
+    assert {row.owner for row in (await fleet.rows()).values()} == {None}
+
+
 async def test_losing_the_race_for_one_lease_does_not_prevent_the_others(autojump_clock, fleet):
     await fleet.create(3)
 

@@ -185,6 +185,19 @@ async def test_a_batch_is_cancelled_when_nobody_waits_for_it(autojump_clock, sto
     assert list(await store.list()) == list(leases)
 
 
+async def test_a_batch_goes_on_while_somebody_waits_for_one_of_its_writes(autojump_clock, store, writer):
+    store.seconds = 5
+    (one, other), results = (await store.list())[:2], []
+    withdrawn = writer.put(RenewLease(one), lambda _result: None)
+    writer.put(RenewLease(other), results.append)
+    await trio.sleep(1)
+    writer.withdraw(withdrawn)
+    await trio.sleep(9)
+    assert store.batches == [2]
+    assert results == [await store.get(other.key)]
+    assert results != [other]
+
+
 async def test_writes_are_performed_one_by_one_while_the_task_does_not_run(autojump_clock, store, events):
     writer, results = LeaseWriter(store, 10.0, events.append), {}
     await write_all(writer, (await store.list())[:3], results)

@@ -322,6 +322,14 @@ class TestLarge:
             assert deaggregate(aggregate_record(body), shard, mode, max_fields=5) == whole
             assert max(len(part.records) for part in self.parts(body, shard, mode)) <= 5
 
+    def test_one_at_both_limits_is_expanded_at_once_and_one_above_either_in_parts(self, monkeypatch):
+        body = proto(records=[X] * 5)
+        monkeypatch.setattr(deaggregation, "MAX_CHUNK", len(body))
+        assert len(list(expand(aggregate_record(body), ShardFilter(None), 5))) == 1
+        assert len(list(expand(aggregate_record(body), ShardFilter(None), 4))) > 1
+        monkeypatch.setattr(deaggregation, "MAX_CHUNK", len(body) - 1)
+        assert len(list(expand(aggregate_record(body), ShardFilter(None), 5))) > 1
+
     def test_others_may_run_before_each_part(self):
         steps = list(expand(outer(aggregate(self.ENTRIES)), ShardFilter(None), 5))
         delivered = [n for n, step in enumerate(steps) if step is not None and step.records]
