@@ -37,8 +37,9 @@ class TestParts:
         [part] = Environment().parts(*data)
         assert part.is_last
 
-    def test_plain_records_are_not_split(self):
-        data = [bytes(1024 * 1024)] * 20
+    @pytest.mark.parametrize("byte", [b"\0", b"\xff"], ids=["below MAGIC", "above it"])
+    def test_plain_records_are_not_split(self, byte):
+        data = [byte * 1024 * 1024] * 20
         [part] = Environment().parts(*data)
         assert [user.data for user in part.records] == data
 

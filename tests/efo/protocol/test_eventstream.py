@@ -296,6 +296,17 @@ def test_only_an_incomplete_message_is_buffered():
     assert decoder.pending == 0
 
 
+@pytest.mark.parametrize("damage", [b"", b"\0\0\0\x11" + bytes(12)], ids=["after the last message", "after damage"])
+def test_received_bytes_are_not_kept(damage):
+    decoder, received = Decoder(), bytearray(frame(payload=b"0") + frame(payload=b"1") + damage)
+    decoder.receive_data(memoryview(received))
+    assert [bytes(decoder.next_message().payload) for _ in range(2)] == [b"0", b"1"]
+    if damage:
+        with pytest.raises(ChecksumError):
+            decoder.next_message()
+    received.clear()  # raises BufferError while a view of it exists
+
+
 def test_a_message_that_is_too_long_is_rejected_and_not_buffered():
     decoder = Decoder()
     decoder.receive_data(prelude(MAX_MESSAGE_LENGTH + 1, 0) + bytes(1000))
