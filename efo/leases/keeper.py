@@ -141,7 +141,6 @@ class LeaseKeeper:
 
     def wake(self) -> None:
         """Scan the lease table at once: leases were created, or a shard reached its end."""
-        self._settled_until = -inf
         self._woken.set()
 
     def stop_acquiring(self) -> None:

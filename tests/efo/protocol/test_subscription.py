@@ -482,3 +482,15 @@ def test_an_attempt_is_being_renewed_only_while_it_is_live_and_has_a_candidate()
     machine = subscription()
     assert machine.live is None
     assert not machine.is_being_renewed(1)
+    renewing = in_state(State.RENEWING)
+    assert renewing.is_being_renewed(1)
+    assert not renewing.is_being_renewed(2)
+    renewing.handle(Closed(2, BROKEN), 0.0)
+    assert not renewing.is_being_renewed(1)
+
+
+def test_a_candidate_that_was_closed_is_forgotten():
+    machine = in_state(State.RENEWING)
+    machine.handle(Closed(2, BROKEN), 0.0)
+    assert machine.handle(Received(2, event(20)), 0.0) == []
+    assert machine.handle(Closed(1, DENIED), 0.0) == [Cancel(1, "service"), Fail(DENIED)]

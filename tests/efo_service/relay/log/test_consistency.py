@@ -332,6 +332,8 @@ def test_an_open_partition_is_not_adopted(root, open_shard) -> None:
     assert planned == [Adoption("two", Checkpoint.TRIM_HORIZON, 1)]
     with pytest.raises(SinkLockedError, match="stop the relay"):
         adopt_into(root, "t", "s", planned)
+    with pytest.raises(SinkLockedError, match="stop the relay"):  # also after one that has no writer
+        adopt_into(root, "t", "s", [Adoption("new", Checkpoint.TRIM_HORIZON, None), *planned])
     writer.close()
     adopt_into(root, "t", "s", planned)
 
