@@ -32,11 +32,14 @@ if TYPE_CHECKING:
         AccessDeniedError,
         ChecksumError,
         ConfigurationError,
+        ConsumerLimitError,
         ConsumerNotActiveError,
         ConsumerReplacedError,
         EfoError,
         EventError,
         ExpiredCredentialsError,
+        ExpiredIteratorError,
+        FanOutRefusedError,
         FrameError,
         GoAwayError,
         HandlerError,
@@ -102,6 +105,7 @@ if TYPE_CHECKING:
         ConsumerSettings,
         OnServiceError,
         PositionLike,
+        ReadMode,
         ShardSelection,
         StartAt,
     )
@@ -128,8 +132,9 @@ _NAMES = {
     "efo.consumer.streams.leases": "MultiStreamTable StreamLeases",
     "efo.consumer.streams.opening": "StreamObserver consume_streams open_streams",
     "efo.errors": (
-        "AccessDeniedError ChecksumError ConfigurationError ConsumerNotActiveError ConsumerReplacedError "
-        "EfoError EventError ExpiredCredentialsError FrameError GoAwayError HandlerError "
+        "AccessDeniedError ChecksumError ConfigurationError ConsumerLimitError ConsumerNotActiveError "
+        "ConsumerReplacedError EfoError EventError ExpiredCredentialsError ExpiredIteratorError FanOutRefusedError "
+        "FrameError GoAwayError HandlerError "
         "InternalFailureError IsolateShardError KmsError LeaseError LeaseLostError "
         "LeaseStoreCorruptError LeaseStoreUnavailableError MissingExtraError NotHttp2Error "
         "NotVisibleError OrderError ProtocolError ResourceInUseError ResourceNotFoundError ServiceError "
@@ -159,7 +164,7 @@ _NAMES = {
     "efo.protocol.failure": "DeadLetter DeadLetterSink FailureAction FailurePolicy FinalAction OnError",
     "efo.protocol.reading": "Condition LeaseCounts Readings ShardReading ShardState SubscriptionState",
     "efo.protocol.subscription": "SubscriptionTiming",
-    "efo.settings": "LATEST TRIM_HORIZON ConsumerSettings OnServiceError PositionLike ShardSelection StartAt",
+    "efo.settings": "LATEST TRIM_HORIZON ConsumerSettings OnServiceError PositionLike ReadMode ShardSelection StartAt",
     "efo.telemetry.cloudwatch.kcl_metrics": "CloudWatchLevel",
     "efo.telemetry.cloudwatch.publisher": "open_cloudwatch",
     "efo.telemetry.log": "LoggingObserver",
@@ -187,6 +192,7 @@ __all__ = (
     "ConfigurationError",
     "Connect",
     "Consumer",
+    "ConsumerLimitError",
     "ConsumerNotActiveError",
     "ConsumerReplacedError",
     "ConsumerSettings",
@@ -199,9 +205,11 @@ __all__ = (
     "Event",
     "EventError",
     "ExpiredCredentialsError",
+    "ExpiredIteratorError",
     "FailureAction",
     "FailurePolicy",
     "FanOutConsumer",
+    "FanOutRefusedError",
     "FinalAction",
     "Flush",
     "FrameError",
@@ -244,6 +252,7 @@ __all__ = (
     "PostgresLeaseStore",
     "Processes",
     "ProtocolError",
+    "ReadMode",
     "Readings",
     "Record",
     "RecordHandler",

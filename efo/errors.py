@@ -198,6 +198,19 @@ class ThrottledError(ServiceError):
     error_type = "throttled"
 
 
+class ConsumerLimitError(ThrottledError):
+    """The fan-out consumer cannot be registered: the stream has as many as it may, or too many are made at once."""
+
+    error_type = "consumer_limit"
+
+
+class ExpiredIteratorError(ServiceError):
+    """The shard iterator of a call of GetRecords is older than 5 minutes. The next one is at the same place."""
+
+    retryable = True
+    error_type = "expired_iterator"
+
+
 class InternalFailureError(ServiceError):
     """The service failed internally (HTTP 5xx or InternalFailureException). Retried with backoff."""
 
@@ -244,6 +257,12 @@ class ConsumerReplacedError(EfoError):
 
     retryable = True
     error_type = "consumer_replaced"
+
+
+class FanOutRefusedError(EfoError):
+    """The fan-out consumer disappeared and cannot be registered again; `read_mode` permits polling instead."""
+
+    error_type = "consumer_limit"
 
 
 class NotVisibleError(EfoError):

@@ -24,6 +24,9 @@ EndReason = Literal[
 ]  # fmt: skip
 """Why a subscription ended; the value of the attribute `efo.subscription.end_reason`."""
 
+PollOperation = Literal["GetRecords", "GetShardIterator"]
+"""A call that polling makes."""
+
 FailedCall = Literal["handler", "dead_letter"]
 """Which of the application's functions failed."""
 
@@ -87,6 +90,32 @@ class EventReceived(msgspec.Struct, frozen=True):
     wire_bytes: int
     millis_behind_latest: int
     interval: float | None
+
+
+class PollAttempted(msgspec.Struct, frozen=True):
+    """A call of GetRecords or GetShardIterator got its response. `error_type` is None if it was accepted.
+
+    `duration`: seconds that the call took, with all of the response.
+    """
+
+    shard_id: str
+    operation: PollOperation
+    duration: float
+    error_type: str | None = None
+    detail: str = ""
+
+
+class ReadModeChanged(msgspec.Struct, frozen=True):
+    """A consumer with `read_mode` "auto" reads its shards in another way from now on.
+
+    `error_type`, `detail`: why enhanced fan-out is not possible, None and empty if it is again. `retry_after`: seconds
+    until it is tried again.
+    """
+
+    mode: Literal["fanout", "polling"]
+    error_type: str | None = None
+    detail: str = ""
+    retry_after: float | None = None
 
 
 class DeliveryBlocked(msgspec.Struct, frozen=True):
@@ -357,6 +386,8 @@ Event = (
     | SubscribeAttempted
     | SubscriptionEnded
     | EventReceived
+    | PollAttempted
+    | ReadModeChanged
     | DeliveryBlocked
     | BatchDelivered
     | RecordsProcessed

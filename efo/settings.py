@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from efo.arn import parse_consumer
 from efo.checks import check_callable, check_count, check_number, check_text, check_type, shown
@@ -36,6 +36,15 @@ StartAt = Callable[[Lease], PositionLike | Checkpoint | None]
 OnServiceError = Literal["stop", "isolate"]
 """What an error of the service that retries cannot cure (KMS, access denied) does: stop everything, or its shard."""
 
+ReadMode = Literal["fanout", "polling", "auto"]
+"""How shards are read: by enhanced fan-out, by GetRecords, or by fan-out while that is possible."""
+
+ActiveReadMode = Literal["fanout", "polling"]
+"""How shards are read now."""
+
+MAX_POLL_INTERVAL: Final = 5.0
+"""The longest `poll_interval`: an idle shard is known to be current as often as by fan-out."""
+
 LATEST: Final = Position.latest()
 """After the newest record."""
 TRIM_HORIZON: Final = Position.trim_horizon()
@@ -58,6 +67,14 @@ class ConsumerSettings:
     ended up to 5 s before it are taken along, since clocks differ, and their children are then read whole.
     `start_at`: overrides the initial position of single shards.
     `shards`: the shards that this worker reads; None: all.
+
+    How to read:
+    `read_mode`: "fanout" (default): by enhanced fan-out. "polling": by GetRecords, without a fan-out consumer; all
+    applications that poll share 2 MiB/s and five calls per second of each shard. "auto": by fan-out, and by polling
+    while the stream has as many consumers as it may, or SubscribeToShard is denied.
+    `poll_interval`: the most seconds between two calls of GetRecords for a shard that is current, 5 at most. A shard
+    that is behind is read as fast as AWS allows.
+    `fanout_retry_interval`: with "auto", how long shards are polled until fan-out is tried again.
 
     Subscriptions:
     `consumer_name`: the fan-out consumer's name; it is registered if it does not exist. None: the application's name.
@@ -90,6 +107,9 @@ class ConsumerSettings:
     initial_position: PositionLike = TRIM_HORIZON
     start_at: StartAt | None = None
     shards: ShardSelection | None = None
+    read_mode: ReadMode = "fanout"
+    poll_interval: float = 1.0
+    fanout_retry_interval: float = 300.0
     consumer_name: str | None = None
     consumer_arn: str | None = None
     subscribes_per_second: float = SUBSCRIBES_PER_SECOND
@@ -122,6 +142,7 @@ class ConsumerSettings:
                 check_number(name, value, zero=name in _MAY_BE_ZERO, unit=_MAY_BE_NONE.get(name, ""))
         for name in ("graceful_handoff", "balance_by_throughput"):
             check_type(name, getattr(self, name), bool, "True or False")
+        self._check_read_mode()
         self._check_consumer()
         if self.max_leases is not None:
             check_count("max_leases", self.max_leases, unit=", or None")
@@ -130,6 +151,18 @@ class ConsumerSettings:
         if str(self.aggregates) not in {*AggregateMode}:
             raise ConfigurationError(f"aggregates={shown(self.aggregates)}: expected one of {', '.join(AggregateMode)}")
         object.__setattr__(self, "aggregates", AggregateMode(self.aggregates))
+
+    def _check_read_mode(self) -> None:
+        if self.read_mode not in get_args(ReadMode):
+            raise ConfigurationError(f"read_mode={shown(self.read_mode)}: expected 'fanout', 'polling' or 'auto'")
+        if self.poll_interval > MAX_POLL_INTERVAL:
+            raise ConfigurationError(
+                f"poll_interval={self.poll_interval!r}: expected at most {MAX_POLL_INTERVAL:g} seconds"
+            )
+        if self.read_mode == "polling" and self.consumer_arn is not None:
+            raise ConfigurationError(
+                "consumer_arn has no effect with read_mode='polling', which needs no fan-out consumer: remove it"
+            )
 
     def _check_consumer(self) -> None:
         if self.consumer_name is not None:
@@ -177,8 +210,9 @@ class ConsumerSettings:
 _MAY_BE_NONE: Final = {"lease_scan_interval": ", or None", "lease_cleanup_after": ", or None"}
 _MAY_BE_ZERO: Final = {"handoff_timeout", "shard_cooldown"}
 _NUMBERS: Final = (
-    "subscribes_per_second", "unsubscribe_idle_after", "checkpoint_interval", "failover_time", "lease_scan_interval",
-    "shard_sync_interval", "lease_cleanup_after", "handoff_timeout", "shard_cooldown",
+    "poll_interval", "fanout_retry_interval", "subscribes_per_second", "unsubscribe_idle_after", "checkpoint_interval",
+    "failover_time", "lease_scan_interval", "shard_sync_interval", "lease_cleanup_after", "handoff_timeout",
+    "shard_cooldown",
 )  # fmt: skip
 
 

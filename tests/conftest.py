@@ -11,9 +11,11 @@ import hypothesis
 import pytest
 import trio
 
+from efo.settings import ReadMode
 from efo_service.spark.errors import JavaMissingError
 from efo_service.spark.java import find_java
 from proofs.local_servers.running import Servers
+from tests.workers import workers_read_by
 
 # Hypothesis uses the same examples in each run, without deadlines. HYPOTHESIS_PROFILE=explore tries many random ones.
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, max_examples=60)
@@ -49,6 +51,13 @@ def same_schedule() -> None:
     """Make trio's scheduling deterministic: by default it shuffles the tasks that are ready."""
     trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING = True
     trio._core._run._r.seed(0)
+
+
+@pytest.fixture(params=["fanout", "polling"])
+def read_mode(request: pytest.FixtureRequest) -> Iterator[ReadMode]:
+    """Run the test once for each way to read, with the workers of `tests.workers`."""
+    with workers_read_by(request.param):
+        yield request.param
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 
 from efo.checks import check_async
 from efo.consumer.deaggregation import Deaggregator
+from efo.consumer.shard_sources import ShardSources
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.shard_sync import ShardSync
 from efo.consumer.shard_task import LAST_SAVE_TIMEOUT, ShardReader, ShardTask
@@ -40,11 +40,6 @@ from efo.events import (
 )
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
-from efo.kinesis.connection_pool import ConnectionPool
-from efo.kinesis.registration import Registration
-from efo.kinesis.shard_subscription import ShardSubscription
-from efo.kinesis.subscribe_call import SubscribeCaller
-from efo.kinesis.subscribe_limiter import LimitsSubscribes
 from efo.leases.keeper import HeldLease, LeaseKeeper
 from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, Lease, Position, Shard
@@ -71,12 +66,9 @@ class Consumer:
         *,
         worker_id: str,
         on_service_error: OnServiceError,
-        registration: Registration,
-        pool: ConnectionPool,
-        limiter: LimitsSubscribes,
+        sources: ShardSources,
         observer: Observer,
         spans: Spans | None,
-        rng: random.Random,
         joint: TableAssignment | None = None,
     ) -> None:
         self.worker_id = worker_id
@@ -100,18 +92,9 @@ class Consumer:
         self._store = store
         self._settings = settings
         self._isolates_service_errors = on_service_error == "isolate"
-        self._registration = registration
-        self._limiter = limiter
-        self._caller = SubscribeCaller(
-            pool,
-            sign=kinesis.sign,
-            authority=kinesis.authority,
-            scheme=kinesis.scheme,
-            consumer_arn=lambda: registration.arn,
-        )
+        self._sources = sources
         self._observer = observer
         self._spans = spans
-        self._rng = rng
         self._shard_sync = ShardSync(kinesis, store, settings, self._keeper, observer)
         self._started: set[str] = set()
         self._running: dict[str, ShardStream] = {}
@@ -200,9 +183,16 @@ class Consumer:
             for key, (until, error_type) in self._isolated.items()
             if until > now
         )
-        active = self._registration.is_active
-        shard_counts = None if counts is None else counts.shards
-        return ConsumerStatus(self.worker_id, active, self._draining, shards, shard_counts, isolated, counts)
+        return ConsumerStatus(
+            self.worker_id,
+            self._sources.is_registered,
+            self._draining,
+            shards,
+            None if counts is None else counts.shards,
+            isolated,
+            counts,
+            self._sources.read_mode,
+        )
 
     # What status, metrics and readiness are derived from: see `efo.protocol.reading.Readings`. These three may be
     # called from any thread.
@@ -372,7 +362,7 @@ class Consumer:
             self._kinesis.stream,
             lease.key,
             lease.checkpoint,
-            subscribe=lambda position: self._subscription(attempts, lease.key, position),
+            subscribe=partial(self._sources.open, attempts, lease.key),
             initial=self._initial_of(lease),
             pin=self._shard_sync.pinned,
             deaggregator=Deaggregator(lease.key, range_of, self._settings.aggregates, self._observer),
@@ -396,19 +386,6 @@ class Consumer:
             return None
         start = self._settings.start_at(lease)
         return start if start is None or isinstance(start, Checkpoint) else parse_position(start, "start_at")
-
-    def _subscription(self, attempts: trio.Nursery, shard_id: str, position: Position) -> ShardSubscription:
-        return ShardSubscription(
-            attempts,
-            shard_id,
-            position,
-            caller=self._caller,
-            limiter=self._limiter,
-            diagnose=lambda error: self._registration.diagnose(shard_id, error),
-            rng=self._rng,
-            timing=self._settings.timing,
-            observer=self._observer,
-        )
 
 
 def _error_type(error: Exception) -> str:

@@ -1,6 +1,6 @@
 """Opening a consumer: its nursery tree, and all the parts that it is made of.
 
-    connections (pool, subscribe limiter)       outermost: open until the last shard has stopped
+    connections (pool, shard sources)           outermost: open until the last shard has stopped
       keeper (leases: renew, take, release)     never behind a handler (rule R10)
         shards: one task per shard whose lease is held, that may start (rule R1) and is not finished
           its shard task, see `efo.consumer.shard_task`
@@ -22,6 +22,7 @@ import trio
 
 from efo.checks import check_callable, check_text, check_type, shown
 from efo.consumer.consumer import Consumer
+from efo.consumer.shard_sources import ShardSources
 from efo.consumer.worker_id import worker_slot
 from efo.errors import ConfigurationError
 from efo.events import ConsumerOpened, Observer, WorkerStarted, combine_observers
@@ -29,7 +30,7 @@ from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.registration import Registration
-from efo.kinesis.subscribe_limiter import LimitsSubscribes, SubscribeLimiter
+from efo.kinesis.subscribe_limiter import LimitsSubscribes
 from efo.leases.opening import open_lease_store
 from efo.leases.store import LeaseStore
 from efo.protocol.joint_assignment import TableAssignment
@@ -143,28 +144,32 @@ async def open_sharing(
         pool = ConnectionPool(
             kinesis.connect, address=kinesis.authority, stream_window=settings.stream_window, observer=observer
         )
-        own_limiter = SubscribeLimiter(settings.subscribes_per_second)
+        sources = ShardSources(
+            kinesis,
+            settings,
+            registration,
+            pool=pool,
+            limiter=None if shared is None else shared.limiter,
+            rng=rng or random.Random(),  # noqa: S311 - jitter is no secret
+            observer=observer,
+        )
         with collapse_groups():
             async with trio.open_nursery() as connections:
                 await connections.start(pool.run)
-                await connections.start(own_limiter.run)
-                registered = trio.Event()
-                connections.start_soon(_register, registration, registered)
+                readable = trio.Event()
+                connections.start_soon(_run_sources, sources, readable)
                 # Meanwhile the store opens: a server of its own may take as long to respond.
                 async with open_lease_store(leases, application, kinesis.stream, region) as store:
-                    await registered.wait()
+                    await readable.wait()
                     consumer = Consumer(
                         kinesis,
                         store,
                         settings,
                         worker_id=worker_id,
                         on_service_error=on_service_error,
-                        registration=registration,
-                        pool=pool,
-                        limiter=own_limiter if shared is None else shared.limiter,
+                        sources=sources,
                         observer=observer,
                         spans=spans,
-                        rng=rng or random.Random(),  # noqa: S311 - jitter is no secret
                         joint=None if shared is None else shared.joint,
                     )
                     observer(ConsumerOpened(consumer))
@@ -189,6 +194,7 @@ def _check_arguments(
     check_callable("observer", observer, "a function of an event, or None", "event")
 
 
-async def _register(registration: Registration, registered: trio.Event) -> None:
-    await registration.ensure()
-    registered.set()
+async def _run_sources(sources: ShardSources, readable: trio.Event) -> None:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(sources.run)
+        readable.set()

@@ -25,7 +25,7 @@ from efo.events import (
     ShardRepositioned,
     ShardResumed,
 )
-from efo.kinesis.shard_subscription import ShardEnd, ShardSubscription
+from efo.kinesis.shard_source import ShardEnd, ShardSource
 from efo.model import Batch, Checkpoint, ChildShard, Position, Record
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.progress import Progress, index_of
@@ -71,7 +71,7 @@ class ShardStream:
         shard_id: str,
         checkpoint: Checkpoint,
         *,
-        subscribe: Callable[[Position], ShardSubscription],
+        subscribe: Callable[[Position], ShardSource],
         initial: Position,
         pin: Callable[[Position], Position],
         deaggregator: Deaggregator,
@@ -94,7 +94,7 @@ class ShardStream:
         self._clock = clock
         self._observer = observer
         self._spans = spans
-        self._subscription: ShardSubscription | None = None
+        self._subscription: ShardSource | None = None
         self._known_since = self._saved_at = trio.current_time()
         self._subscribed_at: float | None = None
         self._last_event_at: float | None = None

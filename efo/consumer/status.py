@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from efo.model import Checkpoint
 from efo.protocol.reading import Condition, LeaseCounts, ShardReading, ShardState, checkpoint_age, condition, event_age
 from efo.protocol.reading import lag as lag_of
+from efo.settings import ActiveReadMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,8 @@ class ConsumerStatus:
     those that this worker reads, and those that it stopped reading while no other worker is known to read them.
     `counts`: the number of shards in each state (waiting_parent, ready, consuming, finished), by the leases of all
     workers; None while the lease table is unknown. `isolated`: shards that this worker does not read because they
-    failed. `leases`: what the lease table shows; None while it is unknown.
+    failed. `leases`: what the lease table shows; None while it is unknown. `read_mode`: how shards are read now; with
+    the setting "auto", a shard may take some time to follow.
     """
 
     worker_id: str
@@ -63,6 +65,7 @@ class ConsumerStatus:
     counts: dict[str, int] | None
     isolated: tuple[IsolatedShard, ...] = ()
     leases: LeaseCounts | None = None
+    read_mode: ActiveReadMode = "fanout"
 
 
 def status_of(shard: ShardReading, now: float) -> ShardStatus:

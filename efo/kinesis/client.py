@@ -27,7 +27,7 @@ class KinesisClient:
     `sign`: signs requests. `authority`: host, and port unless it is the scheme's default; the `:authority` of requests.
     `scheme`: "https", or "http" without TLS. `clock`: the local wall clock, seconds since the epoch. `service_time`:
     the service's clock, by its last `Date` header, if known. Positions in time use it, since the service rejects times
-    in its future (rule R4).
+    in its future (rule R4). `stream_arn`: the stream's ARN, if it was opened by it; its calls then name it.
     """
 
     stream: str
@@ -38,3 +38,4 @@ class KinesisClient:
     scheme: str
     clock: Callable[[], float]
     service_time: Callable[[], float] | None = None
+    stream_arn: str | None = None

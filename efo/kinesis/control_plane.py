@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 from efo.model import FanOutConsumer, Position, Shard, ShardRead, StreamDescription
-
-EXPIRED_ITERATOR: Final = "ExpiredIteratorException"
-"""The code of the error for an iterator that is older than 5 minutes (AWS: GetRecords)."""
 
 
 class ControlPlane(Protocol):
@@ -44,7 +41,7 @@ class ControlPlane(Protocol):
         """Read up to `limit` records (1 to 10,000) and 10 MiB (AWS: GetRecords). For operators' tools.
 
         All callers together may call it 5 times per second and shard, and read 2 MiB per second. An iterator that is
-        too old is a ServiceError with the code EXPIRED_ITERATOR.
+        too old raises ExpiredIteratorError.
         """
         ...
 

@@ -10,20 +10,25 @@ import trio
 from efo.arn import parse_consumer
 from efo.errors import (
     ConfigurationError,
+    ConsumerLimitError,
     ConsumerNotActiveError,
     ConsumerReplacedError,
     EfoError,
     NotVisibleError,
     ResourceInUseError,
     ResourceNotFoundError,
-    ShardGoneError,
+    ThrottledError,
 )
 from efo.events import ConsumerReady, Observer, ignore_events
 from efo.kinesis.control_plane import ControlPlane
+from efo.kinesis.missing_shards import MissingShards
 from efo.model import FanOutConsumer
 
 POLL_INTERVAL: Final = 1.0
 """Seconds between two calls of DescribeStreamConsumer while the consumer is not ACTIVE (AWS: 20 calls per second)."""
+LIMIT_EXCEEDED: Final = "LimitExceededException"
+"""The code of RegisterStreamConsumer's error if the stream has as many consumers as it may (AWS: 20, or 50), or too
+many are registered at the same time."""
 ACTIVE_TIMEOUT: Final = 300.0
 """Seconds to wait for ACTIVE. AWS takes a few seconds; an operator should see a consumer that is stuck."""
 
@@ -43,8 +48,8 @@ class Registration:
         self._observer = observer
         self._consumer: FanOutConsumer | None = None
         self._checking = trio.Lock()
-        self._listed: set[str] = set()
-        self._listed_at = -inf  # when the check began that listed these shards
+        self._checked_at = -inf  # when the last check of the consumer began
+        self._missing_shards = MissingShards(control_plane)
 
     @property
     def arn(self) -> str:
@@ -62,7 +67,8 @@ class Registration:
         """Return the consumer once it is ACTIVE. Register it if it does not exist, unless its ARN is given.
 
         A consumer that is being deleted is registered again when it is gone. Raises ServiceError, TransportError,
-        ConsumerNotActiveError after 5 minutes, and ConfigurationError if a given consumer is gone.
+        ConsumerLimitError if the stream may have no more consumers, ConsumerNotActiveError after 5 minutes, and
+        ConfigurationError if a given consumer is gone.
         """
         stream_arn = await self._stream_arn()
         registered = False
@@ -102,28 +108,16 @@ class Registration:
         async with self._checking:
             try:
                 # What was looked up since this task asked is new enough for it: thousands may ask at once.
-                if self.arn == before and self._listed_at <= asked_at:
+                if self.arn == before and self._checked_at <= asked_at:
                     started_at = trio.current_time()
                     await self.ensure()
-                    if self.arn == before:
-                        self._listed = {shard.shard_id for shard in await self._control_plane.list_shards()}
-                        self._listed_at = started_at
+                    self._checked_at = started_at
                 if self.arn != before:
                     return ConsumerReplacedError(f"the consumer {self.name!r} was gone; it is now {self.arn}")
-                listed = self._listed
-                # Kinesis numbers shards in the order of their creation. A list without a newer shard may be older than
-                # this shard; to trust it would lose all records of the shard.
-                if shard_id not in listed:
-                    if any(other > shard_id for other in listed):
-                        return ShardGoneError(f"{shard_id} no longer exists")
-                    return NotVisibleError(
-                        f"SubscribeToShard does not find {shard_id}, ListShards does not have it, and it is newer than "
-                        "all listed shards: it is not visible yet; if this goes on, the stream was deleted and created "
-                        "again, and the leases of the old stream must be deleted (efo leases delete)"
-                    )
+                found = await self._missing_shards.explain(shard_id, "SubscribeToShard", asked_at)
             except EfoError as failure:
                 return failure
-            return NotVisibleError(
+            return found or NotVisibleError(
                 f"{shard_id} and the consumer {self.name!r} exist, but not for SubscribeToShard: {error}"
             )
 
@@ -145,4 +139,13 @@ class Registration:
             # Another worker has registered it, or the old one is still being deleted: check again.
             await trio.sleep(POLL_INTERVAL)
             return False
+        except ThrottledError as error:
+            if error.code != LIMIT_EXCEEDED:
+                raise
+            raise ConsumerLimitError(
+                error.code,
+                f"{error.message.rstrip('.')}; the fan-out consumer {self.name!r} cannot be registered: deregister one "
+                "(efo consumers), or read without one: read_mode = polling or auto",
+                status=error.status,
+            ) from error
         return True

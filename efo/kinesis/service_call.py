@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -65,6 +66,19 @@ class ServiceCaller:
             raise SilenceError(f"no response to {operation} within {RESPONSE_TIMEOUT:g} s") from None
         return response
 
+    async def fetch(
+        self, operation: str, body: bytes, *, limit: int, silence: float = inf
+    ) -> tuple[bytes, Mapping[str, str]]:
+        """Call an operation; return all of its response, `limit` bytes at most, and the headers.
+
+        `silence`: the most seconds without a byte. Raises TransportError, ProtocolError and ServiceError.
+        """
+        response = await self.call(operation, body)
+        try:
+            return await _body(response, limit, silence), response.headers
+        finally:
+            response.close()
+
     async def read(self, operation: str, arguments: Mapping[str, object]) -> tuple[dict[str, Any], Mapping[str, str]]:
         """Call an operation that responds with a JSON object; return it and the headers of the response.
 
@@ -72,26 +86,27 @@ class ServiceCaller:
         """
         try:
             with trio.fail_after(READ_TIMEOUT):
-                response = await self.call(operation, msgspec.json.encode(arguments))
-                try:
-                    body = await _body(response)
-                finally:
-                    response.close()
+                body, headers = await self.fetch(operation, msgspec.json.encode(arguments), limit=MAX_READ)
         except trio.TooSlowError:
             raise SilenceError(f"no complete response to {operation} within {READ_TIMEOUT:g} s") from None
         try:
-            return msgspec.json.decode(body, type=dict[str, Any]), response.headers
+            return msgspec.json.decode(body, type=dict[str, Any]), headers
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ProtocolError(f"the response to {operation} is no JSON object: {error}") from error
 
 
-async def _body(response: ResponseStream) -> bytes:
-    body = bytearray()
-    while data := await response.receive():
-        body += data
-        if len(body) > MAX_READ:
-            raise ProtocolError(f"the response has more than {MAX_READ} bytes")
-    return bytes(body)
+async def _body(response: ResponseStream, limit: int, silence: float) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    with trio.move_on_after(silence) as deadline:
+        while data := await response.receive():
+            deadline.deadline = trio.current_time() + silence
+            chunks.append(data)
+            if (size := size + len(data)) > limit:
+                raise ProtocolError(f"the response has more than {limit} bytes")
+    if deadline.cancelled_caught:
+        raise SilenceError(f"no byte of the response arrived for {silence:g} s, after {size} bytes")
+    return b"".join(chunks)
 
 
 async def _check(response: ResponseStream) -> None:

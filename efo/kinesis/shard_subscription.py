@@ -10,7 +10,6 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -38,9 +37,10 @@ from efo.events import (
     ignore_events,
 )
 from efo.kinesis.alarm import Alarm
+from efo.kinesis.shard_source import ShardEnd
 from efo.kinesis.subscribe_call import EventStream, SubscribeCaller
 from efo.kinesis.subscribe_limiter import LimitsSubscribes
-from efo.model import ChildShard, Position
+from efo.model import Position
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.reading import SubscriptionState
 from efo.protocol.subscription import (
@@ -66,13 +66,6 @@ _YIELD_BYTES: Final = 64 * 1024
 """Other tasks run at the latest after this many bytes of events, however many have arrived."""
 _PART_BYTES: Final = 16 * 1024
 """What counts for the bytes that were taken from the stream without an event in them."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShardEnd:
-    """The shard was read to its end; these are its children."""
-
-    children: tuple[ChildShard, ...]
 
 
 _STATES: Final[dict[State, SubscriptionState]] = {

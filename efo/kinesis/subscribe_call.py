@@ -117,7 +117,13 @@ def request_body(consumer_arn: str, shard_id: str, position: Position) -> bytes:
     if position.sequence_number is not None:
         start["SequenceNumber"] = position.sequence_number
     if position.timestamp is not None:
-        # The service counts in milliseconds. Round down, since a later time would skip records. The 0.001 is for times
-        # that a float cannot represent exactly.
-        start["Timestamp"] = math.floor(position.timestamp * 1000 + 0.001) / 1000
+        start["Timestamp"] = whole_milliseconds(position.timestamp)
     return msgspec.json.encode({"ConsumerARN": consumer_arn, "ShardId": shard_id, "StartingPosition": start})
+
+
+def whole_milliseconds(timestamp: float) -> float:
+    """Return a time in seconds as the service counts it, in milliseconds.
+
+    It is rounded down, since a later time would skip records.
+    """
+    return math.floor(timestamp * 1000 + 0.001) / 1000  # 0.001: for times that a float cannot represent exactly

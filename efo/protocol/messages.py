@@ -30,7 +30,7 @@ class SubscribeToShardEvent(msgspec.Struct, frozen=True, rename="pascal"):
         return self.continuation_sequence_number is None
 
 
-class _UntimedRecord(msgspec.Struct, frozen=True, rename="pascal"):
+class UntimedRecord(msgspec.Struct, frozen=True, rename="pascal"):
     """A record whose arrival time may be missing. AWS's model requires all other fields."""
 
     sequence_number: str
@@ -48,7 +48,7 @@ class _UntimedRecord(msgspec.Struct, frozen=True, rename="pascal"):
 class _UntimedEvent(msgspec.Struct, frozen=True, rename="pascal"):
     """An event whose records may have no arrival time."""
 
-    records: tuple[_UntimedRecord, ...]
+    records: tuple[UntimedRecord, ...]
     millis_behind_latest: int
     continuation_sequence_number: str | None = None
     child_shards: tuple[ChildShard, ...] | None = None
@@ -71,8 +71,8 @@ class _ErrorBody(msgspec.Struct, frozen=True):
 
 Parsed: TypeAlias = SubscribeToShardEvent | ServiceError | None
 
-# msgspec raises these for invalid JSON, wrong types, and nesting beyond the interpreter's recursion limit.
-_DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""msgspec raises these for invalid JSON, wrong types, and nesting beyond the interpreter's recursion limit."""
 
 _VALID_LENGTHS: Final = frozenset(range(1, MAX_SEQUENCE_DIGITS + 1))
 
@@ -112,7 +112,7 @@ def parse_error_response(status: int, body: bytes) -> ServiceError:
 def _parse_error_body(payload: bytes | memoryview) -> _ErrorBody:
     try:
         error_body = _ERROR_BODY.decode(payload)
-    except _DECODE_ERRORS:
+    except DECODE_ERRORS:
         text = bytes(payload[:200]).decode(errors="replace").strip()
         return _ErrorBody(message=text)
     return _ErrorBody(type=error_body.type, message=error_body.message or error_body.capital_message)
@@ -121,7 +121,7 @@ def _parse_error_body(payload: bytes | memoryview) -> _ErrorBody:
 def _parse_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
     try:
         event = _decode_event(payload)
-    except _DECODE_ERRORS as error:
+    except DECODE_ERRORS as error:
         raise EventError(f"the event cannot be parsed: {error}") from error
     children = event.child_shards or ()
     continuation = event.continuation_sequence_number
@@ -131,17 +131,22 @@ def _parse_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
         raise EventError(f"the event has {found}: exactly one of them is allowed")
     if continuation is not None and not is_decimal(continuation):
         raise EventError(f"the continuation {continuation[:200]!r} is not a sequence number")
+    check_children(children)
+    check_sequence_numbers(event.records)
+    return event
+
+
+def check_children(children: tuple[ChildShard, ...]) -> None:
+    """Raise EventError unless each child shard has parents, and decimal hash keys."""
     for child in children:
         if not child.parent_shards:
             raise EventError("a child shard has no parents")
         keys = child.hash_key_range
         if not (is_decimal(keys.starting_hash_key) and is_decimal(keys.ending_hash_key)):
             raise EventError(f"the hash keys of child shard {child.shard_id} are not decimal integers")
-    _check_sequence_numbers(event.records)
-    return event
 
 
-def _check_sequence_numbers(records: tuple[Record, ...]) -> None:
+def check_sequence_numbers(records: tuple[Record, ...]) -> None:
     """Raise EventError unless `is_decimal` is true for each sequence number."""
     # All at once: that takes a fifth of the time. The digits of bytes are faster to check than those of a str.
     numbers = [record.sequence_number for record in records]

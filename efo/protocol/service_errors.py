@@ -7,6 +7,7 @@ from typing import Final
 from efo.errors import (
     AccessDeniedError,
     ExpiredCredentialsError,
+    ExpiredIteratorError,
     InternalFailureError,
     KmsError,
     ResourceInUseError,
@@ -51,6 +52,7 @@ _BY_NAME: Final[dict[str, type[ServiceError]]] = {
     "IncompleteSignatureException": AccessDeniedError,
     "InvalidClientTokenId": AccessDeniedError,
     "MissingAuthenticationTokenException": AccessDeniedError,
+    "ExpiredIteratorException": ExpiredIteratorError,
     "ExpiredToken": ExpiredCredentialsError,
     "ExpiredTokenException": ExpiredCredentialsError,
 }

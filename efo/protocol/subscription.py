@@ -244,7 +244,7 @@ class Subscription:
         # A candidate to renew as soon as it is live: its connection received GOAWAY.
         self._leaving: int | None = None
         # Records up to this sequence number were delivered or are before the start.
-        self._delivered = _last_before(position)
+        self._delivered = last_before(position)
         self._last: _LastEvent | None = None
         # When the service began to reject candidates with ResourceInUse, if it rejected the last one.
         self._in_use_since: float | None = None
@@ -426,7 +426,7 @@ class Subscription:
         self.state = TRANSITIONS[self.state, signal]
 
 
-def _last_before(position: Position) -> int:
+def last_before(position: Position) -> int:
     """Return the highest sequence number before this position, -1 if the position has none."""
     if position.sequence_number is None:
         return -1

@@ -17,6 +17,7 @@ from efo.events import (
     HashRangeHoleFound,
     LeaseLost,
     ParentCycleFound,
+    ReadModeChanged,
     RecordDeadLettered,
     RecordsFiltered,
     RecordSkipped,
@@ -48,10 +49,10 @@ Line = tuple[int, str]
 class LoggingObserver:
     """An observer that writes events to a logger, by default `efo`. Each line names the worker.
 
-    Warnings: records that were skipped, dead-lettered or lost to retention, handlers that failed, damaged aggregates,
-    lost leases, overdue acks; and the beginning and the end of each outage of Kinesis or of the lease store. Errors:
-    isolated shards, and shards that stopped by a failure. Info: the life of shards and of the fan-out consumer. Other
-    events are not logged. No line contains data or a partition key.
+    Warnings: polling in place of enhanced fan-out; records that were skipped, dead-lettered or lost to retention,
+    handlers that failed, damaged aggregates, lost leases, overdue acks; and the beginning and the end of each outage of
+    Kinesis or of the lease store. Errors: isolated shards, and shards that stopped by a failure. Info: the life of
+    shards and of the fan-out consumer. Other events are not logged. No line contains data or a partition key.
 
     `clock`: returns seconds, monotonic, for the duration of outages.
     """
@@ -121,6 +122,16 @@ def _handler_failed(event: HandlerFailed) -> Line:
     )
 
 
+def _read_mode_changed(event: ReadModeChanged) -> Line:
+    if event.mode == "fanout":
+        return logging.INFO, "enhanced fan-out is possible again: the shards are subscribed to"
+    if event.error_type is None:
+        return logging.INFO, "the shards are polled"
+    again = "" if event.retry_after is None else f"; fan-out is tried again in {event.retry_after:g} s"
+    why = f"{event.error_type}{_because(event.detail)}"
+    return logging.WARNING, f"enhanced fan-out is not possible, so the shards are polled{again}: {why}"
+
+
 def _because(detail: str) -> str:
     return f": {detail}" if detail else ""
 
@@ -130,6 +141,7 @@ _LINES: Final[dict[type, Callable[[Any], Line]]] = {
         logging.INFO,
         f"the fan-out consumer {e.name} is ACTIVE{' (registered now)' if e.registered else ''}",
     ),
+    ReadModeChanged: _read_mode_changed,
     AcksOverdue: _acks_overdue,
     HandlerFailed: _handler_failed,
     RecordSkipped: lambda e: (

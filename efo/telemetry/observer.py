@@ -29,6 +29,7 @@ from efo.events import (
     HandlerFailed,
     LeaseLost,
     LeaseStoreCalled,
+    PollAttempted,
     RecordDeadLettered,
     RecordSkipped,
     RecordsProcessed,
@@ -205,6 +206,7 @@ class OtelObserver:
             SubscribeAttempted: self._attempted,
             SubscriptionEnded: self._ended,
             EventReceived: self._received,
+            PollAttempted: self._polled,
             DeliveryBlocked: self._blocked,
             BatchDelivered: self._delivered,
             AggregateDamaged: self._aggregate_damaged,
@@ -252,6 +254,11 @@ class OtelObserver:
         self._record(instruments.OPERATION_DURATION, event.duration, operation | self._server | error)
         if event.error_type is None:
             self._add(instruments.SUBSCRIPTION_ACTIVE, 1)
+
+    def _polled(self, event: PollAttempted) -> None:
+        operation = {"messaging.operation.name": "poll", "messaging.operation.type": "receive"}
+        attributes = operation | self._server | _error(event.error_type)
+        self._record(instruments.OPERATION_DURATION, event.duration, attributes)
 
     def _ended(self, event: SubscriptionEnded) -> None:
         self._add(instruments.SUBSCRIPTION_ACTIVE, -1)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from efo.errors import LeaseStoreUnavailableError
+from efo.errors import ExpiredIteratorError, LeaseStoreUnavailableError
 from efo.events import (
     ConnectionClosed,
     ConnectionOpened,
@@ -18,6 +18,7 @@ from efo.events import (
     EventReceived,
     LeaseLost,
     LeaseStoreCalled,
+    PollAttempted,
     ShardFinished,
     ShardsListed,
     ShardStopped,
@@ -114,6 +115,7 @@ class Outages:
         self._refused_since: dict[str, float] = {}
         self._handlers: dict[type, Callable[[Any, float], Iterable[OutageBegan | OutageEnded]]] = {
             SubscribeAttempted: self._attempted,
+            PollAttempted: self._polled,
             SubscriptionEnded: self._subscription_ended,
             ShardSyncFailed: self._sync_failed,
             ShardsListed: self._listed,
@@ -139,12 +141,16 @@ class Outages:
         handle = self._handlers.get(type(event))
         return () if handle is None else handle(event, self._clock())
 
-    def _attempted(self, event: SubscribeAttempted, now: float) -> Iterator[OutageBegan]:
+    def _attempted(self, event: SubscribeAttempted | PollAttempted, now: float) -> Iterator[OutageBegan]:
         shard = event.shard_id
         if event.error_type is None:  # it works with its first event
             self._refused_since.pop(shard, None)
         elif not self._is_ordinary(shard, event.error_type, now):
             yield from self._kinesis.failed(shard, now, event.error_type, event.detail, shard)
+
+    def _polled(self, event: PollAttempted, now: float) -> Iterator[OutageBegan]:
+        if event.error_type != ExpiredIteratorError.error_type:  # ordinary: the reader was busy for minutes
+            yield from self._attempted(event, now)
 
     def _subscription_ended(self, event: SubscriptionEnded, now: float) -> Iterator[OutageBegan]:
         if event.reason not in PLANNED_ENDS:

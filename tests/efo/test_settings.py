@@ -35,6 +35,27 @@ def test_a_position_may_be_a_string_or_a_time(value, position):
 
 
 @pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"read_mode": "poll"}, "read_mode='poll': expected 'fanout', 'polling' or 'auto'"),
+        ({"poll_interval": 6.0}, "poll_interval=6.0: expected at most 5 seconds"),
+        ({"poll_interval": 0}, "poll_interval=0: expected"),
+        ({"fanout_retry_interval": -1}, "fanout_retry_interval=-1: expected"),
+        (
+            {
+                "read_mode": "polling",
+                "consumer_arn": "arn:aws:kinesis:eu-west-1:123456789012:stream/s/consumer/c:1700000000",
+            },
+            "consumer_arn has no effect with read_mode='polling'",
+        ),
+    ],
+)
+def test_a_read_mode_that_cannot_be_meant_is_rejected(settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        ConsumerSettings(**settings)
+
+
+@pytest.mark.parametrize(
     ("value", "message"),
     [
         ("newest", "initial_position='newest': expected efo.TRIM_HORIZON, efo.LATEST"),

@@ -19,6 +19,7 @@ from efo.testing import FakeKinesis
 from tests.workers import open_worker
 
 STREAM = "orders"
+pytestmark = pytest.mark.usefixtures("read_mode")
 SETTINGS = ConsumerSettings()
 Clock = trio.testing.MockClock
 
@@ -157,6 +158,7 @@ async def test_a_finished_shard_is_not_subscribed_to(autojump_clock: Clock) -> N
 
 
 @pytest.mark.scenario("G39", "G52")
+@pytest.mark.parametrize("read_mode", ["fanout"], indirect=True)
 async def test_a_worker_whose_subscription_is_taken_over_does_not_subscribe_again(autojump_clock: Clock) -> None:
     """Kinesis reports the take-over to the old subscription. The worker loses its lease before it subscribes again."""
     store, ann_events, bob_events = MemoryLeaseStore(), list[events.Event](), list[events.Event]()

@@ -95,5 +95,6 @@ async def open_kinesis(
                 scheme=endpoint.scheme,
                 clock=time.time,
                 service_time=control_plane.service_time,
+                stream_arn=stream if arn_region else None,
             )
             connections.cancel_scope.cancel()

@@ -29,7 +29,7 @@ class StreamUsage:
 
 def stream_usage(consumer: Consumer) -> StreamUsage:
     """Return the stream usage of a running consumer."""
-    streams = [stream for c in consumer._caller._service._pool._connections for stream in c._streams.values()]
+    streams = [stream for c in consumer._sources._pool._connections for stream in c._streams.values()]
     shards = len(consumer._running)
     max_streams = STREAMS_PER_SHARD * (shards + SHARDS_IN_TRANSITION)
     return StreamUsage(max((stream.buffered for stream in streams), default=0), len(streams), max_streams)
@@ -37,14 +37,15 @@ def stream_usage(consumer: Consumer) -> StreamUsage:
 
 def find_leaks(consumer: Consumer) -> dict[str, int]:
     """Return how many entries each table of a consumer still has. After its context is left, this must be empty."""
-    limiter = consumer._limiter
+    sources = consumer._sources
+    limiter = sources._limiter
     if not isinstance(limiter, SubscribeLimiter):
         raise TypeError("the consumers of a simulation have a limiter each")
     tables = {
         "leases held": consumer._keeper.held,
         "shards read": consumer._running,
         "shards begun": consumer._started,
-        "connections": consumer._caller._service._pool._connections,
+        "connections": sources._pool._connections,
         "subscribes admitted": limiter._granted,
         "subscribes asked for": limiter._pacer._waiting,
     }

@@ -18,7 +18,15 @@ from efo.errors import ConfigurationError
 from efo.kinesis.aws.role import AssumedRole
 from efo.model import Position
 from efo.protocol.aggregation import AggregateMode
-from efo.settings import LATEST, STREAM_WINDOW, SUBSCRIBES_PER_SECOND, TRIM_HORIZON, OnServiceError
+from efo.settings import (
+    LATEST,
+    MAX_POLL_INTERVAL,
+    STREAM_WINDOW,
+    SUBSCRIBES_PER_SECOND,
+    TRIM_HORIZON,
+    OnServiceError,
+    ReadMode,
+)
 from efo_service.config.cloudwatch import CloudWatchSettings
 from efo_service.config.dynamodb import DynamoDbSettings
 from efo_service.config.kafka import KafkaSettings
@@ -152,6 +160,19 @@ class ConsumerSettings(Section):
         "trim_horizon",
         description="Initial position of unread shards: trim_horizon, latest or a time like 2026-01-31T12:00:00Z.",
     )
+    read_mode: ReadMode = Field(
+        "fanout",
+        description="How shards are read: fanout (enhanced fan-out), polling (GetRecords, whose limits all applications"
+        " share), or auto (fan-out, and polling while the stream has all consumers that it may, or fan-out is denied).",
+    )
+    poll_seconds: Seconds = Field(
+        1.0,
+        le=MAX_POLL_INTERVAL,
+        description="Most time between two GetRecords calls for a shard that is current. One that lags is read faster.",
+    )
+    fanout_retry_seconds: Seconds = Field(
+        300.0, description="With read_mode = auto: how long shards are polled until fan-out is tried again."
+    )
     subscribes_per_second: Seconds = Field(
         SUBSCRIBES_PER_SECOND, description="Maximum number of SubscribeToShard calls per second by this worker (R6)."
     )
@@ -191,6 +212,8 @@ class ConsumerSettings(Section):
     def _has_one_consumer(self) -> ConsumerSettings:
         if self.arn is not None and self.name is not None:
             raise ValueError("name and arn are the same consumer's: remove one of them")
+        if self.arn is not None and self.read_mode == "polling":
+            raise ValueError("arn has no effect with read_mode = polling, which needs no fan-out consumer: remove it")
         return self
 
     @property

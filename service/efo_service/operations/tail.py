@@ -16,11 +16,17 @@ import trio
 
 from efo.consumer.deaggregation import Deaggregator
 from efo.consumer.shard_sync import MARGIN
-from efo.errors import EfoError, ResourceNotFoundError, ServiceError, ThrottledError, TransportError
+from efo.errors import (
+    EfoError,
+    ExpiredIteratorError,
+    ResourceNotFoundError,
+    ServiceError,
+    ThrottledError,
+    TransportError,
+)
 from efo.events import AggregateDamaged, Event
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
-from efo.kinesis.control_plane import EXPIRED_ITERATOR
 from efo.model import Checkpoint, Position, PositionType, Record, Shard, ShardRead
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.lineage import without_ancestors
@@ -162,7 +168,7 @@ class Tailer:
         try:
             read = await self._read(reading)
         except (ServiceError, TransportError) as error:
-            if isinstance(error, ServiceError) and error.code == EXPIRED_ITERATOR:
+            if isinstance(error, ExpiredIteratorError):
                 reading.iterator = None  # the next one continues after the last record
             elif error.retryable:
                 self._note_once(error)

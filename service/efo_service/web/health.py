@@ -6,7 +6,16 @@ from collections.abc import Callable, Iterator
 
 import trio
 
-from efo.events import ConsumerOpened, ConsumerReady, Event, LeasesCounted, LeaseStoreCalled, SubscribeAttempted
+from efo.events import (
+    ConsumerOpened,
+    ConsumerReady,
+    Event,
+    LeasesCounted,
+    LeaseStoreCalled,
+    PollAttempted,
+    ReadModeChanged,
+    SubscribeAttempted,
+)
 from efo.protocol.reading import Readings
 from efo_service.web.problems import Problem, shard_problems
 
@@ -22,6 +31,8 @@ class Health:
         self._unsaved_after = unsaved_after
         self._clock = clock
         self._registered = False
+        self._is_polled = False
+        self._fan_out_error: str | None = None
         self._readings: Readings | None = None
         self._scanned_at: float | None = None
         self._store_error: str | None = None
@@ -34,13 +45,19 @@ class Health:
                 self._readings = readings
             case ConsumerReady():
                 self._registered = True
+            case ReadModeChanged(mode=mode, error_type=error_type, detail=detail):
+                self._is_polled = mode == "polling"
+                self._fan_out_error = detail or error_type
             case LeasesCounted():
                 self._scanned_at = self._clock()
                 self._store_error = None
             # A lease that another worker took is not an error of the store.
             case LeaseStoreCalled(error_type=str() as error_type) if error_type != "lease_lost":
                 self._store_error = error_type
-            case SubscribeAttempted(error_type=error_type, detail=detail):
+            case (
+                SubscribeAttempted(error_type=error_type, detail=detail)
+                | PollAttempted(error_type=error_type, detail=detail)
+            ):
                 self._subscribe_error = detail or error_type
             case _:
                 pass
@@ -60,7 +77,11 @@ class Health:
     def _problems(self) -> Iterator[Problem]:
         if self.draining:
             yield Problem("draining", stops_reading=True)
-        if not self._registered:
+        if self._is_polled and self._fan_out_error is not None:
+            text = f"enhanced fan-out is not possible, so the shards are polled ({self._fan_out_error})"
+            remedy = "deregister a fan-out consumer, or permit kinesis:SubscribeToShard"
+            yield Problem(f"{text}: {remedy}", stops_reading=False)
+        if not self._registered and not self._is_polled:
             yield Problem("the fan-out consumer is not registered and ACTIVE yet", stops_reading=True)
         readings = self._readings
         if readings is None or readings.counts() is None:

@@ -22,6 +22,7 @@ from efo.testing import FakeKinesis, FakeSettings
 from tests.workers import open_worker
 
 STREAM = "orders"
+pytestmark = pytest.mark.usefixtures("read_mode")
 
 
 def settings(**changes: object) -> ConsumerSettings:
@@ -144,6 +145,7 @@ async def test_a_split_and_a_merge_keep_the_order_of_every_key(autojump_clock: t
     assert sorted(finished) == sorted(closed)
 
 
+@pytest.mark.parametrize("read_mode", ["fanout"], indirect=True)
 async def test_renewals_over_hours_lose_and_repeat_nothing(autojump_clock: trio.testing.MockClock) -> None:
     store, reader, seen = MemoryLeaseStore(), Reader(), list[events.Event]()
     async with FakeKinesis() as fake:
@@ -167,6 +169,7 @@ async def test_renewals_over_hours_lose_and_repeat_nothing(autojump_clock: trio.
 
 
 @pytest.mark.scenario("G45")
+@pytest.mark.parametrize("read_mode", ["fanout"], indirect=True)
 async def test_expired_subscriptions_continue_after_the_last_continuation(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -296,6 +299,7 @@ async def test_a_reader_that_does_not_ack_the_last_batch_of_a_shard_is_an_error(
 
 
 @pytest.mark.scenario("G62")
+@pytest.mark.parametrize("read_mode", ["fanout"], indirect=True)
 async def test_a_deregistered_fan_out_consumer_is_registered_again(autojump_clock: trio.testing.MockClock) -> None:
     store, reader, seen = MemoryLeaseStore(), Reader(), list[events.Event]()
     async with FakeKinesis() as fake:

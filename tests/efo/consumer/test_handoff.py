@@ -19,6 +19,7 @@ from efo.testing import FakeKinesis
 from tests.workers import open_worker
 
 STREAM = "orders"
+pytestmark = pytest.mark.usefixtures("read_mode")
 
 
 def settings(**changes: object) -> ConsumerSettings:

@@ -16,6 +16,7 @@ from efo.testing import FakeKinesis
 from tests.workers import open_worker
 
 STREAM = "orders"
+pytestmark = pytest.mark.usefixtures("read_mode")
 SETTINGS = ConsumerSettings()
 Clock = trio.testing.MockClock
 

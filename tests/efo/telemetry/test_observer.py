@@ -38,6 +38,8 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON),
     events.SubscribeAttempted("s-0", 0.2, 0.03, None),
     events.SubscribeAttempted("s-1", 0.0, 0.03, "ResourceInUseException"),
+    events.PollAttempted("s-0", "GetRecords", 0.03),
+    events.ReadModeChanged("polling"),
     events.EventReceived("s-0", 2, 700, 1500, None),
     events.EventReceived("s-0", 2, 300, 500, 4.9),
     events.DeliveryBlocked("s-0", 0.3),
@@ -173,6 +175,16 @@ def test_subscriptions_feed_attempts_waits_durations_and_the_number_of_open_ones
     telemetry.observe(events.SubscriptionEnded("s-0", 250.0, "renewed"))
     assert telemetry.values(instruments.SUBSCRIPTION_ACTIVE) == {(): 0}
     assert telemetry.values(instruments.SUBSCRIPTION_DURATION) == {("renewed",): (250.0, 1)}
+
+
+def test_polling_feeds_the_duration_of_its_calls(telemetry):
+    telemetry.observe(events.PollAttempted("s-0", "GetRecords", 0.03))
+    telemetry.observe(events.PollAttempted("s-1", "GetShardIterator", 0.05, "throttled"))
+    assert telemetry.values(instruments.OPERATION_DURATION) == {
+        ("poll", "receive", "kinesis.test"): (0.03, 1),
+        ("throttled", "poll", "receive", "kinesis.test"): (0.05, 1),
+    }
+    assert telemetry.values(instruments.SUBSCRIPTION_ATTEMPTS) == {}
 
 
 def test_received_events_feed_bytes_and_interval(telemetry):

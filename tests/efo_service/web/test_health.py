@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from efo.events import ConsumerOpened, ConsumerReady, LeasesCounted, LeaseStoreCalled, SubscribeAttempted
+from efo.events import (
+    ConsumerOpened,
+    ConsumerReady,
+    LeasesCounted,
+    LeaseStoreCalled,
+    PollAttempted,
+    ReadModeChanged,
+    SubscribeAttempted,
+)
 from efo.model import Checkpoint
 from efo.protocol.reading import QUIET_AFTER, ShardReading
 from efo_service.web.health import Health
@@ -81,6 +89,30 @@ def test_the_reason_of_the_last_failed_subscription_is_told(health, readings):
     assert health.obstacles()[0].startswith("s-0: not subscribed for 12 s (no route to host): ")
     health(SubscribeAttempted("s-1", 0.0, 0.1, None))
     assert health.obstacles()[0].startswith("s-0: not subscribed for 12 s: ")
+
+
+def test_polling_needs_no_fan_out_consumer():
+    health = Health()
+    health(ReadModeChanged("polling"))
+    assert not any("fan-out consumer" in problem for problem in health.problems())
+
+
+def test_polling_in_place_of_fan_out_is_a_problem_of_a_ready_service_until_it_ends(health):
+    health(ReadModeChanged("polling", "consumer_limit", "the stream has 20 consumers", 300.0))
+    (problem,) = health.problems()
+    assert problem.startswith(
+        "enhanced fan-out is not possible, so the shards are polled (the stream has 20 consumers)"
+    )
+    assert health.obstacles() == ()
+    health(ReadModeChanged("fanout"))
+    assert health.problems() == ()
+
+
+def test_the_reason_of_the_last_failed_poll_is_told(health, readings):
+    readings.known = (replace(SHARD, state="waiting"),)
+    readings.time += 12
+    health(PollAttempted("s-0", "GetRecords", 0.1, "transport", "no route to host"))
+    assert "(no route to host)" in health.obstacles()[0]
 
 
 def test_shards_with_the_same_problem_share_a_sentence_with_the_first_names(health, readings):

@@ -1,0 +1,1 @@
+"""Reading shards by GetRecords, in place of a subscription."""

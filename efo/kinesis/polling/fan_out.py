@@ -1,0 +1,93 @@
+"""Whether a consumer that may poll reads by enhanced fan-out now, and when it tries again. All its shards share this.
+
+Fan-out is refused if the fan-out consumer cannot be registered, since the stream has as many as it may, or if the
+credentials permit no registration or no SubscribeToShard. Then all shards are polled. After an interval the consumer is
+registered, if that is what failed, and one shard subscribes as a trial. If an event arrives, all shards follow.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Final
+
+import trio
+
+from efo.errors import AccessDeniedError, ConsumerLimitError, EfoError, FanOutRefusedError, ResourceNotFoundError
+from efo.events import Observer, ReadModeChanged
+from efo.kinesis.registration import Registration
+
+TRIAL_TIMEOUT: Final = 30.0
+"""Seconds in which the first event of a trial must arrive. A shard that waits for it is not read meanwhile."""
+
+
+class FanOut:
+    """Whether enhanced fan-out is used. `is_used`: whether shards are to be read by it now.
+
+    `retry_interval`: seconds after which it is tried again.
+    """
+
+    def __init__(self, registration: Registration, *, retry_interval: float, observer: Observer) -> None:
+        self.is_used = True
+        self._registration = registration
+        self._is_registered = False
+        self._retry_interval = retry_interval
+        self._retry_at = -inf
+        self._observer = observer
+
+    async def keep_registered(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Register the consumer; if that is refused, try again at the interval, until cancelled.
+
+        Raises EfoError if the first registration fails for another reason.
+        """
+        await self._register()
+        task_status.started()
+        while True:
+            await trio.sleep(self._retry_interval)
+            if not self._is_registered:
+                try:
+                    await self._register()
+                except EfoError as error:
+                    self.refused(error)
+
+    async def _register(self) -> None:
+        try:
+            await self._registration.ensure()
+        except (ConsumerLimitError, AccessDeniedError) as error:
+            self.refused(error)
+        else:
+            self._is_registered = True
+            self._retry_at = -inf
+
+    def may_subscribe(self) -> bool:
+        """Return whether a shard that is polled may subscribe now. If that is a trial, only one shard may."""
+        if self.is_used:
+            return True
+        now = trio.current_time()
+        if not self._is_registered or now < self._retry_at:
+            return False
+        self._retry_at = now + self._retry_interval
+        return True
+
+    def refused(self, error: EfoError) -> None:
+        """Note that fan-out is not possible: all shards are polled until it works again."""
+        self._retry_at = trio.current_time() + self._retry_interval
+        if self.is_used:
+            self.is_used = False
+            self._observer(ReadModeChanged("polling", error.error_type, str(error), self._retry_interval))
+
+    def works(self) -> None:
+        """Note that an event has arrived by fan-out: all shards subscribe."""
+        if not self.is_used:
+            self.is_used = True
+            self._observer(ReadModeChanged("fanout"))
+
+    async def diagnose(self, shard_id: str, error: ResourceNotFoundError) -> EfoError:
+        """Return the error that explains a ResourceNotFoundException of SubscribeToShard (rule R13).
+
+        FanOutRefusedError: the consumer is gone, and cannot be registered again.
+        """
+        found = await self._registration.diagnose(shard_id, error)
+        if isinstance(found, ConsumerLimitError):
+            self._is_registered = False
+            return FanOutRefusedError(str(found))
+        return found

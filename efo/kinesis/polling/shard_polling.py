@@ -1,0 +1,145 @@
+"""Runs `protocol.polling` over HTTP/2: the events of one shard by GetRecords.
+
+A call is made only when the reader wants an event, in its own task. So there is no buffer, and back-pressure needs no
+mechanism (rule R9). It costs no time: after a page, the service's limits ask for a pause, in which the reader works.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from efo.errors import EfoError, NotVisibleError, ResourceNotFoundError, without_tracebacks
+from efo.events import EndReason, EventReceived, Observer, PollAttempted, PollOperation, ignore_events
+from efo.kinesis.polling.calls import PollCaller
+from efo.kinesis.shard_source import ShardEnd
+from efo.model import Position
+from efo.protocol.messages import SubscribeToShardEvent
+from efo.protocol.polling import MAX_RECORDS, GetIterator, GetRecords, Polling
+from efo.protocol.reading import SubscriptionState
+from efo.protocol.subscription import Deliver, Fail, Finish
+
+ExplainMissing = Callable[[str, str, float], Awaitable[EfoError | None]]
+"""Returns why an operation did not find a shard; None if it is listed. See `MissingShards.explain`."""
+
+
+class ShardPolling:
+    """Polls one shard after a position. A ShardSource.
+
+    The position must not be LATEST: a failed first call would skip records (rule R4). `interval`: the most seconds
+    between two calls for a shard that is current. `rng`: the source of jitter.
+    """
+
+    def __init__(
+        self,
+        shard_id: str,
+        position: Position,
+        *,
+        caller: PollCaller,
+        explain_missing: ExplainMissing,
+        rng: random.Random,
+        interval: float,
+        observer: Observer = ignore_events,
+    ) -> None:
+        self.shard_id = shard_id
+        self._machine = Polling(position, rng.random, interval=interval)
+        self._caller = caller
+        self._explain_missing = explain_missing
+        self._observer = observer
+        self._ready: deque[Deliver | Finish | Fail] = deque()
+        self._last_event_at: float | None = None
+        self._call = trio.CancelScope()
+        self._is_wanted = False
+        self._interrupted = False
+
+    @property
+    def position(self) -> Position:
+        """The position after what was delivered."""
+        return self._machine.position
+
+    @property
+    def state(self) -> SubscriptionState:
+        """The state of the polling, in the words of a subscription."""
+        return self._machine.state
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether the reader, not Kinesis, is what is slow: nothing is asked for that it does not want."""
+        return not self._is_wanted
+
+    async def receive(self) -> SubscribeToShardEvent | ShardEnd | None:
+        """Wait for the next page, as an event; None after `interrupt`. Raises the EfoError that retries cannot cure."""
+        self._interrupted = False
+        self._is_wanted = True
+        try:
+            while not self._ready:
+                with trio.CancelScope() as self._call:
+                    await self._step()
+                if self._interrupted and not self._ready:
+                    return None
+        finally:
+            self._is_wanted = False
+        match self._ready.popleft():
+            case Deliver(event=event, wire_bytes=wire_bytes):
+                self._report(event, wire_bytes)
+                return event
+            case Finish(children=children):
+                return ShardEnd(children)
+            case Fail(error=error):
+                raise error
+
+    def interrupt(self) -> None:
+        """Let a `receive` that waits return None. A call that is cancelled by this is made again."""
+        self._interrupted = True
+        self._call.cancel()
+
+    def close(self, _reason: EndReason) -> None:
+        """End the polling."""
+        self.interrupt()
+
+    async def _step(self) -> None:
+        """Wait for the time of the next call, and make it."""
+        await trio.sleep_until(self._machine.due)
+        now = trio.current_time()
+        call = self._machine.next_call(now)
+        operation: PollOperation = "GetRecords" if isinstance(call, GetRecords) else "GetShardIterator"
+        try:
+            await self._make(call, now)
+        except EfoError as error:
+            self._attempted(operation, now, error)
+            failure = await self._explained(error, operation)
+            self._ready += self._machine.failed(without_tracebacks(failure), trio.current_time())
+        else:
+            self._attempted(operation, now, None)
+
+    async def _make(self, call: GetIterator | GetRecords, now: float) -> None:
+        if isinstance(call, GetIterator):
+            self._machine.started(await self._caller.get_iterator(self.shard_id, call.position), now)
+        else:
+            page, size = await self._caller.get_records(call.iterator, MAX_RECORDS)
+            self._ready += self._machine.received(page, size, now)
+
+    async def _explained(self, error: EfoError, operation: str) -> EfoError:
+        """Return what a failure means: of a ResourceNotFoundException, whether the shard is gone."""
+        if not isinstance(error, ResourceNotFoundError):
+            return error
+        try:
+            found = await self._explain_missing(self.shard_id, operation, trio.current_time())
+        except EfoError as failure:
+            return failure
+        return found or NotVisibleError(f"{self.shard_id} exists, but not for {operation}: {error}")
+
+    def _attempted(self, operation: PollOperation, called_at: float, error: EfoError | None) -> None:
+        duration = trio.current_time() - called_at
+        error_type = error.error_type if error else None
+        self._observer(PollAttempted(self.shard_id, operation, duration, error_type, str(error or "")))
+
+    def _report(self, event: SubscribeToShardEvent, wire_bytes: int) -> None:
+        now = trio.current_time()
+        interval = None if self._last_event_at is None else now - self._last_event_at
+        self._last_event_at = now
+        behind = event.millis_behind_latest
+        self._observer(EventReceived(self.shard_id, len(event.records), wire_bytes, behind, interval))

@@ -1,0 +1,148 @@
+"""The polling of one shard as a state machine: no I/O, no clock; `now` is a parameter.
+
+1. Polling is a chain of calls: GetShardIterator at the position, then GetRecords with the iterator of the page before.
+   One call is made at a time, and only when the owner wants an event: what was not asked for is not buffered.
+2. An iterator expires after 5 minutes. The next one is AFTER the last record that was delivered, or at the original
+   position if none was (R4). So no record is lost or repeated, whether an iterator expired or a process ended.
+3. A page without records has no continuation, unlike an event of SubscribeToShard. Its event has the last record's
+   number, or zero if there was none, so it moves no checkpoint (R3).
+4. A page without an iterator, with child shards, is the end of the shard (R2). This is final.
+5. All callers together may make five calls a second and read 2 MiB a second of a shard. The pace leaves one of the five
+   to others. A shard that is behind is read at this pace. One that is current is read less often: each page without
+   records doubles the interval, each one with records halves it.
+6. When the service throttles, others read the shard too: the pace halves, and rises again with each page.
+7. An error that is not retryable is passed to the owner. This is final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from efo.errors import EfoError, ExpiredIteratorError, ThrottledError
+from efo.model import Position, PositionType
+from efo.protocol.messages import SubscribeToShardEvent
+from efo.protocol.pacing import Backoff
+from efo.protocol.reading import SubscriptionState
+from efo.protocol.records_page import RecordsPage
+from efo.protocol.subscription import Deliver, Fail, Finish, last_before
+
+MIN_INTERVAL: Final = 0.25
+"""Seconds between two calls of GetRecords for a shard. AWS allows five a second to all callers together; this leaves
+one of them to others, such as `efo tail`."""
+BYTES_PER_SECOND: Final = 2 * 1024 * 1024
+"""What all callers of GetRecords may read of a shard in a second (AWS: quotas and limits). A larger page is followed by
+as many seconds without a call as it has times 2 MiB."""
+MAX_RECORDS: Final = 10_000
+"""The most records of a page (AWS: GetRecords, Limit)."""
+ITERATOR_LIFE: Final = 290.0
+"""Seconds after which an iterator is not used any more: the service refuses it after 300 s."""
+MAX_SLOWDOWN: Final = 16.0
+"""How many times longer than MIN_INTERVAL the interval becomes at most by throttling."""
+_RECOVERY: Final = 0.8
+_MAX_BACKOFF: Final = 8.0
+
+
+class GetIterator(msgspec.Struct, frozen=True):
+    """Call GetShardIterator at this position."""
+
+    position: Position
+
+
+class GetRecords(msgspec.Struct, frozen=True):
+    """Call GetRecords with this iterator."""
+
+    iterator: str
+
+
+class Polling:
+    """Polls one shard: make the `next_call` at `due`, and report its outcome by `started`, `received` or `failed`.
+
+    `position`: where to start; it moves with every record. `random`: returns a number from 0 to 1. `interval`: the most
+    seconds between two calls for a shard that is current.
+    """
+
+    def __init__(self, position: Position, random: Callable[[], float], *, interval: float) -> None:
+        self.position = position
+        self.state: SubscriptionState = "connecting"
+        self.due = float("-inf")
+        """When the next call may be made."""
+        self._max_interval = max(interval, MIN_INTERVAL)
+        self._interval = MIN_INTERVAL
+        self._slowdown = 1.0
+        self._backoff = Backoff(random, limit=_MAX_BACKOFF)
+        self._iterator: str | None = None
+        self._iterator_since = float("-inf")
+        self._has_page = False  # since the iterator was obtained by GetShardIterator
+        # Records up to this sequence number were delivered or are before the start.
+        self._delivered = last_before(position)
+
+    def next_call(self, now: float) -> GetIterator | GetRecords:
+        """Return the call to make now."""
+        if self._iterator is None or now - self._iterator_since >= ITERATOR_LIFE:
+            self._iterator = None
+            return GetIterator(self.position)
+        return GetRecords(self._iterator)
+
+    def started(self, iterator: str, now: float) -> None:
+        """Take the iterator that GetShardIterator returned. `now`: when it was called."""
+        self._iterator, self._iterator_since, self._has_page = iterator, now, False
+
+    def received(self, page: RecordsPage, wire_bytes: int, now: float) -> list[Deliver | Finish]:
+        """Take a page; return what to deliver. `now`: when GetRecords was called. `wire_bytes`: the response's size."""
+        self._backoff.reset()
+        self._slowdown = max(1.0, self._slowdown * _RECOVERY)
+        self._iterator, self._iterator_since, self._has_page = page.next_shard_iterator, now, True
+        self.due = now + self._pause_after(page)
+        records = page.records
+        if records and int(records[0].sequence_number) <= self._delivered:
+            records = tuple(record for record in records if int(record.sequence_number) > self._delivered)
+        if records:
+            self._delivered = int(records[-1].sequence_number)
+            self.position = Position.after(records[-1].sequence_number)
+        behind = page.millis_behind_latest or 0
+        if page.child_shards:
+            self.state = "ended"
+            last = SubscribeToShardEvent(records, behind, None, page.child_shards)
+            return [Deliver(last, wire_bytes), Finish(page.child_shards)]
+        self.state = "live"
+        return [Deliver(SubscribeToShardEvent(records, behind, self._continuation), wire_bytes)]
+
+    def failed(self, error: EfoError, now: float) -> list[Fail]:
+        """Take the failure of a call; return it if it is final, otherwise the call is repeated."""
+        if not error.retryable:
+            self.state = "failed"
+            return [Fail(error)]
+        if isinstance(error, ExpiredIteratorError):
+            self._iterator = None
+            if self._has_page:  # one that expires at once is no matter of time: back off
+                self._has_page = False
+                self.due = now
+                return []
+        if isinstance(error, ThrottledError):
+            self._slowdown = min(MAX_SLOWDOWN, self._slowdown * 2)
+        self.state = "waiting"
+        self.due = now + MIN_INTERVAL + self._backoff.next()
+        return []
+
+    @property
+    def _continuation(self) -> str:
+        if self.position.type is PositionType.AFTER_SEQUENCE_NUMBER and self.position.sequence_number:
+            return self.position.sequence_number
+        return "0"
+
+    def _pause_after(self, page: RecordsPage) -> float:
+        """Return the seconds from the call for this page until the next one may be made."""
+        size = sum([len(record.data) + len(record.partition_key) for record in page.records])
+        pause = max(MIN_INTERVAL * self._slowdown, size / BYTES_PER_SECOND)
+        if page.millis_behind_latest:
+            self._interval = MIN_INTERVAL
+            return pause
+        if page.records:
+            self._interval = max(MIN_INTERVAL, self._interval / 2)
+        pause = max(pause, self._interval)
+        if not page.records:
+            self._interval = min(self._max_interval, self._interval * 2)
+        return pause

@@ -1,0 +1,121 @@
+"""Fan-out while it is possible, polling while it is not: when each shard changes, and that nothing is lost."""
+
+import pytest
+import trio
+
+from efo.errors import AccessDeniedError
+from efo.events import PollAttempted, ReadModeChanged, SubscribeAttempted
+from efo.kinesis.polling.fan_out import TRIAL_TIMEOUT
+from efo.model import Position
+from efo.testing.faults.kinds import EmptyResponse, Refuse
+from efo.testing.faults.script import ALWAYS, When
+from tests.efo.kinesis.sources import DENIED, STREAM, open_sources, read
+
+START = Position.trim_horizon()
+
+
+def modes(sources):
+    return [(event.mode, event.error_type) for event in sources.seen if isinstance(event, ReadModeChanged)]
+
+
+def subscribes(sources):
+    return sum(isinstance(event, SubscribeAttempted) for event in sources.seen)
+
+
+async def test_a_denied_subscription_is_replaced_by_polling_and_tried_again_at_the_interval(autojump_clock):
+    async with open_sources() as sources, trio.open_nursery() as nursery:
+        sources.deny(start=0.0, stop=150.0)
+        nursery.start_soon(sources.put_for, 600, 0.5)
+        assert await read(sources.auto(START), 600) == list(range(600))
+        assert modes(sources) == [("polling", "AccessDeniedException"), ("fanout", None)]
+        assert subscribes(sources) == 4  # at 0, 60, 120 and 180 s
+        assert not any(isinstance(event, PollAttempted) for event in sources.seen[-20:])
+
+
+async def test_a_subscription_that_is_denied_later_is_replaced_by_polling(autojump_clock):
+    async with open_sources(subscription_life=20.0) as sources, trio.open_nursery() as nursery:
+        sources.deny(start=5.0)
+        nursery.start_soon(sources.put_for, 200, 0.5)
+        assert await read(sources.auto(START), 200) == list(range(200))
+        assert modes(sources) == [("polling", "AccessDeniedException")]
+
+
+async def test_one_shard_tries_and_all_follow(autojump_clock):
+    async with open_sources() as sources:
+        sources.fake.split(STREAM, "shardId-000000000000")
+        shards = sources.fake.open_shards(STREAM)
+        rule = sources.fake.faults.add(DENIED, When(operation="SubscribeToShard", times=ALWAYS))
+        async with trio.open_nursery() as nursery:
+            for shard in shards:
+                nursery.start_soon(read, sources.auto(START, shard))
+            await trio.sleep(50)
+            before = subscribes(sources)
+            await trio.sleep(300)
+            assert subscribes(sources) - before == 5  # one of the two shards, each minute
+            sources.fake.faults.remove(rule)
+            await trio.sleep(62)
+            assert modes(sources)[-1] == ("fanout", None)
+            await trio.sleep(3)
+            assert [sources.fake.subscriptions(STREAM, shard).live for shard in shards] == [1, 1]
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_live_subscription_of_another_shard_does_not_end_the_polling(autojump_clock):
+    """Only a trial shows that fan-out is possible again: subscriptions that were opened before go on."""
+    async with open_sources() as sources:
+        live = sources.auto(START)
+        await live.receive()
+        sources.deny()
+        sources.fan_out.refused(AccessDeniedError("AccessDeniedException", ""))
+        denied = sources.auto(START)
+        await live.receive()
+        await denied.receive()
+        assert modes(sources) == [("polling", "AccessDeniedException")]
+        assert subscribes(sources) == 1
+
+
+async def test_a_trial_without_an_event_is_given_up_and_the_shard_is_polled_on(autojump_clock):
+    async with open_sources() as sources:
+        rule = sources.fake.faults.add(DENIED, When(operation="SubscribeToShard", times=ALWAYS))
+        source = sources.auto(START)
+        sources.put(1)
+        assert await read(source, 1) == [1]
+        sources.fake.faults.remove(rule)
+        sources.fake.faults.add(EmptyResponse(), When(times=ALWAYS))
+        await trio.sleep(60)
+        sources.put(2)
+        with trio.fail_after(TRIAL_TIMEOUT + 1):
+            assert await read(source, 1) == [2]
+        assert modes(sources) == [("polling", "AccessDeniedException")]
+        sources.put(3)
+        with trio.fail_after(2):
+            assert await read(source, 1) == [3]
+
+
+async def test_a_failure_that_passes_is_no_reason_to_poll(autojump_clock):
+    async with open_sources() as sources:
+        sources.fake.faults.add(Refuse("LimitExceededException"), When(times=5))
+        sources.put(1)
+        assert await read(sources.auto(START), 1) == [1]
+        assert modes(sources) == []
+
+
+async def test_a_denial_of_both_is_an_error(autojump_clock):
+    async with open_sources() as sources:
+        sources.fake.faults.add(Refuse("AccessDeniedException"), When(operation="*", times=ALWAYS))
+        with pytest.raises(AccessDeniedError):
+            await sources.auto(START).receive()
+
+
+async def test_the_end_of_a_polled_shard_is_not_read_again_by_fan_out(autojump_clock):
+    async with open_sources() as sources:
+        rule = sources.fake.faults.add(DENIED, When(operation="SubscribeToShard", times=ALWAYS))
+        source = sources.auto(START)
+        sources.put(1)
+        sources.fake.split(STREAM, "shardId-000000000000")
+        event = await source.receive()
+        assert event.is_shard_end
+        sources.fake.faults.remove(rule)
+        await trio.sleep(100)
+        assert await read(source) == []
+        assert subscribes(sources) == 1
