@@ -21,6 +21,7 @@ export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
 .PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards parity
+.PHONY: help demo test sim bench bench-polling bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -48,6 +49,9 @@ bench: $(READY) ## Measure efo, each figure beside its target; a quarter of an h
 
 bench-quick: $(READY) ## Compare efo with fixed clients, and with the kept ratios; under three minutes (ARGS="--help")
 	@$(BIN)/python -m proofs.benchmarks.quick $(ARGS)
+
+bench-polling: $(READY) ## Compare the CPU time of polling and of fan-out; a minute (ARGS="--help" for options)
+	@$(BIN)/python -m proofs.benchmarks.polling $(ARGS)
 
 bench-core: $(READY) ## Measure renewal, back-pressure and the data path; takes minutes (ARGS="--help" for options)
 	@$(BIN)/python -m proofs.benchmarks.core $(ARGS)

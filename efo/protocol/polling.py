@@ -35,8 +35,6 @@ one of them to others, such as `efo tail`."""
 BYTES_PER_SECOND: Final = 2 * 1024 * 1024
 """What all callers of GetRecords may read of a shard in a second (AWS: quotas and limits). A larger page is followed by
 as many seconds without a call as it has times 2 MiB."""
-MAX_RECORDS: Final = 10_000
-"""The most records of a page (AWS: GetRecords, Limit)."""
 ITERATOR_LIFE: Final = 290.0
 """Seconds after which an iterator is not used any more: the service refuses it after 300 s."""
 MAX_SLOWDOWN: Final = 16.0

@@ -54,7 +54,12 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     "efo.leases.keeper.MIN_MOVES": Constant((1, 2)),
     "efo.leases.keeper.MAX_MOVES": Constant((1, 3)),
     "efo.leases.writer.MAX_BATCH": Constant((1, 2)),
+    "efo.kinesis.polling.shard_polling.MAX_RECORDS": Constant((1, 7)),
     # intervals
+    "efo.protocol.polling.MAX_SLOWDOWN": Constant((1.0, 2.0)),
+    "efo.protocol.polling.ITERATOR_LIFE": Constant((1.0, 20.0)),
+    "efo.protocol.polling._RECOVERY": Constant((0.5, 1.0)),
+    "efo.protocol.polling._MAX_BACKOFF": Constant((1.0, 4.0)),
     "efo.consumer.shard_sync.AUDITS": Constant((5, 60)),
     "efo.consumer.shard_task.STORE_RETRY_INTERVAL": Constant((0.05, 2.0)),
     "efo.kinesis.registration.POLL_INTERVAL": Constant((0.2, 3.0)),
@@ -69,6 +74,7 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     "efo.leases.writer.PATIENCE_SHARE": Constant((0.01, 0.1)),
     "efo.protocol.assignment.SCANS_PER_FAILOVER_TIME": Constant((10, 1000)),
     # time limits
+    "efo.kinesis.polling.auto_source.TRIAL_TIMEOUT": Constant((3.0, 60.0)),
     "efo.kinesis.connection_pool.CONNECT_TIMEOUT": Constant((5.0, 20.0)),
     "efo.kinesis.service_call.RESPONSE_TIMEOUT": Constant((12.0, 30.0)),
     "efo.kinesis.service_call.READ_TIMEOUT": Constant((2.0, 10.0)),
@@ -96,6 +102,10 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.protocol.pacing.RENEWAL_OVERDUE_AFTER",
         "efo.protocol.pacing.OVERDUE_PER_FIRST",
     ),
+    "the limits of AWS for GetRecords, which all callers share": (
+        "efo.protocol.polling.MIN_INTERVAL",
+        "efo.protocol.polling.BYTES_PER_SECOND",
+    ),
     "R8: when a connection is dead": (
         "efo.kinesis.connection.PING_INTERVAL",
         "efo.kinesis.connection.PING_DEADLINE",
@@ -110,6 +120,8 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "limits of what a peer may send, and of what a producer may put": (
         "efo.kinesis.http2._MAX_HEADER_LIST",
+        "efo.kinesis.polling.calls.MAX_PAGE",
+        "efo.kinesis.polling.calls._MAX_ITERATOR",
         "efo.kinesis.service_call.MAX_READ",
         "efo.kinesis.service_call._ERROR_SIZE",
         "efo.protocol.aggregate_message.MAX_FIELDS",

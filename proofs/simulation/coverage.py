@@ -68,6 +68,7 @@ class _Task:
 
     `checkpoint`: where it started. `open`: how many of its subscriptions are open. `acked`: the last record acked.
     `is_idle`: its subscription was given up. `has_failed`: its handler has failed for the last time.
+    `is_polled`: its last call was one of polling.
     `has_dead_letters`: records that are not acked are in the dead letters.
     """
 
@@ -78,6 +79,7 @@ class _Task:
     is_idle: bool = False
     has_failed: bool = False
     has_dead_letters: bool = False
+    is_polled: bool = False
 
 
 _PLANNED: Final = ("renewed", "shard_end", "lease_lost", "shutdown", "idle", "seek")
@@ -252,8 +254,9 @@ class Coverage:
 
     @add.register
     def _(self, line: Closed) -> None:
-        self._tasks.pop((line.worker, line.shard), None)
+        task = self._tasks.pop((line.worker, line.shard), None)
         self._mark("R2.shard_finished", line.is_finished)
+        self._mark("R2.shard_finished_by_polling", line.is_finished and task and task.is_polled)
         self._mark("R12.fenced", line.error in ("sink_closed", "sink_fenced"))
 
     @add.register
@@ -299,6 +302,7 @@ class Coverage:
         self._mark("R13.not_found", event.error_type == "ResourceNotFoundException")
         if task is None:
             return
+        task.is_polled = False
         if event.error_type is not None:
             is_first = task.checkpoint.is_sentinel and not task.has_events
             self._mark("R4.first_attempt_failed", is_first)
@@ -311,6 +315,19 @@ class Coverage:
         self._mark("R9.resumed_on_demand", task.is_idle)
         task.is_idle = False
         task.open += 1
+
+    @_add_event.register
+    def _(self, event: events.PollAttempted, worker: str) -> None:
+        self._mark("R4.iterator_replaced", event.error_type == "expired_iterator")
+        self._mark("R6.poll_throttled", event.error_type == "throttled")
+        if task := self._tasks.get((worker, event.shard_id)):
+            task.is_polled = True
+
+    @_add_event.register
+    def _(self, event: events.ReadModeChanged, _worker: str) -> None:
+        self._mark("R6.fan_out_denied", event.error_type == "AccessDeniedException")
+        self._mark("R6.fan_out_without_consumer", event.error_type == "consumer_limit")
+        self._mark("R6.fan_out_restored", event.mode == "fanout")
 
     @_add_event.register
     def _(self, event: events.SubscriptionEnded, worker: str) -> None:

@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from efo.protocol.failure import DeadLetter, FailurePolicy
 from efo.protocol.subscription import SubscriptionTiming
+from efo.settings import ReadMode
 from efo.testing import FakeSettings
 from efo.testing.faults.kinds import PASSING, Fault
 from efo_service.relay.relay import COMMIT_BYTES
@@ -25,7 +26,7 @@ Refusals = Literal["dead_letter", "skip", "isolate"]
 
 Action = Literal[
     "put", "aggregate", "burst", "split", "merge", "crash", "stop", "pause", "deregister", "store_fault",
-    "stale_listing", "control_plane_fault",
+    "stale_listing", "control_plane_fault", "deny_fan_out",
 ]  # fmt: skip
 """What may happen in a world. The world chooses the worker or shard when the action is due."""
 
@@ -51,6 +52,7 @@ class Plan:
     `lease_file`: the SQLite file of the leases; None: they are in memory.
     `new_worker_ids`: a worker that restarts has a new id.
     `end_crash_rate`: how likely a worker crashes just after a write about the children of a shard (rule R2).
+    `read_mode`: that of all workers, and of a neighbour. Fan-out is denied at times if it is "auto".
     `calm_from`: no faults and no actions from then on; everything must be done `completion_timeout` later.
     """
 
@@ -100,6 +102,9 @@ class Plan:
     commit_bytes: int = COMMIT_BYTES
     neighbour: Plan | None = None
     shares_stream: bool = False
+    read_mode: ReadMode = "fanout"
+    poll_interval: float = 1.0
+    fanout_retry_interval: float = 30.0
 
     @property
     def max_listing_lag(self) -> float:
@@ -197,6 +202,8 @@ _OF_THE_STREAM: Final = ("put", "burst", "aggregate", "split", "merge")
 """The actions of a stream's producer."""
 NEIGHBOUR_SHARE: Final = 0.15
 """The share of worlds with two consumers."""
+_READ_MODES: Final = (60, 18, 22)
+"""How many of a hundred worlds read by fan-out, by polling, and by either."""
 AT_TIME_SHARE: Final = 0.15
 """The share of worlds that start AT_TIMESTAMP."""
 SHORT_CLEANUP_AFTER: Final = 20.0
@@ -211,7 +218,7 @@ def plan(seed: int) -> Plan:
     plan = replace(
         _with_settings(_start_at_time(_plan(seed), Random(f"time {seed}")), random), constants=choose(random)
     )
-    return _with_neighbour(plan, Random(f"neighbour {seed}"))
+    return _with_neighbour(_with_read_mode(plan, Random(f"read mode {seed}")), Random(f"neighbour {seed}"))
 
 
 def _plan(seed: int) -> Plan:
@@ -289,6 +296,23 @@ def _with_settings(plan: Plan, random: Random) -> Plan:
     )
 
 
+def _with_read_mode(plan: Plan, random: Random) -> Plan:
+    """Return the plan, for a share of the seeds with polling, or with fan-out that is denied at times."""
+    mode: ReadMode = random.choices(("fanout", "polling", "auto"), _READ_MODES)[0]
+    if mode == "fanout":
+        return plan
+    denials: list[tuple[float, Action]] = []
+    if mode == "auto":
+        denials = [(random.uniform(0.0, plan.calm_from), "deny_fan_out") for _ in range(random.randint(1, 3))]
+    return replace(
+        plan,
+        read_mode=mode,
+        poll_interval=random.choice((0.25, 1.0, 1.0, 5.0)),
+        fanout_retry_interval=random.choice((2.0, 10.0, 30.0)),
+        actions=tuple(sorted([*plan.actions, *denials])),
+    )
+
+
 def _with_neighbour(plan: Plan, random: Random) -> Plan:
     """Return the plan, for a share of the seeds with a second consumer. Its plan is that of a seed of its own."""
     if random.random() >= NEIGHBOUR_SHARE:
@@ -309,6 +333,8 @@ def _with_neighbour(plan: Plan, random: Random) -> Plan:
         fault_rate=0.0,
         calm_from=plan.calm_from,
         actions=tuple(actions),
+        read_mode=plan.read_mode,
+        fanout_retry_interval=plan.fanout_retry_interval,
     )
     # The crashes of a file are those of the processes of one consumer: two in the same processes have rows in memory.
     neighbour = replace(_start_at_time(neighbour, random), lease_file=None)

@@ -203,6 +203,9 @@ class Worker:
         plan, name = self._plan, process.name
         settings = ConsumerSettings(
             initial_position=self._position,
+            read_mode=plan.read_mode,
+            poll_interval=plan.poll_interval,
+            fanout_retry_interval=plan.fanout_retry_interval,
             failover_time=plan.failover_time,
             checkpoint_interval=plan.checkpoint_interval,
             shard_sync_interval=plan.shard_sync_interval,

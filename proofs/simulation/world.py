@@ -18,7 +18,7 @@ from efo.errors import ConfigurationError
 from efo.model import Position
 from efo.testing import FakeKinesis
 from efo.testing.errors import FakeError
-from efo.testing.faults.kinds import NoResponse, Refuse, StaleListing
+from efo.testing.faults.kinds import RESPONSE_FAULTS, NoResponse, Refuse, StaleListing
 from efo.testing.faults.script import FaultScript, When
 from proofs.simulation.checks.checks import Checks
 from proofs.simulation.checks.guarantees import Guarantees
@@ -43,6 +43,12 @@ MEAN_STORE_FAULT: Final = 12.0
 """The mean duration of a fault between a worker and the lease store, in seconds."""
 EPOCH: Final = 1_700_000_000.0
 """The wall clock at the start of a world, for the log, in seconds since the epoch."""
+_POLLING_FAULTS: Final = (
+    Refuse("ProvisionedThroughputExceededException"),
+    Refuse("ExpiredIteratorException"),
+    Refuse(status=500),
+    NoResponse(),
+)
 _STORE_FAULTS: Final = tuple(fault for fault in StoreFault if fault is not StoreFault.NONE)
 
 
@@ -94,6 +100,8 @@ class World:
             self.script = FaultScript.random(
                 plan.seed, kinds=plan.fault_kinds, rate=plan.fault_rate, stop=plan.calm_from
             )
+        if plan.fault_rate and plan.read_mode != "fanout":
+            self._add_polling_faults()
         self._sink = MemorySink(plan.guard, Random(f"sink {plan.seed}"), plan.max_delay, plan.failover_time)
         self._dead_letters = MemorySink(plan.guard, Random(f"letters {plan.seed}"), plan.max_delay, plan.failover_time)
         self._log: SimulatedLog | None = None
@@ -326,6 +334,8 @@ class World:
                 producer.reshard(action)
             case "deregister":
                 self._deregister(fake)
+            case "deny_fan_out":
+                self._deny_fan_out(fake)
             case "stale_listing" | "control_plane_fault":
                 self._inject_control_plane_fault(action)
             case _:
@@ -364,6 +374,28 @@ class World:
             with suppress(FakeError):  # it was deregistered before, and the worker has not noticed yet
                 fake.deregister(arns[0])
                 self.story.add(Acted("deregister"))
+
+    def _add_polling_faults(self) -> None:
+        """Let calls of polling fail, as calls and as responses, as often as subscriptions do."""
+        responses = tuple(fault for fault in self.plan.fault_kinds if isinstance(fault, RESPONSE_FAULTS))
+        faults = (*_POLLING_FAULTS, *responses)
+        # A fault of calls has one target, whatever the number of shards: it fires as if for four of them.
+        rate = 4 * self.plan.fault_rate / len(faults)
+        for fault in faults:
+            for operation in ("GetRecords", "GetShardIterator"):
+                self.script.add(fault, When(operation=operation, rate=rate, stop=self.plan.calm_from))
+
+    def _deny_fan_out(self, fake: FakeKinesis) -> None:
+        """Deny SubscribeToShard for a while, or remove the fan-out consumer and let it not be registered again."""
+        now = trio.current_time()
+        until = now + self.random.uniform(2.0, 60.0)
+        if self.random.random() < 0.5:
+            fault, operation = Refuse("AccessDeniedException"), "SubscribeToShard"
+        else:
+            fault, operation = Refuse("LimitExceededException"), "RegisterStreamConsumer"
+            self._deregister(fake)
+        self.story.add(Acted(f"{operation} is denied until {until:.3f}"))
+        self.script.add(fault, When(operation=operation, start=now, stop=until, times=inf))
 
     async def _inject_store_fault(self, worker: Worker) -> None:
         """Inject a fault between a worker and the lease store for a while."""

@@ -14,12 +14,14 @@ import trio
 
 from efo.errors import AccessDeniedError, FanOutRefusedError, SilenceError
 from efo.events import EndReason
-from efo.kinesis.polling.fan_out import TRIAL_TIMEOUT, FanOut
+from efo.kinesis.polling.fan_out import FanOut
 from efo.kinesis.shard_source import ShardEnd, ShardSource
 from efo.model import Position
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.reading import SubscriptionState
 
+TRIAL_TIMEOUT: Final = 30.0
+"""Seconds in which the first event of a trial must arrive. A shard that waits for it is not read meanwhile."""
 _REFUSALS: Final = (AccessDeniedError, FanOutRefusedError)
 
 

@@ -8,16 +8,12 @@ registered, if that is what failed, and one shard subscribes as a trial. If an e
 from __future__ import annotations
 
 from math import inf
-from typing import Final
 
 import trio
 
 from efo.errors import AccessDeniedError, ConsumerLimitError, EfoError, FanOutRefusedError, ResourceNotFoundError
 from efo.events import Observer, ReadModeChanged
 from efo.kinesis.registration import Registration
-
-TRIAL_TIMEOUT: Final = 30.0
-"""Seconds in which the first event of a trial must arrive. A shard that waits for it is not read meanwhile."""
 
 
 class FanOut:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 import trio
 
@@ -18,9 +19,12 @@ from efo.kinesis.polling.calls import PollCaller
 from efo.kinesis.shard_source import ShardEnd
 from efo.model import Position
 from efo.protocol.messages import SubscribeToShardEvent
-from efo.protocol.polling import MAX_RECORDS, GetIterator, GetRecords, Polling
+from efo.protocol.polling import GetIterator, GetRecords, Polling
 from efo.protocol.reading import SubscriptionState
 from efo.protocol.subscription import Deliver, Fail, Finish
+
+MAX_RECORDS: Final = 10_000
+"""The most records of a page (AWS: GetRecords, Limit)."""
 
 ExplainMissing = Callable[[str, str, float], Awaitable[EfoError | None]]
 """Returns why an operation did not find a shard; None if it is listed. See `MissingShards.explain`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import trio
 
@@ -80,6 +80,22 @@ class FaultyBody:
         if self._held is not None:
             self._due.append(self._held)
             self._held = None
+
+
+class FaultyResponse:
+    """The body of a response that has no events, as chunks that a fault has changed."""
+
+    def __init__(self, chunks: Iterable[Chunk | None]) -> None:
+        self._chunks = deque(chunks)
+
+    async def next_chunk(self) -> Chunk | None:
+        """Return the next chunk; None at the end."""
+        await trio.lowlevel.checkpoint()
+        return self._chunks.popleft() if self._chunks else None
+
+    def close(self) -> None:
+        """Release the body."""
+        self._chunks.clear()
 
 
 def _parsed(message: bytes) -> object:

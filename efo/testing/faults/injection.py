@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable
 
 from efo.testing.errors import FakeError
-from efo.testing.faults.body import FaultyBody
-from efo.testing.faults.kinds import NoResponse, Refuse, Site, StaleListing
+from efo.testing.faults.body import FaultyBody, FaultyResponse
+from efo.testing.faults.effects import effects
+from efo.testing.faults.kinds import RESPONSE_FAULTS, NoResponse, Refuse, Site, StaleListing
 from efo.testing.faults.script import FaultScript, Target
 from efo.testing.server.chunks import Body
 from efo.testing.state.shards import ShardState
@@ -38,6 +39,13 @@ class FaultInjector:
     def body(self, body: Body, stream: str, shard: str) -> Body:
         """Return the body of a subscription, changed by the script's faults."""
         return FaultyBody(body, self._script, Target("SubscribeToShard", stream, shard), self._clock)
+
+    def response(self, operation: str, body: bytes | Body) -> bytes | Body:
+        """Return the body of a response of another operation, changed by the script's faults."""
+        if not isinstance(body, bytes) or not self._script:
+            return body
+        fault = self._script.take(Site.EVENT, Target(operation), self._clock())
+        return FaultyResponse(effects(fault, body)) if isinstance(fault, RESPONSE_FAULTS) else body
 
     def listing(self, stream: StreamState, now_millis: int) -> list[ShardState]:
         """Return the shards for ListShards, stale if the script has a StaleListing, in the order of their ids."""

@@ -28,7 +28,7 @@ class Site(StrEnum):
     START = "start"
     """The first message of an accepted SubscribeToShard call: the initial-response."""
     EVENT = "event"
-    """The events of a shard, across all its subscriptions."""
+    """The events of a shard, across all its subscriptions. Of other operations than SubscribeToShard, the responses."""
     LISTING = "listing"
     """Responses of ListShards."""
 
@@ -254,6 +254,13 @@ Fault: TypeAlias = (
     | NoResponse
     | StaleListing
 )
+
+RESPONSE_FAULTS: Final = (
+    Reset, GoAway, TcpCut, TlsCut, Silence, ChangeSettings, WindowOverrun, WindowOverflow, OversizedData, Truncate,
+    Stall, Drip,
+)  # fmt: skip
+"""The faults that can also change the response of an operation other than SubscribeToShard, if `When` names it. The
+whole response is then what an event is otherwise."""
 
 PASSING: Final[tuple[Fault, ...]] = (
     Reset(),

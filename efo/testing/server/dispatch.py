@@ -102,7 +102,8 @@ class Service:
         _check_dry_run(members)
         if (delay := self._faults.call(name)) == inf:
             return Response(200, (), b"", delay)
-        return replace(self._response(200, operation(self._core, members), kind), delay=delay)
+        response = self._response(200, operation(self._core, members), kind)
+        return replace(response, body=self._faults.response(name, response.body), delay=delay)
 
     def _subscribe(self, request: SubscribeToShard) -> Response:
         _check_dry_run(request)

@@ -83,6 +83,10 @@ class Tasks:
             task = self._books.open.pop(key)
             task.closed_at, task.has_crashed = now, True
 
+    def stopping(self, worker: str) -> None:
+        """Note that a handler stops its worker. All its shards are interrupted; it may crash while it ends."""
+        self._failing.add(worker)
+
     def exited(self, line: Exited) -> None:
         """Note the end of a worker."""
         if line.error is not None:

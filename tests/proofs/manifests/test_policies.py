@@ -11,8 +11,9 @@ import pytest
 import trio
 
 import efo
-from efo.testing import FakeKinesisThread
+from efo.testing import FakeKinesisThread, When
 from efo.testing.faults.injection import FaultInjector
+from efo.testing.faults.kinds import Refuse
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
 from tests.paths import ROOT
@@ -79,8 +80,8 @@ def calls(kinesis, monkeypatch, request, tmp_path):
     return seen
 
 
-async def read_one(kinesis):
-    """Read a record as `efo run` does: find or register the consumer, list the shards, subscribe."""
+async def read_one(kinesis, read_mode="fanout"):
+    """Read a record as `efo run` does: find or register the consumer, list the shards, subscribe or poll."""
     with trio.fail_after(60), trio.CancelScope() as scope:
 
         async def handle(_batch):
@@ -91,6 +92,7 @@ async def read_one(kinesis):
             handle,
             application="efo",
             leases="memory:",
+            settings=efo.ConsumerSettings(read_mode=read_mode),
             endpoint_url=kinesis.url,
             ca_file=str(kinesis.ca_file),
         )
@@ -106,6 +108,18 @@ async def test_a_service_with_an_existing_consumer_calls_what_run_allows(calls, 
 async def test_a_service_that_registers_its_consumer_calls_what_run_and_register_allow(calls, kinesis):
     await read_one(kinesis)
     assert calls == allowed("kinesis", "run", "register")
+
+
+async def test_a_service_that_polls_calls_what_read_allows(calls, kinesis):
+    await read_one(kinesis, "polling")
+    assert calls == allowed("kinesis", "read")
+
+
+async def test_a_service_that_falls_back_to_polling_calls_what_run_register_and_read_allow(calls, kinesis):
+    denied = Refuse("AccessDeniedException"), When(operation="SubscribeToShard")
+    await trio.to_thread.run_sync(kinesis.inject, *denied)
+    await read_one(kinesis, "auto")
+    assert calls == allowed("kinesis", "run", "register", "read")
 
 
 def test_doctor_calls_what_doctor_allows(calls):

@@ -67,6 +67,10 @@ def attempted(error: str | None = None, waited: float = 0.0) -> Reported:
     return reported(events.SubscribeAttempted(P, waited, 0.1, error))
 
 
+def polled(error: str | None = None) -> Reported:
+    return reported(events.PollAttempted(P, "GetRecords", 0.1, error))
+
+
 def ended(reason: events.EndReason, detail: str = "", age: float = 250.0) -> Reported:
     return reported(events.SubscriptionEnded(P, age, reason, detail))
 
@@ -102,6 +106,7 @@ CASES: dict[str, list[Line]] = {
     "R2.shard_finished": [opened(P), Closed("a.1", P, is_finished=True)],
     "R2.second_parent_of_merge": [MERGE, ChildrenSaved(P, (CHILD,)), ChildrenSaved(Q, (CHILD,))],
     "R2.end_written_again": [SPLIT, ChildrenSaved(P, (CHILD, OTHER)), ChildrenSaved(P, (CHILD, OTHER))],
+    "R2.shard_finished_by_polling": [opened(P), polled(), Closed("a.1", P, is_finished=True)],
     "R3.acked_out_of_order": [opened(P), acked(8), acked(7)],
     "R3.ack_held_back": [*AGGREGATE, opened(P), acked(9), saved(Checkpoint("7", 2))],
     "R3.idle_progress": [*AGGREGATE, opened(P), acked(7), saved(Checkpoint("8"))],
@@ -114,6 +119,7 @@ CASES: dict[str, list[Line]] = {
     "R4.shard_ended_before_time": [SPLIT, created(CHILD, TIME)],
     "R4.shard_taken_along": [Positioned(20), Resharded((P,), (CHILD, OTHER), 19), created(P, TIME)],
     "R4.resubscribed": [opened(P), attempted(), EVENT, ended("expired"), attempted()],
+    "R4.iterator_replaced": [polled("expired_iterator")],
     "R5.started_at_a_checkpoint": [*AGGREGATE, opened(P, Checkpoint("7", 2))],
     "R5.started_inside_aggregate": [*AGGREGATE, opened(P, INSIDE)],
     "R6.waited_for_budget": [attempted(waited=0.5)],
@@ -121,6 +127,10 @@ CASES: dict[str, list[Line]] = {
     "R6.in_use": [attempted("ResourceInUseException")],
     "R6.throttled": [attempted("throttled")],
     "R6.accepted_without_event": [opened(P), attempted(), ended("silence", SILENT)],
+    "R6.poll_throttled": [polled("throttled")],
+    "R6.fan_out_denied": [reported(events.ReadModeChanged("polling", "AccessDeniedException"))],
+    "R6.fan_out_without_consumer": [reported(events.ReadModeChanged("polling", "consumer_limit"))],
+    "R6.fan_out_restored": [reported(events.ReadModeChanged("fanout"))],
     "R7.renewed": [ended("renewed")],
     "R7.renewed_early": [ended("renewed"), ended("renewed", age=239.0)],
     "R7.renewal_failed": [opened(P), attempted(), attempted("throttled")],
@@ -209,6 +219,7 @@ def test_the_last_line_of_a_story_reaches_its_mark(mark: str) -> None:
         ("R1.parent_without_lease", [created(P), SPLIT, opened(CHILD)]),
         ("R1.child_ignores_latest", [created(P), SPLIT, created(CHILD)]),
         ("R1.resharded_before_its_lease", [created(P), SPLIT]),
+        ("R2.shard_finished_by_polling", [opened(P), polled(), attempted(), Closed("a.1", P, is_finished=True)]),
         ("R3.idle_progress", [*AGGREGATE, opened(P), saved(Checkpoint("7", 2))]),
         ("R4.first_attempt_failed", [opened(P), attempted(), EVENT, ended("reset"), attempted("throttled")]),
         ("R4.at_time_failed", [opened(P), attempted("throttled")]),

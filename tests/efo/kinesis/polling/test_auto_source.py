@@ -5,7 +5,7 @@ import trio
 
 from efo.errors import AccessDeniedError
 from efo.events import PollAttempted, ReadModeChanged, SubscribeAttempted
-from efo.kinesis.polling.fan_out import TRIAL_TIMEOUT
+from efo.kinesis.polling.auto_source import TRIAL_TIMEOUT
 from efo.model import Position
 from efo.testing.faults.kinds import EmptyResponse, Refuse
 from efo.testing.faults.script import ALWAYS, When

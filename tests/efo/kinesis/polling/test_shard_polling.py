@@ -8,7 +8,7 @@ import trio
 from efo.errors import AccessDeniedError, ResourceNotFoundError, ShardGoneError
 from efo.events import EventReceived, PollAttempted
 from efo.model import Position
-from efo.testing.faults.kinds import NoResponse, Refuse
+from efo.testing.faults.kinds import PASSING, RESPONSE_FAULTS, NoResponse, Refuse
 from efo.testing.faults.script import When
 from tests.efo.kinesis.sources import SHARD, STREAM, open_sources, read
 
@@ -88,6 +88,19 @@ async def test_a_call_without_a_response_is_given_up_and_repeated(autojump_clock
         sources.fake.faults.add(NoResponse(), When(operation="GetRecords"))
         assert await read(sources.poll(START), 1) == [1]
         assert [attempt.error_type for attempt in attempts(sources)] == ["silence", None]
+
+
+@pytest.mark.parametrize("operation", ["GetRecords", "GetShardIterator"])
+@pytest.mark.parametrize("fault", [f for f in PASSING if isinstance(f, RESPONSE_FAULTS)], ids=repr)
+async def test_a_response_that_is_damaged_or_lost_loses_and_repeats_nothing(autojump_clock, fault, operation):
+    async with open_sources() as sources:
+        sources.fake.faults.add(fault, When(operation=operation, times=2))
+        sources.put(*range(10))
+        source = sources.poll(START)
+        assert await read(source, 10) == list(range(10))
+        sources.put(10)
+        assert await read(source, 1) == [10]
+        assert sources.fake.faults.fired
 
 
 @pytest.mark.parametrize("operation", ["GetRecords", "GetShardIterator"])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from efo import events
+from efo.events import HandlerFailed
 from efo.model import Checkpoint
 from proofs.simulation.checks.checks import Checks
 from proofs.simulation.checks.guarantees import Guarantees
@@ -323,6 +324,16 @@ def test_duplicates_after_a_crash_a_lost_lease_or_a_store_fault_are_allowed(betw
     checks = check([*FIRST, *between, *SECOND], max_save_delay=100.0)
     assert checks.problems == []
     assert (checks.duplicates, checks.unexplained) == (2, 0)
+
+
+def test_unacked_duplicates_after_a_failed_handler_are_allowed_even_if_the_worker_crashes() -> None:
+    unacked = Handled("a", P, ((2, 0),))
+    first = [*PUTS, *opened("a", P), *handled("a", P, 0, 1), Saved("a", P, at(1)), unacked]
+    stop = Reported("a", HandlerFailed("other", "1", 1, 1, 0.1, "HandlerError", "stop"))
+    second = [*opened("b", P, at(1)), *handled("b", P, 2, 3), Saved("b", P, at(3)), *closed("b", P)]
+    crash = [*closed("a", P), Crashed("a", "a")]
+    assert check([*first, stop, *crash, *second]).unexplained == 0
+    assert check([*first, *crash, *second]).unexplained == 1
 
 
 def test_duplicates_after_a_graceful_stop_are_a_problem() -> None:
