@@ -195,6 +195,23 @@ async def test_at_timestamp_ignores_shards_that_had_ended_by_then(
     assert grandparent not in await keys(store)
 
 
+async def test_latest_of_a_lease_that_names_no_time_is_when_the_worker_started(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """As in KCL's leases. Until such a lease expires, its owner may have crashed before it read a record (rule R4)."""
+    store, seen, data = MemoryLeaseStore(), list[events.Event](), list[bytes]()
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM)
+        fake.put(STREAM, "key", b"before the start")
+        await store.create(Lease(fake.open_shards(STREAM)[0], Checkpoint.LATEST, owner="crashed"))
+        await trio.sleep(5)
+        async with open_reader(fake, store, seen, data, initial_position=Position.latest()):
+            await trio.sleep(3)
+            fake.put(STREAM, "key", b"before the lease is taken")
+            await trio.sleep(60)
+    assert data == [b"before the lease is taken"]
+
+
 class Hanging(MemoryLeaseStore):
     """Lists its leases `lists` times. Then `list` hangs. -1: it never hangs."""
 
