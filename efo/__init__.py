@@ -1,8 +1,9 @@
-"""efo reads Amazon Kinesis Data Streams by enhanced fan-out, on trio.
+"""efo reads Amazon Kinesis Data Streams by enhanced fan-out, and puts records into them, on trio.
 
     consume         read a stream with a handler: one call
     open_consumer   read the shards of a stream as async iterators of batches, with acks
     consume_streams, open_streams   the same of many streams, which are added and removed while they are read
+    open_producer   put records into a stream: batched, retried, within the limits of its shards
 
 Each name is loaded when it is first used: `import efo` itself is quick and imports no other package.
 """
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
         ConsumerLimitError,
         ConsumerNotActiveError,
         ConsumerReplacedError,
+        DeliveryError,
         EfoError,
         EventError,
         ExpiredCredentialsError,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
         NotHttp2Error,
         NotVisibleError,
         OrderError,
+        ProducerClosedError,
         ProtocolError,
         ResourceInUseError,
         ResourceNotFoundError,
@@ -95,6 +98,10 @@ if TYPE_CHECKING:
         ShardRead,
         StreamDescription,
     )
+    from efo.producer.delivery import Delivery, PutResult
+    from efo.producer.opening import open_producer
+    from efo.producer.producer import Producer, ProducerRecord, Serializer
+    from efo.producer.settings import ProducerSettings
     from efo.protocol.aggregation import AggregateMode
     from efo.protocol.failure import DeadLetter, DeadLetterSink, FailureAction, FailurePolicy, FinalAction, OnError
     from efo.protocol.reading import Condition, LeaseCounts, Readings, ShardReading, ShardState, SubscriptionState
@@ -133,11 +140,12 @@ _NAMES = {
     "efo.consumer.streams.opening": "StreamObserver consume_streams open_streams",
     "efo.errors": (
         "AccessDeniedError ChecksumError ConfigurationError ConsumerLimitError ConsumerNotActiveError "
-        "ConsumerReplacedError EfoError EventError ExpiredCredentialsError ExpiredIteratorError FanOutRefusedError "
-        "FrameError GoAwayError HandlerError "
+        "ConsumerReplacedError DeliveryError EfoError EventError ExpiredCredentialsError ExpiredIteratorError "
+        "FanOutRefusedError FrameError GoAwayError HandlerError "
         "InternalFailureError IsolateShardError KmsError LeaseError LeaseLostError "
         "LeaseStoreCorruptError LeaseStoreUnavailableError MissingExtraError NotHttp2Error "
-        "NotVisibleError OrderError ProtocolError ResourceInUseError ResourceNotFoundError ServiceError "
+        "NotVisibleError OrderError ProducerClosedError ProtocolError ResourceInUseError ResourceNotFoundError "
+        "ServiceError "
         "ShardGoneError ShardNotReadError SilenceError StreamResetError ThrottledError TlsError "
         "TransportError"
     ),
@@ -160,6 +168,10 @@ _NAMES = {
         "Batch Checkpoint ChildShard FanOutConsumer HashKeyRange Lease Position PositionType Record "
         "Shard ShardRead StreamDescription"
     ),
+    "efo.producer.delivery": "Delivery PutResult",
+    "efo.producer.opening": "open_producer",
+    "efo.producer.producer": "Producer ProducerRecord Serializer",
+    "efo.producer.settings": "ProducerSettings",
     "efo.protocol.aggregation": "AggregateMode",
     "efo.protocol.failure": "DeadLetter DeadLetterSink FailureAction FailurePolicy FinalAction OnError",
     "efo.protocol.reading": "Condition LeaseCounts Readings ShardReading ShardState SubscriptionState",
@@ -200,6 +212,8 @@ __all__ = (
     "ControlPlane",
     "DeadLetter",
     "DeadLetterSink",
+    "Delivery",
+    "DeliveryError",
     "DynamoDbLeaseStore",
     "EfoError",
     "Event",
@@ -251,7 +265,12 @@ __all__ = (
     "PositionType",
     "PostgresLeaseStore",
     "Processes",
+    "Producer",
+    "ProducerClosedError",
+    "ProducerRecord",
+    "ProducerSettings",
     "ProtocolError",
+    "PutResult",
     "ReadMode",
     "Readings",
     "Record",
@@ -261,6 +280,7 @@ __all__ = (
     "RenewLease",
     "ResourceInUseError",
     "ResourceNotFoundError",
+    "Serializer",
     "ServiceError",
     "SettleWrite",
     "Shard",
@@ -306,6 +326,7 @@ __all__ = (
     "open_consumer",
     "open_kinesis",
     "open_lease_store",
+    "open_producer",
     "open_streams",
     "write_each",
 )

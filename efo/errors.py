@@ -294,6 +294,30 @@ class ShardNotReadError(EfoError):
     error_type = "shard_not_read"
 
 
+# --- the producer ------------------------------------------------------------------------------------------
+
+
+class DeliveryError(EfoError):
+    """A record that was put was given up. Its cause is the last error of the service or the connection, if any.
+
+    `attempts`: the number of requests with it. `maybe_stored`: whether it may be in the stream nevertheless: a request
+    failed without a response, or only a part of its aggregate was for the shard in which it arrived.
+    """
+
+    error_type = "delivery"
+
+    def __init__(self, message: str, *, attempts: int = 0, maybe_stored: bool = False) -> None:
+        super().__init__(message)
+        self.attempts = attempts
+        self.maybe_stored = maybe_stored
+
+
+class ProducerClosedError(EfoError):
+    """The producer was closed before the record was taken, or before it was sent."""
+
+    error_type = "producer_closed"
+
+
 # --- leases ----------------------------------------------------------------------------------------------
 
 

@@ -251,7 +251,7 @@ class ShardSyncFailed(msgspec.Struct, frozen=True):
 
 
 class ShardsListed(msgspec.Struct, frozen=True):
-    """The stream's shards were listed, and leases of new ones created. `shards`: how many are listed."""
+    """The stream's shards were listed, and a consumer has created leases of new ones. `shards`: how many are listed."""
 
     shards: int
 
@@ -316,6 +316,56 @@ class ShardsCounted(msgspec.Struct, frozen=True):
     """The number of shards in each state: waiting_parent, ready, consuming, finished."""
 
     counts: dict[str, int]
+
+
+# --- putting -----------------------------------------------------------------------------------------------
+
+
+class PutRecordsCalled(msgspec.Struct, frozen=True):
+    """A request of PutRecords ended. `records`: its Kinesis records. `again`: those of them that are sent again.
+
+    `duration`: seconds. `data_bytes`: of data and partition keys. `error_type`: of the error of the whole request, or
+    else of its first record that was refused; None if all were stored. `detail`: the text of that error.
+    """
+
+    records: int
+    again: int
+    duration: float
+    data_bytes: int
+    error_type: str | None = None
+    detail: str = ""
+
+
+class RecordsDelivered(msgspec.Struct, frozen=True):
+    """A request stored records in a shard. `records`: user records. `kinesis_records`: those that carry them.
+
+    `latency`: seconds since the first of them was put. `attempts`: the highest number of requests that one took.
+    """
+
+    shard_id: str
+    records: int
+    kinesis_records: int
+    latency: float
+    attempts: int
+
+
+class RecordsNotDelivered(msgspec.Struct, frozen=True):
+    """User records were given up; their deliveries raise DeliveryError."""
+
+    records: int
+    error_type: str
+    detail: str
+
+
+class ShardMapChanged(msgspec.Struct, frozen=True):
+    """A producer uses another list of open shards. `shards`: how many.
+
+    `repeated`: the user records that are sent again, because their aggregates arrived in another shard than expected.
+    Some readers see those twice.
+    """
+
+    shards: int
+    repeated: int
 
 
 # --- leases ------------------------------------------------------------------------------------------------
@@ -410,6 +460,10 @@ Event = (
     | ShardResumed
     | ShardRepositioned
     | ShardsCounted
+    | PutRecordsCalled
+    | RecordsDelivered
+    | RecordsNotDelivered
+    | ShardMapChanged
     | LeaseStoreCalled
     | LeaseLost
     | LeasesCounted

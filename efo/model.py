@@ -348,6 +348,7 @@ class StreamDescription:
 
     `retention_hours`: RetentionPeriodHours. `key_id`: the KMS key that encrypts its records, None without encryption.
     `created_at`: StreamCreationTimestamp, in seconds since the epoch; None if the service does not send it.
+    `max_record_bytes`: the maximum size of data and partition key of a record (AWS: MaxRecordSizeInKiB).
     """
 
     name: str
@@ -356,3 +357,4 @@ class StreamDescription:
     retention_hours: int
     key_id: str | None = None
     created_at: float | None = None
+    max_record_bytes: int = 1024 * 1024

@@ -176,16 +176,19 @@ class Connection:
 
     async def _send_body(self, response: ResponseStream, body: bytes) -> None:
         stream_id = response.stream_id
-        while body:
+        sent = 0
+        while sent < len(body):
             if response.is_over:
                 return  # the peer needs no more: it has responded already, or the stream failed
-            size = min(len(body), self._h2.local_flow_control_window(stream_id), self._h2.max_outbound_frame_size)
+            size = min(
+                len(body) - sent, self._h2.local_flow_control_window(stream_id), self._h2.max_outbound_frame_size
+            )
             if size <= 0:
                 self._writer.unpark_all()
                 await self._window_changed.park()
                 continue
-            self._h2.send_data(stream_id, body[:size], end_stream=size == len(body))
-            body = body[size:]
+            self._h2.send_data(stream_id, body[sent : sent + size], end_stream=sent + size == len(body))
+            sent += size
         response.request_sent = True
         self._writer.unpark_all()
 

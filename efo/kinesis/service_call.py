@@ -84,15 +84,22 @@ class ServiceCaller:
 
         Raises TransportError, ProtocolError and ServiceError.
         """
-        try:
-            with trio.fail_after(READ_TIMEOUT):
-                body, headers = await self.fetch(operation, msgspec.json.encode(arguments), limit=MAX_READ)
-        except trio.TooSlowError:
-            raise SilenceError(f"no complete response to {operation} within {READ_TIMEOUT:g} s") from None
+        body, headers = await self.respond(operation, msgspec.json.encode(arguments), READ_TIMEOUT)
         try:
             return msgspec.json.decode(body, type=dict[str, Any]), headers
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ProtocolError(f"the response to {operation} is no JSON object: {error}") from error
+
+    async def respond(self, operation: str, body: bytes, timeout: float) -> tuple[bytes, Mapping[str, str]]:  # noqa: ASYNC109 - the error names the operation
+        """Call an operation; return the body of its response, and the headers. `timeout`: seconds for all of it.
+
+        Raises TransportError, ProtocolError and ServiceError.
+        """
+        try:
+            with trio.fail_after(timeout):
+                return await self.fetch(operation, body, limit=MAX_READ)
+        except trio.TooSlowError:
+            raise SilenceError(f"no complete response to {operation} within {timeout:g} s") from None
 
 
 async def _body(response: ResponseStream, limit: int, silence: float) -> bytes:

@@ -21,9 +21,11 @@ from efo.events import (
     RecordDeadLettered,
     RecordsFiltered,
     RecordSkipped,
+    RecordsNotDelivered,
     ShardFinished,
     ShardGone,
     ShardIsolated,
+    ShardMapChanged,
     ShardPaused,
     ShardRepositioned,
     ShardResumed,
@@ -51,8 +53,9 @@ class LoggingObserver:
 
     Warnings: polling in place of enhanced fan-out; records that were skipped, dead-lettered or lost to retention,
     handlers that failed, damaged aggregates, lost leases, overdue acks; and the beginning and the end of each outage of
-    Kinesis or of the lease store. Errors: isolated shards, and shards that stopped by a failure. Info: the life of
-    shards and of the fan-out consumer. Other events are not logged. No line contains data or a partition key.
+    Kinesis or of the lease store. Errors: isolated shards, shards that stopped by a failure, and records that a
+    producer gave up. Info: the life of shards and of the fan-out consumer. Other events are not logged. No line contains
+    data or a partition key.
 
     `clock`: returns seconds, monotonic, for the duration of outages.
     """
@@ -182,6 +185,14 @@ _LINES: Final[dict[type, Callable[[Any], Line]]] = {
     ShardPaused: lambda e: (logging.INFO, f"{e.shard_id}: paused"),
     ShardResumed: lambda e: (logging.INFO, f"{e.shard_id}: resumed"),
     ShardRepositioned: lambda e: (logging.INFO, f"{e.shard_id}: continues at {e.to}"),
+    RecordsNotDelivered: lambda e: (
+        logging.ERROR,
+        f"{e.records} records were not delivered: {e.error_type}{_because(e.detail)}",
+    ),
+    ShardMapChanged: lambda e: (
+        logging.INFO,
+        f"records go to {e.shards} open shards now; {e.repeated} are sent again, since they were in another one",
+    ),
     LeaseLost: _lease_lost,
     ConnectionClosed: _connection_closed,
 }

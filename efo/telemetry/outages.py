@@ -19,6 +19,7 @@ from efo.events import (
     LeaseLost,
     LeaseStoreCalled,
     PollAttempted,
+    PutRecordsCalled,
     ShardFinished,
     ShardsListed,
     ShardStopped,
@@ -33,12 +34,14 @@ System = Literal["kinesis", "lease_store", "sink", "cloudwatch"]
 NOT_TRIED_AFTER: Final = 60.0
 """Seconds without a further failure after which something is no longer tried: retries come every 30 s at least."""
 ORDINARY_FOR: Final = 10.0
-"""Seconds for which Kinesis may refuse a shard with ResourceInUse or throttle it: hand-offs and pacing take 5 s."""
+"""Seconds for which Kinesis may refuse a shard with ResourceInUse or throttle it: hand-offs and pacing take 5 s. For as
+long, puts may be throttled: a producer adapts to others in that time."""
 HANGS_AFTER: Final = 5.0
 """A cancelled call of the lease store counts as a failure if it had no response for this many seconds."""
 
 PLANNED_ENDS: Final = {"expired", "renewed", "shard_end", "lease_lost", "shutdown", "idle", "seek", "throttled"}
 """Reasons for the end of a subscription that are no failure."""
+_PUTTING: Final = "PutRecords"
 _ORDINARY_REFUSALS: Final = {"ResourceInUseException", "throttled"}
 
 
@@ -122,6 +125,7 @@ class Outages:
             ShardStopped: self._left,
             ShardFinished: self._left,
             LeaseStoreCalled: self._store_called,
+            PutRecordsCalled: self._put,
         }
 
     def explains(self, event: Event) -> bool:
@@ -179,6 +183,13 @@ class Outages:
                 pass
             case str() as error_type:
                 yield from self._lease_store.failed(key, now, error_type, shard_id=event.shard_id)
+
+    def _put(self, event: PutRecordsCalled, now: float) -> Iterator[OutageBegan | OutageEnded]:
+        if event.error_type is None:
+            self._refused_since.pop(_PUTTING, None)
+            yield from self._kinesis.succeeded(_PUTTING, now)
+        elif not self._is_ordinary(_PUTTING, event.error_type, now):
+            yield from self._kinesis.failed(_PUTTING, now, event.error_type, event.detail)
 
     def _is_ordinary(self, shard: str, error_type: str, now: float) -> bool:
         """Return whether this refusal belongs to a hand-off or to pacing, so that the next call may succeed."""

@@ -32,7 +32,15 @@ class FakeControlPlane:
         """Describe the stream."""
         stream = await self._call("DescribeStreamSummary", lambda: self._core.stream(self._stream))
         status, hours = stream.status(self._core.clock()), round(stream.retention_hours)
-        return StreamDescription(stream.name, stream.arn, status, hours, stream.encryption.key_id, stream.created_at)
+        return StreamDescription(
+            stream.name,
+            stream.arn,
+            status,
+            hours,
+            stream.encryption.key_id,
+            created_at=stream.created_at,
+            max_record_bytes=stream.max_record_bytes,
+        )
 
     async def list_shards(self) -> Sequence[Shard]:
         """List all shards, open and closed."""

@@ -73,7 +73,8 @@ class AwsControlPlane:
             summary["StreamStatus"],
             summary["RetentionPeriodHours"],
             summary.get("KeyId"),
-            _seconds(summary.get("StreamCreationTimestamp")),
+            created_at=_seconds(summary.get("StreamCreationTimestamp")),
+            max_record_bytes=(summary.get("MaxRecordSizeInKiB") or 1024) * 1024,
         )
 
     async def list_shards(self) -> Sequence[Shard]:

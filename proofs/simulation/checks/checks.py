@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import singledispatchmethod
 
-from efo.events import HandlerFailed
 from proofs.simulation.checks.books import Books
 from proofs.simulation.checks.effects import Effects
 from proofs.simulation.checks.guarantees import Guarantees
@@ -183,11 +182,6 @@ class Checks:
     @_check_line.register
     def _(self, line: Crashed, now: float) -> None:
         self._tasks.crashed(line, now)
-
-    @_check_line.register
-    def _(self, line: Reported, _now: float) -> None:
-        if isinstance(line.event, HandlerFailed) and line.event.action == "stop":
-            self._tasks.stopping(line.worker)
 
     @_check_line.register
     def _(self, line: Exited, _now: float) -> None:

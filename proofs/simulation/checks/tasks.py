@@ -47,9 +47,12 @@ class Tasks:
         self._books.open[line.worker, line.shard].seek(self._books.shards[line.shard].index_after(line.to))
 
     def reported(self, line: Reported) -> None:
-        """Note a shard that is isolated: the error that then ends its task does not end the worker."""
-        if isinstance(line.event, events.ShardIsolated):
-            self._isolated.add((line.worker, line.event.shard_id))
+        """Note an isolated shard, whose error does not end the worker; and a handler that stops the worker."""
+        match line.event:
+            case events.ShardIsolated(shard_id=shard_id):
+                self._isolated.add((line.worker, shard_id))
+            case events.HandlerFailed(action="stop"):
+                self._failing.add(line.worker)
 
     def closed(self, line: Closed, now: float) -> None:
         """Check that a task that ends has saved what it acked."""
@@ -82,10 +85,6 @@ class Tasks:
         for key in [key for key in self._books.open if key[0] == line.worker]:
             task = self._books.open.pop(key)
             task.closed_at, task.has_crashed = now, True
-
-    def stopping(self, worker: str) -> None:
-        """Note that a handler stops its worker. All its shards are interrupted; it may crash while it ends."""
-        self._failing.add(worker)
 
     def exited(self, line: Exited) -> None:
         """Note the end of a worker."""

@@ -54,6 +54,13 @@ LOGGED = [
     (events.ShardRepositioned(SHARD, Position.latest()), logging.INFO, "continues at LATEST"),
     (events.LeaseLost(SHARD, "taken"), logging.WARNING, "taken"),
     (events.LeaseLost(SHARD, "handed_over"), logging.INFO, "handed_over"),
+    (
+        events.PutRecordsCalled(1, 1, 0.1, 9, "transport", "down"),
+        logging.WARNING,
+        "outage of Kinesis began: transport: down",
+    ),
+    (events.RecordsNotDelivered(3, "kms", "off"), logging.ERROR, "3 records were not delivered: kms: off"),
+    (events.ShardMapChanged(4, 2), logging.INFO, "records go to 4 open shards now; 2 are sent again"),
     (events.ConnectionClosed("host:443", "transport", "it broke"), logging.INFO, "was closed: it broke"),
 ]
 NOT_LOGGED = [
@@ -77,6 +84,9 @@ NOT_LOGGED = [
     events.CheckpointSaved(SHARD, Checkpoint.TRIM_HORIZON),
     events.ConnectionOpened("host:443"),
     events.StreamReset("host:443", "CANCEL"),
+    events.PutRecordsCalled(500, 0, 0.1, 50_000),
+    events.PutRecordsCalled(500, 7, 0.1, 50_000, "throttled"),
+    events.RecordsDelivered(SHARD, 500, 5, 0.1, 1),
 ]
 
 

@@ -130,3 +130,21 @@ def test_a_second_outage_counts_from_its_own_beginning():
     assert [*outage.succeeded("s-0", 8.0)] == [OutageEnded("sink", "sink_full", 3.0, 1)]
     assert [*outage.failed("s-0", 20.0, "kafka")] == [OutageBegan("sink", "kafka")]
     assert [*outage.succeeded("s-0", 21.0)] == [OutageEnded("sink", "kafka", 1.0, 1)]
+
+
+def put(error=None):
+    return events.PutRecordsCalled(1, 0, 0.1, 9, error)
+
+
+def test_an_outage_of_puts_ends_with_a_request_that_works(told):
+    assert told(put("transport"), put("transport")) == [OutageBegan("kinesis", "transport")]
+    told.now = 3.0
+    assert told(put()) == [OutageEnded("kinesis", "transport", 3.0, 2)]
+
+
+def test_puts_that_are_throttled_are_a_failure_only_if_it_lasts(told):
+    assert told(put("throttled"), put(), put("throttled")) == []
+    told.now = ORDINARY_FOR - 1
+    assert told(put("throttled")) == []
+    told.now = ORDINARY_FOR
+    assert told(put("throttled")) == [OutageBegan("kinesis", "throttled")]

@@ -1,0 +1,1 @@
+"""Putting records into a stream: `open_producer`."""

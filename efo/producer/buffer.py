@@ -1,0 +1,369 @@
+"""What a producer holds, and which request is sent next. Pure: it takes the time, and does no I/O.
+
+    put -> the lane of the record's shard -> poll: a request -> settle: its results -> done, or back into the lane
+
+A list of the shards that differs is applied while no request is in flight, so that no record of a key overtakes
+another one of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf
+from random import Random
+from typing import Final
+
+from efo.errors import EfoError, ServiceError, ThrottledError, TransportError
+from efo.producer.aggregate import AggregateBuilder, user_records
+from efo.producer.entry import Entry, Outgoing, Stored
+from efo.producer.lane import Lane
+from efo.producer.settings import ProducerSettings
+from efo.producer.shard_map import ShardMap, digest_of
+
+OVERHEAD: Final = 256
+"""What a record counts in the buffer beyond its data and its key: the memory of its objects, about."""
+AGGREGATE_KEY: Final = "a"
+"""The partition key of aggregates, which have an explicit hash key too. It is the KPL's."""
+REFUSED_WHOLE: Final = frozenset({"InvalidArgumentException", "ValidationException", "SerializationException"})
+"""The codes of errors that one wrong record brings to all records of its request."""
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request to send. `groups`: the lanes with entries in it, and these entries."""
+
+    groups: list[tuple[Lane, list[Entry]]]
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The entries, in the order of the request."""
+        return [entry for _, entries in self.groups for entry in entries]
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What the end of a request has brought: the entries of a lane that are done, and those that are sent again."""
+
+    shard_id: str
+    stored: list[Entry]
+    failed: list[Entry]
+    again: int
+
+
+class Buffer:
+    """The records of one producer. Times are seconds of one monotonic clock.
+
+    `is_stale`: whether a response has shown that the shards have changed since they were listed. `weight`: what it
+    holds, in bytes. `in_flight`: the number of requests without a result.
+    """
+
+    def __init__(self, settings: ProducerSettings, shards: ShardMap, rng: Random) -> None:
+        self._settings = settings
+        self._rng = rng
+        self._map = shards
+        self._starts = shards.starts
+        self._lanes = [Lane(shard_id, settings, rng) for shard_id in shards.shard_ids]
+        self._active: dict[Lane, None] = {}
+        self._misrouted: list[tuple[Lane, Entry]] = []  # `stored` says where they are instead
+        self._epoch = 0
+        self._current = 0  # records of this epoch that are not done
+        self._undone: Counter[int] = Counter()  # those of earlier ones
+        self._aggregates = settings.aggregate
+        self._full_records, self._full_bytes = settings.max_request_records, settings.max_request_bytes
+        self._new_records = 0
+        self._new_bytes = 0
+        self.is_flushing = False
+        self.is_stale = False
+        self.weight = 0
+        self.in_flight = 0
+
+    # --- putting -----------------------------------------------------------------------------------------
+
+    def put(
+        self, user: Outgoing, partition_key: str, key: bytes, data: bytes, explicit_hash_key: str | None = None
+    ) -> bool:
+        """Add a record; return whether `poll` should be called now rather than at the time that it returned.
+
+        `key`: the partition key in UTF-8.
+        """
+        digest = digest_of(key, explicit_hash_key)
+        lane = self._lanes[bisect_right(self._starts, digest) - 1]
+        size = len(key) + len(data)
+        self.weight += size + OVERHEAD
+        self._current += 1
+        self._new_bytes += size
+        if self._aggregates:
+            self._aggregate(lane, user, digest, key, data, explicit_hash_key)
+        else:
+            lane.queue.append(
+                Entry(
+                    [user],
+                    partition_key,
+                    data,
+                    explicit_hash_key,
+                    size=size,
+                    weight=size + OVERHEAD,
+                    order_key=digest,
+                    epoch=self._epoch,
+                )
+            )
+            self._new_records += 1
+        is_urgent = not self._active or self._new_bytes >= self._full_bytes or self._new_records >= self._full_records
+        self._active[lane] = None
+        return is_urgent or self.is_flushing
+
+    def _aggregate(
+        self, lane: Lane, user: Outgoing, digest: bytes, key: bytes, data: bytes, explicit_hash_key: str | None
+    ) -> None:
+        limit = self._settings.aggregate_bytes
+        if lane.growing is not None:
+            if lane.growing.add(user, key, data, explicit_hash_key, limit):
+                return
+            self._complete(lane)
+        lane.growing = AggregateBuilder(digest, user.put_at)
+        lane.growing.add(user, key, data, explicit_hash_key, limit)
+
+    def _complete(self, lane: Lane) -> None:
+        """Move the growing aggregate of a lane to its queue."""
+        builder, lane.growing = lane.growing, None
+        if builder is not None:
+            lane.queue.append(self._entry_of(builder, self._epoch))
+            builder.changed()
+
+    @staticmethod
+    def _entry_of(builder: AggregateBuilder, epoch: int) -> Entry:
+        if len(builder.users) == 1:
+            key, data, explicit = builder.single()
+            size = len(data) + len(key.encode())
+            weight = size + OVERHEAD
+        else:
+            key, data = AGGREGATE_KEY, builder.build()
+            explicit = str(int.from_bytes(builder.digest))
+            size = len(data) + len(key)
+            weight = builder.payload + len(builder.users) * OVERHEAD
+        return Entry(builder.users, key, data, explicit, size=size, weight=weight, order_key=None, epoch=epoch)
+
+    def flush(self) -> int:
+        """Complete what grows, and return the number to ask `is_flushed` about: of all records that were put so far.
+
+        While `is_flushing`, no record lingers.
+        """
+        for lane in self._active:
+            self._complete(lane)
+        if self._current:
+            self._undone[self._epoch] = self._current
+            self._epoch, self._current = self._epoch + 1, 0
+        return self._epoch - 1
+
+    def is_flushed(self, number: int) -> bool:
+        """Return whether no record is left of those before a `flush`."""
+        return not any(epoch <= number for epoch in self._undone)
+
+    @property
+    def records(self) -> int:
+        """The number of user records that are not done."""
+        return self._current + self._undone.total()
+
+    # --- sending -----------------------------------------------------------------------------------------
+
+    def poll(self, now: float) -> Request | float:
+        """Return the next request; or when to call again unless something happens before, infinity for never."""
+        self._new_records = self._new_bytes = 0
+        linger = -inf if self.is_flushing else self._settings.linger
+        records, size = self._settings.max_request_records, self._settings.max_request_bytes
+        request, is_due, wake = Request([]), False, inf
+        for lane in sorted(self._active, key=lambda lane: lane.oldest):
+            if lane.growing is not None and lane.growing.put_at + linger <= now:
+                self._complete(lane)
+            if lane.is_empty:
+                del self._active[lane]
+                continue
+            wake = min(wake, lane.oldest + self._settings.delivery_timeout)
+            if (blocked := lane.blocked_until(now)) > now:
+                wake = min(wake, blocked)
+                continue
+            entries, more_at, is_full = lane.offer(now, records, size, is_first=not request.groups)
+            waiting = lane.growing.put_at if lane.growing is not None else inf
+            if entries:
+                request.groups.append((lane, entries))
+                records -= len(entries)
+                size -= sum(entry.size for entry in entries)
+                is_due = is_due or entries[0].put_at + linger <= now or entries[0].attempts > 0
+                waiting = min(waiting, entries[0].put_at)
+            wake = min(wake, more_at, waiting + linger)
+            if is_full:
+                is_due = True
+                break
+        return self._send(request) if request.groups and is_due else wake
+
+    def _send(self, request: Request) -> Request:
+        for lane, entries in request.groups:
+            lane.sent(entries)
+        self.in_flight += 1
+        return request
+
+    # --- results -----------------------------------------------------------------------------------------
+
+    def settle(self, request: Request, results: Sequence[Stored | EfoError], now: float) -> list[Settled]:
+        """Note the results of a request, one for each of its entries, in order. Return what they have brought."""
+        self.in_flight -= 1
+        rest = iter(results)
+        is_single = len(results) == 1
+        settled = []
+        for lane, entries in request.groups:
+            outcome = Settled(lane.shard_id, [], [], 0)
+            again: list[Entry] = []
+            size, throttled = sum(entry.size for entry in entries), False
+            for entry, result in zip(entries, rest, strict=False):
+                if isinstance(result, Stored):
+                    self._stored(lane, entry, result, outcome, now)
+                else:
+                    throttled = throttled or isinstance(result, ThrottledError)
+                    self._failed(entry, result, again, outcome, is_single=is_single, now=now)
+            lane.settle(len(entries), size, now, again, throttled=throttled)
+            if again:
+                self._active[lane] = None
+            settled.append(Settled(lane.shard_id, outcome.stored, outcome.failed, len(again)))
+        return settled
+
+    def _stored(self, lane: Lane, entry: Entry, result: Stored, outcome: Settled, now: float) -> None:
+        if result.shard_id != lane.shard_id:
+            self.is_stale = True
+            if entry.is_aggregate:
+                lane.misrouted = True
+                entry.stored = result
+                self._misrouted.append((lane, entry))
+                return
+        self._done(entry, result, now)
+        outcome.stored.append(entry)
+
+    def _failed(
+        self, entry: Entry, error: EfoError, again: list[Entry], outcome: Settled, *, is_single: bool, now: float
+    ) -> None:
+        entry.error = error
+        if isinstance(error, TransportError):
+            entry.maybe_stored = True
+        if isinstance(error, ServiceError) and error.code in REFUSED_WHOLE and not is_single:
+            entry.alone = True
+        elif not error.retryable:
+            self._done(entry, None, now)
+            outcome.failed.append(entry)
+            return
+        again.append(entry)
+
+    def _done(self, entry: Entry, stored: Stored | None, now: float) -> None:
+        self.weight -= entry.weight
+        if entry.epoch == self._epoch:
+            self._current -= entry.records
+        else:
+            self._undone[entry.epoch] -= entry.records
+            if not self._undone[entry.epoch]:
+                del self._undone[entry.epoch]
+        entry.finish(stored, now)
+
+    def expire(self, now: float) -> list[Entry]:
+        """Give up the records that were put too long ago and are not in flight; return their entries."""
+        timeout = self._settings.delivery_timeout
+        late = [entry for lane in self._active for entry in lane.expired(now, timeout)]
+        kept = []
+        for lane, entry in self._misrouted:
+            if entry.put_at + timeout <= now:
+                late.append(entry)
+            else:
+                kept.append((lane, entry))
+        self._misrouted = kept
+        for entry in late:
+            self._done(entry, None, now)
+        return late
+
+    def fail_all(self, requests: Iterable[Request], now: float) -> list[Entry]:
+        """Give up all records, those of these requests too, which were cancelled; return their entries."""
+        self.flush()
+        left = [entry for lane in self._active for entry in lane.queue]
+        for request in requests:
+            for entry in request.entries:
+                entry.maybe_stored = True
+                left.append(entry)
+        left += (entry for _, entry in self._misrouted)
+        self._active, self._misrouted = {}, []
+        for lane in self._lanes:
+            lane.queue.clear()
+        for entry in left:
+            self._done(entry, None, now)
+        return left
+
+    # --- the shards --------------------------------------------------------------------------------------
+
+    def accepts(self, shards: ShardMap) -> bool:
+        """Return whether a list of the shards has all shards from which responses came."""
+        return all(entry.stored and shards.knows(entry.stored.shard_id) for _, entry in self._misrouted)
+
+    def apply(self, shards: ShardMap, now: float) -> tuple[list[Entry], int]:
+        """Use another list of the shards, which it `accepts`. No request may be in flight.
+
+        An aggregate that arrived in a shard that does not have the hash keys of all its user records is sent again:
+        readers drop those of them that belong to another shard, or all (KCL). Return the entries that are stored after
+        all, and the number of user records that are sent again.
+        """
+        before = dict(zip(self._map.ranges(), self._lanes, strict=True))
+        self._lanes = [
+            before.pop(key) if key in before else Lane(key[0], self._settings, self._rng) for key in shards.ranges()
+        ]
+        self._map, self._starts, self.is_stale = shards, shards.starts, False
+        stored, again = [], 0
+        first: dict[Lane, list[Entry]] = {}
+        for lane, entry in self._misrouted:
+            lane.misrouted = False
+            assert entry.stored is not None  # noqa: S101 - `_stored` has set it
+            if shards.covers(entry.stored.shard_id, _digests(entry)):
+                self._done(entry, entry.stored, now)
+                stored.append(entry)
+            else:
+                entry.stored, entry.maybe_stored = None, True
+                again += entry.records
+                self._route(entry, first)
+        self._misrouted = []
+        for lane, entries in first.items():
+            lane.queue.extendleft(reversed(entries))
+        rest: dict[Lane, list[Entry]] = {}
+        for lane in before.values():
+            self._complete(lane)
+            self._active.pop(lane, None)
+            for entry in lane.queue:
+                self._route(entry, rest)
+        for lane, entries in rest.items():
+            lane.queue.extend(entries)
+        self._active.update(dict.fromkeys((*first, *rest)))
+        return stored, again
+
+    def _route(self, entry: Entry, routed: dict[Lane, list[Entry]]) -> None:
+        """Append an entry to those of its lane; an aggregate in as many parts as it has lanes now."""
+        if not entry.is_aggregate:
+            lane = self._lane_of(digest_of(entry.partition_key.encode(), entry.explicit_hash_key))
+            routed.setdefault(lane, []).append(entry)
+            return
+        parts: dict[Lane, AggregateBuilder] = {}
+        for user, (partition_key, data, explicit) in zip(entry.users, user_records(entry), strict=True):
+            key = partition_key.encode()
+            digest = digest_of(key, explicit)
+            lane = self._lane_of(digest)
+            if lane not in parts:
+                parts[lane] = AggregateBuilder(digest, user.put_at)
+            parts[lane].add(user, key, data, explicit, sys.maxsize)
+        for lane, builder in parts.items():
+            part = self._entry_of(builder, entry.epoch)
+            part.attempts, part.error, part.maybe_stored = entry.attempts, entry.error, entry.maybe_stored
+            routed.setdefault(lane, []).append(part)
+        entry.users = []
+        entry.changed()
+
+    def _lane_of(self, digest: bytes) -> Lane:
+        return self._lanes[self._map.index_of(digest)]
+
+
+def _digests(entry: Entry) -> Iterable[bytes]:
+    return (digest_of(key.encode(), explicit) for key, _, explicit in user_records(entry))

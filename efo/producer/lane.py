@@ -1,0 +1,126 @@
+"""What is to be sent to one shard: a queue of entries, an aggregate that grows, and when they may be sent."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from math import inf
+from random import Random
+from typing import Final
+
+from efo.producer.aggregate import AggregateBuilder
+from efo.producer.entry import Entry
+from efo.producer.settings import ProducerSettings
+from efo.producer.shard_rate import ShardRate
+
+MAX_BACKOFF: Final = 5.0
+_FIRST_BACKOFF: Final = 0.1
+_MAX_DOUBLINGS: Final = 10
+SCANNED: Final = 1000
+"""How many entries an ordered producer looks at, to find keys that are not in its request yet."""
+
+
+class Lane:
+    """The entries for one shard, in the order in which they were put. Times are seconds of one monotonic clock.
+
+    `growing`: the aggregate to which user records are added; it comes after the queue. `misrouted`: an aggregate for
+    this shard arrived in another one, so no more are sent until the shards are listed again.
+    """
+
+    def __init__(self, shard_id: str, settings: ProducerSettings, rng: Random) -> None:
+        self.shard_id = shard_id
+        self.queue: deque[Entry] = deque()
+        self.growing: AggregateBuilder | None = None
+        self.misrouted = False
+        self._rate = ShardRate(settings.shard_share)
+        self._ordered = settings.ordered
+        self._rng = rng
+        self._in_flight = 0
+        self._failures = 0
+        self._paused_until = -inf
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing waits here."""
+        return not self.queue and self.growing is None
+
+    @property
+    def oldest(self) -> float:
+        """When the first of the waiting records was put; infinity if there is none."""
+        if self.queue:
+            return self.queue[0].put_at
+        return inf if self.growing is None else self.growing.put_at
+
+    def blocked_until(self, now: float) -> float:
+        """Return until when nothing may be sent; infinity: until a response arrives, or a list of the shards."""
+        if self.misrouted or (self._ordered and self._in_flight):
+            return inf
+        return self._paused_until if now < self._paused_until else -inf
+
+    def offer(self, now: float, records: int, size: int, *, is_first: bool) -> tuple[list[Entry], float, bool]:
+        """Return the entries that may be sent now in a request that has room for so many, and so many bytes.
+
+        `is_first`: the request has no other entries; it may then have one of any size. Also return when the shard
+        accepts more, infinity if nothing is left for it, and whether the request has no room for the next entry.
+        """
+        rate_records, rate_bytes = self._rate.room(now)
+        chosen: list[Entry] = []
+        keys: set[bytes] = set()
+        for position, entry in enumerate(self.queue):
+            if self._ordered and not _fits_order(entry, chosen, keys):
+                if position >= SCANNED or entry.order_key is None or chosen[0].order_key is None:
+                    break
+                continue
+            is_alone = is_first and not chosen
+            if len(chosen) >= records or ((entry.size > size or entry.alone) and not is_alone):
+                return chosen, inf, True
+            if len(chosen) >= rate_records or (entry.size > rate_bytes and (chosen or not self._rate.is_idle)):
+                return chosen, self._rate.grows_at(), False
+            chosen.append(entry)
+            if entry.alone:
+                return chosen, inf, True
+            size -= entry.size
+            rate_bytes -= entry.size
+            if entry.order_key is not None:
+                keys.add(entry.order_key)
+        return chosen, inf, False
+
+    def sent(self, entries: list[Entry]) -> None:
+        """Take entries that `offer` returned out of the queue: a request with them is sent."""
+        if all(first is entry for first, entry in zip(self.queue, entries, strict=False)):
+            for _ in entries:
+                self.queue.popleft()
+        else:
+            taken = set(map(id, entries))
+            self.queue = deque(entry for entry in self.queue if id(entry) not in taken)
+        for entry in entries:
+            entry.attempts += 1
+        self._in_flight += 1
+        self._rate.sent(len(entries), sum(entry.size for entry in entries))
+
+    def settle(self, records: int, size: int, now: float, again: list[Entry], *, throttled: bool) -> None:
+        """Note the end of a request with so many entries and bytes of this lane. `again`: those to be sent again."""
+        self._in_flight -= 1
+        self._rate.settle(records, size, now, throttled=throttled)
+        if not again:
+            self._failures = 0
+            return
+        self.queue.extendleft(reversed(again))
+        longest = min(MAX_BACKOFF, _FIRST_BACKOFF * 2 ** min(self._failures, _MAX_DOUBLINGS))
+        self._failures += 1
+        self._paused_until = max(self._paused_until, now + self._rng.uniform(0, longest))
+
+    def expired(self, now: float, timeout: float) -> Iterable[Entry]:
+        """Take the entries out of the queue whose first record was put at least `timeout` seconds ago."""
+        if not self.queue or self.queue[0].put_at + timeout > now:
+            return ()
+        late = [entry for entry in self.queue if entry.put_at + timeout <= now]
+        self.queue = deque(entry for entry in self.queue if entry.put_at + timeout > now)
+        return late
+
+
+def _fits_order(entry: Entry, chosen: list[Entry], keys: set[bytes]) -> bool:
+    """Return whether an ordered request may have this entry beside the chosen ones."""
+    if entry.order_key is None:
+        return not chosen
+    return entry.order_key not in keys and not (chosen and chosen[0].order_key is None)

@@ -1,0 +1,212 @@
+"""Opening a producer: its nursery tree, and all the parts that it is made of.
+
+connections (pool)      outermost: open until the last request has ended
+  dispatcher            sends requests, lists the shards
+    the block           puts records; at its end, what was put is sent
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar, overload
+
+import trio
+
+from efo.checks import check_callable, check_text, check_type, is_async, shown
+from efo.errors import ConfigurationError, ProducerClosedError
+from efo.events import Observer
+from efo.exception_groups import collapse_groups
+from efo.kinesis.client import KinesisClient
+from efo.kinesis.connection_pool import ConnectionPool
+from efo.kinesis.put_records import PutRecordsCaller
+from efo.kinesis.service_call import ServiceCaller
+from efo.model import Shard, StreamDescription
+from efo.producer.buffer import Buffer
+from efo.producer.dispatcher import Dispatcher
+from efo.producer.producer import Producer, Serializer
+from efo.producer.settings import ProducerSettings
+from efo.producer.shard_map import ShardMap
+from efo.telemetry.log import LoggingObserver
+
+T = TypeVar("T")
+
+
+@overload
+def open_producer(
+    stream: str | KinesisClient,
+    *,
+    settings: ProducerSettings | None = None,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    ca_file: str | None = None,
+    profile: str | None = None,
+    observer: Observer | None = None,
+    rng: random.Random | None = None,
+) -> AbstractAsyncContextManager[Producer[bytes]]: ...
+
+
+@overload
+def open_producer(
+    stream: str | KinesisClient,
+    *,
+    serializer: Serializer[T],
+    settings: ProducerSettings | None = None,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    ca_file: str | None = None,
+    profile: str | None = None,
+    observer: Observer | None = None,
+    rng: random.Random | None = None,
+) -> AbstractAsyncContextManager[Producer[T]]: ...
+
+
+def open_producer(
+    stream: str | KinesisClient,
+    *,
+    serializer: Serializer[Any] | None = None,
+    settings: ProducerSettings | None = None,
+    region: str | None = None,
+    endpoint_url: str | None = None,
+    ca_file: str | None = None,
+    profile: str | None = None,
+    observer: Observer | None = None,
+    rng: random.Random | None = None,
+) -> AbstractAsyncContextManager[Producer[Any]]:
+    """Open a producer of a stream, as an async context manager.
+
+        async with efo.open_producer("orders") as producer:
+            delivery = await producer.put(b"data", partition_key="customer-7")
+            print(await delivery)
+
+    `stream`: the stream's name or ARN, or a client that `open_kinesis` made. `serializer`: makes the data of a record
+    of what `put` is given; by default that is bytes. `settings`: see `ProducerSettings`. `region`, `endpoint_url`,
+    `ca_file`, `profile`: as for `open_kinesis`. `observer`: called with each diagnostic event; by default, events go to
+    the logger `efo`. `rng`: the source of jitter, for tests that must repeat.
+
+    Leaving the block waits until all records are stored or given up. If the block is cancelled or raises, this takes
+    `close_timeout` at most; what is left then is given up. Without another error, it raises DeliveryError if records
+    were given up whose deliveries nobody has looked at. Raises ConfigurationError, ServiceError and TransportError.
+    """
+    where: dict[str, Any] = {"region": region, "endpoint_url": endpoint_url, "ca_file": ca_file, "profile": profile}
+    settings = ProducerSettings() if settings is None else settings
+    observer = LoggingObserver() if observer is None else observer
+    _check_arguments(stream, serializer, settings, observer, where)
+    return _open(stream, where, serializer, settings, observer, rng or random.Random())  # noqa: S311 - jitter
+
+
+@asynccontextmanager
+async def _open(
+    stream: str | KinesisClient,
+    where: dict[str, Any],
+    serializer: Serializer[Any] | None,
+    settings: ProducerSettings,
+    observer: Observer,
+    rng: random.Random,
+) -> AsyncIterator[Producer[Any]]:
+    async with AsyncExitStack() as stack:
+        if isinstance(stream, str):
+            from efo.kinesis.aws.client import open_kinesis  # noqa: PLC0415 - AWS's packages, only if they are used
+
+            kinesis = await stack.enter_async_context(open_kinesis(stream, **where))
+        else:
+            kinesis = stream
+        described, listed = await _describe(kinesis)
+        buffer = Buffer(settings, ShardMap(listed), rng)
+        pool = ConnectionPool(kinesis.connect, address=kinesis.authority, observer=observer)
+        service = ServiceCaller(pool, sign=kinesis.sign, authority=kinesis.authority, scheme=kinesis.scheme)
+        dispatcher = Dispatcher(
+            buffer,
+            PutRecordsCaller(service, described.arn),
+            kinesis.control_plane,
+            max_in_flight=settings.max_in_flight,
+            observer=observer,
+            rng=rng,
+        )
+        producer = Producer[Any](
+            kinesis.stream,
+            buffer,
+            dispatcher,
+            serializer=serializer,
+            max_record_bytes=described.max_record_bytes,
+            max_buffered_bytes=settings.max_buffered_bytes,
+        )
+        with collapse_groups():
+            async with trio.open_nursery() as connections:
+                connected = trio.CancelScope(shield=True)
+                await connections.start(_within, connected, pool.run)
+                try:
+                    async with _sending(producer, dispatcher, settings.close_timeout):
+                        yield producer
+                finally:
+                    connected.cancel()
+        producer.check_delivered()
+
+
+@asynccontextmanager
+async def _sending(producer: Producer[Any], dispatcher: Dispatcher, close_timeout: float) -> AsyncIterator[None]:
+    """Run the dispatcher for a block, and then until everything is sent; give up what cannot be."""
+    running = trio.CancelScope(shield=True)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_within, running, dispatcher.run)
+            try:
+                yield
+                producer.close()
+                await producer.flush()
+            except BaseException:
+                producer.close()
+                with trio.CancelScope(shield=True, deadline=trio.current_time() + close_timeout):
+                    await producer.flush()
+                raise
+            finally:
+                running.cancel()
+    finally:
+        dispatcher.abandon(ProducerClosedError("the producer was closed before the record was stored"))
+
+
+async def _within(
+    scope: trio.CancelScope,
+    run: Callable[..., Awaitable[None]],
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a part in a scope of its own, which is shielded: a cancelled block still sends what it has put."""
+    with scope:
+        await run(task_status=task_status)
+
+
+async def _describe(kinesis: KinesisClient) -> tuple[StreamDescription, Sequence[Shard]]:
+    """Return the stream's description and its shards, both asked for at the same time."""
+    found: list[StreamDescription] = []
+
+    async def describe() -> None:
+        found.append(await kinesis.control_plane.describe_stream())
+
+    with collapse_groups():
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(describe)
+            shards = await kinesis.control_plane.list_shards()
+    if not any(shard.is_open for shard in shards):
+        raise ConfigurationError(
+            f"stream {kinesis.stream} has no open shard (status {found[0].status}): wait until it is ACTIVE"
+        )
+    return found[0], shards
+
+
+def _check_arguments(
+    stream: object, serializer: object, settings: object, observer: object, where: dict[str, object]
+) -> None:
+    given = {name: value for name, value in where.items() if value is not None}
+    if not isinstance(stream, KinesisClient):
+        check_text("stream", stream, "the name or ARN of a stream, or a client that open_kinesis made")
+        for name, value in given.items():
+            check_text(name, value, "a text, or None")
+    elif given:
+        raise ConfigurationError(f"{next(iter(given))} has no effect on an open client: pass it to open_kinesis")
+    if serializer is not None and not callable(serializer):
+        raise ConfigurationError(f"serializer={shown(serializer)}: expected a function of a value that returns bytes")
+    if callable(serializer) and is_async(serializer):
+        raise ConfigurationError("serializer is an async function: expected an ordinary one that returns bytes")
+    check_type("settings", settings, ProducerSettings, "a ProducerSettings, or None")
+    check_callable("observer", observer, "a function of an event, or None", "event")

@@ -1,0 +1,89 @@
+"""A model of the service for tests of the producer's decisions: shards, which can be resharded, and their records."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+from efo.errors import EfoError, InternalFailureError, SilenceError, ThrottledError
+from efo.model import MAX_HASH_KEY, HashKeyRange, Record, Shard
+from efo.producer.entry import Entry, Stored
+from efo.protocol.aggregation import AggregateMode, hash_key
+from efo.protocol.deaggregation import deaggregate
+
+THROTTLED = ThrottledError("ProvisionedThroughputExceededException", "Rate exceeded")
+FAILED = InternalFailureError("InternalFailure", "")
+
+
+class Service:
+    """Shards with their records. `log`: what each shard stores, in order."""
+
+    def __init__(self, shards: int) -> None:
+        self._numbers = 0
+        self.open: list[Shard] = []
+        self.all: list[Shard] = []
+        self.log: dict[str, list[Record]] = {}
+        bounds = [i * (MAX_HASH_KEY + 1) // shards for i in range(shards + 1)]
+        for start, following in pairwise(bounds):
+            self._add(start, following - 1)
+
+    def _add(self, start: int, end: int) -> None:
+        shard = Shard(f"shardId-{len(self.all):012}", HashKeyRange(str(start), str(end)), "1")
+        self.all.append(shard)
+        self.open.append(shard)
+        self.log[shard.shard_id] = []
+
+    def listing(self) -> list[Shard]:
+        opened = {shard.shard_id for shard in self.open}
+        return [
+            shard
+            if shard.shard_id in opened
+            else Shard(shard.shard_id, shard.hash_key_range, shard.starting_sequence_number, "9")
+            for shard in self.all
+        ]
+
+    def reshard(self, random: Random) -> None:
+        if len(self.open) > 1 and random.random() < 0.4:
+            ordered = sorted(self.open, key=lambda shard: int(shard.hash_key_range.starting_hash_key))
+            at = random.randrange(len(ordered) - 1)
+            left, right = ordered[at : at + 2]
+            self.open = [shard for shard in self.open if shard not in (left, right)]
+            self._add(int(left.hash_key_range.starting_hash_key), int(right.hash_key_range.ending_hash_key))
+        else:
+            parent = random.choice(self.open)
+            first, last = int(parent.hash_key_range.starting_hash_key), int(parent.hash_key_range.ending_hash_key)
+            if last - first < 16:
+                return
+            self.open.remove(parent)
+            middle = random.randint(first + 4, last - 4)
+            self._add(first, middle)
+            self._add(middle + 1, last)
+
+    def store(self, entry: Entry) -> Stored:
+        at = hash_key(entry.partition_key, entry.explicit_hash_key)
+        [shard] = [shard for shard in self.open if at in shard.hash_key_range]
+        self._numbers += 1
+        record = Record(str(self._numbers), 0.0, entry.data, entry.partition_key)
+        self.log[shard.shard_id].append(record)
+        return Stored(shard.shard_id, record.sequence_number)
+
+    def put_records(self, entries: list[Entry], random: Random, failing: float) -> list[Stored | EfoError]:
+        """Store the entries in any order, as PutRecords may; some of them fail."""
+        results: dict[int, Stored | EfoError] = {}
+        for position in random.sample(range(len(entries)), len(entries)):
+            if random.random() < failing:
+                results[position] = random.choice((THROTTLED, FAILED))
+            else:
+                results[position] = self.store(entries[position])
+        return [results[position] for position in range(len(entries))]
+
+    def read(self, mode: AggregateMode) -> list[Record]:
+        """Return the user records of all shards, parents before their children, as a reader with this mode has them."""
+        found: list[Record] = []
+        for shard in self.all:  # in the order of their creation
+            for record in self.log[shard.shard_id]:
+                found += deaggregate(record, shard.hash_key_range, mode).records
+        return found
+
+
+SILENCE = SilenceError("no response")
