@@ -54,8 +54,8 @@ class LoggingObserver:
     Warnings: polling in place of enhanced fan-out; records that were skipped, dead-lettered or lost to retention,
     handlers that failed, damaged aggregates, lost leases, overdue acks; and the beginning and the end of each outage of
     Kinesis or of the lease store. Errors: isolated shards, shards that stopped by a failure, and records that a
-    producer gave up. Info: the life of shards and of the fan-out consumer. Other events are not logged. No line contains
-    data or a partition key.
+    producer gave up. Info: the life of shards and of the fan-out consumer. Other events are not logged. No line
+    contains data or a partition key.
 
     `clock`: returns seconds, monotonic, for the duration of outages.
     """

@@ -169,6 +169,17 @@ _HELP: Final = {
 
         Example: efo tail orders --from -15m --filter '"status":"failed"' --limit 10
         """,
+    "put": """
+        Put records into a stream: lines of a file or of stdin, JSON lines, or a whole file as one record.
+
+        Records share requests, what the service throttles is sent again, and each shard's limits are kept. A line that
+        is no record ends it with an error that names the line; those before it are put. Exits with 69 if records were
+        not stored. Progress goes to stderr; with --json, the last line of stdout is a summary.
+
+        What `efo tail --json` writes, `efo put --format json` takes.
+
+        Example: efo put orders orders.jsonl --key-field customer --rate 500
+        """,
     "consumers list": """
         List the stream's fan-out consumers.
 

@@ -28,7 +28,19 @@ def efo(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-COMMANDS = ["run", "pipeline", "demo", "fake", "shards", "tail", "check-config", "doctor", "healthcheck", "completion"]
+COMMANDS = [
+    "run",
+    "pipeline",
+    "demo",
+    "fake",
+    "shards",
+    "tail",
+    "check-config",
+    "doctor",
+    "healthcheck",
+    "completion",
+    "put",
+]
 COMMANDS += ["top", "version"]
 GROUPS = {
     "log": ["inspect", "verify", "export"],

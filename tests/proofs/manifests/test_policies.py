@@ -134,6 +134,12 @@ def test_tail_and_shards_call_what_read_allows(calls):
     assert calls == allowed("kinesis", "read")
 
 
+def test_put_calls_what_put_allows(calls, tmp_path):
+    (tmp_path / "lines").write_bytes(b"one\ntwo\n")
+    assert call(["put", os.environ["EFO_KINESIS__STREAM"], str(tmp_path / "lines")]) == Exit.OK
+    assert calls == allowed("kinesis", "put")
+
+
 def test_the_commands_for_consumers_call_what_consumers_allows(calls):
     for command in (["list"], ["register", "--name", "other"], ["deregister", "other", "--yes"]):
         assert call(["consumers", *command]) == Exit.OK
@@ -141,8 +147,8 @@ def test_the_commands_for_consumers_call_what_consumers_allows(calls):
 
 
 def test_together_the_policies_allow_every_call_of_kinesis_that_efo_can_make():
-    every = called_operations(ROOT / "efo/kinesis/aws/control_plane.py") | {"SubscribeToShard"}
-    assert len(every) == 9
+    every = called_operations(ROOT / "efo/kinesis/aws/control_plane.py") | {"SubscribeToShard", "PutRecords"}
+    assert len(every) == 10
     assert every == allowed("kinesis", *(path.stem for path in IAM.glob("*.json")))
 
 
@@ -180,8 +186,9 @@ def test_the_other_accounts_policies_allow_the_same_as_run():
     assert all(one["Principal"] == {"AWS": "arn:aws:iam::123456789012:role/efo"} for one in cross)
 
 
-def test_the_key_is_allowed_only_for_the_stream():
-    (one,) = statements("decrypt")
+@pytest.mark.parametrize("name", ["decrypt", "encrypt"])
+def test_the_key_is_allowed_only_for_the_stream(name):
+    (one,) = statements(name)
     condition = one["Condition"]["StringEquals"]
     assert condition["kms:ViaService"].startswith("kinesis.")
     assert condition["kms:EncryptionContext:aws:kinesis:arn"] == statements("run")[0]["Resource"]

@@ -1,0 +1,102 @@
+"""The records of `efo put`: from lines of text, lines of JSON, or a whole file. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Literal
+
+import msgspec
+
+from efo.producer.producer import ProducerRecord
+from efo_service.errors import UsageError
+from efo_service.relay.jsonlines import Encoding
+
+Format = Literal["lines", "json", "file"]
+"""lines: a line is the data of a record. json: a line is what `efo tail --json` writes for one. file: one record."""
+
+MAX_LINE: Final = 16 * 1024 * 1024
+"""The most bytes of a line: more than the largest record of Kinesis, 10 MiB, in base64."""
+
+Parse = Callable[[int, bytes], ProducerRecord[bytes]]
+"""Makes a record of a line. Takes the line's number, for messages, and the line. Raises UsageError."""
+
+
+class Lines:
+    """Splits what arrives into lines; with `whole`, all of it is one. A line has no line break at its end."""
+
+    def __init__(self, *, whole: bool = False) -> None:
+        self._whole = whole
+        self._rest = bytearray()
+        self._number = 0
+
+    def feed(self, content: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield the lines that end in this content, with their numbers. Empty lines are left out. Raises UsageError."""
+        self._rest += content
+        if not self._whole and b"\n" in content:
+            *lines, rest = bytes(self._rest).split(b"\n")
+            self._rest = bytearray(rest)
+            for line in lines:
+                yield from self._line(line.removesuffix(b"\r"))
+        if len(self._rest) > MAX_LINE:
+            what = "the file" if self._whole else f"line {self._number + 1}"
+            raise UsageError(f"{what} has more than {MAX_LINE} bytes: no stream accepts such a record")
+
+    def end(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the last line, if it did not end with a line break."""
+        yield from self._line(bytes(self._rest))
+
+    def _line(self, line: bytes) -> Iterator[tuple[int, bytes]]:
+        self._number += 1
+        if line:
+            yield self._number, line
+
+
+def parser(
+    form: Format, *, key: str | None, key_field: str | None, encoding: Encoding, random_key: Callable[[], str]
+) -> Parse:
+    """Return a function that makes a record of a line.
+
+    `key`: the partition key of all records. `key_field`: a field of the JSON object in each line that has its key.
+    Without both, each record has a key of its own, `random_key`. `encoding`: of values in JSON.
+    """
+    if form == "json":
+        return lambda number, line: _from_json(number, line, encoding, key)
+    if key_field is not None:
+        return lambda number, line: ProducerRecord(line, _field(number, _object(number, line), key_field))
+    return lambda _number, line: ProducerRecord(line, random_key() if key is None else key)
+
+
+def _from_json(number: int, line: bytes, encoding: Encoding, key: str | None) -> ProducerRecord[bytes]:
+    members = _object(number, line)
+    value = members.get("value")
+    if not isinstance(value, str):
+        raise UsageError(f'line {number}: expected an object with "key" and "value", which are texts')
+    explicit = members.get("explicit_hash_key")
+    if explicit is not None and not isinstance(explicit, str):
+        raise UsageError(f"line {number}: explicit_hash_key is no text of decimal digits")
+    return ProducerRecord(_decoded(number, value, encoding), key or _field(number, members, "key"), explicit)
+
+
+def _decoded(number: int, value: str, encoding: Encoding) -> bytes:
+    if encoding == "utf-8":
+        return value.encode(errors="surrogatepass")
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error:
+        raise UsageError(f"line {number}: the value is not base64; if it is text, use --encoding utf-8") from None
+
+
+def _object(number: int, line: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise UsageError(f"line {number} is no JSON object") from None
+
+
+def _field(number: int, members: dict[str, Any], name: str) -> str:
+    value = members.get(name)
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        raise UsageError(f"line {number}: the field {name!r} has no text and no integer, which would be the key")
+    return str(value)

@@ -1,0 +1,201 @@
+"""`efo put` as an operator uses it, on a served fake."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+import trio
+
+import efo
+from efo.testing import ALWAYS, FakeKinesis, FakeKinesisThread, When
+from efo.testing.faults.kinds import Refuse
+from efo_service.cli import call
+from efo_service.exit_codes import Exit
+from efo_service.operations.put import Progress, put_lines
+from efo_service.operations.put_lines import parser
+from tests.paths import ROOT
+
+
+@pytest.fixture(scope="module")
+def kinesis():
+    with FakeKinesisThread() as fake:
+        yield fake
+
+
+@pytest.fixture(autouse=True)
+def environment(kinesis, monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("EFO_", "AWS_"))]:
+        monkeypatch.delenv(name)
+    for name, value in {
+        "AWS_ACCESS_KEY_ID": "example",
+        "AWS_SECRET_ACCESS_KEY": "example",
+        "AWS_REGION": "us-east-1",
+        "EFO_KINESIS__ENDPOINT_URL": kinesis.url,
+        "EFO_KINESIS__CA_FILE": kinesis.ca_file,
+    }.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def stream(kinesis, request):
+    name = re.sub(r"\W", "-", request.node.name)[:100]
+    kinesis.create_stream(name, 2)
+    return name
+
+
+@pytest.fixture
+def stdin(monkeypatch):
+    def give(content: bytes):
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+
+    return give
+
+
+def stored(kinesis, stream):
+    return sorted((r.partition_key, r.data) for records in kinesis.records(stream).values() for r in records)
+
+
+def test_each_line_of_stdin_is_a_record_with_a_key_of_its_own(kinesis, stream, stdin, capsys):
+    stdin(b"one\r\ntwo\n\nthree")
+    assert call(["put", stream, "--json"]) == Exit.OK
+    found = stored(kinesis, stream)
+    assert sorted(data for _, data in found) == [b"one", b"three", b"two"]
+    assert len({key for key, _ in found}) == 3
+    shown = capsys.readouterr()
+    summary = json.loads(shown.out)
+    assert (summary["records"], summary["stored"], summary["failed"], summary["data_bytes"]) == (3, 3, 0, 11)
+    assert "3 records put, 3 stored" in shown.err
+
+
+def test_a_file_of_lines_with_keys_in_a_field(kinesis, stream, tmp_path, capsys):
+    lines = b'{"customer":"a","n":1}\n{"customer":7,"n":2}\n'
+    (tmp_path / "orders.jsonl").write_bytes(lines)
+    assert call(["put", stream, str(tmp_path / "orders.jsonl"), "--key-field", "customer", "--ordered"]) == Exit.OK
+    assert stored(kinesis, stream) == [("7", b'{"customer":7,"n":2}'), ("a", b'{"customer":"a","n":1}')]
+    assert capsys.readouterr().out == ""
+
+
+def test_a_whole_file_is_one_record(kinesis, stream, tmp_path):
+    (tmp_path / "picture").write_bytes(b"a\nb\n\0")
+    assert call(["put", stream, str(tmp_path / "picture"), "--format", "file", "--key", "k"]) == Exit.OK
+    assert stored(kinesis, stream) == [("k", b"a\nb\n\0")]
+
+
+def test_what_tail_writes_can_be_put_again(kinesis, stream, stdin, capsys):
+    kinesis.put(stream, "a", b"\0\xff")
+    kinesis.put(stream, "b", b"text")
+    assert call(["tail", stream, "--from", "trim_horizon", "--until", "now", "--json"]) == Exit.OK
+    stdin(capsys.readouterr().out.encode())
+    assert call(["put", stream, "--format", "json", "--aggregate"]) == Exit.OK
+    assert call(["tail", stream, "--from", "trim_horizon", "--limit", "4", "--json"]) == Exit.OK
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sorted((line["key"], base64.b64decode(line["value"])) for line in lines) == 2 * [("a", b"\0\xff")] + 2 * [
+        ("b", b"text")
+    ]
+
+
+def test_values_may_be_text_and_keys_explicit(kinesis, stream, stdin):
+    stdin(b'{"key":"k","value":"\xc3\xa4","explicit_hash_key":"0"}\n')
+    assert call(["put", stream, "--format", "json", "--encoding", "utf-8"]) == Exit.OK
+    [first, _] = kinesis.records(stream).values()
+    assert [(record.partition_key, record.data) for record in first] == [("k", "ä".encode())]
+
+
+@pytest.mark.parametrize(
+    ("options", "content", "message"),
+    [
+        (["--key-field", "id"], b'{"id":"a"}\nnonsense\n', "line 2 is no JSON object"),
+        (["--key-field", "id"], b'{"id":"a"}\n{"other":1}\n', "line 2: the field 'id' has no text and no integer"),
+        (["--format", "json"], b'{"key":"a","value":"YQ=="}\n{"key":"a"}\n', "line 2: expected an object with"),
+        (
+            ["--format", "json"],
+            b'{"key":"a","value":"YQ=="}\n{"key":"a","value":"?"}\n',
+            "line 2: the value is not base",
+        ),
+        (["--format", "json"], b'{"key":"a","value":"YQ=="}\n{"key":"","value":""}\n', "line 2: the field 'key'"),
+        ([], b"a\n" + b"x" * 1_100_000 + b"\n", "line 2: the record has 11000"),
+        (
+            ["--format", "json"],
+            b'{"key":"a","value":"YQ=="}\n{"key":"a","value":"","explicit_hash_key":"x"}\n',
+            "line 2: explicit_hash_key='x'",
+        ),
+    ],
+)
+def test_a_line_that_is_no_record_is_named_and_those_before_it_are_put(
+    kinesis, stream, stdin, capsys, options, content, message
+):
+    stdin(content)
+    assert call(["put", stream, *options]) == Exit.USAGE
+    assert message in capsys.readouterr().err
+    assert len(stored(kinesis, stream)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--key", "a", "--key-field", "b"], "exclude each other"),
+        (["--key-field", "b", "--format", "json"], "--key-field reads lines"),
+        (["--rate", "0"], "Must be > 0"),
+        (["absent-file"], "absent-file cannot be read"),
+    ],
+)
+def test_wrong_options_are_usage_errors(stream, capsys, options, message):
+    assert call(["put", stream, *options]) == Exit.USAGE
+    shown = capsys.readouterr()
+    assert message in shown.err + shown.out
+
+
+def test_an_absent_stream_is_unavailable(stdin, capsys):
+    stdin(b"x\n")
+    assert call(["put", "absent"]) == Exit.UNAVAILABLE
+    assert "absent" in capsys.readouterr().err
+
+
+async def test_records_that_are_not_stored_are_counted(autojump_clock):
+    progress = Progress()
+    async with FakeKinesis() as fake:
+        fake.create_stream("orders", 1)
+        fake.faults.add(Refuse("AccessDeniedException"), When(operation="PutRecords", times=ALWAYS))
+        parse = parser("lines", key="k", key_field=None, encoding="base64", random_key=str)
+        with pytest.raises(efo.DeliveryError):
+            async with efo.open_producer(fake.kinesis("orders"), observer=progress) as producer:
+                await put_lines(producer, io.BytesIO(b"a\nb"), parse, progress)
+    assert (progress.taken, progress.stored, progress.failed) == (2, 0, 2)
+    assert "AccessDenied" in progress.reason
+
+
+async def test_the_rate_is_kept(autojump_clock):
+    progress = Progress()
+    async with FakeKinesis() as fake:
+        fake.create_stream("orders", 1)
+        parse = parser("lines", key="k", key_field=None, encoding="base64", random_key=str)
+        async with efo.open_producer(fake.kinesis("orders"), observer=progress) as producer:
+            began = trio.current_time()
+            await put_lines(producer, io.BytesIO(b"x\n" * 100), parse, progress, rate=10.0)
+            assert 9.8 <= trio.current_time() - began <= 10.1
+    assert progress.stored == 100
+
+
+def test_an_interrupt_stores_what_was_read(kinesis, stream):
+    command = [sys.executable, "-m", "efo_service.cli", "put", stream, "--key", "k"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        while not stored(kinesis, stream):
+            assert process.poll() is None
+        process.stdin.write(b"two\nthree")
+        process.stdin.flush()
+        while len(stored(kinesis, stream)) < 2:
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == Exit.INTERRUPTED
+        assert b"2 records put, 2 stored" in process.stderr.read()
