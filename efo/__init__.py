@@ -120,6 +120,7 @@ if TYPE_CHECKING:
     from efo.telemetry.cloudwatch.publisher import open_cloudwatch
     from efo.telemetry.log import LoggingObserver
     from efo.telemetry.observer import OtelObserver
+    from efo.telemetry.producer_observer import OtelProducerObserver
     from efo.telemetry.spans import OtelTracing
     from efo.telemetry.trace_context import TraceContext, TraceExtractor
 
@@ -181,6 +182,7 @@ _NAMES = {
     "efo.telemetry.cloudwatch.publisher": "open_cloudwatch",
     "efo.telemetry.log": "LoggingObserver",
     "efo.telemetry.observer": "OtelObserver",
+    "efo.telemetry.producer_observer": "OtelProducerObserver",
     "efo.telemetry.spans": "OtelTracing",
     "efo.telemetry.trace_context": "TraceContext TraceExtractor",
 }
@@ -259,6 +261,7 @@ __all__ = (
     "OnServiceError",
     "OrderError",
     "OtelObserver",
+    "OtelProducerObserver",
     "OtelTracing",
     "Position",
     "PositionLike",

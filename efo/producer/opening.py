@@ -16,7 +16,7 @@ import trio
 
 from efo.checks import check_callable, check_text, check_type, is_async, shown
 from efo.errors import ConfigurationError, ProducerClosedError
-from efo.events import Observer
+from efo.events import Observer, ProducerOpened
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
@@ -132,6 +132,7 @@ async def _open(
             max_record_bytes=described.max_record_bytes,
             max_buffered_bytes=settings.max_buffered_bytes,
         )
+        observer(ProducerOpened(lambda: producer.buffered_bytes))
         with collapse_groups():
             async with trio.open_nursery() as connections:
                 connected = trio.CancelScope(shield=True)

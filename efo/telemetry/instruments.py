@@ -52,7 +52,7 @@ OPERATION_DURATION: Final = Instrument(
     "messaging.client.operation.duration",
     "histogram",
     "s",
-    "Time until the response to SubscribeToShard, for a call of polling, and to save a checkpoint.",
+    "Time until the response to SubscribeToShard or PutRecords, for a call of polling, and to save a checkpoint.",
     _LATENCY,
 )
 CONSUMER_LAG: Final = Instrument(

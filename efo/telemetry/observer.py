@@ -186,7 +186,9 @@ class OtelObserver:
             instruments.BACKPRESSURE_TIME: self._observe_backpressure,
         }
         self._instruments: dict[Instrument, Any] = {
-            instrument: _create(meter, instrument) for instrument in instruments.ALL if instrument not in observed
+            instrument: create_instrument(meter, instrument)
+            for instrument in instruments.ALL
+            if instrument not in observed
         }
         shared, key = observables_of(meter), tuple(self._common.values())
         for instrument, observe in observed.items():
@@ -247,7 +249,7 @@ class OtelObserver:
     # --- subscriptions ---------------------------------------------------------------------------------
 
     def _attempted(self, event: SubscribeAttempted) -> None:
-        error = _error(event.error_type)
+        error = error_attributes(event.error_type)
         self._add(instruments.SUBSCRIPTION_ATTEMPTS, 1, error)
         self._record(instruments.SUBSCRIPTION_WAIT, event.waited)
         operation = {"messaging.operation.name": "subscribe", "messaging.operation.type": "receive"}
@@ -264,7 +266,7 @@ class OtelObserver:
         self._add(instruments.SUBSCRIPTION_ACTIVE, -1)
         self._record(instruments.SUBSCRIPTION_DURATION, event.age, {"efo.subscription.end_reason": event.reason})
         if event.reason == "protocol":
-            self._add(instruments.DECODE_ERRORS, 1, _error("protocol"))
+            self._add(instruments.DECODE_ERRORS, 1, error_attributes("protocol"))
 
     def _received(self, event: EventReceived) -> None:
         shard, now = self._shard(event.shard_id), self._clock()
@@ -275,7 +277,7 @@ class OtelObserver:
         shard.wire_bytes += event.wire_bytes
 
     def _aggregate_damaged(self, _event: AggregateDamaged) -> None:
-        self._add(instruments.DECODE_ERRORS, 1, _error("aggregation"))
+        self._add(instruments.DECODE_ERRORS, 1, error_attributes("aggregation"))
 
     def _connection_opened(self, event: ConnectionOpened) -> None:
         self._instruments[instruments.CONNECTION_ACTIVE].add(1, {"server.address": event.address})
@@ -305,16 +307,18 @@ class OtelObserver:
 
     def _handler_failed(self, event: HandlerFailed) -> None:
         if event.call == "handler":
-            self._process_duration.record(event.duration, self._process | _error(event.error_type))
+            self._process_duration.record(event.duration, self._process | error_attributes(event.error_type))
 
     def _record_skipped(self, event: RecordSkipped) -> None:
-        self._add(instruments.RECORD_FAILURES, 1, {"efo.failure.action": "skip"} | _error(event.error_type))
+        self._add(instruments.RECORD_FAILURES, 1, {"efo.failure.action": "skip"} | error_attributes(event.error_type))
 
     def _record_dead_lettered(self, event: RecordDeadLettered) -> None:
-        self._add(instruments.RECORD_FAILURES, 1, {"efo.failure.action": "dead_letter"} | _error(event.error_type))
+        self._add(
+            instruments.RECORD_FAILURES, 1, {"efo.failure.action": "dead_letter"} | error_attributes(event.error_type)
+        )
 
     def _isolated(self, event: ShardIsolated) -> None:
-        self._add(instruments.SHARD_ISOLATIONS, 1, _error(event.error_type))
+        self._add(instruments.SHARD_ISOLATIONS, 1, error_attributes(event.error_type))
 
     def _started(self, event: ShardStarted) -> None:
         shard = self._shard(event.shard_id)
@@ -336,12 +340,12 @@ class OtelObserver:
     # --- leases ----------------------------------------------------------------------------------------
 
     def _store_called(self, event: LeaseStoreCalled) -> None:
-        attributes = {"efo.lease.operation": event.operation} | _error(event.error_type)
+        attributes = {"efo.lease.operation": event.operation} | error_attributes(event.error_type)
         self._add(instruments.LEASE_OPERATIONS, event.leases, attributes)
         self._record(instruments.LEASE_OPERATION_DURATION, event.duration, attributes)
         if event.operation == "checkpoint":
             operation = {"messaging.operation.name": "checkpoint", "messaging.operation.type": "settle"}
-            self._record(instruments.OPERATION_DURATION, event.duration, operation | _error(event.error_type))
+            self._record(instruments.OPERATION_DURATION, event.duration, operation | error_attributes(event.error_type))
 
     def _lease_lost(self, event: LeaseLost) -> None:
         self._add(instruments.LEASE_LOSSES, 1, {"efo.lease.loss_reason": event.reason})
@@ -439,11 +443,13 @@ class OtelObserver:
         return [Observation(counts.get(state, 0), {**self._common, name: state}) for state in states]
 
 
-def _error(error_type: str | None) -> dict[str, str]:
+def error_attributes(error_type: str | None) -> dict[str, str]:
+    """Return the attribute of a failure; none of a success."""
     return {"error.type": error_type} if error_type else {}
 
 
-def _create(meter: Meter, instrument: Instrument) -> Any:
+def create_instrument(meter: Meter, instrument: Instrument) -> Any:
+    """Create an instrument that is not observable."""
     name, unit, description = instrument.name, instrument.unit, instrument.description
     create = getattr(meter, f"create_{instrument.kind}")
     if instrument.kind == "histogram":
