@@ -22,6 +22,7 @@ export UV_NO_PROGRESS := 1
 
 .PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards parity
 .PHONY: help demo test sim bench bench-polling bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards
+.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-producer bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -65,6 +66,9 @@ FUZZ := .tools/fuzz
 SECONDS ?= 60
 fuzz: $(FUZZ)/.ready ## Fuzz the parsers of received bytes, SECONDS=60 for each target (ARGS="http2", ARGS="--help")
 	@$(FUZZ)/bin/python -m proofs.fuzz --seconds $(SECONDS) $(ARGS)
+
+bench-producer: $(READY) ## Measure what a producer puts into the fake per second of CPU time, as JSON (ARGS="--help")
+	@$(BIN)/python -m proofs.benchmarks.producer $(ARGS)
 
 bench-relay: $(READY) ## Measure the relay, and Spark on its log; takes minutes (ARGS="--help" for options)
 	@$(BIN)/python -m proofs.benchmarks.relay $(ARGS)

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
 
-class ProducerOpened(msgspec.Struct, frozen=True):
-    """A producer was opened. `buffered_bytes`: returns what counts against `max_buffered_bytes`, at any time."""
+class ProducerReadings(Protocol):
+    """What a producer holds, at any time and for any thread."""
 
-    buffered_bytes: Callable[[], int]
+    @property
+    def buffered_records(self) -> int:
+        """The number of records that were put and are neither stored nor given up."""
+        ...
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What counts against `max_buffered_bytes`."""
+        ...
+
+
+class ProducerOpened(msgspec.Struct, frozen=True):
+    """A producer was opened. `readings`: what it holds, at any time."""
+
+    readings: ProducerReadings
 
 
 class PutRecordsCalled(msgspec.Struct, frozen=True):

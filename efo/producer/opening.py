@@ -132,7 +132,7 @@ async def _open(
             max_record_bytes=described.max_record_bytes,
             max_buffered_bytes=settings.max_buffered_bytes,
         )
-        observer(ProducerOpened(lambda: producer.buffered_bytes))
+        observer(ProducerOpened(producer))
         with collapse_groups():
             async with trio.open_nursery() as connections:
                 connected = trio.CancelScope(shield=True)

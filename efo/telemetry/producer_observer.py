@@ -17,6 +17,7 @@ from efo.events import (
     RecordsNotDelivered,
     StreamReset,
 )
+from efo.producer_events import ProducerReadings
 from efo.telemetry import instruments, producer_instruments
 from efo.telemetry.instruments import Instrument
 from efo.telemetry.observables import observables_of
@@ -39,7 +40,7 @@ class OtelProducerObserver:
         operation = {"messaging.operation.name": "send", "messaging.operation.type": "send"}
         self._operation = self._common | operation | ({"server.address": server_address} if server_address else {})
         self._sent = self._common | {"messaging.operation.name": "send"}
-        self._buffered: Callable[[], int] | None = None
+        self._readings: ProducerReadings | None = None
         meter = get_meter("efo", meter_provider=meter_provider, schema_url=instruments.SCHEMA_URL)
         self._instruments: dict[Instrument, Any] = {
             instrument: create_instrument(meter, instrument)
@@ -63,7 +64,7 @@ class OtelProducerObserver:
             feed(event)
 
     def _opened(self, event: ProducerOpened) -> None:
-        self._buffered = event.buffered_bytes
+        self._readings = event.readings
 
     def _called(self, event: PutRecordsCalled) -> None:
         error = error_attributes(event.error_type)
@@ -93,4 +94,4 @@ class OtelProducerObserver:
         self._instruments[instrument].add(amount, {**self._common, **(attributes or {})})
 
     def _observe_buffered(self, _options: CallbackOptions) -> Iterable[Observation]:
-        return [] if self._buffered is None else [Observation(self._buffered(), self._common)]
+        return [] if self._readings is None else [Observation(self._readings.buffered_bytes, self._common)]

@@ -33,13 +33,18 @@ from efo.events import (
     LeaseStoreCalled,
     Observer,
     ParentCycleFound,
+    ProducerOpened,
+    PutRecordsCalled,
     RecordDeadLettered,
+    RecordsDelivered,
     RecordsFiltered,
     RecordSkipped,
+    RecordsNotDelivered,
     RecordsProcessed,
     ShardFinished,
     ShardGone,
     ShardIsolated,
+    ShardMapChanged,
     ShardPaused,
     ShardRepositioned,
     ShardResumed,
@@ -205,7 +210,7 @@ def severity_of(event: Event) -> int:
     Failed calls of Kinesis and of the lease store are DEBUG: the outage of which they are a part has its own lines.
     """
     match event:
-        case ShardStopped(error_type=str()) | ParentCycleFound():
+        case ShardStopped(error_type=str()) | ParentCycleFound() | RecordsNotDelivered():
             return logging.ERROR
         case (
             AcksOverdue()
@@ -223,6 +228,7 @@ def severity_of(event: Event) -> int:
         case (
             ConsumerReady() | ShardStarted() | ShardFinished() | ShardStopped() | LeaseLost()
             | ShardPaused() | ShardResumed() | ShardRepositioned() | ConnectionOpened() | ConnectionClosed()
+            | ShardMapChanged()
         ):  # fmt: skip
             return logging.INFO
         case _:
@@ -265,6 +271,11 @@ _NAMES: Final[dict[type, str]] = {
     ConnectionOpened: "connection_opened",
     ConnectionClosed: "connection_closed",
     StreamReset: "stream_reset",
+    ProducerOpened: "producer_opened",
+    PutRecordsCalled: "put_records_called",
+    RecordsDelivered: "records_delivered",
+    RecordsNotDelivered: "records_not_delivered",
+    ShardMapChanged: "shard_map_changed",
 }
 
 

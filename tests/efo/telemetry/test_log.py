@@ -84,7 +84,7 @@ NOT_LOGGED = [
     events.CheckpointSaved(SHARD, Checkpoint.TRIM_HORIZON),
     events.ConnectionOpened("host:443"),
     events.StreamReset("host:443", "CANCEL"),
-    events.ProducerOpened(int),
+    events.ProducerOpened(None),
     events.PutRecordsCalled(500, 0, 0.1, 50_000),
     events.PutRecordsCalled(500, 7, 0.1, 50_000, "throttled"),
     events.RecordsDelivered(SHARD, 500, 5, 0.1, 1),

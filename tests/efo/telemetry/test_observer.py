@@ -75,7 +75,7 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.ConnectionClosed("host:443"),
     events.StreamReset("host:443", "CANCEL"),
     # Those of a producer feed nothing here.
-    events.ProducerOpened(int),
+    events.ProducerOpened(None),
     events.PutRecordsCalled(500, 0, 0.1, 50_000),
     events.RecordsDelivered("s-0", 500, 5, 0.1, 1),
     events.RecordsNotDelivered(3, "kms", "off"),

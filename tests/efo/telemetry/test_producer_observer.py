@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import trio
 from opentelemetry.sdk.metrics import MeterProvider
@@ -16,7 +18,7 @@ from efo.testing import FakeKinesis
 
 COMMON = {"messaging.system": "aws.kinesis", "messaging.destination.name": "orders"}
 EVERY_EVENT = (
-    events.ProducerOpened(lambda: 7000),
+    events.ProducerOpened(SimpleNamespace(buffered_bytes=7000, buffered_records=3)),
     events.ConnectionOpened("host:443"),
     events.PutRecordsCalled(500, 3, 0.2, 50_000, "throttled", "slow down"),
     events.RecordsDelivered("s-0", 900, 400, 0.3, 2),
@@ -97,7 +99,7 @@ def test_a_closed_connection_is_not_counted(telemetry):
 
 def test_producers_of_two_streams_have_a_gauge_each(telemetry):
     for stream, size in (("orders", 1), ("clicks", 2)):
-        telemetry.observer(stream)(events.ProducerOpened(lambda size=size: size))
+        telemetry.observer(stream)(events.ProducerOpened(SimpleNamespace(buffered_bytes=size)))
     telemetry.points()
     found = telemetry.metrics[BUFFERED.name].data.data_points
     assert {point.attributes["messaging.destination.name"]: point.value for point in found} == {
