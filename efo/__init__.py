@@ -4,6 +4,7 @@
     open_consumer   read the shards of a stream as async iterators of batches, with acks
     consume_streams, open_streams   the same of many streams, which are added and removed while they are read
     open_producer   put records into a stream: batched, retried, within the limits of its shards
+    aio, sync       the same for asyncio, and for code without an event loop
 
 Each name is loaded when it is first used: `import efo` itself is quick and imports no other package.
 """
@@ -14,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from efo import events
+    from efo import aio, events, sync
     from efo.consumer.consume import consume
     from efo.consumer.consumer import Consumer
     from efo.consumer.failure_handler import HOLD, HandlerResult
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from efo.consumer.in_thread import in_thread
     from efo.consumer.opening import open_consumer
     from efo.consumer.processes import Processes, WorkerProcesses, consume_in_processes
+    from efo.consumer.processor import Checkpointer, ProcessorReader, RecordProcessor
     from efo.consumer.shard_stream import ShardStream
     from efo.consumer.shard_task import ShardReader
     from efo.consumer.status import ConsumerStatus, IsolatedShard, ShardStatus
@@ -132,6 +134,7 @@ _NAMES = {
     "efo.consumer.handler": "BatchHandler Flush Handler RecordHandler",
     "efo.consumer.in_thread": "in_thread",
     "efo.consumer.processes": "Processes WorkerProcesses consume_in_processes",
+    "efo.consumer.processor": "Checkpointer ProcessorReader RecordProcessor",
     "efo.consumer.shard_stream": "ShardStream",
     "efo.consumer.shard_task": "ShardReader",
     "efo.consumer.status": "ConsumerStatus IsolatedShard ShardStatus",
@@ -199,6 +202,7 @@ __all__ = (
     "Batch",
     "BatchHandler",
     "Checkpoint",
+    "Checkpointer",
     "ChecksumError",
     "ChildShard",
     "CloudWatchLevel",
@@ -268,6 +272,7 @@ __all__ = (
     "PositionType",
     "PostgresLeaseStore",
     "Processes",
+    "ProcessorReader",
     "Producer",
     "ProducerClosedError",
     "ProducerRecord",
@@ -278,6 +283,7 @@ __all__ = (
     "Readings",
     "Record",
     "RecordHandler",
+    "RecordProcessor",
     "RedisLeaseStore",
     "ReleaseLease",
     "RenewLease",
@@ -318,6 +324,7 @@ __all__ = (
     "TraceExtractor",
     "TransportError",
     "WorkerProcesses",
+    "aio",
     "combine_observers",
     "consume",
     "consume_in_processes",
@@ -331,14 +338,15 @@ __all__ = (
     "open_lease_store",
     "open_producer",
     "open_streams",
+    "sync",
     "write_each",
 )
 
 if not TYPE_CHECKING:  # type checkers would otherwise accept any name
 
     def __getattr__(name: str) -> object:
-        if name == "events":
-            return import_module("efo.events")
+        if name in ("aio", "events", "sync"):
+            return import_module(f"efo.{name}")
         if name not in _MODULES:
             raise AttributeError(f"module 'efo' has no attribute {name!r}", name=name, obj=__import__(__name__))
         return getattr(import_module(_MODULES[name]), name)

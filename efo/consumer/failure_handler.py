@@ -56,7 +56,7 @@ class FailureHandler:
         self,
         shard: ShardStream,
         call: Call,
-        ack: Callable[[BatchSlice], None],
+        ack: Callable[[BatchSlice], object],
         *,
         on_error: OnError,
         random: Callable[[], float],

@@ -40,6 +40,8 @@ _ON_TRIO: Final = (
     "thread wasn't created by Trio",
 )
 """Texts of the exceptions of trio and asyncio when they are used wrongly, or instead of each other."""
+_EFOS: Final = ("efo.consumer.", "efo.doors.", "efo.aio.", "efo.sync.")
+"""Modules of efo that call a handler."""
 _PASSES_ON: Final = ("trio", "outcome", "functools", "contextlib", "contextvars")
 """Packages whose frames may stand between efo's call and the handler."""
 
@@ -178,7 +180,7 @@ def _qualname(value: object) -> str:
 def _passes_on(entry: TracebackType) -> bool:
     has_varargs = bool(entry.tb_frame.f_code.co_flags & inspect.CO_VARARGS)
     module = _module(entry)
-    return has_varargs or module.partition(".")[0] in _PASSES_ON or module.startswith("efo.consumer.")
+    return has_varargs or module.partition(".")[0] in _PASSES_ON or module.startswith(_EFOS)
 
 
 # --- tracebacks --------------------------------------------------------------------------------------------------

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 import trio
 
-from efo.checks import check_type, shown
+from efo.checks import check_type
+from efo.consumer.acks import check_index, record_index
 from efo.consumer.deaggregation import Deaggregator, Part
 from efo.consumer.positions import checkpoint_before, start_position
 from efo.errors import ConfigurationError, ShardGoneError, ShardNotReadError
@@ -28,7 +29,7 @@ from efo.events import (
 from efo.kinesis.shard_source import ShardEnd, ShardSource
 from efo.model import Batch, Checkpoint, ChildShard, Position, Record
 from efo.protocol.messages import SubscribeToShardEvent
-from efo.protocol.progress import Progress, index_of
+from efo.protocol.progress import Progress
 from efo.protocol.reading import ShardReading, ShardState
 from efo.settings import PositionLike, parse_position
 from efo.telemetry.tracing import NO_SPAN
@@ -44,9 +45,13 @@ more, in a burst many more."""
 
 
 class _Delivered(msgspec.Struct, frozen=True, gc=False):
-    """What is reported about a batch after it is acked. `at`: trio's clock. Arrival times: seconds since the epoch."""
+    """What is reported about a batch after it is acked. `at`: trio's clock. Arrival times: seconds since the epoch.
+
+    `last`: the sequence number of its last record.
+    """
 
     records: int
+    last: str
     at: float
     oldest: float
     newest: float
@@ -62,7 +67,7 @@ class ShardStream:
 
     `stream`: the stream's name. `shard_id`: the shard's id. `checkpoint`: the checkpoint of the lease, or of the last
     seek, after which it reads. `bytes_received`: the size of the data of all Kinesis records received. `acks`: grows
-    with each ack and each seek.
+    with each ack and each seek. `is_lost`: whether its lease was lost: its reader is being cancelled.
     """
 
     def __init__(
@@ -87,6 +92,7 @@ class ShardStream:
         self.millis_behind_latest: int | None = None
         self.bytes_received: int = 0
         self.acks: int = 0
+        self.is_lost = False
         self._position = start_position(checkpoint, initial)
         self._subscribe = subscribe
         self._pin = pin
@@ -229,6 +235,11 @@ class ShardStream:
                 await self._interrupted.wait()
         return self.is_wanted(batch)
 
+    async def until_drain(self) -> None:
+        """Wait until the consumer drains."""
+        while not self._draining:
+            await self._interrupted.wait()
+
     @property
     def acked(self) -> Checkpoint | None:
         """The checkpoint up to which everything is acked; None if nothing was acked and no record was read before."""
@@ -238,6 +249,18 @@ class ShardStream:
     def has_unacked(self) -> bool:
         """Whether delivered batches are not acked yet."""
         return not self._progress.is_idle
+
+    def has_delivered(self, batch: Batch) -> bool:
+        """Return whether this is a batch of this shard's iteration, acked or not. May be called from any thread."""
+        return batch.shard_id == self.shard_id and batch.stream == self.stream and 0 <= batch.number < self._number
+
+    def is_in_flight(self, batch: Batch) -> bool:
+        """Return whether this is a batch that was delivered and is not acked.
+
+        False for one of an earlier reading of the shard, even if it had the same number.
+        """
+        delivered = self._unacked.get(batch.number)
+        return delivered is not None and delivered.last == batch.records[-1].sequence_number
 
     # --- spans -----------------------------------------------------------------------------------------------
 
@@ -267,40 +290,31 @@ class ShardStream:
     def ack_record(self, batch: Batch, record: Record) -> None:
         """Ack this record of the batch. The checkpoint does not pass earlier records that are not acked."""
         number = self._number_of(batch)
-        check_type("record", record, Record, "a Record of the batch")
-        index = index_of(batch.records, record)
-        if index is None or batch.records[index] != record:
-            raise ConfigurationError(f"{self.shard_id}: ack of a record that is not one of its batch")
+        record_index(batch, record)
         self._acked(self._progress.ack_record(number, record))
 
     def ack_records(self, batch: Batch, indexes: Iterable[int]) -> None:
         """Ack these records of the batch, by their indexes. Earlier records are acked by acks of their own."""
         number, indexes = self._number_of(batch), [*indexes]
         for index in indexes:
-            self._check_index(batch, index)
+            check_index(batch, index)
         self._acked(self._progress.ack_records(number, indexes))
 
     def ack_through(self, batch: Batch, index: int | None = None) -> None:
         """Ack everything up to and including this batch, or up to and including its record of this index."""
         number = self._number_of(batch)
         if index is not None:
-            self._check_index(batch, index)
+            check_index(batch, index)
         self._acked(self._progress.ack_through(number, index))
 
     def _number_of(self, batch: Batch) -> int:
         """Return the number of a batch that this shard delivered."""
         check_type("batch", batch, Batch, "the Batch that the shard delivered")
-        if batch.shard_id != self.shard_id or batch.stream != self.stream or not 0 <= batch.number < self._number:
+        if not self.has_delivered(batch):
             raise ConfigurationError(
                 f"{self.shard_id}: ack of batch {batch.number} of {batch.shard_id}, which it did not deliver"
             )
         return batch.number
-
-    def _check_index(self, batch: Batch, index: int) -> None:
-        if type(index) is not int or not 0 <= index < len(batch.records):
-            raise ConfigurationError(
-                f"{self.shard_id}: ack of record {shown(index)} of a batch: expected 0 to {len(batch.records) - 1}"
-            )
 
     def _acked(self, numbers: Iterable[int]) -> None:
         self.acks += 1
@@ -395,6 +409,7 @@ class ShardStream:
         oldest, newest = batch.records[0], batch.records[-1]
         self._unacked[batch.number] = _Delivered(
             len(batch.records),
+            newest.sequence_number,
             now,
             oldest.approximate_arrival_timestamp,
             newest.approximate_arrival_timestamp,

@@ -65,7 +65,8 @@ class ShardTask:
                     async with trio.open_nursery() as attempts:
                         shard = self._open_shard(attempts)
                         # A requested lease is drained: its next owner then continues without repeating anything.
-                        self._held.watch(on_lost=nursery.cancel_scope.cancel, on_handoff_requested=shard.drain)
+                        lost = partial(_lose, shard, nursery.cancel_scope)
+                        self._held.watch(on_lost=lost, on_handoff_requested=shard.drain)
                         nursery.start_soon(shard.unsubscribe_when_idle, self._settings.unsubscribe_idle_after)
                         await reader(shard)
                         _check_iterated(shard)
@@ -117,6 +118,11 @@ class ShardTask:
         await _retry_until_written(lambda: self._held.checkpoint(Checkpoint.SHARD_END))
         self._keeper.wake()
         return True
+
+
+def _lose(shard: ShardStream, scope: trio.CancelScope) -> None:
+    shard.is_lost = True
+    scope.cancel()
 
 
 def _check_iterated(shard: ShardStream) -> None:

@@ -1,0 +1,25 @@
+"""efo for asyncio: the names of `efo` with the same meaning, for applications whose event loop is asyncio's or uvloop.
+
+    consume         read a stream with a handler: one call
+    open_consumer   read the shards of a stream as async iterators of batches, with acks
+
+Batches, records, settings, policies and errors are those of `efo`.
+"""
+
+from efo.aio.consumer import Consumer
+from efo.aio.handler import Handler
+from efo.aio.opening import consume, open_consumer
+from efo.aio.shard_stream import ShardReader, ShardStream
+from efo.consumer.processor import RecordProcessor
+from efo.doors.processor import ProcessorReader
+
+__all__ = (
+    "Consumer",
+    "Handler",
+    "ProcessorReader",
+    "RecordProcessor",
+    "ShardReader",
+    "ShardStream",
+    "consume",
+    "open_consumer",
+)

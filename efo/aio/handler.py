@@ -1,0 +1,67 @@
+"""A handler with its failure policy, for asyncio."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from efo.consumer.handler import BatchHandler, Flush, RecordHandler
+from efo.consumer.handler import Handler as TrioHandler
+from efo.doors.calls import outside
+from efo.events import Observer, ignore_events
+from efo.protocol.failure import FailurePolicy, OnError
+
+
+class Handler(TrioHandler):
+    """Reads a shard by calling a handler on asyncio: `await consumer.run(Handler(handle))`.
+
+    The arguments are those of `efo.Handler`. `handler`, `record_handler`, `flush` and the dead-letter sink of a policy
+    run on asyncio. `on_error` and `observer` are plain functions, which are called in efo's own thread.
+    """
+
+    def __init__(
+        self,
+        handler: BatchHandler | None = None,
+        *,
+        record_handler: RecordHandler | None = None,
+        on_error: OnError | None = None,
+        flush: Flush | None = None,
+        key_concurrency: int = 1,
+        observer: Observer = ignore_events,
+        rng: random.Random | None = None,
+    ) -> None:
+        check = TrioHandler(handler, record_handler=record_handler, on_error=on_error, flush=flush)
+        del check  # it refuses what is no function for the names that the application knows
+        super().__init__(
+            None if handler is None else outside(handler),
+            record_handler=None if record_handler is None else outside(record_handler),
+            on_error=outside_policy(on_error),
+            flush=None if flush is None else outside(flush),
+            key_concurrency=key_concurrency,
+            observer=observer,
+            rng=rng,
+        )
+
+
+def outside_policy(on_error: OnError | None) -> OnError | None:
+    """Return a policy whose dead-letter sink is called on the application's side of the door."""
+    if on_error is None or isinstance(on_error, FailurePolicy):
+        return on_error if on_error is None else _moved(on_error)
+    return _MovedPolicies(on_error)
+
+
+class _MovedPolicies:
+    """A function that returns a policy for an exception. It is a class so that messages name the function."""
+
+    def __init__(self, on_error: Callable[[Exception], FailurePolicy]) -> None:
+        self._on_error = on_error
+        self.__wrapped__ = on_error
+
+    def __call__(self, exception: Exception) -> FailurePolicy:
+        policy: object = self._on_error(exception)
+        return _moved(policy) if isinstance(policy, FailurePolicy) else policy  # type: ignore[return-value] # refused later
+
+
+def _moved(policy: FailurePolicy) -> FailurePolicy:
+    return policy if policy.dead_letter is None else replace(policy, dead_letter=outside(policy.dead_letter))

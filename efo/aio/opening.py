@@ -1,0 +1,87 @@
+"""Opening a consumer behind the asyncio door, and `efo.aio.consume`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Unpack
+
+from efo.aio.consumer import Consumer
+from efo.aio.handler import Handler
+from efo.aio.loop_side import LoopSide
+from efo.aio.shard_stream import finish
+from efo.checks import check_type
+from efo.consumer.handler import BatchHandler, Flush, RecordHandler
+from efo.doors.engine import Engine
+from efo.doors.options import OpenOptions, Stream
+from efo.protocol.failure import OnError
+from efo.settings import ConsumerSettings, PositionLike
+from efo.telemetry.log import LoggingObserver
+
+
+@asynccontextmanager
+async def open_consumer(stream: Stream, **options: Unpack[OpenOptions]) -> AsyncIterator[Consumer]:
+    """Open a consumer for asyncio: `efo.open_consumer`, with the same arguments.
+
+    `stream`: the stream's name or ARN, or `efo.open_kinesis(...)` as it was returned, not entered. The consumer runs in
+    a thread of its own; observers and `start_at` are called there. Leaving the context drains the consumer, waits for
+    its runs and releases the leases; leaving it by an exception or a cancellation cancels them. Raises EfoError.
+    """
+    side = LoopSide()
+    engine = Engine(stream, options, side)
+    engine.start()
+    opened, closed = asyncio.wrap_future(engine.opened), asyncio.wrap_future(engine.closed)
+    try:
+        await asyncio.shield(opened)
+        yield Consumer(engine, side)
+    except BaseException:
+        engine.cancel()
+        await finish(closed)
+        closed.exception()  # the body's own exception counts
+        if opened.done():
+            opened.exception()
+        raise
+    engine.close()
+    try:
+        await asyncio.shield(closed)
+    except asyncio.CancelledError:
+        engine.cancel()
+        await finish(closed)
+        raise
+
+
+async def consume(
+    stream: Stream,
+    handler: BatchHandler | None = None,
+    *,
+    record_handler: RecordHandler | None = None,
+    on_error: OnError | None = None,
+    flush: Flush | None = None,
+    key_concurrency: int = 1,
+    initial_position: PositionLike | None = None,
+    **options: Unpack[OpenOptions],
+) -> None:
+    """Read a stream by enhanced fan-out and call a handler on asyncio with each batch, until cancelled.
+
+    It is `efo.consume` for asyncio, with the same arguments. To drain it, or to pause and seek, use `open_consumer` and
+    `consumer.run(efo.aio.Handler(handle))`. Raises EfoError, and what the handler raises.
+    """
+    settings, observer = options.get("settings"), options.get("observer")
+    settings = ConsumerSettings() if settings is None else settings
+    check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
+    if initial_position is not None:
+        settings = replace(settings, initial_position=initial_position)
+    observer = LoggingObserver() if observer is None else observer
+    reader = Handler(
+        handler,
+        record_handler=record_handler,
+        on_error=on_error,
+        flush=flush,
+        key_concurrency=key_concurrency,
+        observer=observer,
+    )
+    options["settings"], options["observer"] = settings, observer
+    async with open_consumer(stream, **options) as consumer:
+        await consumer.run(reader)

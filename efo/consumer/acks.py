@@ -1,0 +1,27 @@
+"""Checks of what an application acks: a record of a batch, or its index."""
+
+from __future__ import annotations
+
+from efo.checks import check_type, shown
+from efo.errors import ConfigurationError
+from efo.model import Batch, Record
+from efo.protocol.progress import index_of
+
+
+def record_index(batch: Batch, record: Record) -> int:
+    """Return the index of a record in its batch. Raises ConfigurationError."""
+    check_type("batch", batch, Batch, "the Batch that was delivered")
+    check_type("record", record, Record, "a Record of the batch")
+    index = index_of(batch.records, record)
+    if index is None or batch.records[index] != record:
+        raise ConfigurationError(f"{batch.shard_id}: ack of a record that is not one of its batch")
+    return index
+
+
+def check_index(batch: Batch, index: int) -> None:
+    """Check that a batch has a record of this index. Raises ConfigurationError."""
+    check_type("batch", batch, Batch, "the Batch that was delivered")
+    if type(index) is not int or not 0 <= index < len(batch.records):
+        raise ConfigurationError(
+            f"{batch.shard_id}: ack of record {shown(index)} of a batch: expected 0 to {len(batch.records) - 1}"
+        )

@@ -1,0 +1,130 @@
+"""Calls an application's function on the application's side of a door, from a trio task, and waits for its result."""
+
+from __future__ import annotations
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, NoReturn, ParamSpec, TypeVar, cast
+
+import trio
+
+from efo.checks import signature_of
+from efo.doors.mailbox import Mailbox
+from efo.errors import EfoError, HandlerError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Call:
+    """One call of an application's function. Its side of the door runs it, and says how it ended.
+
+    `context`: the context variables of the trio task, with them the current span. `is_cancelled`: trio wants it to end:
+    the application's side cancels it if it can, and does not begin it any more.
+    """
+
+    def __init__(self, function: Callable[..., object], args: tuple[Any, ...], side: ApplicationSide) -> None:
+        self.function = function
+        self.args = args
+        self.context: Context = copy_context()
+        self.is_cancelled = False
+        self.running: object = None  # what the application's side keeps about it
+        self._task = trio.lowlevel.current_task()
+        self._side = side
+        self._raise_cancel: Callable[[], NoReturn] | None = None
+        self._result: object = None
+        self._error: Exception | None = None
+        self._ended_early = False
+        self.has_ended = False
+
+    def returned(self, result: object) -> None:
+        """Note what the function returned, and let the trio task go on."""
+        self._result = result
+        self._resume()
+
+    def raised(self, error: Exception) -> None:
+        """Note what the function raised."""
+        self._error = error
+        self._resume()
+
+    def was_cancelled(self) -> None:
+        """Note that the call was cancelled, or never begun."""
+        self._ended_early = True
+        self._resume()
+
+    def _resume(self) -> None:
+        self.has_ended = True
+        self._side.post(trio.lowlevel.reschedule, self._task)
+
+    async def result(self, cancel: Callable[[Call], None]) -> object:
+        """Wait for the end of the call; return its result or raise its error. `cancel`: asks for an early end."""
+
+        def abort(raise_cancel: Callable[[], NoReturn]) -> trio.lowlevel.Abort:
+            self._raise_cancel, self.is_cancelled = raise_cancel, True
+            cancel(self)
+            return trio.lowlevel.Abort.FAILED  # the task goes on when the call has really ended
+
+        await trio.lowlevel.wait_task_rescheduled(abort)
+        if self._error is not None:
+            raise self._error
+        if self._ended_early:
+            if self._raise_cancel is not None:
+                self._raise_cancel()
+            raise HandlerError("the application cancelled a call of efo, so its batch is not done")
+        return self._result
+
+
+class ApplicationSide(ABC):
+    """The application's side of a door."""
+
+    def __init__(self) -> None:
+        self.trio_side: Mailbox  # it and the token are set before the first call
+        self.token: trio.lowlevel.TrioToken
+
+    @abstractmethod
+    def begin(self, call: Call) -> None:
+        """Begin a call soon. Called in the trio thread. Raises EfoError if that side is gone."""
+
+    @abstractmethod
+    def cancel(self, call: Call) -> None:
+        """Let a call end early, if that is possible. Called in the trio thread."""
+
+    def post(self, function: Callable[..., object], *args: Any) -> None:
+        """Call a function in the trio thread soon, in order. No effect if that thread has ended."""
+        with suppress(trio.RunFinishedError):
+            self.trio_side.post(function, *args)
+
+    def call(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a function in the trio thread, after all that was posted before; return what it returns, or raise.
+
+        It blocks for as long as a step of a trio task takes: a few milliseconds at most. Raises EfoError if that thread
+        has ended.
+        """
+        try:
+            return trio.from_thread.run_sync(function, *args, trio_token=self.token)
+        except trio.RunFinishedError:
+            raise EfoError("the consumer is closed") from None
+
+
+SIDE: ContextVar[ApplicationSide] = ContextVar("efo_application_side")
+"""The application's side, for the tasks of a consumer behind a door."""
+
+
+def outside(function: Callable[P, object]) -> Callable[P, Awaitable[Any]]:
+    """Return an async function for trio that calls `function` on the application's side of the door."""
+
+    @functools.wraps(function, updated=())
+    async def call_outside(*args: P.args, **_: P.kwargs) -> object:
+        side = SIDE.get(None)
+        if side is None:
+            raise EfoError("a function for efo.aio or efo.sync was called by a consumer of trio: use the same door")
+        call = Call(function, args, side)
+        side.begin(call)
+        return await call.result(side.cancel)
+
+    del call_outside.__wrapped__  # it need not be async, and `is_async` looks through wrappers
+    call_outside.__signature__ = signature_of(function)  # type: ignore[attr-defined]
+    return cast("Callable[P, Awaitable[Any]]", call_outside)

@@ -1,0 +1,71 @@
+"""The consumer behind the synchronous door."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from queue import SimpleQueue
+from typing import Self
+
+from efo.checks import check_type
+from efo.doors.consumer import DoorConsumer
+from efo.doors.engine import Engine, Run
+from efo.model import Batch, Record
+from efo.sync.caller_side import CallerSide
+from efo.sync.handler import Handler
+from efo.sync.processor import ProcessorReader
+
+
+class Consumer(DoorConsumer):
+    """Reads the shards whose leases this worker holds, for synchronous code. Made by `efo.sync.open_consumer`.
+
+    Iterate over it: `for batch in consumer`, then `consumer.ack(batch)`, in one thread; or `consumer.run(reader)`.
+    """
+
+    def __init__(self, engine: Engine, side: CallerSide) -> None:
+        super().__init__(engine)
+        self._side = side
+        self._iteration: Run | None = None
+        self._answers: SimpleQueue[Batch | None] = SimpleQueue()
+        self._is_asked = False
+        self._has_ended = False
+
+    def run(self, reader: Handler | ProcessorReader) -> None:
+        """Read shards until `drain`, which another thread or a signal handler calls: as `efo.Consumer.run`.
+
+        The handler's functions are called in this thread, one after the other. Ctrl-C interrupts the one that runs and
+        stops: its batch is not acked, what was acked is saved, and KeyboardInterrupt is raised. Raises what the handler
+        raises, and EfoError.
+        """
+        check_type("reader", reader, (Handler, ProcessorReader), "an efo.sync.Handler or an efo.sync.ProcessorReader")
+        self._side.serve(self._engine.run(reader))
+
+    def __iter__(self) -> Self:
+        """Iterate over the batches of all shards. It ends when the consumer drains, and may be continued.
+
+        A batch that is not acked when the consumer is closed is delivered again, to the next consumer that reads its
+        shard. Raises EfoError.
+        """
+        return self
+
+    def __next__(self) -> Batch:
+        if self._iteration is None:
+            self._iteration = self._engine.run(self._merge.read)
+            self._iteration.ended.add_done_callback(lambda _ended: self._answers.put(None))
+        if self._has_ended:
+            raise StopIteration
+        if not self._is_asked:  # otherwise Ctrl-C came while the last one waited: its answer is not lost
+            self._is_asked = True
+            self._engine.post(self._merge.want, self._answers.put)
+        batch = self._answers.get()
+        self._is_asked = False
+        if batch is not None:
+            return batch
+        self._has_ended = True
+        self._iteration.ended.result()
+        raise StopIteration
+
+    def records(self) -> Iterator[tuple[Record, Batch]]:
+        """Iterate over the records of all shards, each with its batch: then `consumer.ack_record(batch, record)`."""
+        for batch in self:
+            for record in batch:
+                yield record, batch

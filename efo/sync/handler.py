@@ -1,0 +1,83 @@
+"""A handler with its failure policy, for synchronous code."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
+
+import trio
+
+from efo.checks import check_callable, check_count, is_async, name_of
+from efo.consumer.failure_handler import HandlerResult
+from efo.consumer.handler import Handler as TrioHandler
+from efo.consumer.in_thread import in_thread
+from efo.doors.calls import outside
+from efo.errors import ConfigurationError
+from efo.events import Observer, ignore_events
+from efo.model import Batch, Record
+from efo.protocol.failure import OnError
+
+BatchHandler = Callable[[Batch], HandlerResult | None]
+"""Processes a batch of user records. When it returns, the batch is acked, unless it returns HOLD."""
+RecordHandler = Callable[[Record, Batch], HandlerResult | None]
+"""Processes one record of a batch. When it returns, the record is acked, unless it returns HOLD."""
+Flush = Callable[[str], None]
+"""Stores what the handler holds of the shard with this id (see `efo.HOLD`)."""
+
+
+class Handler(TrioHandler):
+    """Reads a shard by calling a plain handler: `consumer.run(Handler(handle))`.
+
+    The arguments are those of `efo.Handler`. `handler`, `record_handler` and `flush` are plain functions, which may
+    block. They are called in the thread that called `run`, one after the other. `threads`: with more than 0, so many
+    threads call them instead, for several shards or keys at once. A dead-letter sink is made of a plain function by
+    `efo.in_thread`. `on_error` and `observer` are called in efo's own thread.
+    """
+
+    def __init__(
+        self,
+        handler: BatchHandler | None = None,
+        *,
+        record_handler: RecordHandler | None = None,
+        on_error: OnError | None = None,
+        flush: Flush | None = None,
+        key_concurrency: int = 1,
+        threads: int = 0,
+        observer: Observer = ignore_events,
+        rng: random.Random | None = None,
+    ) -> None:
+        call = _caller(threads)
+        super().__init__(
+            cast("Any", _moved(call, "handler", handler, "batch")),
+            record_handler=cast("Any", _moved(call, "record_handler", record_handler, "record", "batch")),
+            on_error=on_error,
+            flush=cast("Any", _moved(call, "flush", flush, "shard_id")),
+            key_concurrency=key_concurrency,
+            observer=observer,
+            rng=rng,
+        )
+
+
+Move = Callable[[Callable[..., Any]], Callable[..., Awaitable[Any]]]
+
+
+def _caller(threads: int) -> Move:
+    if threads == 0:
+        return outside
+    check_count("threads", threads, unit=", or 0 for the calling thread")
+    limiter = trio.CapacityLimiter(threads)
+    return lambda function: in_thread(function, limiter=limiter)
+
+
+def _moved(
+    call: Move, name: str, function: Callable[..., object] | None, *parameters: str
+) -> Callable[..., Awaitable[Any]] | None:
+    if function is None:
+        return None
+    if is_async(function):
+        raise ConfigurationError(
+            f"{name} {name_of(function)} is async: write `def` for efo.sync, or use efo.aio on asyncio, efo on trio"
+        )
+    check_callable(name, function, f"a function of ({', '.join(parameters)})", *parameters)
+    return call(function)

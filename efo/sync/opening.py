@@ -1,0 +1,84 @@
+"""Opening a consumer behind the synchronous door, and `efo.sync.consume`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Unpack
+
+from efo.checks import check_type
+from efo.doors.engine import Engine
+from efo.doors.options import OpenOptions, Stream
+from efo.protocol.failure import OnError
+from efo.settings import ConsumerSettings, PositionLike
+from efo.sync.caller_side import CallerSide
+from efo.sync.consumer import Consumer
+from efo.sync.handler import BatchHandler, Flush, Handler, RecordHandler
+from efo.telemetry.log import LoggingObserver
+
+
+@contextmanager
+def open_consumer(stream: Stream, **options: Unpack[OpenOptions]) -> Iterator[Consumer]:
+    """Open a consumer for synchronous code: `efo.open_consumer`, with the same arguments.
+
+    `stream`: the stream's name or ARN, or `efo.open_kinesis(...)` as it was returned, not entered. The consumer runs in
+    a thread of its own, also where an event loop runs already, as in a Jupyter cell. Observers and `start_at` are
+    called in it. Leaving the context drains the consumer and releases the leases; an exception cancels it. A batch that
+    is not acked by then is delivered again. Raises EfoError.
+    """
+    side = CallerSide()
+    engine = Engine(stream, options, side)
+    engine.start()
+    try:
+        engine.opened.result()
+        yield Consumer(engine, side)
+    except BaseException:
+        engine.cancel()
+        engine.closed.exception()  # waits; the body's own exception counts
+        raise
+    engine.close()
+    try:
+        engine.closed.result()
+    except KeyboardInterrupt:
+        engine.cancel()
+        engine.closed.exception()
+        raise
+
+
+def consume(
+    stream: Stream,
+    handler: BatchHandler | None = None,
+    *,
+    record_handler: RecordHandler | None = None,
+    on_error: OnError | None = None,
+    flush: Flush | None = None,
+    key_concurrency: int = 1,
+    threads: int = 0,
+    initial_position: PositionLike | None = None,
+    **options: Unpack[OpenOptions],
+) -> None:
+    """Read a stream by enhanced fan-out and call a plain handler with each batch, until Ctrl-C.
+
+    It is `efo.consume` for synchronous code, with the same arguments, and `threads`: see `Handler`. To drain it, or to
+    pause and seek, use `open_consumer` and `consumer.run(efo.sync.Handler(handle))`. Raises EfoError, and what the
+    handler raises.
+    """
+    settings, observer = options.get("settings"), options.get("observer")
+    settings = ConsumerSettings() if settings is None else settings
+    check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
+    if initial_position is not None:
+        settings = replace(settings, initial_position=initial_position)
+    observer = LoggingObserver() if observer is None else observer
+    reader = Handler(
+        handler,
+        record_handler=record_handler,
+        on_error=on_error,
+        flush=flush,
+        key_concurrency=key_concurrency,
+        threads=threads,
+        observer=observer,
+    )
+    options["settings"], options["observer"] = settings, observer
+    with open_consumer(stream, **options) as consumer:
+        consumer.run(reader)
