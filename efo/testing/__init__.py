@@ -2,6 +2,8 @@
 
     FakeKinesis         the fake, for tests on trio
     FakeKinesisThread   the fake in a separate thread, for tests that do not use trio
+    InMemoryStream      a stream in memory for the tests of an application, through any door of efo
+    make_batch, CheckpointRecorder, virtual_time    for tests of a handler or a record processor alone
     FaultScript, When   which faults fire, and when; the faults are in `efo.testing.faults`
 
 Names are imported on first use, so that the plugin does not slow down the start of pytest.
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from efo.testing.fake import FakeKinesis
     from efo.testing.faults.file import load_faults
     from efo.testing.faults.script import ALWAYS, FaultScript, When
+    from efo.testing.in_memory import CheckpointRecorder, InMemoryStream, make_batch, virtual_time
     from efo.testing.load.settings import Load
     from efo.testing.server.sigv4 import Credential
     from efo.testing.settings import FakeSettings
@@ -23,26 +26,34 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "ALWAYS": "efo.testing.faults.script",
+    "CheckpointRecorder": "efo.testing.in_memory",
     "Credential": "efo.testing.server.sigv4",
     "FakeKinesis": "efo.testing.fake",
     "FakeKinesisThread": "efo.testing.thread",
     "FakeSettings": "efo.testing.settings",
     "FaultScript": "efo.testing.faults.script",
+    "InMemoryStream": "efo.testing.in_memory",
     "Load": "efo.testing.load.settings",
     "When": "efo.testing.faults.script",
     "load_faults": "efo.testing.faults.file",
+    "make_batch": "efo.testing.in_memory",
+    "virtual_time": "efo.testing.in_memory",
 }
 
 __all__ = (
     "ALWAYS",
+    "CheckpointRecorder",
     "Credential",
     "FakeKinesis",
     "FakeKinesisThread",
     "FakeSettings",
     "FaultScript",
+    "InMemoryStream",
     "Load",
     "When",
     "load_faults",
+    "make_batch",
+    "virtual_time",
 )
 
 

@@ -9,6 +9,7 @@ import trio
 from efo.errors import LeaseError, LeaseLostError
 from efo.leases.row_store import Change, RowStore
 from efo.leases.scope import LeaseScope
+from efo.leases.transitions import taken
 from efo.leases.writes import LeaseWrite, row_after
 from efo.model import Lease
 
@@ -26,6 +27,14 @@ class MemoryLeaseStore(RowStore):
     def ensure_scope(self, application: str, stream: str) -> None:
         """Raise ConfigurationError if the store keeps the leases of another application or stream."""
         self._lease_scope.ensure(application, stream)
+
+    def rows(self) -> tuple[Lease, ...]:
+        """Return all leases now, without trio: for tests."""
+        return tuple(self._rows.values())
+
+    def steal(self, key: str, owner: str) -> None:
+        """Take a lease by force, without trio: for tests. Raises KeyError for one that does not exist."""
+        self._rows[key] = taken(self._rows[key], owner)
 
     async def list(self) -> Sequence[Lease]:
         """Return all leases, in no particular order."""

@@ -1,0 +1,169 @@
+"""A stream in memory for the tests of an application: no server, no sockets, virtual time, through any door."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+import trio
+from trio.testing import MockClock
+
+from efo.consumer.processor import Checkpointer
+from efo.doors import engine
+from efo.errors import ConfigurationError
+from efo.events import Event
+from efo.kinesis.client import KinesisClient
+from efo.leases.stores.memory import MemoryLeaseStore
+from efo.model import Batch, Checkpoint, Record, checkpoint_of
+from efo.testing.fake import FakeKinesis
+from efo.testing.faults.script import FaultScript
+from efo.testing.settings import FakeSettings
+
+T = TypeVar("T")
+
+PATIENCE = 0.01
+"""Seconds without anything to do in efo's thread before its clock jumps: the application may be about to answer."""
+
+
+def make_batch(*data: bytes, key: str = "key", stream: str = "orders", shard_id: str = "shardId-000000000000") -> Batch:
+    """Return a batch of records with these data, to call a handler with.
+
+    Their sequence numbers are 1, 2 and so on.
+    """
+    records = tuple(Record(str(number), 1_767_225_600.0, one, key) for number, one in enumerate(data, 1))
+    return Batch(stream, shard_id, records, records[-1].sequence_number if records else None, 0, 0)
+
+
+class CheckpointRecorder(Checkpointer):
+    """A checkpointer to call the methods of a record processor with. `checkpoints`: what it was called with."""
+
+    def __init__(self) -> None:
+        self.checkpoints: list[Record | None] = []
+
+    def checkpoint(self, record: Record | None = None) -> None:
+        """Note the record; None: everything passed to the processor so far."""
+        self.checkpoints.append(record)
+
+
+@contextmanager
+def virtual_time() -> Iterator[None]:
+    """Let `efo.aio` and `efo.sync` run in virtual time: where nothing happens, its clock jumps.
+
+    For tests of an application; those on trio use the fixture `autojump_clock` of pytest-trio. The time of asyncio and
+    of `time.sleep` stays real.
+    """
+
+    def run(main: Callable[[], Any]) -> Any:
+        return trio.run(main, clock=MockClock(autojump_threshold=PATIENCE))
+
+    with patch.object(engine, "run_trio", run):
+        yield
+
+
+class InMemoryStream:
+    """A stream with records, and the leases of its readers, for one consumer after the other.
+
+    `open()` is the `stream` of `efo.aio` and `efo.sync`; on trio: `async with stream.open() as kinesis`. Pass `leases`
+    too, and `events.append` as observer if the test looks at what was reported. Records, splits and leases outlive a
+    consumer, so the next one continues as after a restart. The methods may be called in any thread.
+
+    `batch_records`: the maximum number of records of a batch. `settings`: other settings of the fake behind it.
+    `faults`: its fault script, see `efo.testing.faults`.
+    """
+
+    def __init__(
+        self,
+        name: str = "orders",
+        *,
+        shards: int = 1,
+        batch_records: int = 1000,
+        settings: FakeSettings | None = None,
+    ) -> None:
+        self.name = name
+        self.leases = MemoryLeaseStore()
+        self.events: list[Event] = []
+        self.faults = FaultScript()
+        given = FakeSettings(consumer_creating=0.0, event_records=batch_records) if settings is None else settings
+        self._settings = given
+        self._fake: FakeKinesis | None = None
+        self._records: dict[str, list[Record]] = {}
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._journal: list[Callable[[FakeKinesis], object]] = [lambda fake: fake.create_stream(name, shards)]
+        self._ticks = 0
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[KinesisClient]:
+        """Run the stream, with everything that was done to it before; return a client of it. One at a time."""
+        if self._fake is not None:
+            raise ConfigurationError(f"the in-memory stream {self.name!r} is open already: close its consumer first")
+        self._token, self._ticks = trio.lowlevel.current_trio_token(), 0
+        fake = FakeKinesis(settings=self._settings, clock=self._clock, faults=self.faults)
+        async with fake:
+            for change in self._journal:
+                self._replay(fake, change)
+            self._fake = fake
+            try:
+                yield fake.kinesis(self.name)
+            finally:
+                self._records = fake.records(self.name)
+                self._fake = None
+
+    def put(self, key: str, *data: bytes) -> None:
+        """Put records with this partition key, in order."""
+        self._change(lambda fake: fake.put_many(self.name, [(key, one) for one in data]))
+
+    def split(self, shard_id: str) -> None:
+        """Split a shard in the middle: it ends, and its children follow."""
+        self._change(lambda fake: fake.split(self.name, shard_id))
+
+    def merge(self, shard_id: str, adjacent_shard_id: str) -> None:
+        """Merge two adjacent shards, the lower one first: they end, and their child follows."""
+        self._change(lambda fake: fake.merge(self.name, shard_id, adjacent_shard_id))
+
+    def open_shards(self) -> list[str]:
+        """Return the ids of the open shards of a stream that is open, in the order of their hash keys."""
+        return self._call(lambda fake: list(fake.open_shards(self.name)))
+
+    def lose_lease(self, shard_id: str, to: str = "another-worker") -> None:
+        """Let another worker take the lease of a shard by force; its reader is cancelled at its next renewal."""
+        self._call(lambda _fake: self.leases.steal(shard_id, to))
+
+    def checkpoints(self) -> dict[str, Checkpoint]:
+        """Return the saved checkpoint of each shard that has a lease. They are saved when a consumer is closed."""
+        return {lease.key: lease.checkpoint for lease in self.leases.rows()}
+
+    def processed(self) -> list[bytes]:
+        """Return the data of all records up to the saved checkpoints, shard by shard: what is not read again."""
+        saved = self.checkpoints()
+        records = self._records if self._fake is None else self._call(lambda fake: fake.records(self.name))
+        return [
+            record.data
+            for shard_id, found in records.items()
+            for record in found
+            if shard_id in saved and _is_processed(record, saved[shard_id])
+        ]
+
+    def _clock(self) -> float:
+        return self._settings.epoch + self._ticks
+
+    def _replay(self, fake: FakeKinesis, change: Callable[[FakeKinesis], object]) -> None:
+        self._ticks += 1  # sequence numbers have the time in them: after a restart, they are the same
+        change(fake)
+
+    def _change(self, change: Callable[[FakeKinesis], object]) -> None:
+        if self._fake is not None:
+            self._call(lambda fake: self._replay(fake, change))
+        self._journal.append(change)
+
+    def _call(self, function: Callable[[FakeKinesis], T]) -> T:
+        if self._fake is None or self._token is None:
+            raise ConfigurationError(f"the in-memory stream {self.name!r} is not open: open a consumer of it first")
+        if trio.lowlevel.in_trio_run():
+            return function(self._fake)
+        return trio.from_thread.run_sync(function, self._fake, trio_token=self._token)
+
+
+def _is_processed(record: Record, saved: Checkpoint) -> bool:
+    return saved == Checkpoint.SHARD_END or (not saved.is_sentinel and checkpoint_of(record) <= saved)
