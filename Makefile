@@ -20,9 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards parity
-.PHONY: help demo test sim bench bench-polling bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards
-.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-producer bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards
+.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards parity bench-polling bench-producer bench-doors
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -56,6 +54,9 @@ bench-polling: $(READY) ## Compare the CPU time of polling and of fan-out; a min
 
 bench-core: $(READY) ## Measure renewal, back-pressure and the data path; takes minutes (ARGS="--help" for options)
 	@$(BIN)/python -m proofs.benchmarks.core $(ARGS)
+
+bench-doors: $(READY) ## Measure the CPU time of a batch through each door: trio, asyncio, synchronous (ARGS="--help")
+	@$(BIN)/python -m proofs.benchmarks.doors $(ARGS)
 
 bench-fake: $(READY) ## Measure throughput and resource usage of the fake under load (ARGS="--help" for options)
 	@$(BIN)/python -m proofs.benchmarks.fake $(ARGS)

@@ -2,6 +2,7 @@
 
     consume         read a stream with a handler: one call
     open_consumer   read the shards of a stream as async iterators of batches, with acks
+    open_producer   put records into a stream
 
 Batches, records, settings, policies and errors are those of `efo`.
 """
@@ -9,17 +10,21 @@ Batches, records, settings, policies and errors are those of `efo`.
 from efo.aio.consumer import Consumer
 from efo.aio.handler import Handler
 from efo.aio.opening import consume, open_consumer
+from efo.aio.producer import Delivery, Producer, open_producer
 from efo.aio.shard_stream import ShardReader, ShardStream
 from efo.consumer.processor import RecordProcessor
 from efo.doors.processor import ProcessorReader
 
 __all__ = (
     "Consumer",
+    "Delivery",
     "Handler",
     "ProcessorReader",
+    "Producer",
     "RecordProcessor",
     "ShardReader",
     "ShardStream",
     "consume",
     "open_consumer",
+    "open_producer",
 )

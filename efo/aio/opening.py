@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,10 +10,10 @@ from typing import Unpack
 from efo.aio.consumer import Consumer
 from efo.aio.handler import Handler
 from efo.aio.loop_side import LoopSide
-from efo.aio.shard_stream import finish
+from efo.aio.session import open_engine
 from efo.checks import check_type
 from efo.consumer.handler import BatchHandler, Flush, RecordHandler
-from efo.doors.engine import Engine
+from efo.doors.opening import consumer_engine
 from efo.doors.options import OpenOptions, Stream
 from efo.protocol.failure import OnError
 from efo.settings import ConsumerSettings, PositionLike
@@ -30,26 +29,9 @@ async def open_consumer(stream: Stream, **options: Unpack[OpenOptions]) -> Async
     its runs and releases the leases; leaving it by an exception or a cancellation cancels them. Raises EfoError.
     """
     side = LoopSide()
-    engine = Engine(stream, options, side)
-    engine.start()
-    opened, closed = asyncio.wrap_future(engine.opened), asyncio.wrap_future(engine.closed)
-    try:
-        await asyncio.shield(opened)
+    engine = consumer_engine(stream, options, side)
+    async with open_engine(engine):
         yield Consumer(engine, side)
-    except BaseException:
-        engine.cancel()
-        await finish(closed)
-        closed.exception()  # the body's own exception counts
-        if opened.done():
-            opened.exception()
-        raise
-    engine.close()
-    try:
-        await asyncio.shield(closed)
-    except asyncio.CancelledError:
-        engine.cancel()
-        await finish(closed)
-        raise
 
 
 async def consume(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Self
@@ -181,12 +180,3 @@ def trio_reader(read: ShardReader) -> Callable[[TrioShardStream], Awaitable[None
                 nursery.cancel_scope.cancel()
 
     return read_shard
-
-
-async def finish(future: asyncio.Future[Any]) -> None:
-    """Wait for a future to its end, whatever cancels this task meanwhile; raise nothing."""
-    while not future.done():
-        try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError:
-            continue

@@ -235,11 +235,6 @@ class ShardStream:
                 await self._interrupted.wait()
         return self.is_wanted(batch)
 
-    async def until_drain(self) -> None:
-        """Wait until the consumer drains."""
-        while not self._draining:
-            await self._interrupted.wait()
-
     @property
     def acked(self) -> Checkpoint | None:
         """The checkpoint up to which everything is acked; None if nothing was acked and no record was read before."""

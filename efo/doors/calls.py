@@ -106,7 +106,14 @@ class ApplicationSide(ABC):
         try:
             return trio.from_thread.run_sync(function, *args, trio_token=self.token)
         except trio.RunFinishedError:
-            raise EfoError("the consumer is closed") from None
+            raise EfoError("it is closed already: use it within its `with` block") from None
+
+    def call_or_closed(self, function: Callable[..., T], *args: Any) -> T:
+        """Call a function in the trio thread, or here if that thread has ended."""
+        try:
+            return trio.from_thread.run_sync(function, *args, trio_token=self.token)
+        except trio.RunFinishedError:
+            return function(*args)
 
 
 SIDE: ContextVar[ApplicationSide] = ContextVar("efo_application_side")

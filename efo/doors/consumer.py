@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from efo.checks import check_type
 from efo.consumer.acks import check_index, record_index
+from efo.consumer.consumer import Consumer
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.status import ConsumerStatus
 from efo.doors.engine import Engine
@@ -22,58 +23,67 @@ class DoorConsumer:
     ack of a batch whose shard was lost meanwhile, or before which a seek came, has no effect.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine[Consumer]) -> None:
         self._engine = engine
         self._merge = Merge()
+        engine.before_close = self._before_close
 
     @property
     def worker_id(self) -> str:
         """The id of this worker."""
-        return self._engine.consumer.worker_id
+        return self._engine.value.worker_id
 
     def drain(self) -> None:
         """Stop at the next batch of each shard: finish what was delivered, checkpoint, release.
 
         A signal handler may call it.
         """
-        self._engine.post(self._engine.consumer.drain)
+        self._engine.post(self._drain)
 
     def pause(self, shard_id: str) -> None:
         """Deliver no more batches of a shard until `resume`; its lease is kept. Raises ShardNotReadError."""
-        self._engine.side.call(self._engine.consumer.pause, shard_id)
+        self._engine.side.call(self._engine.value.pause, shard_id)
 
     def resume(self, shard_id: str) -> None:
         """Continue a paused shard, without loss or repetition. Raises ShardNotReadError."""
-        self._engine.side.call(self._engine.consumer.resume, shard_id)
+        self._engine.side.call(self._engine.value.resume, shard_id)
         self._engine.post(self._merge.match)
 
     def seek(self, shard_id: str, to: Checkpoint | PositionLike) -> None:
         """Continue a shard after a checkpoint or at a position: see `ShardStream.seek`. Raises ShardNotReadError."""
-        self._engine.side.call(self._engine.consumer.seek, shard_id, to)
+        self._engine.side.call(self._engine.value.seek, shard_id, to)
 
     def release(self, shard_id: str) -> None:
         """Hand the lease of a shard back: see `efo.Consumer.release`. Raises ShardNotReadError."""
-        self._engine.side.call(self._engine.consumer.release, shard_id)
+        self._engine.side.call(self._engine.value.release, shard_id)
 
     def lineage(self) -> tuple[Sequence[Shard], Mapping[str, Lease]]:
         """Return the shards of the last listing, and the leases of all workers, by shard id."""
-        return self._engine.side.call(self._engine.consumer.lineage)
+        return self._engine.side.call(self._engine.value.lineage)
 
     def status(self) -> ConsumerStatus:
         """Return a snapshot of the consumer."""
-        return self._engine.side.call(self._engine.consumer.status)
+        return self._engine.side.call(self._engine.value.status)
 
     def now(self) -> float:
         """Return the time of the clock of `shards`, in seconds."""
-        return self._engine.consumer.now()
+        return self._engine.value.now()
 
     def shards(self) -> list[ShardReading]:
         """Return what is known of each shard that this worker reads, or stopped reading with no known successor."""
-        return self._engine.consumer.shards()
+        return self._engine.value.shards()
 
     def counts(self) -> LeaseCounts | None:
         """Return what the lease table shows; None if it was not read for so long that it is unknown."""
-        return self._engine.consumer.counts()
+        return self._engine.value.counts()
+
+    def _drain(self) -> None:
+        self._engine.value.drain()
+        self._merge.drain()
+
+    def _before_close(self, consumer: Consumer) -> None:
+        consumer.drain()
+        self._merge.leave()
 
     # --- acks of what the iteration delivered -----------------------------------------------------------------
 

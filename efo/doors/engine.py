@@ -1,4 +1,4 @@
-"""A consumer in a trio thread of its own, for applications that do not run on trio.
+"""A consumer or a producer in a trio thread of its own, for applications that do not run on trio.
 
 The thread is trio's alone. So an application that blocks does not hold up the renewal of leases (rule R10), and one
 whose thread runs an event loop already, such as a Jupyter notebook, is not disturbed.
@@ -7,68 +7,71 @@ whose thread runs an event loop already, such as a Jupyter notebook, is not dist
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, suppress
 from contextvars import copy_context
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import trio
 
-from efo.checks import shown
-from efo.consumer.consumer import Consumer
-from efo.consumer.opening import open_consumer
-from efo.consumer.shard_task import ShardReader
 from efo.doors.calls import SIDE, ApplicationSide
 from efo.doors.mailbox import Mailbox
-from efo.doors.options import OpenOptions, Stream
-from efo.errors import ConfigurationError, EfoError
+from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
-from efo.kinesis.client import KinesisClient
+
+O = TypeVar("O")  # noqa: E741 - what is opened
+T = TypeVar("T")
 
 run_trio: Final = trio.run
 """What runs trio in the thread; tests run it in virtual time."""
 
 
-class Run:
-    """One `Consumer.run` in the trio thread. `ended`: resolved when it has ended, with what it raised."""
+class Run(Generic[T]):
+    """One async function in the trio thread. `ended`: resolved when it has ended, with what it returned or raised."""
 
     def __init__(self, post: Callable[..., None]) -> None:
-        self.ended: Future[None] = Future()
+        self.ended: Future[T] = Future()
         self.scope = trio.CancelScope()
         self._post = post
 
     def cancel(self) -> None:
-        """Cancel it: running calls are cancelled if they can be, and what was acked is saved."""
+        """Cancel it: what it has begun is ended in order."""
         if not self.ended.done():
             self._post(self.scope.cancel)
 
 
-class Engine:
-    """Opens a consumer in a thread of its own.
+class _LeftError(Exception):
+    """What was opened is left as by an exception: it ends in order, but takes less time than for a regular end."""
 
-    `side`: where the functions of the application are called. `opened`: resolved when the consumer is open, or could
-    not be opened. `closed`: resolved when the thread has ended.
+
+class Engine(Generic[O]):
+    """Opens something in a thread of its own, and keeps it open.
+
+    `side`: where the functions of the application are called. `value`: what was opened. `opened`: resolved when it is
+    open, or could not be opened. `closed`: resolved when the thread has ended. `before_close`: called with the value
+    when it is to be closed.
     """
 
-    def __init__(self, stream: Stream, options: OpenOptions, side: ApplicationSide) -> None:
-        if isinstance(stream, KinesisClient):
-            raise ConfigurationError(
-                f"stream={shown(stream)}: an open client belongs to the trio run that opened it: pass the stream's "
-                "name, or efo.open_kinesis(...) without `async with`"
-            )
-        self.consumer: Consumer
+    def __init__(
+        self,
+        opening: AbstractAsyncContextManager[O],
+        side: ApplicationSide,
+        before_close: Callable[[O], object],
+    ) -> None:
+        self.value: O
+        self.side = side
         self.opened: Future[None] = Future()
         self.closed: Future[None] = Future()
         side.trio_side = Mailbox(self._wake)
-        self._stream = stream
-        self._options = options
-        self.side = side
+        self._opening = opening
+        self.before_close = before_close
         self._has_begun = threading.Event()
         self._closing: trio.Event
         self._nursery: trio.Nursery
         self._everything = trio.CancelScope()
-        self._runs: set[Run] = set()
+        self._is_open = self._is_cancelled = False
+        self._runs: set[Run[Any]] = set()
         run = copy_context().run  # the application's context variables are those of its handlers too
         self._thread = threading.Thread(target=run, args=(self._thread_main,), name="efo", daemon=True)
 
@@ -78,24 +81,24 @@ class Engine:
         self._has_begun.wait()  # some milliseconds: from now on it can be cancelled
 
     def close(self) -> None:
-        """Drain the consumer, wait for its runs, and release its leases. Then wait for `closed`."""
+        """Close it, after what runs has ended. Then wait for `closed`."""
         self.post(self._close)
 
     def cancel(self) -> None:
-        """Cancel everything; save what was acked and release the leases. Then wait for `closed`."""
-        self.post(self._everything.cancel)
+        """Cancel everything: what was acked is saved, leases are released. Then wait for `closed`."""
+        self.post(self._cancel)
 
-    def run(self, reader: ShardReader) -> Run:
-        """Start `Consumer.run` in the trio thread. Raises EfoError if the consumer is closed."""
-        run = Run(self.post)
+    def run(self, function: Callable[..., Awaitable[T]], *args: Any) -> Run[T]:
+        """Start an async function in the trio thread. Raises EfoError if the thread has ended."""
+        run = Run[T](self.post)
         try:
-            self.side.trio_side.post(self._start_run, run, reader)
+            self.side.trio_side.post(self._start_run, run, function, args)
         except trio.RunFinishedError:
-            raise EfoError("the consumer is closed") from None
+            raise EfoError("it is closed already: use it within its `with` block") from None
         return run
 
     def post(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function in the trio thread soon, in order. No effect if the consumer is closed."""
+        """Call a function in the trio thread soon, in order. No effect if the thread has ended."""
         self.side.post(function, *args)
 
     def _wake(self, run: Callable[[], None]) -> None:
@@ -111,49 +114,54 @@ class Engine:
             failure = error
         self._has_begun.set()
         for run in self._runs:
-            run.ended.set_exception(failure or EfoError("the consumer was closed while it was running"))
+            run.ended.set_exception(failure or EfoError("it was closed while it was running"))
         if not self.opened.done():
-            self.opened.set_exception(failure or EfoError("the consumer was closed while it was opening"))
+            self.opened.set_exception(failure or EfoError("it was closed while it was opening"))
             failure = None  # raised once
-        _resolve(self.closed, failure)
+        if failure is None:
+            self.closed.set_result(None)
+        else:
+            self.closed.set_exception(failure)
 
     async def _main(self) -> None:
         self.side.token, self._closing = trio.lowlevel.current_trio_token(), trio.Event()
         self._has_begun.set()
-        with collapse_groups(), self._everything:
-            async with _open(self._stream, self._options) as self.consumer, trio.open_nursery() as self._nursery:
-                self.opened.set_result(None)
-                await self._closing.wait()
+        with suppress(_LeftError), collapse_groups(), self._everything:
+            async with self._opening as self.value:
+                async with trio.open_nursery() as self._nursery:
+                    self._is_open = True
+                    self.opened.set_result(None)
+                    await self._closing.wait()
+                self._is_open = False  # from now on, a cancellation is that of the end
+                if self._is_cancelled:
+                    raise _LeftError
 
     def _close(self) -> None:
-        self.consumer.drain()
+        self.before_close(self.value)
         self._closing.set()
 
-    def _start_run(self, run: Run, reader: ShardReader) -> None:
-        self._runs.add(run)
-        self._nursery.start_soon(self._run, run, reader)
+    def _cancel(self) -> None:
+        self._is_cancelled = True
+        if self._is_open:
+            self._nursery.cancel_scope.cancel()
+        else:
+            self._everything.cancel()
 
-    async def _run(self, run: Run, reader: ShardReader) -> None:
+    def _start_run(self, run: Run[T], function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> None:
+        self._runs.add(run)
+        self._nursery.start_soon(self._run, run, function, args)
+
+    async def _run(self, run: Run[T], function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> None:
         SIDE.set(self.side)  # for the tasks of the shards, which inherit it
-        failure: Exception | None = None
         try:
             with run.scope:
-                await self.consumer.run(reader)
+                result = await function(*args)
         except Exception as error:  # noqa: BLE001 - raised on the application's side
-            failure = error
+            self._runs.discard(run)
+            run.ended.set_exception(error)
+            return
         self._runs.discard(run)
-        _resolve(run.ended, failure)
-
-
-def _resolve(future: Future[None], failure: BaseException | None) -> None:
-    if failure is None:
-        future.set_result(None)
-    else:
-        future.set_exception(failure)
-
-
-@asynccontextmanager
-async def _open(stream: Stream, options: OpenOptions) -> AsyncIterator[Consumer]:
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(stream) if isinstance(stream, AbstractAsyncContextManager) else stream
-        yield await stack.enter_async_context(open_consumer(client, **options))
+        if run.scope.cancelled_caught:
+            run.ended.set_exception(EfoError("it was cancelled"))
+        else:
+            run.ended.set_result(result)

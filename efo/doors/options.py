@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Required, TypedDict
+from typing import TYPE_CHECKING, Any, Required, TypedDict
 
 from efo.events import Observer
 from efo.kinesis.client import KinesisClient
 from efo.leases.store import LeaseStore
+from efo.producer.producer import Serializer
+from efo.producer.settings import ProducerSettings
 from efo.settings import ConsumerSettings, OnServiceError
 
 if TYPE_CHECKING:
@@ -33,4 +35,17 @@ class OpenOptions(TypedDict, total=False):
     profile: str | None
     observer: Observer | None
     tracing: OtelTracing | None
+    rng: random.Random | None
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The keyword arguments of `efo.open_producer`, whose docstring says what they mean."""
+
+    serializer: Serializer[Any]
+    settings: ProducerSettings | None
+    region: str | None
+    endpoint_url: str | None
+    ca_file: str | None
+    profile: str | None
+    observer: Observer | None
     rng: random.Random | None

@@ -24,7 +24,7 @@ class CallerSide(ApplicationSide):
     def cancel(self, call: Call) -> None:
         """Do nothing: a call that runs cannot be cancelled, and `serve` does not begin one that is cancelled."""
 
-    def serve(self, run: Run) -> None:
+    def serve(self, run: Run[None]) -> None:
         """Run calls until the consumer's run has ended; raise what it raised.
 
         Ctrl-C, and SystemExit of a handler, cancel the run: the running call is interrupted, no other one begins, and

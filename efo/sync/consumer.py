@@ -7,6 +7,7 @@ from queue import SimpleQueue
 from typing import Self
 
 from efo.checks import check_type
+from efo.consumer.consumer import Consumer as TrioConsumer
 from efo.doors.consumer import DoorConsumer
 from efo.doors.engine import Engine, Run
 from efo.model import Batch, Record
@@ -21,10 +22,10 @@ class Consumer(DoorConsumer):
     Iterate over it: `for batch in consumer`, then `consumer.ack(batch)`, in one thread; or `consumer.run(reader)`.
     """
 
-    def __init__(self, engine: Engine, side: CallerSide) -> None:
+    def __init__(self, engine: Engine[TrioConsumer], side: CallerSide) -> None:
         super().__init__(engine)
         self._side = side
-        self._iteration: Run | None = None
+        self._iteration: Run[None] | None = None
         self._answers: SimpleQueue[Batch | None] = SimpleQueue()
         self._is_asked = False
         self._has_ended = False
@@ -37,7 +38,7 @@ class Consumer(DoorConsumer):
         raises, and EfoError.
         """
         check_type("reader", reader, (Handler, ProcessorReader), "an efo.sync.Handler or an efo.sync.ProcessorReader")
-        self._side.serve(self._engine.run(reader))
+        self._side.serve(self._engine.run(self._engine.value.run, reader))
 
     def __iter__(self) -> Self:
         """Iterate over the batches of all shards. It ends when the consumer drains, and may be continued.
@@ -49,7 +50,7 @@ class Consumer(DoorConsumer):
 
     def __next__(self) -> Batch:
         if self._iteration is None:
-            self._iteration = self._engine.run(self._merge.read)
+            self._iteration = self._engine.run(self._engine.value.run, self._merge.read)
             self._iteration.ended.add_done_callback(lambda _ended: self._answers.put(None))
         if self._has_ended:
             raise StopIteration
@@ -61,7 +62,8 @@ class Consumer(DoorConsumer):
         if batch is not None:
             return batch
         self._has_ended = True
-        self._iteration.ended.result()
+        if self._iteration.ended.done():
+            self._iteration.ended.result()
         raise StopIteration
 
     def records(self) -> Iterator[tuple[Record, Batch]]:

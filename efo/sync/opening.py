@@ -8,13 +8,14 @@ from dataclasses import replace
 from typing import Unpack
 
 from efo.checks import check_type
-from efo.doors.engine import Engine
+from efo.doors.opening import consumer_engine
 from efo.doors.options import OpenOptions, Stream
 from efo.protocol.failure import OnError
 from efo.settings import ConsumerSettings, PositionLike
 from efo.sync.caller_side import CallerSide
 from efo.sync.consumer import Consumer
 from efo.sync.handler import BatchHandler, Flush, Handler, RecordHandler
+from efo.sync.session import open_engine
 from efo.telemetry.log import LoggingObserver
 
 
@@ -28,22 +29,9 @@ def open_consumer(stream: Stream, **options: Unpack[OpenOptions]) -> Iterator[Co
     is not acked by then is delivered again. Raises EfoError.
     """
     side = CallerSide()
-    engine = Engine(stream, options, side)
-    engine.start()
-    try:
-        engine.opened.result()
+    engine = consumer_engine(stream, options, side)
+    with open_engine(engine):
         yield Consumer(engine, side)
-    except BaseException:
-        engine.cancel()
-        engine.closed.exception()  # waits; the body's own exception counts
-        raise
-    engine.close()
-    try:
-        engine.closed.result()
-    except KeyboardInterrupt:
-        engine.cancel()
-        engine.closed.exception()
-        raise
 
 
 def consume(

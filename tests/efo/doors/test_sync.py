@@ -53,6 +53,18 @@ def test_records_that_are_not_acked_are_read_again_and_those_before_them_are_not
     assert len(read_all(world, 6)) == 6
 
 
+def test_what_was_held_can_be_acked_after_a_drain_has_ended_the_loop():
+    world, held = world_of(10, shards=2), []
+    with efo.sync.open_consumer(world.stream(), **world.options()) as consumer:
+        for batch in consumer:
+            held.append(batch)
+            if sum(map(len, held)) == 10:
+                consumer.drain()
+        for batch in held:
+            consumer.ack_through(batch)
+    assert all(not lease.checkpoint.is_sentinel for lease in world.leases().values())
+
+
 def test_it_works_beside_a_running_event_loop():
     """As in a Jupyter cell: code without `await`, in the thread of a loop that runs."""
 

@@ -1,0 +1,90 @@
+"""The producer behind the asyncio door."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Generator, Iterable
+from contextlib import asynccontextmanager
+from typing import Any, Unpack
+
+from efo.aio.loop_side import LoopSide
+from efo.aio.outcome import outcome_of
+from efo.aio.session import open_engine
+from efo.doors.delivery import DoorDelivery
+from efo.doors.engine import Engine
+from efo.doors.opening import producer_engine
+from efo.doors.options import ProducerOptions, Stream
+from efo.producer.delivery import PutResult
+from efo.producer.producer import Producer as TrioProducer
+from efo.producer.producer import ProducerRecord
+
+
+class Delivery(DoorDelivery):
+    """A record that was put: `await` it for its PutResult. Raises DeliveryError if the record was given up."""
+
+    __slots__ = ("_engine",)
+
+    def __init__(self, engine: Engine[TrioProducer[Any]], delivery: Any) -> None:
+        super().__init__(delivery, engine.side)
+        self._engine = engine
+
+    async def wait(self) -> PutResult:
+        """Wait until its outcome is known, and return or raise it."""
+        if not self.is_done:
+            return await outcome_of(self._engine.run(self._delivery.wait))
+        await asyncio.sleep(0)
+        return self._outcome()
+
+    def __await__(self) -> Generator[Any, Any, PutResult]:
+        return self.wait().__await__()
+
+
+class Producer:
+    """Puts records into a stream, for asyncio: `efo.Producer`. Made by `efo.aio.open_producer`.
+
+    Each call passes from one thread to another: for many records, `put_many` costs much less than `put`.
+    """
+
+    def __init__(self, engine: Engine[TrioProducer[Any]]) -> None:
+        self._engine = engine
+        self.stream: str = engine.value.stream
+
+    @property
+    def buffered_records(self) -> int:
+        """The number of records that were put and are neither stored nor given up."""
+        return self._engine.value.buffered_records
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What counts against `ProducerSettings.max_buffered_bytes`."""
+        return self._engine.value.buffered_bytes
+
+    async def put(self, data: Any, partition_key: str, explicit_hash_key: str | None = None) -> Delivery:
+        """Take a record, and return its delivery. Waits only while the buffer is full: see `efo.Producer.put`."""
+        put = self._engine.run(self._engine.value.put, data, partition_key, explicit_hash_key)
+        return Delivery(self._engine, await outcome_of(put))
+
+    async def put_many(self, records: Iterable[ProducerRecord[Any]]) -> list[Delivery]:
+        """Take several records in order, and return their deliveries."""
+        put = self._engine.run(self._engine.value.put_many, list(records))
+        return [Delivery(self._engine, delivery) for delivery in await outcome_of(put)]
+
+    async def flush(self) -> None:
+        """Send everything now, and wait until all records that were put before are stored or given up."""
+        await outcome_of(self._engine.run(self._engine.value.flush))
+
+    def close(self) -> None:
+        """Take no more records: `put` raises ProducerClosedError, also where it waits. What was taken is still sent."""
+        self._engine.post(self._engine.value.close)
+
+
+@asynccontextmanager
+async def open_producer(stream: Stream, **options: Unpack[ProducerOptions]) -> AsyncIterator[Producer]:
+    """Open a producer for asyncio: `efo.open_producer`, with the same arguments.
+
+    `stream`: the stream's name or ARN, or `efo.open_kinesis(...)` as it was returned, not entered. The serializer is
+    called in efo's thread. Leaving the context waits until all records are stored or given up. Raises EfoError.
+    """
+    engine = producer_engine(stream, options, LoopSide())
+    async with open_engine(engine):
+        yield Producer(engine)

@@ -1,0 +1,44 @@
+"""The block in which an engine is open, in synchronous code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from efo.doors.engine import Engine, Run
+
+T = TypeVar("T")
+
+
+@contextmanager
+def open_engine(engine: Engine[Any]) -> Iterator[None]:
+    """Start an engine and wait until it is open; close it at the end. An exception of the block cancels it."""
+    engine.start()
+    try:
+        engine.opened.result()
+        yield
+    except BaseException:
+        engine.cancel()
+        engine.closed.exception()  # waits; the block's own exception counts
+        raise
+    engine.close()
+    try:
+        engine.closed.result()
+    except KeyboardInterrupt:
+        engine.cancel()
+        engine.closed.exception()
+        raise
+
+
+def outcome_of(run: Run[T], timeout: float | None = None) -> T:
+    """Return what a function in the trio thread returns, or raise. Ctrl-C cancels it, and waits for its end.
+
+    `timeout`: seconds, after which it is cancelled too. Raises TimeoutError.
+    """
+    try:
+        return run.ended.result(timeout)
+    except BaseException:
+        run.cancel()
+        run.ended.exception()
+        raise
