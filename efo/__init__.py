@@ -15,9 +15,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from efo import aio, events, sync
+    from efo import aio, deserializers, events, sync
     from efo.consumer.consume import consume
     from efo.consumer.consumer import Consumer
+    from efo.consumer.deserialize import BatchValueHandler, RecordValueHandler, deserialize, deserialize_record
     from efo.consumer.failure_handler import HOLD, HandlerResult
     from efo.consumer.handler import BatchHandler, Flush, Handler, RecordHandler
     from efo.consumer.in_thread import in_thread
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         ConsumerNotActiveError,
         ConsumerReplacedError,
         DeliveryError,
+        DeserializationError,
         EfoError,
         EventError,
         ExpiredCredentialsError,
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
         ProtocolError,
         ResourceInUseError,
         ResourceNotFoundError,
+        SchemaNotLoadedError,
         ServiceError,
         ShardGoneError,
         ShardNotReadError,
@@ -129,6 +132,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "efo.consumer.consume": "consume",
     "efo.consumer.consumer": "Consumer",
+    "efo.consumer.deserialize": "BatchValueHandler RecordValueHandler deserialize deserialize_record",
     "efo.consumer.opening": "open_consumer",
     "efo.consumer.failure_handler": "HOLD HandlerResult",
     "efo.consumer.handler": "BatchHandler Flush Handler RecordHandler",
@@ -144,14 +148,12 @@ _NAMES = {
     "efo.consumer.streams.opening": "StreamObserver consume_streams open_streams",
     "efo.errors": (
         "AccessDeniedError ChecksumError ConfigurationError ConsumerLimitError ConsumerNotActiveError "
-        "ConsumerReplacedError DeliveryError EfoError EventError ExpiredCredentialsError ExpiredIteratorError "
-        "FanOutRefusedError FrameError GoAwayError HandlerError "
-        "InternalFailureError IsolateShardError KmsError LeaseError LeaseLostError "
-        "LeaseStoreCorruptError LeaseStoreUnavailableError MissingExtraError NotHttp2Error "
-        "NotVisibleError OrderError ProducerClosedError ProtocolError ResourceInUseError ResourceNotFoundError "
-        "ServiceError "
-        "ShardGoneError ShardNotReadError SilenceError StreamResetError ThrottledError TlsError "
-        "TransportError"
+        "ConsumerReplacedError DeliveryError DeserializationError EfoError EventError ExpiredCredentialsError "
+        "ExpiredIteratorError FanOutRefusedError FrameError GoAwayError HandlerError InternalFailureError "
+        "IsolateShardError KmsError LeaseError LeaseLostError LeaseStoreCorruptError LeaseStoreUnavailableError "
+        "MissingExtraError NotHttp2Error NotVisibleError OrderError ProducerClosedError ProtocolError "
+        "ResourceInUseError ResourceNotFoundError SchemaNotLoadedError ServiceError ShardGoneError ShardNotReadError "
+        "SilenceError StreamResetError ThrottledError TlsError TransportError"
     ),
     "efo.events": "Event Observer combine_observers ignore_events",
     "efo.kinesis.aws.client": "open_kinesis",
@@ -201,6 +203,7 @@ __all__ = (
     "AssumedRole",
     "Batch",
     "BatchHandler",
+    "BatchValueHandler",
     "Checkpoint",
     "Checkpointer",
     "ChecksumError",
@@ -220,6 +223,7 @@ __all__ = (
     "DeadLetterSink",
     "Delivery",
     "DeliveryError",
+    "DeserializationError",
     "DynamoDbLeaseStore",
     "EfoError",
     "Event",
@@ -284,11 +288,13 @@ __all__ = (
     "Record",
     "RecordHandler",
     "RecordProcessor",
+    "RecordValueHandler",
     "RedisLeaseStore",
     "ReleaseLease",
     "RenewLease",
     "ResourceInUseError",
     "ResourceNotFoundError",
+    "SchemaNotLoadedError",
     "Serializer",
     "ServiceError",
     "SettleWrite",
@@ -329,6 +335,9 @@ __all__ = (
     "consume",
     "consume_in_processes",
     "consume_streams",
+    "deserialize",
+    "deserialize_record",
+    "deserializers",
     "events",
     "ignore_events",
     "in_thread",
@@ -345,7 +354,7 @@ __all__ = (
 if not TYPE_CHECKING:  # type checkers would otherwise accept any name
 
     def __getattr__(name: str) -> object:
-        if name in ("aio", "events", "sync"):
+        if name in {"aio", "deserializers", "events", "sync"}:
             return import_module(f"efo.{name}")
         if name not in _MODULES:
             raise AttributeError(f"module 'efo' has no attribute {name!r}", name=name, obj=__import__(__name__))

@@ -7,6 +7,7 @@ Exceptions of other libraries (h2, ssl, botocore, sqlite3) are translated to the
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from math import isfinite
 from typing import ClassVar, Final, TypeVar
 
@@ -72,6 +73,41 @@ class HandlerError(ConfigurationError):
     """
 
     error_type = "handler"
+
+
+# --- data of records -------------------------------------------------------------------------------------
+
+
+class DeserializationError(EfoError):
+    """A record's data is not what its deserializer expects. The message names the record and the reason, never data.
+
+    The same data fails each time, so the failure policy splits the batch, or decides about the record, without retries.
+    `sequence_number`, `sub_sequence_number`: the record. `reason`: what is wrong with its data. The exception of the
+    decoding library, which may contain data, is `__context__`; a traceback does not show it.
+    """
+
+    error_type = "deserialization"
+
+    def __init__(self, reason: str, *, sequence_number: str, sub_sequence_number: int = 0) -> None:
+        number = f"{sequence_number}/{sub_sequence_number}" if sub_sequence_number else sequence_number
+        super().__init__(f"record {number}: {reason}")
+        self.reason = reason
+        self.sequence_number = sequence_number
+        self.sub_sequence_number = sub_sequence_number
+
+
+class SchemaNotLoadedError(EfoError):
+    """A record names a schema that is not loaded yet: `await error.load()`, then call the deserializer again.
+
+    `efo.deserialize` does this by itself. Code that cannot await passes the schemas as a mapping instead.
+    """
+
+    retryable = True
+    error_type = "schema_not_loaded"
+
+    def __init__(self, message: str, load: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(message)
+        self.load = load
 
 
 # --- bytes from the wire ---------------------------------------------------------------------------------

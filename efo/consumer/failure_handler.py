@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
+from math import inf
 from typing import Final
 
 import trio
@@ -15,7 +16,14 @@ import trio
 from efo.checks import shown
 from efo.consumer.misuse import misuse_of_efo
 from efo.consumer.shard_stream import ShardStream
-from efo.errors import ConfigurationError, HandlerError, IsolateShardError, class_name_of, error_type_of
+from efo.errors import (
+    ConfigurationError,
+    DeserializationError,
+    HandlerError,
+    IsolateShardError,
+    class_name_of,
+    error_type_of,
+)
 from efo.events import FailedCall, HandlerFailed, Observer, RecordDeadLettered, RecordSkipped
 from efo.exception_groups import leaf_exceptions
 from efo.protocol.batch_slice import BatchSlice
@@ -172,8 +180,11 @@ class FailureHandler:
     def _policy_for(self, error: Exception) -> FailurePolicy:
         """Return the policy for an exception; for a group, the strictest of those for its exceptions."""
         if isinstance(self._on_error, FailurePolicy):
-            return self._on_error
-        return strictest(self._ask(self._on_error, leaf) for leaf in leaf_exceptions(error))
+            policy = self._on_error
+        else:
+            policy = strictest(self._ask(self._on_error, leaf) for leaf in leaf_exceptions(error))
+        # The same data fails each time: retries would only delay the shard.
+        return replace(policy, attempts=1, retry_for=inf) if isinstance(error, DeserializationError) else policy
 
     @staticmethod
     def _ask(on_error: Callable[[Exception], FailurePolicy], error: Exception) -> FailurePolicy:

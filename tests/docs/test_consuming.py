@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -50,6 +51,7 @@ async def test_the_example_does_what_the_page_says(block, autojump_clock, capsys
             "efo": efo,
             "trio": trio,
             "partial": partial,
+            "Sequence": Sequence,
             "stream": fake.kinesis("orders"),
             "clicks": fake.kinesis("clicks"),
             "leases": efo.MemoryLeaseStore(),

@@ -1,0 +1,70 @@
+"""From the data of records to values with types: `efo.deserialize(handler, efo.deserializers.json(Order))`.
+
+A deserializer is a function of a record: `Callable[[Record], T]`. An outer layer takes the inner one as its argument:
+`gzip(json(Order))` decompresses, then decodes. Each name is loaded when it is first used, and the library behind it
+when the deserializer is made.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from efo.deserializers.avro_data import avro
+    from efo.deserializers.base import Deserializer, raw, text
+    from efo.deserializers.cloud_event import CloudEvent, cloudevents
+    from efo.deserializers.compressed import gzip, zstd
+    from efo.deserializers.json_data import json
+    from efo.deserializers.protobuf_data import protobuf
+    from efo.deserializers.pydantic_data import pydantic
+    from efo.deserializers.registries import confluent, glue
+    from efo.deserializers.schemas import BySchema, Schemas, by_schema
+
+_MODULES = {
+    "BySchema": "schemas",
+    "CloudEvent": "cloud_event",
+    "Deserializer": "base",
+    "Schemas": "schemas",
+    "avro": "avro_data",
+    "by_schema": "schemas",
+    "cloudevents": "cloud_event",
+    "confluent": "registries",
+    "glue": "registries",
+    "gzip": "compressed",
+    "json": "json_data",
+    "protobuf": "protobuf_data",
+    "pydantic": "pydantic_data",
+    "raw": "base",
+    "text": "base",
+    "zstd": "compressed",
+}
+
+__all__ = (
+    "BySchema",
+    "CloudEvent",
+    "Deserializer",
+    "Schemas",
+    "avro",
+    "by_schema",
+    "cloudevents",
+    "confluent",
+    "glue",
+    "gzip",
+    "json",
+    "protobuf",
+    "pydantic",
+    "raw",
+    "text",
+    "zstd",
+)
+
+if not TYPE_CHECKING:  # type checkers would otherwise accept any name
+
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'efo.deserializers' has no attribute {name!r}")
+        return getattr(import_module(f"efo.deserializers.{_MODULES[name]}"), name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

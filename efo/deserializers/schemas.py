@@ -1,0 +1,77 @@
+"""Deserializers that depend on a schema which the record names by an id: schemas are looked up once, and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from efo.checks import check_async, check_callable
+from efo.deserializers.base import Deserializer, refused
+from efo.errors import ConfigurationError, SchemaNotLoadedError
+from efo.model import Record
+
+K = TypeVar("K", bound=Hashable)
+S = TypeVar("S")
+T = TypeVar("T")
+
+Schemas = Mapping[K, S] | Callable[[K], Awaitable[S]]
+"""Schemas by id: a mapping, or an async function, such as a call of a registry. If there is no such schema, the
+function raises LookupError; each other exception of it goes to the failure policy as it is."""
+
+MAX_KEPT: Final = 1000
+"""How many schemas are kept. The ids come from data, which may name any number of them."""
+
+
+def by_schema(schemas: Schemas[K, S], deserializer: Callable[[S], Deserializer[T]]) -> BySchema[K, T]:
+    """Return what `confluent` and `glue` need for data that can only be read with its writer's schema, such as Avro.
+
+    `schemas`: where schemas are found by their ids. `deserializer`: makes the deserializer for a schema, once for each:
+    `by_schema(schemas, lambda schema: avro(schema, Order))`. Raises ConfigurationError.
+    """
+    return BySchema(schemas, deserializer)
+
+
+class BySchema(Generic[K, T]):
+    """The deserializers of many schemas, by the ids of the schemas. Made by `by_schema`."""
+
+    def __init__(self, schemas: Schemas[K, S], deserializer: Callable[[S], Deserializer[T]]) -> None:
+        check_callable("deserializer", deserializer, "a function from a schema to a deserializer", "schema")
+        if not isinstance(schemas, Mapping):
+            check_async(schemas, "schemas", "schema_id")
+        self._known: dict[K, Deserializer[T]] = {}
+        self._schemas: Schemas[K, Any] = schemas
+        self._make: Callable[[Any], Deserializer[T]] = deserializer
+
+    def deserialize(self, schema_id: K, record: Record) -> T:
+        """Return the value of a record that was written with this schema. Raises SchemaNotLoadedError."""
+        if (known := self._known.get(schema_id)) is None:
+            if not isinstance(self._schemas, Mapping):
+                raise SchemaNotLoadedError(
+                    f"schema {schema_id} is not loaded: await load() of this error, or pass a mapping of schemas",
+                    partial(self._load, schema_id, record),
+                )
+            if schema_id not in self._schemas:
+                raise refused(record, f"there is no schema {schema_id}")
+            known = self._keep(schema_id, self._schemas[schema_id], record)
+        return known(record)
+
+    async def _load(self, schema_id: K, record: Record) -> None:
+        assert callable(self._schemas)  # noqa: S101 - a mapping loads nothing
+        try:
+            schema = await self._schemas(schema_id)
+        except LookupError:
+            raise refused(record, f"there is no schema {schema_id}") from None
+        self._keep(schema_id, schema, record)
+
+    def _keep(self, schema_id: K, schema: Any, record: Record) -> Deserializer[T]:
+        try:
+            made = self._make(schema)
+        except (
+            ConfigurationError
+        ) as error:  # the registry's mistake, so a failure of this record and not of the handler
+            raise refused(record, f"schema {schema_id} cannot be used: {error}") from None
+        if len(self._known) >= MAX_KEPT:
+            del self._known[next(iter(self._known))]
+        self._known[schema_id] = made
+        return made
