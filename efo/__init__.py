@@ -108,6 +108,9 @@ if TYPE_CHECKING:
     from efo.producer.producer import Producer, ProducerRecord, Serializer
     from efo.producer.settings import ProducerSettings
     from efo.protocol.aggregation import AggregateMode
+    from efo.protocol.assignment.balance import balanced_assignment, weighted_assignment
+    from efo.protocol.assignment.placement import manual_assignment, zone_assignment
+    from efo.protocol.assignment.view import Assignment, AssignmentPlan, AssignmentView
     from efo.protocol.failure import DeadLetter, DeadLetterSink, FailureAction, FailurePolicy, FinalAction, OnError
     from efo.protocol.reading import Condition, LeaseCounts, Readings, ShardReading, ShardState, SubscriptionState
     from efo.protocol.subscription import SubscriptionTiming
@@ -179,6 +182,9 @@ _NAMES = {
     "efo.producer.producer": "Producer ProducerRecord Serializer",
     "efo.producer.settings": "ProducerSettings",
     "efo.protocol.aggregation": "AggregateMode",
+    "efo.protocol.assignment.balance": "balanced_assignment weighted_assignment",
+    "efo.protocol.assignment.placement": "manual_assignment zone_assignment",
+    "efo.protocol.assignment.view": "Assignment AssignmentPlan AssignmentView",
     "efo.protocol.failure": "DeadLetter DeadLetterSink FailureAction FailurePolicy FinalAction OnError",
     "efo.protocol.reading": "Condition LeaseCounts Readings ShardReading ShardState SubscriptionState",
     "efo.protocol.subscription": "SubscriptionTiming",
@@ -200,6 +206,9 @@ __all__ = (
     "TRIM_HORIZON",
     "AccessDeniedError",
     "AggregateMode",
+    "Assignment",
+    "AssignmentPlan",
+    "AssignmentView",
     "AssumedRole",
     "Batch",
     "BatchHandler",
@@ -331,6 +340,7 @@ __all__ = (
     "TransportError",
     "WorkerProcesses",
     "aio",
+    "balanced_assignment",
     "combine_observers",
     "consume",
     "consume_in_processes",
@@ -341,6 +351,7 @@ __all__ = (
     "events",
     "ignore_events",
     "in_thread",
+    "manual_assignment",
     "open_cloudwatch",
     "open_consumer",
     "open_kinesis",
@@ -348,7 +359,9 @@ __all__ = (
     "open_producer",
     "open_streams",
     "sync",
+    "weighted_assignment",
     "write_each",
+    "zone_assignment",
 )
 
 if not TYPE_CHECKING:  # type checkers would otherwise accept any name

@@ -12,6 +12,8 @@ from efo.checks import check_callable, check_count, check_number, check_text, ch
 from efo.errors import ConfigurationError
 from efo.model import Checkpoint, Lease, Position, PositionType, is_decimal
 from efo.protocol.aggregation import AggregateMode
+from efo.protocol.assignment.balance import balanced_assignment
+from efo.protocol.assignment.view import Assignment
 from efo.protocol.subscription import SubscriptionTiming
 
 STREAM_WINDOW: Final = 1024 * 1024
@@ -91,12 +93,16 @@ class ConsumerSettings:
     `failover_time`: other workers take a lease that was not renewed for this long (rule R10).
     `graceful_handoff`: ask the holder for a lease, so that it finishes and checkpoints first. `handoff_timeout`: take
     the lease by force if the holder has not released it within this and the fail-over time.
-    `max_leases`: the maximum number of leases of this worker; None: no limit.
+    `max_leases`: the maximum number of leases of this worker; None: no limit. `max_leases_per_scan`: the maximum number
+    that it takes or asks for in one lease scan; its own leases from before a restart do not count. None: no limit.
+    `assignment`: the strategy that decides which leases it takes, the same for all workers of the application: see
+    `Assignment`, `weighted_assignment`, `zone_assignment`, `manual_assignment`.
     `lease_scan_interval`: how often the lease table is read, which is when a released lease is found. None: a twentieth
     of the fail-over time, less often with many workers. It may be longer where scans cost money (DynamoDB); leases of a
     crashed worker are then taken up to this much later.
     `balance_by_throughput`: balance the shards' throughput between workers, not their number.
-    `shard_sync_interval`: how often ListShards looks for shards that no parent has announced.
+    `shard_sync_interval`: how often ListShards looks for shards that no parent has announced. Each time it is up to a
+    quarter sooner, at random, so that workers that started together do not call it together.
     `lease_cleanup_after`: delete the lease of a finished shard this long after this worker first saw that nothing
     depends on it. Must be more than twice as long as ListShards may lag. None: never.
     `shard_cooldown`: this worker does not read a shard that it isolated for this long (rule R11).
@@ -122,6 +128,8 @@ class ConsumerSettings:
     graceful_handoff: bool = True
     handoff_timeout: float = 30.0
     max_leases: int | None = None
+    max_leases_per_scan: int | None = None
+    assignment: Assignment = balanced_assignment
     lease_scan_interval: float | None = None
     balance_by_throughput: bool = False
     shard_sync_interval: float = 60.0
@@ -144,8 +152,10 @@ class ConsumerSettings:
             check_type(name, getattr(self, name), bool, "True or False")
         self._check_read_mode()
         self._check_consumer()
-        if self.max_leases is not None:
-            check_count("max_leases", self.max_leases, unit=", or None")
+        for name in ("max_leases", "max_leases_per_scan"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), unit=", or None")
+        check_callable("assignment", self.assignment, "an assignment strategy, a function of an AssignmentView", "view")
         check_count("stream_window", self.stream_window, maximum=MAX_STREAM_WINDOW, unit=" bytes")
         check_type("timing", self.timing, SubscriptionTiming, "a SubscriptionTiming")
         if str(self.aggregates) not in {*AggregateMode}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -69,6 +70,7 @@ class Consumer:
         sources: ShardSources,
         observer: Observer,
         spans: Spans | None,
+        rng: random.Random,
         joint: TableAssignment | None = None,
     ) -> None:
         self.worker_id = worker_id
@@ -79,6 +81,8 @@ class Consumer:
             graceful_handoff=settings.graceful_handoff,
             handoff_timeout=settings.handoff_timeout,
             max_leases=settings.max_leases,
+            max_leases_per_scan=settings.max_leases_per_scan,
+            assignment=settings.assignment,
             scan_interval=settings.lease_scan_interval,
             by_throughput=settings.balance_by_throughput,
             checkpoint_interval=settings.checkpoint_interval,
@@ -95,7 +99,7 @@ class Consumer:
         self._sources = sources
         self._observer = observer
         self._spans = spans
-        self._shard_sync = ShardSync(kinesis, store, settings, self._keeper, observer)
+        self._shard_sync = ShardSync(kinesis, store, settings, self._keeper, observer, rng.random)
         self._started: set[str] = set()
         self._running: dict[str, ShardStream] = {}
         self._abandoned: dict[str, ShardReading] = {}  # that no worker is known to read

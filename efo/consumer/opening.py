@@ -113,6 +113,7 @@ async def open_sharing(
     """Open a consumer that shares something with those of other streams, or nothing. Raises EfoError."""
     settings = ConsumerSettings() if settings is None else settings
     observer = LoggingObserver() if observer is None else observer
+    rng = rng or random.Random()  # noqa: S311 - jitter is no secret
     where: dict[str, Any] = {"region": region, "endpoint_url": endpoint_url, "ca_file": ca_file, "profile": profile}
     _check_arguments(stream, application, worker_id, settings, on_service_error, observer)
     for name, value in where.items():
@@ -150,7 +151,7 @@ async def open_sharing(
             registration,
             pool=pool,
             limiter=None if shared is None else shared.limiter,
-            rng=rng or random.Random(),  # noqa: S311 - jitter is no secret
+            rng=rng,
             observer=observer,
         )
         with collapse_groups():
@@ -170,6 +171,7 @@ async def open_sharing(
                         sources=sources,
                         observer=observer,
                         spans=spans,
+                        rng=rng,
                         joint=None if shared is None else shared.joint,
                     )
                     observer(ConsumerOpened(consumer))

@@ -6,7 +6,7 @@ deletes the leases of finished shards that nothing depends on any more.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Final
@@ -30,12 +30,16 @@ AUDITS: Final = 20
 MARGIN: Final = 5.0
 """Seconds by which the times of shards and of records may differ. A shard that ended this shortly before AT_TIMESTAMP
 is read too, since it may contain records of that time."""
+JITTER: Final = 0.25
+"""By up to this share of the interval a shard sync is sooner: workers that start together do not list together for
+ever. ListShards has a limit for the whole stream."""
 _MAX_NAMED: Final = 10
 
 
 class ShardSync:
     """Syncs the shards of one stream.
 
+    `random`: returns a number from 0 to 1, for jitter.
     `initial`: where shards start that were never read, once `run` has started. `shards`: those of the last listing.
     """
 
@@ -46,6 +50,7 @@ class ShardSync:
         settings: ConsumerSettings,
         keeper: LeaseKeeper,
         observer: Observer,
+        random: Callable[[], float],
     ) -> None:
         self.initial: Position | None = None
         self._kinesis = kinesis
@@ -53,6 +58,7 @@ class ShardSync:
         self._settings = settings
         self._keeper = keeper
         self._observer = observer
+        self._random = random
         self._cleanup_after = inf if settings.lease_cleanup_after is None else settings.lease_cleanup_after
         self._audit = HashRangeAudit()
         self._ranges: dict[str, HashKeyRange] = {}
@@ -76,7 +82,7 @@ class ShardSync:
             if not started:
                 started = True
                 task_status.started()
-            with trio.move_on_after(self._settings.shard_sync_interval):
+            with trio.move_on_after(self._settings.shard_sync_interval * (1 - JITTER * self._random())):
                 await self._wait_for_hole()
 
     def pinned(self, position: Position) -> Position:

@@ -22,7 +22,9 @@ from efo.leases.transitions import taken
 from efo.leases.writer import LeaseWriter
 from efo.leases.writes import ReleaseLease, TakeLease
 from efo.model import Lease
-from efo.protocol.assignment import Plan, assign, default_scan_interval
+from efo.protocol.assignment.assign import assign, default_scan_interval
+from efo.protocol.assignment.balance import balanced_assignment
+from efo.protocol.assignment.view import Assignment, AssignmentPlan
 from efo.protocol.expiry import Expiry
 from efo.protocol.joint_assignment import TableAssignment
 from efo.protocol.throughput import SMOOTHING
@@ -52,7 +54,8 @@ class LeaseKeeper:
     `graceful_handoff`: request a lease from its holder, and take it by force only if the holder does not release it
     within `handoff_timeout` seconds plus the fail-over time. False: steal it, so that records that are not yet
     checkpointed are read again.
-    `max_leases`: the most leases that this worker owns.
+    `max_leases`: the most leases that this worker owns. `max_leases_per_scan`: the most that it takes in one scan.
+    `assignment`: decides which.
     `by_throughput`: balance the throughput of the shards, not their number.
     `checkpoint_interval`: how often the progress of readers is saved, in seconds; see `HeldLease.reader`.
     `on_change`: called when `held` changes, when `leases` gains or loses a row, or one changes its owner or is
@@ -72,6 +75,8 @@ class LeaseKeeper:
         graceful_handoff: bool = True,
         handoff_timeout: float = 30.0,
         max_leases: int | None = None,
+        max_leases_per_scan: int | None = None,
+        assignment: Assignment = balanced_assignment,
         by_throughput: bool = False,
         checkpoint_interval: float = 5.0,
         observer: Observer = ignore_events,
@@ -91,6 +96,8 @@ class LeaseKeeper:
         self._scan_interval = scan_interval
         self._graceful_handoff = graceful_handoff
         self._max_leases = max_leases
+        self._max_leases_per_scan = max_leases_per_scan
+        self._assignment = assignment
         self._by_throughput = by_throughput
         self._observer = observer
         self._on_change = on_change
@@ -269,7 +276,7 @@ class LeaseKeeper:
                 break
         return is_moving
 
-    def _leases_to_move(self, plan: Plan) -> Sequence[Lease]:
+    def _leases_to_move(self, plan: AssignmentPlan) -> Sequence[Lease]:
         """Return the leases to move to this worker now.
 
         By throughput, the next moves wait until the measurements show the effect of the last ones.
@@ -282,7 +289,7 @@ class LeaseKeeper:
         self._next_balance_at = now + SMOOTHING
         return plan.steal
 
-    def _plan(self, rows: Sequence[Lease]) -> Plan:
+    def _plan(self, rows: Sequence[Lease]) -> AssignmentPlan:
         # In the first scan only. Later, a lease with this worker's id that is not held belongs to a second worker with
         # the same id: the two would take it from each other for ever.
         previously_held = {row.key for row in rows if row.holder == self._worker_id and not self._has_scanned}
@@ -295,6 +302,8 @@ class LeaseKeeper:
             neglected=self._expiry.neglected(),
             eligible=self._eligible,
             max_leases=self._max_leases,
+            max_leases_per_scan=self._max_leases_per_scan,
+            strategy=self._assignment,
             by_throughput=self._by_throughput,
         )
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from efo.model import Lease
-from efo.protocol.assignment import Plan, assign
+from efo.protocol.assignment.assign import assign
+from efo.protocol.assignment.view import AssignmentPlan
 
 _SEPARATOR: Final = "/"
 """Neither the name of a stream nor the id of a shard contains it."""
@@ -52,7 +53,7 @@ class JointAssignment:
         self._tables[name] = replace(table, leases=leases, expired=table.expired.difference(keys))
         self._version += bool(keys)
 
-    def plan(self, worker: str, **options: Any) -> Plan:
+    def plan(self, worker: str, **options: Any) -> AssignmentPlan:
         """Return what the worker takes and steals now, of all tables. The keys are qualified by their table."""
         tables = self._tables
         return assign(
@@ -67,7 +68,7 @@ class JointAssignment:
 
 
 class TableAssignment:
-    """The part of a joint assignment that is one table's: it is used in place of `efo.protocol.assignment.assign`."""
+    """The part of a joint assignment that is one table's: it is used in place of `assign`."""
 
     def __init__(self, name: str, joint: JointAssignment) -> None:
         self._name = name
@@ -94,7 +95,7 @@ class TableAssignment:
         neglected: Collection[str] = (),
         eligible: Callable[[Lease], bool] = lambda _lease: True,
         **options: Any,
-    ) -> Plan:
+    ) -> AssignmentPlan:
         """Return what the worker takes and steals of this table. The arguments are those of `assign`.
 
         `options`: the others, such as `max_leases`, are those of all tables together.
@@ -115,7 +116,7 @@ class TableAssignment:
         taken = {lease.key: originals[lease.key] for lease in plan.take if lease.key in originals}
         self._joint.take(self._name, taken.keys(), worker)
         self._planned_at = self._joint.version()
-        return Plan(
+        return AssignmentPlan(
             take=tuple(taken.values()),
             steal=tuple(originals[lease.key] for lease in plan.steal if lease.key in originals),
         )

@@ -5,6 +5,7 @@
     InMemoryStream      a stream in memory for the tests of an application, through any door of efo
     make_batch, CheckpointRecorder, virtual_time    for tests of a handler or a record processor alone
     FaultScript, When   which faults fire, and when; the faults are in `efo.testing.faults`
+    check_assignment    checks an assignment strategy of one's own, by properties
 
 Names are imported on first use, so that the plugin does not slow down the start of pytest.
 """
@@ -15,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from efo.testing.assignment import check_assignment
     from efo.testing.fake import FakeKinesis
     from efo.testing.faults.file import load_faults
     from efo.testing.faults.script import ALWAYS, FaultScript, When
@@ -35,6 +37,7 @@ _MODULES = {
     "InMemoryStream": "efo.testing.in_memory",
     "Load": "efo.testing.load.settings",
     "When": "efo.testing.faults.script",
+    "check_assignment": "efo.testing.assignment",
     "load_faults": "efo.testing.faults.file",
     "make_batch": "efo.testing.in_memory",
     "virtual_time": "efo.testing.in_memory",
@@ -51,6 +54,7 @@ __all__ = (
     "InMemoryStream",
     "Load",
     "When",
+    "check_assignment",
     "load_faults",
     "make_batch",
     "virtual_time",

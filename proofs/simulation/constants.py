@@ -61,6 +61,7 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     "efo.protocol.polling._RECOVERY": Constant((0.5, 1.0)),
     "efo.protocol.polling._MAX_BACKOFF": Constant((1.0, 4.0)),
     "efo.consumer.shard_sync.AUDITS": Constant((5, 60)),
+    "efo.consumer.shard_sync.JITTER": Constant((0.0, 0.9)),
     "efo.consumer.shard_task.STORE_RETRY_INTERVAL": Constant((0.05, 2.0)),
     "efo.kinesis.registration.POLL_INTERVAL": Constant((0.2, 3.0)),
     "efo.leases.held_lease.RENEWALS": Constant((4, 6)),
@@ -72,7 +73,7 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     "efo.leases.keeper.RELEASE_RETRY": Constant((0.1, 1.0)),
     "efo.leases.keeper.OUTDATED_RESCAN_SHARE": Constant((0.001, 0.05)),
     "efo.leases.writer.PATIENCE_SHARE": Constant((0.01, 0.1)),
-    "efo.protocol.assignment.SCANS_PER_FAILOVER_TIME": Constant((10, 1000)),
+    "efo.protocol.assignment.assign.SCANS_PER_FAILOVER_TIME": Constant((10, 1000)),
     # time limits
     "efo.kinesis.polling.auto_source.TRIAL_TIMEOUT": Constant((3.0, 60.0)),
     "efo.kinesis.connection_pool.CONNECT_TIMEOUT": Constant((5.0, 20.0)),
@@ -80,7 +81,7 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     "efo.kinesis.service_call.READ_TIMEOUT": Constant((2.0, 10.0)),
     "efo.leases.keeper.RELEASE_TIMEOUT": Constant((2.0, 10.0)),
     # decisions
-    "efo.protocol.assignment.DAMPING": Constant((0.0, 0.3)),
+    "efo.protocol.assignment.balance.DAMPING": Constant((0.0, 0.3)),
     "efo.protocol.audit.CONSECUTIVE_HOLES": Constant((1, 6)),
     "efo.protocol.expiry.NEGLECTED_AFTER": Constant((2, 5)),
     "efo.protocol.throughput.SMOOTHING": Constant((10.0, 60.0), ("efo.leases.keeper",)),

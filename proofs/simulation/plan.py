@@ -14,6 +14,7 @@ from efo.settings import ReadMode
 from efo.testing import FakeSettings
 from efo.testing.faults.kinds import PASSING, Fault
 from efo_service.relay.relay import COMMIT_BYTES
+from proofs.simulation.assignments import AssignmentKind
 from proofs.simulation.constants import Values, choose
 from proofs.simulation.disk import DiskFaults
 from proofs.simulation.sink import Guard
@@ -38,6 +39,7 @@ class Plan:
     `padding`: filler bytes per record.
     `at_latest`: shards that were never read start at LATEST, instead of at their oldest record.
     `at_time`: they start AT_TIMESTAMP, at this time of the world, which may be before its beginning.
+    `max_leases_per_scan`, `assignment`: as in ConsumerSettings, for all workers.
     `history`: no worker starts before this time, so that nobody reads what happens until then.
     `constants`: constants of efo that have other values in this world.
     `commit_records`, `commit_bytes`: when the relay commits.
@@ -73,6 +75,8 @@ class Plan:
     handoff_timeout: float
     balance_by_throughput: bool
     max_leases: int | None
+    max_leases_per_scan: int | None
+    assignment: AssignmentKind
     lease_cleanup_after: float
     at_latest: bool
     reader: ReaderKind
@@ -249,7 +253,9 @@ def _plan(seed: int) -> Plan:
         graceful_handoff=random.random() < 0.75,
         handoff_timeout=random.choice((2.0, 30.0)),
         balance_by_throughput=random.random() < 0.3,
-        max_leases=random.choice((None, None, ceil(MAX_SHARDS / workers))),
+        max_leases=(max_leases := random.choice((None, None, ceil(MAX_SHARDS / workers)))),
+        max_leases_per_scan=Random(f"per scan {seed}").choice((None, None, 1, 2)),
+        assignment=_assignment(Random(f"assignment {seed}"), has_limit=max_leases is not None),
         lease_cleanup_after=random.choice((SHORT_CLEANUP_AFTER, 60.0, 600.0)),
         at_latest=random.random() < 0.15,
         reader=reader,
@@ -339,6 +345,12 @@ def _with_neighbour(plan: Plan, random: Random) -> Plan:
     # The crashes of a file are those of the processes of one consumer: two in the same processes have rows in memory.
     neighbour = replace(_start_at_time(neighbour, random), lease_file=None)
     return replace(plan, neighbour=neighbour, lease_file=None, shares_stream=shares_stream)
+
+
+def _assignment(random: Random, *, has_limit: bool) -> AssignmentKind:
+    """Return what all workers decide with. A zone whose workers own all that they may leaves leases for very long."""
+    kinds: list[AssignmentKind] = ["balanced", "balanced", "weighted", "random"]
+    return random.choice(kinds if has_limit else [*kinds, "zones"])
 
 
 def _fake(random: Random, tempo: _Tempo) -> FakeSettings:

@@ -15,6 +15,7 @@ from efo.errors import EfoError
 from efo.kinesis.client import KinesisClient
 from efo.model import Checkpoint, Position
 from efo.settings import ConsumerSettings
+from proofs.simulation.assignments import strategy_of
 from proofs.simulation.checks.leaks import find_leaks
 from proofs.simulation.plan import Plan
 from proofs.simulation.readers import AddLine, HandlerError
@@ -216,6 +217,8 @@ class Worker:
             handoff_timeout=plan.handoff_timeout,
             balance_by_throughput=plan.balance_by_throughput,
             max_leases=plan.max_leases,
+            max_leases_per_scan=plan.max_leases_per_scan,
+            assignment=strategy_of(plan.assignment, plan.seed),
             lease_scan_interval=plan.lease_scan_interval,
             lease_cleanup_after=plan.lease_cleanup_after,
             timing=plan.timing,

@@ -20,6 +20,8 @@ from efo.kinesis.client import KinesisClient
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Batch, Checkpoint, Record
 from efo.protocol.aggregation import AggregateMode
+from efo.protocol.assignment.balance import weighted_assignment
+from efo.protocol.assignment.placement import zone_assignment
 from efo.protocol.reading import LeaseCounts, ShardReading
 from efo.settings import ConsumerSettings
 from efo_service.app import run
@@ -155,6 +157,9 @@ LEASES = {
     "handoff_seconds": 9,
     "max_leases": 5,
     "balance": "throughput",
+    "max_leases_per_scan": 4,
+    "worker_weights": {"w-": 2.0},
+    "zones": ["v", "w"],
     "cleanup": False,
 }
 """The other settings of [leases], none with its default."""
@@ -299,6 +304,8 @@ async def test_every_setting_reaches_the_consumer(fakes, sdk):
         handoff_timeout=9,
         max_leases=5,
         balance_by_throughput=True,
+        max_leases_per_scan=4,
+        assignment=zone_assignment(["v", "w"], within=weighted_assignment({"w-": 2.0})),
         lease_cleanup_after=None,
     )
     passed = {name: fakes.arguments[name] for name in ("application", "worker_id", "on_service_error")}

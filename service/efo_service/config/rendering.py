@@ -110,12 +110,14 @@ def _setting(table: str, key: str, field: FieldInfo) -> Iterator[str]:
         yield f"{key} = {_literal(_plain(field.default))}"
 
 
-def _plain(value: object) -> str | int | float | bool | dict[str, str | int | float | bool]:
+def _plain(value: object) -> str | int | float | bool | list[str] | dict[str, str | int | float | bool]:
     match value:
         case bool() | int() | float():
             return value
         case dict():
             return {name: _MASK if is_credential(name, str(text)) else text for name, text in value.items()}
+        case tuple():
+            return [str(one) for one in value]
         case str() | Path() | SecretStr():
             return str(value)  # str of a SecretStr is asterisks
         case _:
@@ -128,5 +130,5 @@ def _key(name: str) -> str:
 
 
 def _literal(value: object) -> str:
-    """Return a TOML literal. JSON's strings, numbers, booleans and empty object are valid TOML."""
+    """Return a TOML literal. JSON's strings, numbers, booleans, lists of these and empty object are valid TOML."""
     return json.dumps(value, ensure_ascii=False)

@@ -270,6 +270,21 @@ class LeaseSettings(Section):
     balance: Literal["count", "throughput"] = Field(
         "count", description="What workers share evenly: the number of shards (count) or their traffic (throughput)."
     )
+    max_leases_per_scan: Count | None = Field(
+        None,
+        description="Maximum number of leases that this worker takes in one lease scan. Default: no limit.",
+        examples=[10],
+    )
+    worker_weights: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
+        {},
+        description="Weights of workers, by their ids or the beginnings of these; others weigh 1. Shares are in"
+        " proportion. The same for all workers.",
+    )
+    zones: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+        (),
+        description="Zones of workers, with which their ids begin. Each zone reads a part of the hash keys, while it"
+        " has workers. The same for all workers.",
+    )
     cleanup: bool = Field(
         True, description="Whether to delete the lease of a finished shard ten minutes after nothing depends on it."
     )
@@ -281,6 +296,15 @@ class LeaseSettings(Section):
         examples=["worker-1"],
     )
     dynamodb: DynamoDbSettings = DynamoDbSettings()
+
+    @model_validator(mode="after")
+    def _is_in_a_zone(self) -> LeaseSettings:
+        if self.zones and not (self.worker_id or "").startswith(self.zones):
+            raise ValueError(
+                f"worker_id {self.worker_id!r} begins with none of the zones {', '.join(self.zones)}: set worker_id,"
+                f" such as {self.zones[0]}-worker-1"
+            )
+        return self
 
     @model_validator(mode="after")
     def _has_url(self) -> LeaseSettings:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from efo.protocol.assignment.balance import balanced_assignment, weighted_assignment
+from efo.protocol.assignment.placement import zone_assignment
+from efo.protocol.assignment.view import Assignment
 from efo.settings import LEASE_CLEANUP_AFTER, ConsumerSettings
-from efo_service.config.settings import Settings
+from efo_service.config.settings import LeaseSettings, Settings
 
 
 def consumer_settings(settings: Settings) -> ConsumerSettings:
@@ -28,6 +31,13 @@ def consumer_settings(settings: Settings) -> ConsumerSettings:
         graceful_handoff=leases.graceful_handoff,
         handoff_timeout=leases.handoff_seconds,
         max_leases=leases.max_leases,
+        max_leases_per_scan=leases.max_leases_per_scan,
+        assignment=_assignment(leases),
         balance_by_throughput=leases.balance == "throughput",
         lease_cleanup_after=LEASE_CLEANUP_AFTER if leases.cleanup else None,
     )
+
+
+def _assignment(leases: LeaseSettings) -> Assignment:
+    shares = weighted_assignment(leases.worker_weights) if leases.worker_weights else balanced_assignment
+    return zone_assignment(leases.zones, within=shares) if leases.zones else shares

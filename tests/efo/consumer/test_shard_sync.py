@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 import trio
@@ -11,6 +12,7 @@ import trio
 from efo import events
 from efo.consumer.consumer import MAX_PROBES, Consumer
 from efo.consumer.shard_stream import ShardStream
+from efo.consumer.shard_sync import JITTER
 from efo.errors import TransportError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Checkpoint, Lease, Position
@@ -350,3 +352,31 @@ class TestDamagedLeases:
         assert [event for event in seen if isinstance(event, events.ParentCycleFound)] == [
             events.ParentCycleFound(circle)
         ]
+
+
+async def test_workers_that_start_together_do_not_list_the_shards_together(autojump_clock) -> None:
+    store, data = MemoryLeaseStore(), list[bytes]()
+    listed: dict[str, list[float]] = {"one": [], "two": []}
+
+    class Times(list[events.Event]):
+        def __init__(self, worker: str) -> None:
+            self.worker = worker
+
+        def append(self, event: events.Event) -> None:
+            if isinstance(event, events.ShardsListed):
+                listed[self.worker].append(trio.current_time())
+
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM)
+        async with (
+            open_reader(fake, store, Times("one"), data, worker_id="one"),
+            open_reader(fake, store, Times("two"), data, worker_id="two"),
+        ):
+            await trio.sleep(605)
+    for times in listed.values():
+        waits = [after - before for before, after in pairwise(times)]
+        assert 10 <= len(waits) <= 14
+        assert all(60 * (1 - JITTER) <= wait < 61 for wait in waits)
+        assert max(waits) - min(waits) > 1
+    together = [one for one in listed["one"][1:] if any(abs(one - two) < 0.01 for two in listed["two"])]
+    assert together == []

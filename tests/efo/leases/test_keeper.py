@@ -17,7 +17,7 @@ from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.leases.transitions import taken
 from efo.model import Checkpoint, Lease
-from efo.protocol.assignment import default_scan_interval
+from efo.protocol.assignment.assign import default_scan_interval
 from efo.protocol.lineage import is_startable
 
 

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from efo.leases.transitions import requested, taken
 from efo.model import Checkpoint, Lease
-from efo.protocol.assignment import DAMPING, Plan, assign, default_scan_interval
+from efo.protocol.assignment.assign import assign, default_scan_interval
+from efo.protocol.assignment.balance import DAMPING
+from efo.protocol.assignment.view import AssignmentPlan as Plan
 
 
 def table(**owners):
