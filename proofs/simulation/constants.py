@@ -159,7 +159,9 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.protocol.service_errors._SERVER_ERROR",
         "efo.protocol.throughput.DECIMALS",
     ),
-    "no world runs that code: several processes of a host, and stores that write one by one": (
+    "no world runs that code: several processes of a host, deserializers, and stores that write one by one": (
+        "efo.consumer.deserialize.STEP",
+        "efo.consumer.deserialize._CLOCK_EVERY",
         "efo.consumer.processes.CANCEL_GRACE",
         "efo.consumer.worker_id.MAX_SLOTS",
         "efo.consumer.worker_id._TOKEN_LENGTH",

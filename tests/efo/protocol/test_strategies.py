@@ -56,6 +56,13 @@ def test_workers_share_in_proportion_to_their_weights():
     assert Counter(settle(table(9, "other"), workers, strategy)) == {"big-1": 6, "other": 2, "small-1": 1}
 
 
+def test_free_leases_are_taken_up_to_the_share_of_the_weight():
+    strategy = efo.weighted_assignment({"big": 3.0})
+    leases = [replace(table(8)[0], owner="small"), replace(table(8)[1], owner="big"), *table(8)[2:]]
+    assert len(assign(leases, "big", strategy=strategy).take) == 5
+    assert len(assign(leases, "small", strategy=strategy).take) == 1
+
+
 def test_the_longest_beginning_of_a_workers_id_counts():
     strategy = efo.weighted_assignment({"w": 1.0, "w-big": 4.0})
     assert Counter(settle(table(10), ["w-1", "w-big-1"], strategy)) == {"w-big-1": 8, "w-1": 2}

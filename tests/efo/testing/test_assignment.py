@@ -58,7 +58,7 @@ def test_a_harmful_strategy_fails(strategy, message):
         check_assignment(strategy, examples=40)
 
 
-def test_moves_to_and_fro_are_found_although_each_worker_is_content_for_a_while():
+def test_moves_that_go_round_are_found_although_no_table_comes_twice_in_a_row():
     def by_turns(view):
         """Prefer the worker after the present owner: no two tables in a row are the same, but they come back."""
         order = sorted(view.held)
@@ -68,6 +68,15 @@ def test_moves_to_and_fro_are_found_although_each_worker_is_content_for_a_while(
 
     with pytest.raises(AssertionError, match=r"to and fro|never stop"):
         check_assignment(by_turns, examples=40)
+
+
+def test_moves_to_and_fro_are_found_although_they_end():
+    def while_young(view):
+        young = [lease for lease in view.stealable if lease.counter < 4]
+        return efo.AssignmentPlan(take=tuple(view.free), steal=tuple(young[:1]))
+
+    with pytest.raises(AssertionError, match="leases move to and fro"):
+        check_assignment(while_young, examples=40)
 
 
 @pytest.mark.parametrize("strategy", [first_come_first_served, equal_numbers])
