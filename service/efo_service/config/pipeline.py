@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from efo.errors import ConfigurationError
 from efo_service.config.section import Count, LocalPath, Name, Seconds, Section
 from efo_service.spark.pipeline.decoding import Decoding
+from efo_service.spark.pipeline.unwrapping import Layer
 
 Location = Annotated[str, Field(min_length=1)]
 """A directory or a URI that Spark resolves. It is not a Path, which would collapse the two slashes of a URI."""
@@ -67,6 +68,11 @@ class PipelineSettings(Section):
     reader: Name = Field(
         "pipeline", description="Reader name of this pipeline, for which the log's retention waits. One per pipeline."
     )
+    unwrap: tuple[Layer, ...] = Field(
+        (),
+        description="Layers around the values, the outermost first: gzip, zstd, or the header of a schema registry,"
+        " confluent or glue. They are taken off before decode.",
+    )
     decode: Literal["raw", "json", "avro"] = Field(
         "raw", description="Format of the values. Values that cannot be decoded go to quarantine, with the reason."
     )
@@ -119,7 +125,7 @@ class PipelineSettings(Section):
     @model_validator(mode="after")
     def _can_decode(self) -> PipelineSettings:
         try:
-            Decoding(self.decode, self.value_schema)
+            Decoding(self.decode, self.value_schema, self.unwrap)
         except ConfigurationError as error:
             raise ValueError(str(error)) from None
         return self

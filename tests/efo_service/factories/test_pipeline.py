@@ -25,6 +25,7 @@ def test_settings_reach_the_pipeline() -> None:
             {
                 "decode": "json",
                 "value_schema": "id bigint",
+                "unwrap": ["gzip", "glue"],
                 "sink_format": "delta",
                 "sink_options": {"mergeSchema": "true"},
                 "source_options": {"failOnDataLoss": "false"},
@@ -37,6 +38,7 @@ def test_settings_reach_the_pipeline() -> None:
         ),
         available_now=True,
     )
+    assert pipeline.decoding.unwrap == ("gzip", "glue")
     assert (pipeline.topic, pipeline.decoding.schema, pipeline.sink_format) == ("other", "id bigint", "delta")
     assert (pipeline.sink_options, pipeline.source_options) == ({"mergeSchema": "true"}, {"failOnDataLoss": "false"})
     assert pipeline.spark_options == {"spark.sql.extensions": "x.Y"}

@@ -1,4 +1,7 @@
-"""Decodes values: bytes as they are, JSON with a schema, or Avro with a schema. A value that fails gets a reason."""
+"""Decodes values: bytes as they are, JSON with a schema, or Avro with a schema. A value that fails gets a reason.
+
+Before that, it takes off the layers around them: compression, and headers of schema registries.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from efo.errors import ConfigurationError
 from efo_service.spark.errors import SparkError
+from efo_service.spark.pipeline.unwrapping import PLAIN, Layer, unwrap
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -27,10 +31,12 @@ class Decoding:
     """How values are decoded.
 
     `schema`: for JSON a DDL string, such as "id bigint, name string"; for Avro an Avro schema in JSON.
+    `unwrap`: the layers around the values, the outermost first.
     """
 
     format: Format = "raw"
     schema: str | None = None
+    unwrap: tuple[Layer, ...] = ()
 
     def __post_init__(self) -> None:
         if self.format == "raw" and self.schema:
@@ -43,19 +49,38 @@ class Decoding:
             except (ValueError, RecursionError) as error:
                 raise ConfigurationError(f"value_schema is not an Avro schema in JSON: {error}") from error
 
+    @property
+    def may_fail(self) -> bool:
+        """Whether there are values that cannot be decoded; false for raw values without layers."""
+        return self.format != "raw" or bool(self.unwrap)
+
 
 def decode(frame: DataFrame, decoding: Decoding) -> DataFrame:
-    """Add the columns DATA and REASON, or none for raw values. Raises ConfigurationError if the schema is invalid."""
+    """Add the columns DATA and REASON, or none for raw values without layers.
+
+    Raises ConfigurationError if the schema is invalid, and MissingExtraError.
+    """
+    if not decoding.unwrap:
+        return _decode(frame, decoding, "value")
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's custom; pyspark is slow to import, optional
+
+    frame = _decode(unwrap(frame, decoding.unwrap), decoding, f"{PLAIN}.value")
+    if decoding.format == "raw":
+        frame = frame.withColumn(DATA, F.col(f"{PLAIN}.value")).withColumn(REASON, F.lit(None).cast("string"))
+    return frame.withColumn(REASON, F.coalesce(F.col(f"{PLAIN}.reason"), F.col(REASON))).drop(PLAIN)
+
+
+def _decode(frame: DataFrame, decoding: Decoding, column: str) -> DataFrame:
     match decoding.format:
         case "json":
-            return _json(frame, decoding.schema or "")
+            return _json(frame, decoding.schema or "", column)
         case "avro":
-            return _avro(frame, decoding.schema or "")
+            return _avro(frame, decoding.schema or "", column)
         case _:
             return frame
 
 
-def _json(frame: DataFrame, schema: str) -> DataFrame:
+def _json(frame: DataFrame, schema: str, column: str) -> DataFrame:
     from pyspark.errors import ParseException  # noqa: PLC0415 - pyspark is slow to import and optional
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - PySpark's custom; the same
     from pyspark.sql.types import StructType  # noqa: PLC0415 - the same
@@ -69,7 +94,7 @@ def _json(frame: DataFrame, schema: str) -> DataFrame:
         raise ConfigurationError(
             f"[pipeline] value_schema {schema!r} has no field names: write it like 'id bigint, name string'"
         )
-    text = F.col("value").cast("string")
+    text = F.col(column).cast("string")
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = F.from_json(text, StructType([*fields.fields]).add(_CORRUPT, "string"), options)
     frame = frame.withColumn("_efo_parsed", parsed)
@@ -94,7 +119,7 @@ def _json(frame: DataFrame, schema: str) -> DataFrame:
     return frame.withColumn(REASON, reason).withColumn(DATA, data).drop("_efo_parsed")
 
 
-def _avro(frame: DataFrame, schema: str) -> DataFrame:
+def _avro(frame: DataFrame, schema: str, column: str) -> DataFrame:
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - as above
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - the same
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the same
@@ -102,7 +127,7 @@ def _avro(frame: DataFrame, schema: str) -> DataFrame:
 
     # from_avro ignores bytes after the end of the schema, and returns null fields for a record that it cannot read.
     # So each value is read together with a marker behind it: if the marker is read back, the value is complete.
-    marked = F.concat(F.col("value"), F.lit(_AVRO_MARKER))
+    marked = F.concat(F.col(column), F.lit(_AVRO_MARKER))
     with_marker = {
         "type": "record",
         "name": "EfoMarked",
@@ -132,7 +157,7 @@ def _avro(frame: DataFrame, schema: str) -> DataFrame:
 
 def decoded_rows(frame: DataFrame, decoding: Decoding) -> DataFrame:
     """Return the rows whose values could be decoded."""
-    return frame if decoding.format == "raw" else frame.where(f"{REASON} is null").drop(REASON)
+    return frame.where(f"{REASON} is null").drop(REASON) if decoding.may_fail else frame
 
 
 def failed_rows(frame: DataFrame, columns: list[str]) -> DataFrame:

@@ -1,7 +1,7 @@
 """The pipeline's queries, from source to sink.
 
 records      every decoded record; its position in Kinesis, from the headers, is in separate columns
-quarantine   every record that could not be decoded, with the reason; not for raw values
+quarantine   every record that could not be decoded, with the reason; not for raw values without layers
 windows      count, bytes, first and last arrival per event-time window and key group
 """
 
@@ -25,7 +25,7 @@ _HEADERS: Final = ("kinesis.shard", "kinesis.sequence", "kinesis.sub_sequence")
 def make_frames(spark: SparkSession, settings: PipelineSettings) -> dict[str, DataFrame]:
     """Return the queries that the settings require, by name, in the order to start them."""
     frames = {"records": records(spark, settings)}
-    if settings.decoding.format != "raw":
+    if settings.decoding.may_fail:
         frames["quarantine"] = quarantine(spark, settings)
     frames["windows"] = windows(spark, settings)
     return frames

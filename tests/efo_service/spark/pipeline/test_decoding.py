@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 
 import pytest
 
@@ -116,3 +118,42 @@ def test_avro_without_its_module_or_with_an_invalid_schema_is_rejected(frame) ->
     else:
         with pytest.raises(ConfigurationError, match="recor"):
             decode(frame(b""), Decoding("avro", schema))
+
+
+ORDER = b'{"id": 7, "name": "x"}'
+GLUE = bytes([3, 5]) + bytes(16)
+
+
+@pytest.mark.spark
+def test_layers_are_taken_off_before_json_is_decoded(frame) -> None:
+    decoding = Decoding("json", SCHEMA, unwrap=("gzip", "confluent"))
+    header = b"\0\0\0\0\7"
+    values = frame(
+        gzip.compress(header + ORDER),
+        gzip.compress(ORDER),
+        header + ORDER,
+        gzip.compress(header + b"no json"),
+        None,
+    )
+    decoded = decode(values, decoding)
+    assert [(row.number, row.data.id, row.data.name) for row in decoded_rows(decoded, decoding).collect()] == [
+        (0, 7, "x")
+    ]
+    assert {row.number: row.reason for row in failed_rows(decoded, ["number", "value"]).collect()} == {
+        1: "no header of Confluent's Schema Registry: expected the byte 0 and four more",
+        2: "not gzip",
+        3: "not JSON that fits the schema",
+        4: "no value",
+    }
+    assert values.columns == ["number", "value"]
+    assert decoded.columns == ["number", "value", "reason", "data"]
+
+
+@pytest.mark.spark
+def test_raw_values_without_their_layers_are_data(frame) -> None:
+    decoding = Decoding(unwrap=("glue",))
+    decoded = decode(frame(GLUE + zlib.compress(b"\xff"), b"\xff"), decoding)
+    assert [(row.number, bytes(row.data)) for row in decoded_rows(decoded, decoding).collect()] == [(0, b"\xff")]
+    ((number, value, reason),) = failed_rows(decoded, ["number", "value"]).collect()
+    assert (number, bytes(value)) == (1, b"\xff")
+    assert reason.startswith("no header of the Glue Schema Registry")
