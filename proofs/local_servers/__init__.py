@@ -1,1 +1,1 @@
-"""Real servers on loopback ports, for tests and proofs: PostgreSQL, Redis, DynamoDB and Kafka."""
+"""Real servers on loopback ports, for tests and proofs: PostgreSQL, MariaDB, Redis, DynamoDB and Kafka."""

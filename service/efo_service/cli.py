@@ -150,6 +150,19 @@ _HELP: Final = {
 
         Example: efo leases import leases.json --overwrite
         """,
+    "migrate": """
+        Move the checkpoints of another library to efo's leases, or back with --back. Without --write it only reports.
+
+        LIBRARY is kcl (1, 2 and 3), kclpy, vmware-go-kcl, kinesumer, harlow or async-kinesis. CHECKPOINTS is
+        dynamodb:TABLE (with ?region=, endpoint_url=, ca_file= or profile=), redis://..., postgresql://... or mysql://...
+        A URL with a password belongs into the variable EFO_MIGRATE_CHECKPOINTS, not on the command line.
+
+        It reports what becomes of each shard. Refused, with nothing written: an application that still runs, found by
+        looking twice; a row that efo cannot read; rows of another stream; leases that efo has already, unless
+        --overwrite; with --back, a position that the library cannot hold, unless --partial.
+
+        Example: efo migrate kcl dynamodb:billing --config config/efo.toml
+        """,
     "shards": """
         Show the stream's shards as a tree: state, owner, checkpoint and lag.
 

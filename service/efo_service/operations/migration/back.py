@@ -1,0 +1,54 @@
+"""Which rows of another library continue after efo's leases. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from efo.model import Lease, Shard
+from efo_service.operations.migration.layout import Found, Layout, NotHeldError, Row, Scope
+from efo_service.operations.migration.reading import Snapshot
+from efo_service.operations.migration.report import Report, ShardLine, shown
+
+
+@dataclass(frozen=True, slots=True)
+class BackPlan:
+    """The rows to write, each with the row that it replaces, and the report."""
+
+    rows: tuple[tuple[Row, Row | None], ...]
+    report: Report
+
+
+def plan_rows(
+    leases: Sequence[Lease], snapshot: Snapshot, shards: Sequence[Shard], layout: Layout, scope: Scope
+) -> BackPlan:
+    """Return the rows that continue after efo's leases. `snapshot`: the rows as they are. `shards`: of ListShards."""
+    listed = {shard.shard_id: shard for shard in shards}
+    scope = replace(scope, stream_id=scope.stream_id or snapshot.stream_id)
+    rows: list[tuple[Row, Row | None]] = []
+    lines = []
+    for lease in sorted(leases, key=lambda lease: lease.key):
+        old = snapshot.found.get(lease.key)
+        before = str(lease.checkpoint)
+        try:
+            row = layout.write(lease, listed.get(lease.key), scope, old)
+        except NotHeldError as error:
+            lines.append(ShardLine(lease.key, "refused", before, why=str(error)))
+            continue
+        if row is None:
+            lines.append(ShardLine(lease.key, "nothing", before, why="the library needs no row of a finished shard"))
+            continue
+        rows.append((row, old[0] if old else None))
+        written = layout.read(row, scope)  # as the library will read it
+        after = shown(written.checkpoint if isinstance(written, Found) else None)
+        lines.append(ShardLine(lease.key, "moved", before, after, _lost(lease, written)))
+    problems = list(snapshot.problems)
+    problems += [f"{key}: {reason}; correct or delete the row" for key, reason in snapshot.unreadable.items()]
+    if not leases:
+        problems.append("efo has no leases of this application on this stream")
+    return BackPlan(tuple(rows), Report(tuple(lines), tuple(problems)))
+
+
+def _lost(lease: Lease, written: object) -> str:
+    kept = written.pending_checkpoint if isinstance(written, Found) else None
+    return "" if kept == lease.pending_checkpoint else f"its pending checkpoint {lease.pending_checkpoint} is not kept"

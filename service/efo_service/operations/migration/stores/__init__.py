@@ -1,0 +1,1 @@
+"""The stores in which other libraries keep their checkpoints."""
