@@ -68,9 +68,18 @@ _HELP: Final = {
 
         It first prints its URL, its CA file and the environment variables that SDKs read. A fault script (--faults)
         defines what fails and when. --record writes a recording of what SubscribeToShard sends, and --replay serves
-        a recording.
+        one, or one of `efo record`, --speed times as fast.
 
         Example: efo fake --port 4567 --streams orders:4,clicks:1 --faults faults.toml
+        """,
+    "record": """
+        Write what SubscribeToShard sends for a stream to a new file, as received and with its times.
+
+        The file has the records of the stream in clear text. `efo fake --replay FILE` serves it again. It registers a
+        fan-out consumer of its own, which stays, so the running application is not touched. Ends with --seconds,
+        SIGTERM or Ctrl-C, and when all shards have ended.
+
+        Example: efo record orders --output orders.jsonl --from -15m --seconds 60
         """,
     "log inspect": """
         Show what the log holds: topics, partitions, their shards and positions, the readers and their lag.

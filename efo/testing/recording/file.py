@@ -1,39 +1,61 @@
-"""The file of a recording: what the fake sent for each SubscribeToShard call, and when.
+"""The file of a recording: what a Kinesis sent for each SubscribeToShard call, and when.
 
-A recording is a file of JSON lines. The first line is `{"capture":1}`. The other lines have these members:
+A recording is a file of JSON lines. The first line is `{"capture":2}`, the version. The other lines have these members:
 
-    {"stream":"orders","shards":[{"id":...,"start":...,"end":...,"parents":[...]}]}    a stream's shards from now on
+    {"stream":"orders","shards":[{"id":...,"start":...,"end":...,"parents":[...],"first":...,"last":...}]}
+                                              a stream's shards from now on, closed ones too
     {"call":1,"at":0.0,"subscribe":{"stream":...,"shard":...,"position":...}}          a call was accepted
-    {"call":1,"at":0.2,"data":"..."}          bytes of its body, in base64: one message, possibly changed by a fault
+    {"call":1,"at":0.2,"data":"..."}          bytes of its body as they came, in base64: they have records in clear text
     {"call":1,"at":5.2,"fault":{"kind":"reset","code":"INTERNAL_ERROR"}}               a fault of the connection
     {"call":1,"at":5.2,"end":true}            the stream ended cleanly
     {"call":1,"at":5.2,"closed":true}         the stream ended early: the client closed it, or a fault ended it
 
-`at` is in seconds since the start of the recording. The last two lines end a call.
+`at` is in seconds since the start of the recording. The last two lines end a call. `first` and `last` are the starting
+and ending sequence numbers of a shard; version 1 did not have them, and is read too.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 
 from efo.errors import ConfigurationError
+from efo.model import Shard
 from efo.testing.faults.kinds import WireFault
 from efo.testing.state.streams import StreamState
 
-VERSION: Final = 1
+VERSION: Final = 2
+_READABLE: Final = frozenset({1, 2})
 
 
-class RecordedShard(msgspec.Struct, frozen=True):
-    """A shard: its id, its first and last hash key in decimal digits, and the ids of its parents."""
+class RecordedShard(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A shard: its id, its first and last hash key in decimal digits, and the ids of its parents.
+
+    `first`: its starting sequence number, None in version 1. `last`: the ending one, None while it is open.
+    """
 
     id: str
     start: str
     end: str
     parents: tuple[str, ...]
+    first: str | None = None
+    last: str | None = None
+
+    @classmethod
+    def of(cls, shard: Shard) -> Self:
+        """Return a shard as a recording contains it."""
+        keys = shard.hash_key_range
+        return cls(
+            shard.shard_id,
+            keys.starting_hash_key,
+            keys.ending_hash_key,
+            shard.parents,
+            shard.starting_sequence_number,
+            shard.ending_sequence_number,
+        )
 
 
 class RecordedCall(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -86,14 +108,13 @@ class Recording:
                 lines.append(msgspec.json.decode(text, type=Line))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise ConfigurationError(f"{path}, line {number}: {error}") from None
-        if not lines or lines[0].capture != VERSION:
+        if not lines or lines[0].capture is None:
             raise ConfigurationError(f'{path} is not a recording: the first line must be {{"capture":{VERSION}}}')
+        if lines[0].capture not in _READABLE:
+            raise ConfigurationError(f"{path} has version {lines[0].capture}: this efo reads versions 1 to {VERSION}")
         return cls(lines)
 
 
 def recorded_shards(stream: StreamState) -> tuple[RecordedShard, ...]:
-    """Return the shards of a stream as a recording contains them."""
-    return tuple(
-        RecordedShard(shard.id, str(shard.start), str(shard.end), tuple(shard.parents))
-        for shard in stream.shards.values()
-    )
+    """Return the shards of a stream of the fake as a recording contains them."""
+    return tuple(RecordedShard.of(shard.as_shard()) for shard in stream.shards.values())

@@ -8,9 +8,10 @@ from collections import defaultdict, deque
 import trio
 
 from efo.errors import ConfigurationError
+from efo.model import HashKeyRange, Shard
 from efo.testing.errors import FakeError
 from efo.testing.operations.requests import SubscribeToShard
-from efo.testing.recording.file import Line, RecordedShard, Recording, recorded_shards
+from efo.testing.recording.file import Line, RecordedShard, Recording
 from efo.testing.server.chunks import Body, Chunk
 from efo.testing.state.core import Core
 from efo.testing.state.subscriptions import INITIAL_RESPONSE
@@ -63,17 +64,19 @@ class _ReplayedBody:
 
 
 def _create_stream(core: Core, name: str, shards: tuple[RecordedShard, ...]) -> None:
-    """Create a stream with these shards, by the same splits and merges. Raises ConfigurationError."""
+    """Create a stream with these shards, as they were at the end. Raises ConfigurationError."""
+    parents = {parent for shard in shards for parent in shard.parents}
     try:
-        stream = core.create_stream(name, sum(not shard.parents for shard in shards))
-        for shard in shards:
-            if shard.id in stream.shards:
-                continue
-            if len(shard.parents) > 1:
-                stream.merge(shard.parents[0], shard.parents[1], core.millis)
-            else:
-                stream.split(shard.parents[0], int(shard.end) + 1, core.millis)
-    except (FakeError, LookupError, ValueError) as error:
+        stream = core.create_stream(name, 1)
+        stream.replace_shards([_as_shard(shard, is_parent=shard.id in parents) for shard in shards], core.millis)
+    except (FakeError, ValueError) as error:
         raise ConfigurationError(f"the recorded stream {name} cannot be created: {error}") from error
-    if recorded_shards(stream) != shards:
-        raise ConfigurationError(f"the recorded shards of {name} do not start at the creation of the stream")
+
+
+def _as_shard(shard: RecordedShard, *, is_parent: bool) -> Shard:
+    """Return a shard. Version 1 does not say where it starts and ends: "" is replaced by numbers of the fake."""
+    parent, adjacent = (*shard.parents, None, None)[:2]
+    closed = "" if is_parent else None
+    return Shard(
+        shard.id, HashKeyRange(shard.start, shard.end), shard.first or "", shard.last or closed, parent, adjacent
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from operator import attrgetter
+from typing import Self
 
 import msgspec
 
@@ -95,6 +96,20 @@ class ShardState:
         self.trimmed = 0
         self.children: tuple[ShardState, ...] = ()
         self.listeners = Listeners()
+
+    @classmethod
+    def restore(cls, shard: Shard, now_millis: int, encryption: Encryption) -> Self:
+        """Return a shard without records as another stream has it; see `StreamState.replace_shards`."""
+        keys, number = shard.hash_key_range, shard_number(shard.shard_id)
+        if number is None or any(shard_number(parent) is None for parent in shard.parents):
+            raise ValueError(f"{shard.shard_id}: it or a parent has no valid id")
+        restored = cls(number, int(keys.starting_hash_key), int(keys.ending_hash_key), now_millis, (), encryption)
+        restored.parents = shard.parents
+        restored.starting_number = shard.starting_sequence_number or restored.starting_number
+        if not shard.is_open:
+            restored.close(now_millis)
+            restored.ending_number = shard.ending_sequence_number or restored.ending_number
+        return restored
 
     @property
     def is_open(self) -> bool:

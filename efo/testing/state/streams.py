@@ -9,7 +9,7 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Final
 
-from efo.model import MAX_HASH_KEY
+from efo.model import MAX_HASH_KEY, Shard
 from efo.testing.errors import invalid_argument, not_found, stream_and_account
 from efo.testing.state.encryption import Encryption
 from efo.testing.state.shards import ShardState, StoredRecord, shard_number
@@ -59,6 +59,23 @@ class StreamState:
         self._next_number += 1
         self.shards[shard.id] = shard
         return shard
+
+    def replace_shards(self, shards: Iterable[Shard], now_millis: int) -> None:
+        """Have these shards and no others, without records: those of another stream, of which a recording tells.
+
+        An empty starting or ending sequence number is replaced by one of the fake. Raises ValueError: an id or a hash
+        key is invalid, or the open shards do not have each hash key once.
+        """
+        restored = [ShardState.restore(shard, now_millis, self.encryption) for shard in shards]
+        opened = sorted((shard for shard in restored if shard.is_open), key=attrgetter("start"))
+        bounds = [(0, -1), *((shard.start, shard.end) for shard in opened), (MAX_HASH_KEY + 1, 0)]
+        if any(lower_end + 1 != start for (_, lower_end), (start, _) in pairwise(bounds)):
+            raise ValueError("its open shards do not have each hash key once")
+        self.shards = {shard.id: shard for shard in restored}
+        for shard in restored:
+            shard.children = tuple(child for child in restored if shard.id in child.parents)
+        self._next_number = max(shard.number for shard in restored) + 1
+        self._index_open()
 
     def _index_open(self) -> None:
         self._open = sorted((s for s in self.shards.values() if s.is_open), key=attrgetter("start"))

@@ -44,6 +44,9 @@ def fake(
     throttle_writes: Annotated[
         bool, Parameter(negative="", help="Limit writes to 1 MiB and 1,000 records per second and shard, as AWS does.")
     ] = False,
+    speed: Annotated[
+        float | None, Parameter(validator=Number(gt=0), help="Replay so many times as fast as it was recorded.")
+    ] = None,
     fast: Annotated[
         bool, Parameter(negative="", help="Replay as fast as possible, without the recorded timing.")
     ] = False,
@@ -53,6 +56,8 @@ def fake(
     require_fake()
     if replay is not None and record is not None:
         raise UsageError("--record and --replay exclude each other: use one of them")
+    if speed is not None and (fast or replay is None):
+        raise UsageError("--speed belongs to --replay, without --fast, which is an infinite speed")
     shards = _parse_streams(streams)
     settings = FakeSettings(throttle_writes=throttle_writes)
     script = load_faults(faults) if faults is not None else FaultScript()
@@ -62,7 +67,7 @@ def fake(
             async with FakeKinesis(settings=settings, clock=time.time, faults=script) as kinesis:
                 _create(kinesis, shards)
                 if replay is not None:
-                    shards.update(dict.fromkeys(kinesis.replay(replay, speed=math.inf if fast else 1.0), 0))
+                    shards.update(dict.fromkeys(kinesis.replay(replay, speed=math.inf if fast else speed or 1.0), 0))
                 if record is not None:
                     recording.enter_context(kinesis.record(record))
                 await _serve(kinesis, list(shards), signals, port=port, tls=tls, as_json=as_json)

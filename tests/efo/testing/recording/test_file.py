@@ -11,7 +11,7 @@ from efo.testing import FakeKinesis
     [
         (b"", "first line must be"),
         (b'{"stream":"s"}\n', "first line must be"),
-        (b'{"capture":2}\n', "first line must be"),
+        (b'{"capture":3}\n', "has version 3: this efo reads versions 1 to 2"),
         (b'{"capture":1}\nno json\n', "line 2"),
         (b'{"capture":1}\n{"call":1,"at":0,"fault":{"kind":"unknown"}}\n', "line 2.*unknown"),
         (b'{"capture":1}\n{"stream":"s","shards":[]}\n', "stream s cannot be created"),
@@ -20,8 +20,12 @@ from efo.testing import FakeKinesis
             "stream s cannot be created",
         ),
         (
+            b'{"capture":1}\n{"stream":"s","shards":[{"id":"one","start":"0","end":"9","parents":[]}]}',
+            "no valid id",
+        ),
+        (
             b'{"capture":1}\n{"stream":"s","shards":[{"id":"shardId-000000000000","start":"7","end":"9","parents":[]}]}',
-            "do not start at the creation",
+            "do not have each hash key once",
         ),
     ],
 )

@@ -1,0 +1,171 @@
+"""Records what SubscribeToShard sends for the shards of a stream, as a fan-out consumer of its own receives it.
+
+Each call is read to its end, and the next one continues after it. So a recording has what AWS does at the end of a
+subscription, and any client can read its replay. The order of shards is that of every consumer (rules R1 and R2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Final
+
+import trio
+
+from efo.errors import EfoError, ProtocolError, ServiceError, TransportError
+from efo.exception_groups import collapse_groups
+from efo.kinesis.client import KinesisClient
+from efo.kinesis.connection_pool import ConnectionPool
+from efo.kinesis.response_stream import ResponseStream
+from efo.kinesis.service_call import ServiceCaller
+from efo.kinesis.subscribe_call import OPERATION, request_body
+from efo.kinesis.subscribe_limiter import SubscribeLimiter
+from efo.model import Checkpoint, Lease, Position, Shard
+from efo.protocol.eventstream import Decoder
+from efo.protocol.lineage import child_leases, is_startable, leases_to_create, without_ancestors
+from efo.protocol.messages import SubscribeToShardEvent, parse_message
+from efo.testing.recording.file import RecordedCall, RecordedShard
+from efo.testing.recording.writer import RecordingWriter
+from efo_service.errors import UsageError
+
+_PAUSE: Final = 1.0
+_MAX_PAUSE: Final = 30.0
+"""Seconds before a call is repeated after a failure: at first, doubled each time, and at most."""
+
+
+class StreamRecorder:
+    """Records a stream. `consumer_arn`: of a fan-out consumer that nobody else uses.
+
+    `subscribes_per_second`: of all shards together (rule R6). `note`: gets a text about each failure, without data.
+    """
+
+    def __init__(
+        self,
+        kinesis: KinesisClient,
+        consumer_arn: str,
+        writer: RecordingWriter,
+        *,
+        subscribes_per_second: float,
+        note: Callable[[str], None],
+    ) -> None:
+        self._kinesis = kinesis
+        self._consumer_arn = consumer_arn
+        self._writer = writer
+        self._note = note
+        self._limiter = SubscribeLimiter(subscribes_per_second)
+        self._pool = ConnectionPool(kinesis.connect, address=kinesis.authority)
+        self._caller = ServiceCaller(self._pool, sign=kinesis.sign, authority=kinesis.authority, scheme=kinesis.scheme)
+        self._leases: dict[str, Lease] = {}
+        self._started: set[str] = set()
+        self._only: Collection[str] = ()
+        self._pinned = 0.0
+
+    async def run(self, start: Position, only: Collection[str] = ()) -> None:
+        """Record until cancelled, or until every shard has ended. `only`: these shards and their descendants.
+
+        Raises UsageError for an unknown shard, and the first ServiceError or TransportError that a repetition of the
+        call cannot cure.
+        """
+        self._only = only
+        shards = await self._list()
+        self._pinned = (self._kinesis.service_time or self._kinesis.clock)()
+        first = await self._first_leases(shards, start)
+        self._leases = {lease.key: lease for lease in first}
+        with collapse_groups():
+            async with trio.open_nursery() as connections:
+                await connections.start(self._pool.run)
+                await connections.start(self._limiter.run)
+                async with trio.open_nursery() as nursery:
+                    self._start_shards(nursery, start)
+                connections.cancel_scope.cancel()
+
+    async def _list(self) -> Sequence[Shard]:
+        """List the shards, and write them."""
+        shards = await self._kinesis.control_plane.list_shards()
+        self._writer.shards(self._kinesis.stream, tuple(RecordedShard.of(shard) for shard in shards))
+        return shards
+
+    async def _first_leases(self, shards: Sequence[Shard], start: Position) -> list[Lease]:
+        if unknown := sorted(set(self._only) - {shard.shard_id for shard in shards}):
+            raise UsageError(f"--shard {unknown[0]}: the stream {self._kinesis.stream} has no such shard")
+        initial = Checkpoint(start.type.value)
+        if self._only:
+            return [Lease(key, initial) for key in self._only]
+        if start.timestamp is not None:
+            opened = await self._kinesis.control_plane.shards_open_at(start.timestamp)
+            shards = without_ancestors(shards, opened)
+        return leases_to_create(shards, {}, initial)
+
+    def _start_shards(self, nursery: trio.Nursery, start: Position) -> None:
+        """Start the shards that may begin (rule R1)."""
+        for key, lease in self._leases.items():
+            if key not in self._started and is_startable(lease, self._leases):
+                self._started.add(key)
+                is_child = lease.checkpoint == Checkpoint.TRIM_HORIZON
+                nursery.start_soon(
+                    self._record_shard, nursery, lease, Position.trim_horizon() if is_child else start, start
+                )
+
+    async def _record_shard(self, nursery: trio.Nursery, lease: Lease, position: Position, start: Position) -> None:
+        """Record a shard to its end, then start its children (rule R2)."""
+        pause = _PAUSE
+        while True:
+            await self._limiter.acquire(lease.key, renewal=False)
+            try:
+                response = await self._caller.call(OPERATION, request_body(self._consumer_arn, lease.key, position))
+            except EfoError as error:
+                await self._pause(lease.key, error, pause)
+                pause = min(2 * pause, _MAX_PAUSE)
+                continue
+            self._limiter.succeeded(lease.key)
+            last, failure = await self._record_call(lease.key, position, response)
+            if last is not None and last.is_shard_end:
+                break
+            if last is not None:
+                pause, position = _PAUSE, Position.after(last.continuation_sequence_number or "")
+            elif position == Position.latest():
+                position = Position.at_timestamp(self._pinned)  # so that a failed first call skips nothing (R4)
+            if failure is not None:
+                await self._pause(lease.key, failure, pause)
+                pause = min(2 * pause, _MAX_PAUSE)
+        self._leases[lease.key] = replace(lease, checkpoint=Checkpoint.SHARD_END)
+        await self._list()
+        for child in child_leases(last.child_shards or (), self._leases):
+            # With `only`, a parent that is not recorded must not be waited for.
+            parents = tuple(parent for parent in child.parents if not self._only or parent in self._leases)
+            self._leases[child.key] = replace(child, parents=parents)
+        self._start_shards(nursery, start)
+
+    async def _record_call(
+        self, shard: str, position: Position, response: ResponseStream
+    ) -> tuple[SubscribeToShardEvent | None, EfoError | None]:
+        """Record a response to its end; return its last event, and why it ended if that was a failure."""
+        call = self._writer.begin(
+            RecordedCall(self._kinesis.stream, shard, position.type.value, position.sequence_number, position.timestamp)
+        )
+        last, failure, clean = None, None, False
+        decoder = Decoder()
+        try:
+            while data := await response.receive():
+                self._writer.data(call, data)
+                decoder.receive_data(data)
+                while (message := decoder.next_message()) is not None:
+                    parsed = parse_message(message)
+                    if isinstance(parsed, SubscribeToShardEvent):
+                        last = parsed
+                    elif parsed is not None:
+                        failure = parsed
+            clean = True
+        except (TransportError, ProtocolError, ServiceError) as error:
+            failure = error
+        finally:
+            response.close()
+            self._writer.end(call, clean=clean)
+        return last, failure
+
+    async def _pause(self, shard: str, error: EfoError, seconds: float) -> None:
+        """Wait before the next call of a shard. Raises the error if a repetition would not help."""
+        if not error.retryable:
+            raise error
+        self._note(f"{shard}: {error}: again in {seconds:g} s")
+        await trio.sleep(seconds)
