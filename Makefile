@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards parity bench-polling bench-producer bench-doors
+.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards parity bench-polling bench-producer bench-doors migrate-test
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -136,6 +136,12 @@ peers: peers-install ## Measure efo beside KCL, AWS's SDKs and others; takes hou
 # amazon_kclpy only where Java and Maven are.
 peers-install: $(READY) $(PEERS)/.ready $(if $(shell command -v mvn),$(DYNAMODB_LOCAL)/.ready $(KCLPY)/.ready) ## Download the Python peers, and DynamoDB Local
 
+# Real libraries on the fake. A case whose toolchain or server is missing is left out by name, and the exit status is 69.
+# Not part of `test`, which migrates rows in the libraries' schemas.
+MIGRATION := .tools/migration/python-venv
+migrate-test: peers-install $(MIGRATION)/.ready ## Move applications of other libraries to efo and back; half an hour (ARGS="harlow-redis kcl-3")
+	@$(BIN)/python -m proofs.migration $(ARGS)
+
 kcl-interop: $(READY) $(DYNAMODB_LOCAL)/.ready ## Let KCL and efo share an application and its lease table; about 5 minutes
 	@$(BIN)/python -m proofs.interop.kcl $(ARGS)
 
@@ -211,6 +217,7 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 	$(COMPILE) pyproject.toml -c requirements/dev.txt -o requirements/base.txt
 	$(COMPILE) requirements/witnesses.in -o requirements/witnesses.txt
 	$(COMPILE) requirements/peers.in -o requirements/peers.txt
+	$(COMPILE) requirements/migration.in -o requirements/migration.txt
 	$(COMPILE) --no-deps requirements/peers-kclpy.in -o requirements/peers-kclpy.txt
 	$(COMPILE) pyproject.toml requirements/fuzz.in -c requirements/dev.txt -o requirements/fuzz.txt
 	$(COMPILE) requirements/audit.in -o requirements/audit.txt
@@ -253,6 +260,11 @@ $(PEERS)/.ready: $(UV) requirements/build.txt requirements/peers.txt
 	@test -x $(PEERS)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(PEERS)
 	$(UV) pip install --quiet --python $(PEERS)/bin/python --require-hashes -r requirements/build.txt
 	$(UV) pip install --quiet --python $(PEERS)/bin/python --require-hashes -r requirements/peers.txt
+	@touch $@
+
+$(MIGRATION)/.ready: $(UV) requirements/migration.txt
+	@test -x $(MIGRATION)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(MIGRATION)
+	$(UV) pip install --quiet --python $(MIGRATION)/bin/python --require-hashes -r requirements/migration.txt
 	@touch $@
 
 # Unpacked, and not installed: its installation would fetch jars without checksums.

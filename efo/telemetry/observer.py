@@ -259,7 +259,7 @@ class OtelObserver:
 
     def _polled(self, event: PollAttempted) -> None:
         operation = {"messaging.operation.name": "poll", "messaging.operation.type": "receive"}
-        attributes = operation | self._server | _error(event.error_type)
+        attributes = operation | self._server | error_attributes(event.error_type)
         self._record(instruments.OPERATION_DURATION, event.duration, attributes)
 
     def _ended(self, event: SubscriptionEnded) -> None:

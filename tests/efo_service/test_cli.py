@@ -28,20 +28,8 @@ def efo(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-COMMANDS = [
-    "run",
-    "pipeline",
-    "demo",
-    "fake",
-    "shards",
-    "tail",
-    "check-config",
-    "doctor",
-    "healthcheck",
-    "completion",
-    "put",
-]
-COMMANDS += ["top", "version"]
+COMMANDS = ["run", "pipeline", "demo", "fake", "shards", "tail", "check-config", "doctor", "healthcheck", "completion"]
+COMMANDS += ["top", "version", "migrate", "record", "put"]
 GROUPS = {
     "log": ["inspect", "verify", "export"],
     "leases": ["list", "show", "release", "reset", "delete", "export", "import"],

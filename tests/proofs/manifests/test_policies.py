@@ -6,16 +6,20 @@ import ast
 import json
 import os
 import re
+import signal
 
 import pytest
+import redis
 import trio
 
 import efo
 from efo.testing import FakeKinesisThread, When
 from efo.testing.faults.injection import FaultInjector
 from efo.testing.faults.kinds import Refuse
+from efo.testing.recording.writer import RecordingWriter
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
+from proofs.local_servers.redis import serve_redis
 from tests.paths import ROOT
 
 IAM = ROOT / "config" / "iam"
@@ -47,6 +51,12 @@ def called_operations(path):
 def kinesis():
     with FakeKinesisThread() as fake:
         yield fake
+
+
+@pytest.fixture
+def numbered(calls, kinesis):
+    """Return the shard id and the sequence number of a record in the stream of the test."""
+    return kinesis.put(os.environ["EFO_KINESIS__STREAM"], "a", b"1")
 
 
 @pytest.fixture
@@ -140,6 +150,23 @@ def test_put_calls_what_put_allows(calls, tmp_path):
     assert calls == allowed("kinesis", "put")
 
 
+def test_record_calls_what_record_allows(calls, tmp_path, monkeypatch):
+    monkeypatch.setattr(RecordingWriter, "data", lambda *_: os.kill(os.getpid(), signal.SIGTERM))
+    assert call(["record", "--output", str(tmp_path / "recording"), "--from", "trim_horizon"]) == Exit.OK
+    assert calls == allowed("kinesis", "record")
+
+
+def test_migrate_calls_what_migrate_allows(calls, servers, numbered):
+    url = servers.url(serve_redis)
+    shard, number = numbered
+    with redis.Redis.from_url(url) as client:
+        client.set(f"efo:checkpoint:{os.environ['EFO_KINESIS__STREAM']}:{shard}", number)
+    assert call(["migrate", "harlow", url, "--look", "0", "--write", "--yes"]) == Exit.OK
+    assert calls == allowed("kinesis", "migrate")
+    called = called_operations(ROOT / "service/efo_service/operations/migration/stores/dynamodb.py")
+    assert called == allowed("dynamodb", "migrate")
+
+
 def test_the_commands_for_consumers_call_what_consumers_allows(calls):
     for command in (["list"], ["register", "--name", "other"], ["deregister", "other", "--yes"]):
         assert call(["consumers", *command]) == Exit.OK
@@ -175,7 +202,8 @@ def test_actions_are_allowed_on_their_own_resources_and_never_on_all():
                 if service == "kinesis":
                     assert ("/consumer/" in resources) == (action in OF_CONSUMER), (file, action)
                 elif service == "dynamodb":
-                    assert resources.endswith(":table/efo"), file
+                    table = "billing" if file.name == "migrate.json" else "efo"  # that of the other library
+                    assert resources.endswith(f":table/{table}"), file
 
 
 def test_the_other_accounts_policies_allow_the_same_as_run():

@@ -1,0 +1,1 @@
+"""Migration: applications of other libraries whose checkpoints efo takes over, and gives back."""
