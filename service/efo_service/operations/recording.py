@@ -143,7 +143,9 @@ class StreamRecorder:
         call = self._writer.begin(
             RecordedCall(self._kinesis.stream, shard, position.type.value, position.sequence_number, position.timestamp)
         )
-        last, failure, clean = None, None, False
+        last: SubscribeToShardEvent | None = None
+        failure: EfoError | None = None
+        clean = False
         decoder = Decoder()
         try:
             while data := await response.receive():

@@ -120,8 +120,6 @@ def test_a_position_that_the_library_cannot_hold_is_refused(layout, row, checkpo
         (KinesumerTable(), KINESUMER | {"sequence_number": {"S": "SHARD_END"}}),
         (HarlowTable(), without(HARLOW_ITEM, "sequence_number")),
         (HarlowKeys(), HARLOW_KEY | {"value": "1e55"}),
-        (HarlowColumns(), HARLOW_ROW | {"sequence_number": 4.95e55}),
-        (HarlowColumns(), HARLOW_ROW | {"sequence_number": Decimal("1.5")}),
         (HarlowColumns(), HARLOW_ROW | {"shard_id": "shard 1"}),
         (AsyncKinesisKeys(), ASYNC_KEY | {"value": "49590"}),
         (AsyncKinesisKeys(), ASYNC_KEY | {"value": '{"sequence":5}'}),
@@ -132,6 +130,12 @@ def test_a_position_that_the_library_cannot_hold_is_refused(layout, row, checkpo
 def test_a_row_that_cannot_be_read_is_refused(layout, row):
     with pytest.raises(RowError):
         layout.read(row, SCOPE)
+
+
+@pytest.mark.parametrize("number", [4.95e55, Decimal("1.5")])
+def test_a_column_that_loses_digits_is_refused(number):
+    with pytest.raises(RowError, match="the type of the column has lost digits"):
+        HarlowColumns().read(HARLOW_ROW | {"sequence_number": number}, SCOPE)
 
 
 @pytest.mark.parametrize(

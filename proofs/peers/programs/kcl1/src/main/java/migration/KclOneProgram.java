@@ -25,6 +25,8 @@ public final class KclOneProgram {
 
     public static void main(String[] arguments) throws Exception {
         JsonNode config = new ObjectMapper().readTree(new File(arguments[0]));
+        System.setProperty("javax.net.ssl.trustStore", config.get("trust_store").asText());
+        System.setProperty("javax.net.ssl.trustStorePassword", "not-secret");
         KinesisClientLibConfiguration kcl = new KinesisClientLibConfiguration(
                         config.get("application").asText(),
                         config.get("stream").asText(),
