@@ -46,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="efo-migration-") as directory, credentials():
         for case in CASES:
             if not names or case.name in names:
-                results[case.name] = _run(case, Path(directory))
+                results[case.name] = result = _run(case, Path(directory))
+                _progress(f"{case.name}: {json.dumps(result)}")
     _show(results)
     return _status(results)
 

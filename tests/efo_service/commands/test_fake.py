@@ -101,10 +101,11 @@ async def test_clients_read_all_records_despite_faults_and_again_from_the_record
     assert await run(served, CLIENT, "30") == expected
     await stop(served)
     assert b'"kind":"reset"' in recording.read_bytes()
-    again = await efo_fake("--replay", str(recording), "--fast")
-    assert again.output["streams"] == ["orders", "clicks"]
-    assert await run(again, CLIENT, "30") == expected
-    await stop(again, signal.SIGINT)
+    for pace in (["--fast"], ["--speed", "1000"]):
+        again = await efo_fake("--replay", str(recording), *pace)
+        assert again.output["streams"] == ["orders", "clicks"]
+        assert await run(again, CLIENT, "30") == expected
+        await stop(again, signal.SIGINT)
 
 
 PUT_TOO_MUCH = """
@@ -132,6 +133,9 @@ async def test_throttle_writes_limits_writers(efo_fake, arguments, failed):
         (["--port", "99999"], 64, "65535"),
         (["--port", "-1"], 64, "--port"),
         (["--record", "a", "--replay", "b"], 64, "exclude each other"),
+        (["--speed", "2"], 64, "--speed belongs to --replay"),
+        (["--replay", "a", "--speed", "2", "--fast"], 64, "--speed belongs to --replay, without --fast"),
+        (["--replay", "a", "--speed", "0"], 64, "--speed"),
         (["--faults", "missing.toml"], 78, "missing.toml"),
         (["--replay", "missing.jsonl"], 78, "missing.jsonl"),
     ],
