@@ -139,6 +139,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.protocol.service_errors.MAX_CODE",
         "efo.protocol.service_errors.MAX_MESSAGE",
     ),
+    "of a producer, which a world does not run": ("efo.kinesis.put_records.TIMEOUT",),
     "parts of a format": (
         "efo.kinesis.service_call._OK",
         "efo.protocol.aggregate_message.NO_INDEX",
