@@ -72,7 +72,7 @@ class Buffer:
         self._epoch = 0
         self._current = 0  # records of this epoch that are not done
         self._undone: Counter[int] = Counter()  # those of earlier ones
-        self._aggregates = settings.aggregate
+        self._aggregates, self._aggregate_bytes = settings.aggregate, settings.aggregate_bytes
         self._full_records, self._full_bytes = settings.max_request_records, settings.max_request_bytes
         self._new_records = 0
         self._new_bytes = 0
@@ -97,7 +97,11 @@ class Buffer:
         self._current += 1
         self._new_bytes += size
         if self._aggregates:
-            self._aggregate(lane, user, digest, key, data, explicit_hash_key)
+            growing = lane.growing
+            if growing is None or not growing.add(user, key, data, explicit_hash_key, self._aggregate_bytes):
+                self._complete(lane)
+                growing = lane.growing = AggregateBuilder(digest, user.put_at)
+                growing.add(user, key, data, explicit_hash_key, self._aggregate_bytes)
         else:
             lane.queue.append(
                 Entry(
@@ -115,17 +119,6 @@ class Buffer:
         is_urgent = not self._active or self._new_bytes >= self._full_bytes or self._new_records >= self._full_records
         self._active[lane] = None
         return is_urgent or self.is_flushing
-
-    def _aggregate(
-        self, lane: Lane, user: Outgoing, digest: bytes, key: bytes, data: bytes, explicit_hash_key: str | None
-    ) -> None:
-        limit = self._settings.aggregate_bytes
-        if lane.growing is not None:
-            if lane.growing.add(user, key, data, explicit_hash_key, limit):
-                return
-            self._complete(lane)
-        lane.growing = AggregateBuilder(digest, user.put_at)
-        lane.growing.add(user, key, data, explicit_hash_key, limit)
 
     def _complete(self, lane: Lane) -> None:
         """Move the growing aggregate of a lane to its queue."""

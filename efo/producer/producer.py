@@ -151,7 +151,12 @@ class Producer(Generic[T]):
         payload = data if self._serializer is None else self._serializer(data)
         if type(payload) is not bytes:
             payload = self._as_bytes(payload)
-        key = _encoded_key(partition_key)
+        try:
+            key = partition_key.encode() if 0 < len(partition_key) <= MAX_PARTITION_KEY else b""
+        except (AttributeError, TypeError, UnicodeEncodeError):
+            key = b""
+        if not key:
+            raise ConfigurationError(_wrong_key(partition_key))
         if explicit_hash_key is not None:
             explicit_hash_key = _checked_hash_key(explicit_hash_key)
         if len(payload) + len(key) > self._max_record_bytes:
@@ -180,17 +185,13 @@ class Producer(Generic[T]):
             )
 
 
-def _encoded_key(partition_key: object) -> bytes:
+def _wrong_key(partition_key: object) -> str:
+    """Return what is wrong with a partition key."""
     if not isinstance(partition_key, str):
-        raise ConfigurationError(f"partition_key is of type {type(partition_key).__name__}: expected a text")
+        return f"partition_key is of type {type(partition_key).__name__}: expected a text"
     if not 0 < len(partition_key) <= MAX_PARTITION_KEY:
-        raise ConfigurationError(
-            f"partition_key has {len(partition_key)} characters: expected 1 to {MAX_PARTITION_KEY}"
-        )
-    try:
-        return partition_key.encode()
-    except UnicodeEncodeError:
-        raise ConfigurationError("partition_key has a surrogate, which UTF-8 cannot express") from None
+        return f"partition_key has {len(partition_key)} characters: expected 1 to {MAX_PARTITION_KEY}"
+    return "partition_key has a surrogate, which UTF-8 cannot express"
 
 
 def _checked_hash_key(explicit_hash_key: object) -> str:

@@ -1,0 +1,59 @@
+"""Which request the buffer sends next, and when: what histories do not pin down."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from efo.model import MAX_HASH_KEY, HashKeyRange, Shard
+from efo.producer.buffer import Buffer, Request
+from efo.producer.delivery import Delivery
+from efo.producer.entry import Unseen
+from efo.producer.settings import ProducerSettings
+from efo.producer.shard_map import ShardMap
+
+ONE_SHARD = ShardMap([Shard("shardId-0", HashKeyRange("0", str(MAX_HASH_KEY)), "1")])
+
+
+def buffer(**settings) -> Buffer:
+    return Buffer(ProducerSettings(**settings), ONE_SHARD, Random(1))
+
+
+def put(to: Buffer, at: float, size: int = 1) -> bool:
+    return to.put(Delivery(at, Unseen()), "key", b"key", b"x" * size)
+
+
+@pytest.mark.parametrize("aggregate", [False, True])
+def test_what_lingers_is_due_at_the_time_that_was_returned_whatever_floats_round_to(aggregate):
+    for tenths in range(200):
+        held = buffer(aggregate=aggregate)
+        at = tenths / 10
+        put(held, at)
+        wake = held.poll(at)
+        assert isinstance(wake, float)
+        assert isinstance(held.poll(wake), Request)
+
+
+def test_a_time_that_was_returned_for_an_expiry_expires_what_is_not_in_flight():
+    for tenths in range(1, 200):
+        held = buffer(delivery_timeout=tenths / 10 + 0.2, ordered=True)
+        put(held, 0.0)
+        assert isinstance(held.poll(0.1), Request)
+        put(held, tenths / 10)
+        wake = held.poll(tenths / 10)  # a request is in flight, so nothing but the expiry can come
+        assert isinstance(wake, float)
+        assert len(held.expire(wake)) == 1
+        assert held.records == 1
+
+
+def test_a_full_request_asks_for_a_poll():
+    held = buffer(max_request_records=3)
+    assert [put(held, 0.0) for _ in range(4)] == [True, False, True, True]
+    held.poll(0.0)
+    assert not put(held, 0.0)
+
+
+def test_so_does_one_that_is_full_by_its_bytes():
+    held = buffer(max_request_bytes=100)
+    assert [put(held, 0.0, 50), put(held, 0.0, 20), put(held, 0.0, 50)] == [True, False, True]
