@@ -33,8 +33,10 @@ from efo.events import (
     LeaseStoreCalled,
     Observer,
     ParentCycleFound,
+    PollAttempted,
     ProducerOpened,
     PutRecordsCalled,
+    ReadModeChanged,
     RecordDeadLettered,
     RecordsDelivered,
     RecordsFiltered,
@@ -223,12 +225,14 @@ def severity_of(event: Event) -> int:
             | HashRangeHoleFound()
         ):
             return logging.WARNING
+        case ReadModeChanged(error_type=str()):
+            return logging.WARNING
         case LeaseLost(reason=reason) if reason not in {"released", "handed_over"}:
             return logging.WARNING
         case (
             ConsumerReady() | ShardStarted() | ShardFinished() | ShardStopped() | LeaseLost()
             | ShardPaused() | ShardResumed() | ShardRepositioned() | ConnectionOpened() | ConnectionClosed()
-            | ShardMapChanged()
+            | ShardMapChanged() | ReadModeChanged()
         ):  # fmt: skip
             return logging.INFO
         case _:
@@ -242,6 +246,8 @@ _NAMES: Final[dict[type, str]] = {
     SubscribeAttempted: "subscribe_attempted",
     SubscriptionEnded: "subscription_ended",
     EventReceived: "event_received",
+    PollAttempted: "poll_attempted",
+    ReadModeChanged: "read_mode_changed",
     DeliveryBlocked: "delivery_blocked",
     BatchDelivered: "batch_delivered",
     RecordsProcessed: "records_processed",
