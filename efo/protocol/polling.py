@@ -116,7 +116,6 @@ class Polling:
         if isinstance(error, ExpiredIteratorError):
             self._iterator = None
             if self._has_page:  # one that expires at once is no matter of time: back off
-                self._has_page = False
                 self.due = now
                 return []
         if isinstance(error, ThrottledError):

@@ -198,6 +198,8 @@ def test_a_call_that_failed_is_repeated_with_the_same_iterator_after_a_growing_p
     assert pauses[0] < pauses[-1] < 10
     polling.received(page(1), 10, 100.0)
     assert polling.state == "live"
+    polling.failed(error, 200.0)
+    assert polling.due - 200.0 == pauses[0]
 
 
 @pytest.mark.parametrize("error", [AccessDeniedError("AccessDeniedException", ""), ShardGoneError("gone")])
