@@ -35,7 +35,7 @@ class Checkpointer:
         self._post = post or _call
         self._done: BatchSlice | None = None
 
-    def passed(self, part: BatchSlice | None) -> BatchSlice | None:
+    def _passed(self, part: BatchSlice | None) -> BatchSlice | None:
         """Note which records were passed to the processor last; return those before. efo calls it."""
         before, self._done = self._done, part
         return before
@@ -188,11 +188,11 @@ class ProcessorReader:
         process_records = self.bind(processor.process_records)
 
         async def call(part: BatchSlice) -> None:
-            before = checkpointer.passed(part)
+            before = checkpointer._passed(part)  # noqa: SLF001 - of this module
             try:
                 returned = await process_records(part.as_batch(), checkpointer)
             except BaseException:
-                checkpointer.passed(before)  # a drain may come before it is tried again: it is not processed
+                checkpointer._passed(before)  # noqa: SLF001 - a drain may come before it is tried again
                 raise
             if returned is not None:
                 raise HandlerError(f"process_records returned {type(returned).__name__}: expected None")
@@ -200,7 +200,7 @@ class ProcessorReader:
         failures = FailureHandler(
             shard,
             call,
-            checkpointer.passed,
+            checkpointer._passed,  # noqa: SLF001 - of this module
             on_error=self._on_error,
             random=self._rng.random,
             observer=self._observer,

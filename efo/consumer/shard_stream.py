@@ -92,7 +92,7 @@ class ShardStream:
         self.millis_behind_latest: int | None = None
         self.bytes_received: int = 0
         self.acks: int = 0
-        self.is_lost = False
+        self.is_lost: bool = False
         self._position = start_position(checkpoint, initial)
         self._subscribe = subscribe
         self._pin = pin
