@@ -161,7 +161,7 @@ class ProcessorReader:
     async def _made(self) -> Any:
         processor = await self.make()
         if not isinstance(processor, self.processor_type):
-            raise HandlerError(f"the factory returned {shown(processor)}: expected a {self._name}")
+            raise HandlerError(f"the factory returned {shown(processor)}: expected an {self._name}")
         self._check(type(processor))
         return processor
 
@@ -178,7 +178,7 @@ class ProcessorReader:
             method = getattr(kind, name)
             if is_async(method) != self.are_async:
                 wanted = "write `async def`" if self.are_async else "write `def`, not `async def`"
-                raise ConfigurationError(f"{kind.__qualname__}.{name}: {wanted} for a {self._name}")
+                raise ConfigurationError(f"{kind.__qualname__}.{name}: {wanted} for an {self._name}")
             if len(inspect.signature(method).parameters) != len(_PARAMETERS[name]) + 1:
                 raise ConfigurationError(
                     f"{kind.__qualname__}.{name}{inspect.signature(method)}: expected ({', '.join(_PARAMETERS[name])})"
