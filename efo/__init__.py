@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from efo.consumer.streams.consumer import MultiStreamConsumer, StreamState, StreamStatus
     from efo.consumer.streams.leases import MultiStreamTable, StreamLeases
     from efo.consumer.streams.opening import StreamObserver, consume_streams, open_streams
+    from efo.deserializers.base import Deserializer
     from efo.errors import (
         AccessDeniedError,
         ChecksumError,
@@ -149,6 +150,7 @@ _NAMES = {
     "efo.consumer.streams.consumer": "MultiStreamConsumer StreamState StreamStatus",
     "efo.consumer.streams.leases": "MultiStreamTable StreamLeases",
     "efo.consumer.streams.opening": "StreamObserver consume_streams open_streams",
+    "efo.deserializers.base": "Deserializer",
     "efo.errors": (
         "AccessDeniedError ChecksumError ConfigurationError ConsumerLimitError ConsumerNotActiveError "
         "ConsumerReplacedError DeliveryError DeserializationError EfoError EventError ExpiredCredentialsError "
@@ -233,6 +235,7 @@ __all__ = (
     "Delivery",
     "DeliveryError",
     "DeserializationError",
+    "Deserializer",
     "DynamoDbLeaseStore",
     "EfoError",
     "Event",

@@ -46,7 +46,7 @@ def check_assignment(
         import hypothesis  # noqa: PLC0415 - only for this
         from hypothesis import strategies as st  # noqa: PLC0415 - the same
     except ImportError as error:
-        raise MissingExtraError("check_assignment needs Hypothesis: pip install hypothesis") from error
+        raise MissingExtraError("check_assignment needs Hypothesis: pip install 'efo[testing]'") from error
     check_callable("strategy", strategy, "an assignment strategy", "view")
     check_type("workers", workers, Sequence, "a list of worker ids")
     check_count("examples", examples)
