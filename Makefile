@@ -209,10 +209,9 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) requirements/build.in -o requirements/build.txt
 	$(COMPILE) pyproject.toml --extra service --extra spark --extra kafka --extra postgres --extra redis \
-		--extra mysql --extra grpc --extra testing --extra dev -o requirements/dev.txt
+		--extra mysql --extra grpc --extra avro --extra pydantic --extra zstd --extra testing --extra dev \
+		-o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra service --extra kafka --extra postgres --extra redis --extra mysql --extra grpc \
-		--extra grpc --extra avro --extra pydantic --extra zstd --extra testing --extra dev -o requirements/dev.txt
-	$(COMPILE) pyproject.toml --extra service --extra kafka --extra postgres --extra redis --extra grpc \
 		-c requirements/dev.txt -o requirements/service.txt
 	$(COMPILE) pyproject.toml --extra service --extra spark --extra kafka --extra grpc --extra zstd -c requirements/dev.txt \
 		-o requirements/spark.txt

@@ -62,8 +62,8 @@ class ItemCodec:
             )
         if self.stream_id is not None and stream is None:
             raise ConfigurationError(
-                f"the lease table belongs to an application of one stream: its lease {item[KEY]['S']!r} names no"
-                " stream: use another table for many streams"
+                f"the lease table belongs to an application of one stream, it has the lease {item[KEY]['S']!r} without"
+                " a stream: use another table for many streams"
             )
         return self.stream_id in {None, stream}
 
