@@ -1,0 +1,1 @@
+"""Orders go into a stream, and each customer's bill comes out."""
