@@ -22,8 +22,8 @@ def test_the_page_is_up_to_date():
     assert renewed(PAGE.read_text(), read_features()) == PAGE.read_text(), "python -m tools.parity --write"
 
 
-def test_every_named_test_and_command_exists():
-    rows = read_features()
+def test_every_named_test_and_command_exists_unless_it_waits_for_something():
+    rows = [row for row in read_features() if row.waits_for is None]
     assert [row.name for row in rows if row.missing_tests or not all(map(is_command, row.commands))] == []
 
 

@@ -31,7 +31,7 @@ class Feature:
 
     `area`: its heading. `name`: what it does. `peers`: who has it, keys of PEERS. `answer`: efo's, in Markdown.
     `tests`: pytest's node ids that show it. `commands`: what shows it where no test of the suite can, because it takes
-    long or needs other tools.
+    long or needs other tools. `waits_for`: what brings these tests, if they may not exist yet.
     """
 
     area: str
@@ -40,6 +40,7 @@ class Feature:
     answer: str
     tests: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
+    waits_for: str | None = None
 
     @property
     def missing_tests(self) -> tuple[str, ...]:
