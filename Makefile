@@ -21,6 +21,7 @@ export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
 .PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards parity bench-polling bench-producer bench-doors migrate-test
+.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards spark-parity
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -99,6 +100,9 @@ witnesses: $(READY) $(WITNESSES)/.ready ## Let boto3, KCL and the SDKs for Go an
 KAFKA := .tools/kafka
 kafka-e2e: $(READY) $(KAFKA)/.ready ## Kill relays, a Kafka broker and Spark twenty times, and compare the output (ARGS="--help")
 	@$(BIN)/python -m proofs.e2e.kafka $(ARGS)
+
+spark-parity: $(READY) $(KAFKA)/.ready ## Compare the options of Spark's Kafka source on a broker and on the log (ARGS="--help")
+	@$(BIN)/python -m proofs.spark_parity $(ARGS)
 
 kafka-install: $(KAFKA)/.ready ## Download a Kafka broker and Spark's modules for Kafka and Avro, for tests
 

@@ -313,6 +313,18 @@ def read_origin(segment: Segment) -> Origin:
         return _origin(pa.ipc.open_file(file).schema.metadata, path)
 
 
+def read_timestamps(segment: Segment) -> tuple[pa.Array, Origin]:
+    """Return the arrival times of a segment's records, and its origin.
+
+    Only this column and the footer are read, and the checksum is not verified. Raises as `read_origin` does.
+    """
+    path = segment.path
+    included = pa.ipc.IpcReadOptions(included_fields=[SCHEMA.get_field_index("timestamp")])
+    with _reading(path), arrow_file(path) as file, _parse_errors(path):
+        reader = pa.ipc.open_file(file, options=included)
+        return reader.get_batch(0).column("timestamp"), _origin(reader.schema.metadata, path)
+
+
 @singledispatch
 def arrow_file(path: Path) -> pa.NativeFile:
     """Open a file for Arrow. It dispatches on the type of the path: see `efo_service.relay.storage`."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any, Final
 
 import pyarrow as pa
@@ -20,41 +20,34 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
 
 from efo.errors import ConfigurationError
 from efo_service.relay.errors import SegmentMissingError, SinkError
-from efo_service.relay.log.catalog import Catalog, read_catalog, topics, uncatalogued_topics
-from efo_service.relay.log.consistency import emptied_message, read_checked_catalog, refuse
+from efo_service.relay.log.catalog import read_catalog
 from efo_service.relay.log.reader_offsets import commit_reader, read_readers
-from efo_service.relay.log.segments import SCHEMA, last_segment, list_segments
-from efo_service.spark.source.offsets import (
-    Offsets,
-    Range,
-    TopicPartition,
-    from_json,
-    limit_rows,
-    ranges,
-    split_ranges,
-    to_json,
-)
-from efo_service.spark.source.options import EARLIEST, LATEST, OffsetBound, Options, parse_options
-from efo_service.spark.source.reading import partition_directory, read_range
+from efo_service.spark.source.bounds import EARLIEST, ENDING, LATEST
+from efo_service.spark.source.filters import is_useful, narrowed
+from efo_service.spark.source.offsets import TopicPartition, from_json, lag, limit_rows, ranges, to_json
+from efo_service.spark.source.options import COLUMNS, Options, parse_options
+from efo_service.spark.source.planner import Planner
 
-KAFKA_SCHEMA: Final = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-)
-HEADERS_SCHEMA: Final = "headers array<struct<key: string, value: binary>>"
-MIN_TASK_ROWS: Final = 8_192
-"""Fewer rows are not worth a separate task."""
+_STREAM_ONLY: Final = {
+    "maxOffsetsPerTrigger": "use endingOffsets to read a part of the log",
+    "minOffsetsPerTrigger": "remove it",
+    "maxTriggerDelay": "remove it",
+}
+"""Options of a stream that a batch query cannot have, and what to do instead."""
 
 logger = logging.getLogger(__name__)
 
@@ -74,144 +67,77 @@ class EfoDataSource(DataSource):
         return "efo"
 
     def schema(self) -> str:
-        """Return the schema of Spark's Kafka source, as DDL."""
-        return f"{KAFKA_SCHEMA}, {HEADERS_SCHEMA}" if self._options.headers else KAFKA_SCHEMA
+        """Return the schema of Spark's Kafka source, or the chosen columns of it, as DDL."""
+        return ", ".join(f"{name} {COLUMNS[name]}" for name in self._options.columns)
 
     def reader(self, schema: StructType) -> LogReader:
         """Return a batch reader."""
         self._check_schema(schema)
-        if self._options.max_rows is not None:
-            raise ConfigurationError(
-                "maxOffsetsPerTrigger is for readStream: use endingOffsets to read a part of the log"
-            )
-        return LogReader(self._options)
+        for name, instead in _STREAM_ONLY.items():
+            if name in self._options.names:
+                raise ConfigurationError(f"{name} is for readStream: {instead}")
+        return FilteringLogReader(self._options) if self._options.filters else LogReader(self._options)
 
     def streamReader(self, schema: StructType) -> LogStreamReader:
         """Return a stream reader."""
         self._check_schema(schema)
-        if self._options.ending is not None:
-            raise ConfigurationError("endingOffsets is for read, not for readStream: remove it")
+        if names := self._options.names.intersection({*ENDING, "pushDownFilters"}):
+            raise ConfigurationError(f"{min(names)} is for read, not for readStream: remove it")
         return LogStreamReader(self._options)
 
     def _check_schema(self, schema: StructType) -> None:
-        columns = SCHEMA.names if self._options.headers else SCHEMA.names[:-1]
+        columns = list(self._options.columns)
         if schema.names != columns:
             raise ConfigurationError(f'format("efo") has the columns {", ".join(columns)}: remove .schema()')
-
-
-@dataclass(frozen=True)
-class LogRanges(InputPartition):
-    """The ranges that one task reads."""
-
-    ranges: tuple[Range, ...]
-
-
-class _Planner:
-    """The common part of the batch reader and the stream reader. Spark pickles it for the executors."""
-
-    def __init__(self, options: Options) -> None:
-        self.options = options
-
-    def catalogs(self) -> dict[str, Catalog]:
-        """Return the catalogs of the subscribed topics, after a comparison with their directories.
-
-        A partition that is not in its catalog raises LogIncompleteError; without fail_on_data_loss it is a warning.
-        """
-        root, subscription = self.options.root, self.options.subscription
-        result: dict[str, Catalog] = {}
-        for topic in subscription.select(topics(root)):
-            result[topic], problems = read_checked_catalog(root, topic)
-            self._refuse(problems)
-        if subscription.pattern is not None:
-            lost = subscription.select(uncatalogued_topics(root))
-            self._refuse([f"{root / topic} has partitions, but no catalog: see `efo log verify`" for topic in lost])
-        return result
-
-    def _refuse(self, problems: list[str]) -> None:
-        if self.options.fail_on_data_loss:
-            refuse(problems)
-        for problem in problems:
-            logger.warning("%s", problem)
-
-    def existing(self, catalogs: Mapping[str, Catalog]) -> list[TopicPartition]:
-        """Return the subscribed partitions of these catalogs."""
-        subscription = self.options.subscription
-        partitions = [
-            TopicPartition(topic, partition) for topic, catalog in catalogs.items() for partition in catalog.shards
-        ]
-        if missing := sorted(subscription.partitions.difference(partitions)):
-            raise ConfigurationError(f"the log has no partition {missing[0].partition} of {missing[0].topic}")
-        return [partition for partition in partitions if subscription.includes(partition)]
-
-    def latest(self) -> dict[TopicPartition, int]:
-        """Return the end of every partition."""
-        catalogs = self.catalogs()
-        return {partition: self._end(partition, catalogs) for partition in self.existing(catalogs)}
-
-    def resolve(self, bound: OffsetBound, *, others: int) -> dict[TopicPartition, int]:
-        """Return the offsets that a bound means. `others`: for partitions that the bound does not name."""
-        catalogs = self.catalogs()
-        existing = self.existing(catalogs)
-        named: Mapping[TopicPartition, int] = {} if isinstance(bound, int) else bound
-        if unknown := sorted(set(named) - set(existing)):
-            raise ConfigurationError(f"the log has no partition {unknown[0].partition} of {unknown[0].topic}")
-        default = bound if isinstance(bound, int) else others
-        return {partition: self._offset(partition, named.get(partition, default), catalogs) for partition in existing}
-
-    def _offset(self, partition: TopicPartition, offset: int, catalogs: Mapping[str, Catalog]) -> int:
-        if offset == LATEST:
-            return self._end(partition, catalogs)
-        return self._start(partition) if offset == EARLIEST else offset
-
-    def _end(self, partition: TopicPartition, catalogs: Mapping[str, Catalog]) -> int:
-        directory = partition_directory(self.options.root, *partition)
-        last = last_segment(directory)
-        if last is None and partition.partition in catalogs[partition.topic].written:
-            self._refuse([emptied_message(directory)])
-        return last.end if last is not None else 0
-
-    def _start(self, partition: TopicPartition) -> int:
-        segments = list_segments(partition_directory(self.options.root, *partition))
-        return segments[0].base if segments else 0
-
-    def tasks(self, start: Offsets, end: Offsets) -> list[LogRanges]:
-        """Split the records between two offsets into tasks."""
-        tasks = split_ranges(ranges(start, end), self.options.tasks, min_records=MIN_TASK_ROWS)
-        return [LogRanges(tuple(task)) for task in tasks]
-
-    def batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read the records of one task. For an empty read Spark passes a partition without ranges."""
-        columns = SCHEMA.names if self.options.headers else SCHEMA.names[:-1]
-        for task_range in getattr(partition, "ranges", ()):
-            for batch in read_range(self.options.root, task_range, allow_gaps=not self.options.fail_on_data_loss):
-                yield batch.select(columns)
 
 
 class LogReader(DataSourceReader):
     """Reads the log once, from startingOffsets (default: earliest) to endingOffsets (default: latest)."""
 
     def __init__(self, options: Options) -> None:
-        self._planner = _Planner(options)
+        self._planner = Planner(options)
+        self._filters: tuple[Filter, ...] = ()
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Plan the tasks."""
+        """Plan the tasks. Raises ConfigurationError for a start beyond the end, as Spark's Kafka source."""
         options = self._planner.options
         starting = EARLIEST if options.starting is None else options.starting
         ending = LATEST if options.ending is None else options.ending
         start = self._planner.resolve(starting, others=EARLIEST)
-        return self._planner.tasks(start, self._planner.resolve(ending, others=LATEST))
+        end = self._planner.resolve(ending, others=LATEST)
+        for tp in sorted(end):
+            if start[tp] > end[tp]:
+                raise ConfigurationError(
+                    f"partition {tp.partition} of {tp.topic} starts at offset {start[tp]}, beyond its end {end[tp]}"
+                )
+        return self._planner.tasks(narrowed(ranges(start, end), self._filters))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the records of one task."""
         return self._planner.batches(partition)
 
 
+class FilteringLogReader(LogReader):
+    """Reads the log once, without records that the query's filters leave out.
+
+    It is a class of its own since Spark fails a query whose reader has this method, unless the session has
+    `spark.sql.python.filterPushdown.enabled`.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Keep the filters that can leave out records. Spark evaluates all of them, too."""
+        self._filters = tuple(filter(is_useful, filters))
+        return filters
+
+
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads the log as it grows. A query without a checkpoint starts at startingOffsets (default: latest)."""
 
-    def __init__(self, options: Options) -> None:
-        self._planner = _Planner(options)
+    def __init__(self, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
+        self._planner = Planner(options)
         self._available_now_end: dict[TopicPartition, int] | None = None
+        self._clock = clock
+        self._triggered_at = -inf
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offsets at which a query without a checkpoint starts."""
@@ -236,9 +162,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return result
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit of a micro-batch: maxOffsetsPerTrigger."""
-        rows = self._planner.options.max_rows
-        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
+        """Return the limit of a micro-batch: maxOffsetsPerTrigger, otherwise minOffsetsPerTrigger."""
+        options = self._planner.options
+        if options.max_rows is not None:
+            return ReadMaxRows(options.max_rows)
+        return ReadAllAvailable() if options.min_rows is None else ReadMinRows(options.min_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of this run: later records are for the next run."""
@@ -255,7 +183,22 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f" to {offset}: the log was replaced. Use a new checkpoint, or set failOnDataLoss=false to wait"
                 )
         end = {tp: max(end.get(tp, 0), begin.get(tp, 0)) for tp in {**begin, **end}}
+        if isinstance(limit, ReadMaxRows | ReadMinRows) and self._waits(lag(begin, end)):
+            return start
         return to_json(limit_rows(begin, end, limit.max_rows) if isinstance(limit, ReadMaxRows) else end)
+
+    def _waits(self, rows: int) -> bool:
+        """Return whether these records wait for more (minOffsetsPerTrigger, maxTriggerDelay).
+
+        A run of AvailableNow ends when nothing is read, so it waits for nothing.
+        """
+        options, now = self._planner.options, self._clock()
+        if options.min_rows is None or self._available_now_end is not None:
+            return False
+        if rows < options.min_rows and now - self._triggered_at < options.trigger_delay:
+            return True
+        self._triggered_at = now
+        return False
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the log's end, for the query's progress."""
@@ -263,7 +206,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan the tasks of one micro-batch."""
-        return self._planner.tasks(from_json(start), from_json(end))
+        return self._planner.tasks(ranges(from_json(start), from_json(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the records of one task."""

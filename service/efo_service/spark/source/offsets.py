@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from efo.errors import ConfigurationError
+
+MIN_TASK_ROWS: Final = 8_192
+"""Fewer rows are not worth a separate task, unless the query asks for tasks."""
 
 
 class TopicPartition(NamedTuple):
@@ -107,12 +110,21 @@ def ranges(start: Offsets, end: Offsets) -> list[Range]:
     return [Range(*tp, start.get(tp, 0), end[tp]) for tp in sorted(end) if end[tp] > start.get(tp, 0)]
 
 
-def split_ranges(whole: Sequence[Range], tasks: int, *, min_records: int) -> Iterator[list[Range]]:
-    """Split the ranges into at most `tasks` equal parts. All but the last have at least `min_records` records."""
+def task_rows(whole: Sequence[Range], tasks: int | None, most: int | None, *, cores: int) -> int:
+    """Return how many records a task has.
+
+    `tasks`: the query asks for at least so many, as far as there are records; None: one for each core, but none for few
+    records. `most`: the limit of a task, None if there is none.
+    """
     total = sum(part.end - part.start for part in whole)
-    size = max(min_records, -(-total // tasks))
+    rows = max(MIN_TASK_ROWS, -(-total // cores)) if tasks is None else max(1, total // tasks)
+    return min(rows, most or rows)
+
+
+def split_ranges(whole: Sequence[Range], rows: int) -> Iterator[list[Range]]:
+    """Split the ranges into parts of `rows` records. The last has what is left."""
     task: list[Range] = []
-    room = size
+    room = rows
     for topic, partition, start, end in whole:
         position = start
         while position < end:
@@ -122,6 +134,6 @@ def split_ranges(whole: Sequence[Range], tasks: int, *, min_records: int) -> Ite
             position = cut
             if not room:
                 yield task
-                task, room = [], size
+                task, room = [], rows
     if task:
         yield task

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -13,51 +12,57 @@ from typing import Final
 from efo.errors import ConfigurationError
 from efo_service.relay.files import whole_number
 from efo_service.relay.log.reader_offsets import check_reader
-from efo_service.spark.source.offsets import TopicPartition, parse_assignment, parse_json
+from efo_service.spark.source import subscription
+from efo_service.spark.source.bounds import ENDING, STARTING, STRATEGY, OffsetBound, ending_bound, starting_bound
+from efo_service.spark.source.subscription import Subscription, parse_subscription
 
-EARLIEST: Final = -2
-LATEST: Final = -1
-"""What -2 and -1 mean as offsets in the JSON of Spark's Kafka source."""
+COLUMNS: Final[Mapping[str, str]] = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key: string, value: binary>>",
+}
+"""The columns of Spark's Kafka source, and their types as DDL."""
+DEFAULT_TRIGGER_DELAY: Final = 900.0
+"""Seconds of `maxTriggerDelay`: the default of Spark's Kafka source."""
 
 _OPTIONS: Final = (
     "path",
-    "subscribe",
-    "subscribePattern",
-    "assign",
-    "startingOffsets",
-    "endingOffsets",
+    *subscription.OPTIONS,
+    *reversed(STARTING),
+    STRATEGY,
+    *reversed(ENDING),
     "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "minPartitions",
+    "maxRecordsPerPartition",
     "includeHeaders",
+    "columns",
+    "pushDownFilters",
     "failOnDataLoss",
     "reader",
 )
-_SUBSCRIBE_OPTIONS: Final = ("subscribe", "subscribePattern", "assign")
-
-OffsetBound = int | Mapping[TopicPartition, int]
-"""Where to start or end: EARLIEST, LATEST, or offsets per partition.
-
-Partitions without an offset then start at EARLIEST and end at LATEST.
-"""
-
-
-@dataclass(frozen=True)
-class Subscription:
-    """What is read: topics by name, topics whose full names match a pattern, or single partitions."""
-
-    topics: tuple[str, ...] = ()
-    pattern: str | None = None
-    partitions: frozenset[TopicPartition] = frozenset()
-
-    def select(self, existing: Iterable[str]) -> list[str]:
-        """Return the topics to read. Topics given by name are returned even if they do not exist."""
-        if self.pattern is not None:
-            return [topic for topic in existing if re.fullmatch(self.pattern, topic)]
-        return list(self.topics)
-
-    def includes(self, partition: TopicPartition) -> bool:
-        """Return whether a partition of a selected topic is read."""
-        return not self.partitions or partition in self.partitions
+_NO_BROKER: Final = "the log is files, there is no broker to connect to or to wait for"
+_NO_GROUP: Final = (
+    "a query has no consumer group: Spark stores its offsets, and the option reader names it for retention"
+)
+_REFUSED: Final[Mapping[str, str]] = {
+    "groupidprefix": _NO_GROUP,
+    "kafka.group.id": _NO_GROUP,
+    "kafkaconsumer.polltimeoutms": _NO_BROKER,
+    "fetchoffset.numretries": _NO_BROKER,
+    "fetchoffset.retryintervalms": _NO_BROKER,
+    "usedeprecatedoffsetfetching": _NO_BROKER,
+    "kafka.isolation.level": "each commit is visible as a whole or not at all, so there is nothing uncommitted to read",
+}
+"""Options of Spark's Kafka source that mean nothing here, and why, in lower case."""
+_UNITS: Final = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+"""The units of Spark's durations, in seconds. Without a unit it is milliseconds, as for Spark's Kafka source."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +70,10 @@ class Options:
     """The parsed options of the source.
 
     `root`: the log's directory. `subscription`: what to read. `starting`, `ending`: None if not set.
-    `max_rows`: most records of a micro-batch. `tasks`: how many tasks a batch is split into.
-    `headers`: whether to add the column of headers. `fail_on_data_loss`: missing records are an error.
+    `max_rows`, `min_rows`: most and fewest records of a micro-batch. `trigger_delay`: seconds for which fewer than
+    `min_rows` wait. `tasks`: the least number of tasks of a batch, None for one for each core. `task_rows`: most
+    records of a task. `columns`: what is read of a record. `filters`: Spark
+    pushes filters down. `fail_on_data_loss`: missing records are an error.
     `reader`: the name under which a query saves its reader offsets (efo_service.relay.log.reader_offsets).
     """
 
@@ -75,10 +82,16 @@ class Options:
     starting: OffsetBound | None
     ending: OffsetBound | None
     max_rows: int | None
-    tasks: int
-    headers: bool
+    min_rows: int | None
+    trigger_delay: float
+    tasks: int | None
+    task_rows: int | None
+    columns: tuple[str, ...]
+    filters: bool
     fail_on_data_loss: bool
     reader: str | None
+    names: frozenset[str]
+    """The options that were set."""
 
 
 def parse_options(arguments: Mapping[str, str]) -> Options:
@@ -86,73 +99,62 @@ def parse_options(arguments: Mapping[str, str]) -> Options:
     known = {name.lower(): name for name in _OPTIONS}
     for name in arguments:
         if name.lower() not in known:
-            close = get_close_matches(name.lower(), known, 1)
-            hint = f"did you mean {known[close[0]]}?" if close else f"the options are {', '.join(_OPTIONS)}"
-            raise ConfigurationError(f'format("efo") has no option {name!r}: {hint}')
+            raise ConfigurationError(f'format("efo") has no option {name!r}: {_hint(name.lower(), known)}')
     values = {known[name.lower()]: value for name, value in arguments.items()}
     if "path" not in values:
         raise ConfigurationError('format("efo") needs the log\'s directory: .load("/path/of/the/log")')
-    subscription = _subscription(values)
-    if subscription.partitions and "reader" in values:
+    read = parse_subscription(values)
+    if read.partitions and "reader" in values:
         raise ConfigurationError(
             "reader and assign exclude each other: retention would wait forever for this reader in other partitions."
             " Remove one of them"
         )
+    max_rows, min_rows = _positive("maxOffsetsPerTrigger", values), _positive("minOffsetsPerTrigger", values)
+    if max_rows and min_rows and min_rows > max_rows:
+        raise ConfigurationError(f"minOffsetsPerTrigger={min_rows} is above maxOffsetsPerTrigger={max_rows}")
+    if "maxTriggerDelay" in values and min_rows is None:
+        raise ConfigurationError("maxTriggerDelay has no effect without minOffsetsPerTrigger: remove it")
     return Options(
         root=Path(values["path"].removeprefix("file://")),
-        subscription=subscription,
-        starting=_offset_bound("startingOffsets", values, subscription),
-        ending=_offset_bound("endingOffsets", values, subscription),
-        max_rows=_positive("maxOffsetsPerTrigger", values),
-        tasks=_positive("minPartitions", values) or os.cpu_count() or 1,
-        headers=_boolean("includeHeaders", values, default=False),
+        subscription=read,
+        starting=starting_bound(values, read),
+        ending=ending_bound(values, read),
+        max_rows=max_rows,
+        min_rows=min_rows,
+        trigger_delay=_duration("maxTriggerDelay", values, DEFAULT_TRIGGER_DELAY),
+        tasks=_positive("minPartitions", values),
+        task_rows=_positive("maxRecordsPerPartition", values),
+        columns=_columns(values),
+        filters=_boolean("pushDownFilters", values, default=False),
         fail_on_data_loss=_boolean("failOnDataLoss", values, default=True),
         reader=check_reader(values["reader"]) if "reader" in values else None,
+        names=frozenset(values),
     )
 
 
-def _subscription(values: Mapping[str, str]) -> Subscription:
-    names = [name for name in _SUBSCRIBE_OPTIONS if values.get(name, "").strip(" ,")]
-    if len(names) != 1:
-        hint = f"not {' and '.join(names)}" if names else 'for example .option("subscribe", "topic")'
-        raise ConfigurationError(f'format("efo") needs exactly one of {", ".join(_SUBSCRIBE_OPTIONS)}: {hint}')
-    text = values[names[0]].strip()
-    match names[0]:
-        case "subscribe":
-            return Subscription(tuple(topic.strip() for topic in text.split(",") if topic.strip()))
-        case "subscribePattern":
-            try:
-                re.compile(text)
-            except (re.error, RecursionError, OverflowError) as error:  # wrong, nested too deep, a count too large
-                raise ConfigurationError(
-                    f"subscribePattern={text[:200]!r} is not a regular expression: {error}"
-                ) from error
-            return Subscription(pattern=text)
-        case _:
-            partitions = parse_assignment("assign", text)
-            return Subscription(tuple(sorted({tp.topic for tp in partitions})), partitions=partitions)
+def _hint(name: str, known: Mapping[str, str]) -> str:
+    if name in _REFUSED:
+        return _REFUSED[name]
+    if name.startswith("kafka."):
+        return _NO_BROKER
+    close = get_close_matches(name, known, 1)
+    return f"did you mean {known[close[0]]}?" if close else f"the options are {', '.join(_OPTIONS)}"
 
 
-def _offset_bound(name: str, values: Mapping[str, str], subscription: Subscription) -> OffsetBound | None:
-    text = values.get(name)
-    match text and text.strip().lower():
-        case None | "":
-            return None
-        case "earliest" if name == "startingOffsets":
-            return EARLIEST
-        case "latest":
-            return LATEST
-    offsets = parse_json(name, text or "")
-    named = {tp.topic for tp in offsets}
-    if not_subscribed := sorted(named - set(subscription.select(named))):
-        raise ConfigurationError(f"{name} names topics that are not subscribed: {', '.join(not_subscribed)}")
-    if not_assigned := sorted(tp for tp in offsets if not subscription.includes(tp)):
+def _columns(values: Mapping[str, str]) -> tuple[str, ...]:
+    has_headers = _boolean("includeHeaders", values, default=False)
+    if "columns" not in values:
+        return tuple(name for name in COLUMNS if has_headers or name != "headers")
+    if "includeHeaders" in values:
+        raise ConfigurationError("columns and includeHeaders exclude each other: name headers in columns")
+    known = {name.lower(): name for name in COLUMNS}
+    names = [name.strip() for name in values["columns"].split(",") if name.strip()]
+    found = tuple(known.get(name.lower(), "") for name in names)
+    if not found or "" in found or len(set(found)) < len(found):
         raise ConfigurationError(
-            f"{name} names partition {not_assigned[0].partition} of {not_assigned[0].topic}, which is not assigned"
+            f"columns={values['columns'][:200]!r}: expected some of {', '.join(COLUMNS)}, each once, between commas"
         )
-    if name == "endingOffsets" and EARLIEST in offsets.values():
-        raise ConfigurationError(f"{name} cannot be earliest ({EARLIEST})")
-    return offsets
+    return found
 
 
 def _positive(name: str, values: Mapping[str, str]) -> int | None:
@@ -166,6 +168,17 @@ def _positive(name: str, values: Mapping[str, str]) -> int | None:
     if not number:
         raise ConfigurationError(f"{name}={text[:200]!r}: expected a whole number above 0, and below 2**63")
     return number
+
+
+def _duration(name: str, values: Mapping[str, str], default: float) -> float:
+    """Return seconds."""
+    text = values.get(name)
+    if text is None:
+        return default
+    match = re.fullmatch(r"([0-9]{1,15}) *([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in _UNITS or not int(match[1]):
+        raise ConfigurationError(f"{name}={text[:200]!r}: expected a duration above 0 such as 30s or 15m")
+    return int(match[1]) * _UNITS[match[2]]
 
 
 def _boolean(name: str, values: Mapping[str, str], *, default: bool) -> bool:

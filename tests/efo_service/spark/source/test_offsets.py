@@ -14,6 +14,7 @@ from efo_service.spark.source.offsets import (
     parse_json,
     ranges,
     split_ranges,
+    task_rows,
     to_json,
 )
 
@@ -80,25 +81,34 @@ def test_a_limit_starves_no_partition() -> None:
     assert limit_rows({big: 7}, {big: 1_000_007, small: 0}, 10_000) == {big: 10_007, small: 0}
 
 
-@given(spans(), st.integers(1, 8), st.integers(1, 200))
-def test_tasks_cover_the_ranges_once_in_order(span, tasks, min_records) -> None:
+@given(spans(), st.integers(1, 200))
+def test_tasks_cover_the_ranges_once_in_order(span, size) -> None:
     whole = ranges(*span)
-    parts = list(split_ranges(whole, tasks, min_records=min_records))
+    parts = list(split_ranges(whole, size))
 
     def rows(some) -> list[tuple[str, int, int]]:
         return [(p.topic, p.partition, offset) for p in some for offset in range(p.start, p.end)]
 
     assert rows(part for task in parts for part in task) == rows(whole)
     sizes = [len(rows(task)) for task in parts]
-    assert len(parts) <= tasks
-    assert all(size >= min_records for size in sizes[:-1])
-    assert len(set(sizes[:-1])) <= 1
+    assert set(sizes[:-1]) <= {size}
+    assert all(0 < last <= size for last in sizes[-1:])
 
 
-def test_few_records_are_one_task() -> None:
-    assert list(split_ranges([Range("t", 0, 0, 5), Range("t", 1, 2, 3)], 8, min_records=8192)) == [
-        [Range("t", 0, 0, 5), Range("t", 1, 2, 3)]
-    ]
+@given(spans(), st.integers(1, 8), st.none() | st.integers(1, 50))
+def test_a_query_gets_the_tasks_that_it_asks_for_as_far_as_there_are_records(span, tasks, most) -> None:
+    whole = ranges(*span)
+    records = sum(part.end - part.start for part in whole)
+    size = task_rows(whole, tasks, most, cores=2)
+    assert len(list(split_ranges(whole, size))) >= min(tasks, records)
+    assert most is None or size <= most
+
+
+@pytest.mark.parametrize(
+    ("records", "most", "expected"), [(6, None, 8192), (6, 2, 2), (100_000, None, 25_000), (100_000, 9_000, 9_000)]
+)
+def test_without_a_wish_few_records_are_one_task_and_many_one_for_each_core(records, most, expected) -> None:
+    assert task_rows([Range("t", 0, 0, records)], None, most, cores=4) == expected
 
 
 @given(offsets, offsets)

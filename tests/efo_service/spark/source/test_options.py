@@ -3,8 +3,9 @@ from pathlib import Path
 import pytest
 
 from efo.errors import ConfigurationError
+from efo_service.spark.source.bounds import EARLIEST, LATEST, AtTime
 from efo_service.spark.source.offsets import TopicPartition
-from efo_service.spark.source.options import EARLIEST, LATEST, parse_options
+from efo_service.spark.source.options import COLUMNS, parse_options
 
 REQUIRED = {"path": "/log", "subscribe": "t"}
 
@@ -13,8 +14,8 @@ def test_options_have_defaults() -> None:
     options = parse_options(REQUIRED)
     assert (options.root, options.subscription.topics, options.reader) == (Path("/log"), ("t",), None)
     assert (options.starting, options.ending, options.max_rows) == (None, None, None)
-    assert options.tasks >= 1
-    assert (options.headers, options.fail_on_data_loss) == (False, True)
+    assert (options.tasks, options.task_rows, options.min_rows) == (None, None, None)
+    assert (options.columns, options.fail_on_data_loss) == (tuple(COLUMNS)[:-1], True)
 
 
 def test_option_names_are_case_insensitive() -> None:
@@ -33,12 +34,51 @@ def test_option_names_are_case_insensitive() -> None:
     )
     assert (options.root, options.subscription.topics, options.reader) == (Path("/log"), ("a", "b"), "billing-1")
     assert (options.starting, options.ending, options.max_rows, options.tasks) == (EARLIEST, LATEST, 10, 3)
-    assert (options.headers, options.fail_on_data_loss) == (True, False)
+    assert (options.columns, options.fail_on_data_loss) == (tuple(COLUMNS), False)
 
 
 def test_starting_offsets_are_parsed_per_partition() -> None:
     options = parse_options({**REQUIRED, "startingOffsets": '{"t": {"3": 14, "4": -1}}'})
     assert options.starting == {TopicPartition("t", 3): 14, TopicPartition("t", 4): LATEST}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"startingTimestamp": "17"}, AtTime("startingTimestamp", 17, or_latest=False)),
+        (
+            {"startingTimestamp": "17", "startingOffsetsByTimestampStrategy": "LATEST"},
+            AtTime("startingTimestamp", 17, or_latest=True),
+        ),
+        (
+            {"startingOffsetsByTimestamp": '{"t": {"3": 14}}', "startingOffsets": "earliest"},
+            AtTime("startingOffsetsByTimestamp", {TopicPartition("t", 3): 14}, or_latest=False),
+        ),
+        (
+            {"startingTimestamp": "17", "startingOffsetsByTimestamp": '{"t": {"3": 14}}'},
+            AtTime("startingTimestamp", 17, or_latest=False),
+        ),
+    ],
+)
+def test_times_go_before_offsets(options, expected) -> None:
+    assert parse_options({**REQUIRED, **options}).starting == expected
+    ending = {
+        name.replace("starting", "ending"): value for name, value in options.items() if not name.endswith("Strategy")
+    }
+    found = parse_options({**REQUIRED, **{n: v.replace("earliest", "latest") for n, v in ending.items()}}).ending
+    assert (found.times, found.or_latest) == (expected.times, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("500", 0.5), ("500ms", 0.5), ("30s", 30), ("15m", 900), ("2 min", 120), ("1H", 3600)]
+)
+def test_a_delay_is_a_duration_as_spark_writes_it(text, seconds) -> None:
+    options = parse_options({**REQUIRED, "minOffsetsPerTrigger": "5", "maxTriggerDelay": text})
+    assert (options.min_rows, options.trigger_delay) == (5, pytest.approx(seconds))
+
+
+def test_columns_are_chosen_in_their_order() -> None:
+    assert parse_options({**REQUIRED, "columns": "offset, Key,headers"}).columns == ("offset", "key", "headers")
 
 
 def test_a_pattern_selects_topics_by_their_full_names() -> None:
@@ -60,7 +100,28 @@ def test_assign_selects_single_partitions() -> None:
         ({"path": "/log", "subscribe": " , "}, "needs exactly one of"),
         ({"subscribe": "t"}, "needs the log's directory"),
         ({**REQUIRED, "maxOffsetPerTriger": "5"}, "did you mean maxOffsetsPerTrigger"),
-        ({**REQUIRED, "kafka.bootstrap.servers": "x:9092"}, "the options are path, subscribe"),
+        ({**REQUIRED, "kafka.bootstrap.servers": "x:9092"}, "there is no broker to connect to"),
+        ({**REQUIRED, "fetchOffset.numRetries": "3"}, "there is no broker to connect to"),
+        ({**REQUIRED, "groupIdPrefix": "x"}, "a query has no consumer group"),
+        ({**REQUIRED, "kafka.isolation.level": "x"}, "nothing uncommitted to read"),
+        ({**REQUIRED, "nothing": "x"}, "the options are path, subscribe"),
+        ({**REQUIRED, "startingTimestamp": "-1"}, "milliseconds since 1970"),
+        ({**REQUIRED, "startingTimestamp": "9" * 30}, "milliseconds since 1970"),
+        ({**REQUIRED, "endingTimestamp": "2026-01-01"}, "milliseconds since 1970"),
+        ({**REQUIRED, "startingOffsetsByTimestamp": '{"t": {"0": -2}}'}, "in milliseconds"),
+        ({**REQUIRED, "startingOffsetsByTimestamp": "{}"}, "in milliseconds"),
+        ({**REQUIRED, "endingOffsetsByTimestamp": "[" * 5000}, "in milliseconds"),
+        ({**REQUIRED, "endingOffsetsByTimestamp": '{"u": {"0": 1}}'}, "not subscribed: u"),
+        ({**REQUIRED, "startingOffsetsByTimestampStrategy": "none"}, "expected error or latest"),
+        ({**REQUIRED, "startingOffsetsByTimestampStrategy": "latest"}, "has no effect without startingTimestamp"),
+        ({**REQUIRED, "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, "is above maxOffsetsPerTrigger"),
+        ({**REQUIRED, "maxTriggerDelay": "5s"}, "no effect without minOffsetsPerTrigger"),
+        ({**REQUIRED, "minOffsetsPerTrigger": "5", "maxTriggerDelay": "0s"}, "a duration above 0"),
+        ({**REQUIRED, "minOffsetsPerTrigger": "5", "maxTriggerDelay": "1 week"}, "a duration above 0"),
+        ({**REQUIRED, "columns": "key,offsets"}, "expected some of key, value"),
+        ({**REQUIRED, "columns": "key,KEY"}, "each once"),
+        ({**REQUIRED, "columns": ","}, "expected some of"),
+        ({**REQUIRED, "columns": "key", "includeHeaders": "true"}, "name headers in columns"),
         ({**REQUIRED, "maxOffsetsPerTrigger": "0"}, "above 0"),
         ({**REQUIRED, "maxOffsetsPerTrigger": "ten"}, "above 0"),
         ({**REQUIRED, "maxOffsetsPerTrigger": "9" * 6000}, "above 0"),

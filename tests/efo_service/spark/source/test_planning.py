@@ -4,10 +4,21 @@ import json
 import logging
 
 import pytest
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+)
 
-from efo_service.relay.errors import LogIncompleteError
+from efo.errors import ConfigurationError
+from efo_service.relay.errors import LogIncompleteError, LogOwnerError
 from efo_service.relay.log.segments import list_segments
-from efo_service.spark.source.data_source import LogReader, LogStreamReader
+from efo_service.spark.source.data_source import FilteringLogReader, LogReader, LogStreamReader
 from efo_service.spark.source.options import parse_options
 
 
@@ -59,3 +70,163 @@ def test_an_intact_log_is_planned_without_a_warning(options, caplog) -> None:
     (task,) = LogReader(options()).partitions()
     assert [(one.partition, one.end) for one in task.ranges] == [(0, 10), (1, 10)]
     assert caplog.text == ""
+
+
+START = 1_700_000_000
+"""Seconds since the epoch at which the records of `grow` begin, a millisecond apart."""
+MILLIS = START * 1000
+
+
+def options_of(log, **options):
+    return parse_options({"path": str(log.root), "subscribe": log.topic, **options})
+
+
+def read_by(log, **options):
+    """Return the ranges of a batch query: partition, start, end."""
+    tasks = LogReader(options_of(log, **options)).partitions()
+    return [(one.partition, one.start, one.end) for task in tasks for one in task.ranges]
+
+
+def test_a_batch_starts_and_ends_at_times(log) -> None:
+    log.grow(0, 10)
+    log.grow(0, 10, at=START + 10)
+    log.grow(1, 5, at=START + 10.002)
+    assert read_by(log, startingTimestamp=str(MILLIS + 4)) == [(0, 4, 20), (1, 0, 5)]
+    assert read_by(log, startingTimestamp=str(MILLIS + 10_003), endingTimestamp=str(MILLIS + 10_006)) == [
+        (0, 13, 16),
+        (1, 1, 4),
+    ]
+    assert read_by(log, endingTimestamp=str(MILLIS + 99_999)) == [(0, 0, 20), (1, 0, 5)]  # none later: the latest
+    times = json.dumps({log.topic: {"0": MILLIS + 4}})
+    assert read_by(log, startingOffsetsByTimestamp=times) == [(0, 4, 20), (1, 0, 5)]
+    assert read_by(log, endingOffsetsByTimestamp=times) == [(0, 0, 4), (1, 0, 5)]
+
+
+def test_the_first_record_at_a_time_counts_also_where_times_are_not_ascending(log) -> None:
+    log.put(0, [b"late"], at=START + 9)
+    log.grow(0, 5)
+    assert read_by(log, startingTimestamp=str(MILLIS + 3)) == [(0, 0, 6)]
+    assert read_by(log, startingTimestamp=str(MILLIS + 9_000)) == [(0, 0, 6)]
+
+
+def test_a_start_after_the_last_record_is_an_error_unless_the_strategy_is_latest(log) -> None:
+    log.grow(0, 10)
+    late = {"startingTimestamp": str(MILLIS + 10)}
+    with pytest.raises(ConfigurationError, match=f"partition 0 of {log.topic} has no record at or after {MILLIS + 10}"):
+        read_by(log, **late)
+    assert read_by(log, **late, startingOffsetsByTimestampStrategy="latest") == []
+    with pytest.raises(ConfigurationError, match="the log has no partition 7"):
+        read_by(log, startingOffsetsByTimestamp=json.dumps({log.topic: {"7": MILLIS}}))
+    stream = LogStreamReader(options_of(log, **late, startingOffsetsByTimestampStrategy="latest"))
+    assert stream.initialOffset() == {log.topic: {"0": 10}}
+
+
+def test_a_time_is_not_looked_up_in_a_segment_of_another_shard(log) -> None:
+    log.grow(0, 10)
+    log.grow(1, 10)
+    ((first,), (second,)) = (list_segments(log.root / log.topic / number) for number in "01")
+    second.path.write_bytes(first.path.read_bytes())
+    with pytest.raises(LogOwnerError):
+        read_by(log, startingTimestamp=str(MILLIS))
+
+
+def test_a_time_in_an_emptied_partition_is_not_its_end(log) -> None:
+    log.grow(0, 10)
+    log.grow(1, 10)
+    empty_partition(log)
+    with pytest.raises(LogIncompleteError, match="has no segment"):
+        read_by(log, startingTimestamp=str(MILLIS), startingOffsetsByTimestampStrategy="latest")
+
+
+def test_a_batch_that_starts_beyond_its_end_is_refused(log) -> None:
+    log.grow(0, 10)
+    start, end = (json.dumps({log.topic: {"0": offset}}) for offset in (7, 6))
+    with pytest.raises(ConfigurationError, match=r"partition 0 of .* starts at offset 7, beyond its end 6"):
+        read_by(log, startingOffsets=start, endingOffsets=end)
+    with pytest.raises(ConfigurationError, match="starts at offset 11, beyond its end 10"):
+        read_by(log, startingOffsets=json.dumps({log.topic: {"0": 11}}))
+    assert read_by(log, startingOffsets=start, endingOffsets=start) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "tasks"),
+    [
+        ({}, [[(0, 0, 10), (1, 0, 10)]]),
+        ({"minPartitions": "4"}, [[(0, 0, 5)], [(0, 5, 10)], [(1, 0, 5)], [(1, 5, 10)]]),
+        ({"maxRecordsPerPartition": "8"}, [[(0, 0, 8)], [(0, 8, 10), (1, 0, 6)], [(1, 6, 10)]]),
+    ],
+)
+def test_a_query_chooses_its_tasks(log, options, tasks) -> None:
+    log.grow(0, 10)
+    log.grow(1, 10)
+    planned = LogReader(options_of(log, **options)).partitions()
+    assert [[(one.partition, one.start, one.end) for one in task.ranges] for task in planned] == tasks
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        ([EqualTo(("partition",), 1)], [(1, 0, 10)]),
+        ([In(("partition",), (0, 7))], [(0, 0, 10)]),
+        ([In(("partition",), (7, None))], []),
+        ([In(("offset",), (None,))], [(0, 0, 10), (1, 0, 10)]),
+        ([GreaterThanOrEqual(("offset",), 4), LessThan(("offset",), 6)], [(0, 4, 7), (1, 4, 7)]),
+        ([GreaterThan(("offset",), 9)], [(0, 9, 10), (1, 9, 10)]),
+        ([LessThanOrEqual(("offset",), -1)], []),
+        ([EqualNullSafe(("topic",), "orders"), GreaterThan(("partition",), 0)], [(0, 0, 10), (1, 0, 10)]),
+        ([EqualTo(("topic",), "other")], []),
+        ([EqualTo(("key",), b"x"), IsNotNull(("offset",))], [(0, 0, 10), (1, 0, 10)]),
+    ],
+)
+def test_filters_leave_out_what_they_cannot_select_and_spark_evaluates_them_too(log, filters, expected) -> None:
+    log.grow(0, 10)
+    log.grow(1, 10)
+    reader = FilteringLogReader(options_of(log, pushDownFilters="true"))
+    assert list(reader.pushFilters(filters)) == filters
+    assert [(one.partition, one.start, one.end) for task in reader.partitions() for one in task.ranges] == expected
+
+
+class Stream:
+    """A stream reader with a manual clock."""
+
+    def __init__(self, log, **options) -> None:
+        self.now = 1000.0
+        self.reader = LogStreamReader(options_of(log, startingOffsets="earliest", **options), lambda: self.now)
+        self.limit = self.reader.getDefaultReadLimit()
+        self.at = self.reader.initialOffset()
+
+    def next(self) -> int | None:
+        """Return the end of the next micro-batch in partition 0; None if there is none."""
+        before, self.at = self.at, self.reader.latestOffset(self.at, self.limit)
+        return None if self.at == before else next(iter(self.at.values()))["0"]
+
+
+def test_few_records_wait_for_more_until_the_delay_is_over(log) -> None:
+    log.grow(0, 3)
+    stream = Stream(log, minOffsetsPerTrigger="5", maxTriggerDelay="30s")
+    assert stream.next() == 3  # the first batch waits for nothing
+    log.grow(0, 4)
+    assert stream.next() is None
+    stream.now += 29.9
+    assert stream.next() is None
+    stream.now += 0.1
+    assert stream.next() == 7
+    log.grow(0, 5)
+    assert stream.next() == 12
+
+
+def test_both_limits_of_a_micro_batch_hold(log) -> None:
+    log.grow(0, 3)
+    stream = Stream(log, minOffsetsPerTrigger="2", maxOffsetsPerTrigger="2")
+    assert [stream.next(), stream.next()] == [2, None]
+    log.grow(0, 4)
+    assert [stream.next(), stream.next(), stream.next()] == [4, 6, None]
+
+
+def test_a_run_of_what_is_there_now_waits_for_nothing(log) -> None:
+    log.grow(0, 3)
+    stream = Stream(log, minOffsetsPerTrigger="5")
+    assert stream.next() == 3
+    log.grow(0, 1)
+    stream.reader.prepareForTriggerAvailableNow()
+    assert stream.next() == 4

@@ -1,0 +1,141 @@
+"""Plans what a query reads: the subscribed partitions of the log, where they start and end, and the tasks.
+
+Spark pickles the planner for its executors, which read by it. It keeps no state.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from efo.errors import ConfigurationError
+from efo_service.relay.log.catalog import Catalog, topics, uncatalogued_topics
+from efo_service.relay.log.consistency import emptied_message, read_checked_catalog, refuse
+from efo_service.relay.log.segments import last_segment, list_segments
+from efo_service.spark.source.bounds import EARLIEST, LATEST, AtTime, OffsetBound
+from efo_service.spark.source.offsets import Range, TopicPartition, split_ranges, task_rows
+from efo_service.spark.source.options import Options
+from efo_service.spark.source.reading import partition_directory, read_range
+from efo_service.spark.source.times import first_offset
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LogRanges(InputPartition):
+    """The ranges that one task reads."""
+
+    ranges: tuple[Range, ...]
+
+
+class Planner:
+    """The common part of the batch reader and the stream reader."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def catalogs(self) -> dict[str, Catalog]:
+        """Return the catalogs of the subscribed topics, after a comparison with their directories.
+
+        A partition that is not in its catalog raises LogIncompleteError; without fail_on_data_loss it is a warning.
+        """
+        root, subscription = self.options.root, self.options.subscription
+        result: dict[str, Catalog] = {}
+        for topic in subscription.select(topics(root)):
+            result[topic], problems = read_checked_catalog(root, topic)
+            self._refuse(problems)
+        if subscription.pattern is not None:
+            lost = subscription.select(uncatalogued_topics(root))
+            self._refuse([f"{root / topic} has partitions, but no catalog: see `efo log verify`" for topic in lost])
+        return result
+
+    def _refuse(self, problems: list[str]) -> None:
+        if self.options.fail_on_data_loss:
+            refuse(problems)
+        for problem in problems:
+            logger.warning("%s", problem)
+
+    def existing(self, catalogs: Mapping[str, Catalog]) -> list[TopicPartition]:
+        """Return the subscribed partitions of these catalogs."""
+        subscription = self.options.subscription
+        partitions = [
+            TopicPartition(topic, partition) for topic, catalog in catalogs.items() for partition in catalog.shards
+        ]
+        if missing := sorted(subscription.partitions.difference(partitions)):
+            raise ConfigurationError(f"the log has no partition {missing[0].partition} of {missing[0].topic}")
+        return [partition for partition in partitions if subscription.includes(partition)]
+
+    def latest(self) -> dict[TopicPartition, int]:
+        """Return the end of every partition."""
+        catalogs = self.catalogs()
+        return {partition: self._end(partition, catalogs) for partition in self.existing(catalogs)}
+
+    def resolve(self, bound: OffsetBound, *, others: int) -> dict[TopicPartition, int]:
+        """Return the offsets that a bound means. `others`: for partitions that the bound does not name."""
+        catalogs = self.catalogs()
+        existing = self.existing(catalogs)
+        named = _named(bound)
+        if unknown := sorted(set(named) - set(existing)):
+            raise ConfigurationError(f"the log has no partition {unknown[0].partition} of {unknown[0].topic}")
+        return {partition: self._offset(partition, bound, others, catalogs) for partition in existing}
+
+    def _offset(
+        self, partition: TopicPartition, bound: OffsetBound, others: int, catalogs: Mapping[str, Catalog]
+    ) -> int:
+        if isinstance(bound, AtTime):
+            time = bound.of(partition)
+            offset = others if time is None else self._at_time(partition, time, bound, catalogs)
+        else:
+            offset = bound if isinstance(bound, int) else bound.get(partition, others)
+        if offset == LATEST:
+            return self._end(partition, catalogs)
+        return self._start(partition) if offset == EARLIEST else offset
+
+    def _at_time(self, partition: TopicPartition, time: int, bound: AtTime, catalogs: Mapping[str, Catalog]) -> int:
+        catalog = catalogs[partition.topic]
+        owner = (catalog.stream, catalog.shards[partition.partition])
+        offset = first_offset(partition_directory(self.options.root, *partition), time, owner)
+        if offset is not None:
+            return offset
+        end = self._end(partition, catalogs)  # refuses a partition that was emptied
+        if not bound.or_latest:
+            raise ConfigurationError(
+                f"{bound.option}: partition {partition.partition} of {partition.topic} has no record at or after"
+                f" {time}: use an earlier time, or set startingOffsetsByTimestampStrategy=latest to start at its end"
+            )
+        return end
+
+    def _end(self, partition: TopicPartition, catalogs: Mapping[str, Catalog]) -> int:
+        directory = partition_directory(self.options.root, *partition)
+        last = last_segment(directory)
+        if last is None and partition.partition in catalogs[partition.topic].written:
+            self._refuse([emptied_message(directory)])
+        return last.end if last is not None else 0
+
+    def _start(self, partition: TopicPartition) -> int:
+        segments = list_segments(partition_directory(self.options.root, *partition))
+        return segments[0].base if segments else 0
+
+    def tasks(self, whole: Sequence[Range]) -> list[LogRanges]:
+        """Split the records of these ranges into tasks."""
+        options = self.options
+        tasks = split_ranges(whole, task_rows(whole, options.tasks, options.task_rows, cores=os.cpu_count() or 1))
+        return [LogRanges(tuple(task)) for task in tasks]
+
+    def batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Read the records of one task. For an empty read Spark passes a partition without ranges."""
+        columns = list(self.options.columns)
+        for task_range in getattr(partition, "ranges", ()):
+            for batch in read_range(self.options.root, task_range, allow_gaps=not self.options.fail_on_data_loss):
+                yield batch.select(columns)
+
+
+def _named(bound: OffsetBound) -> Mapping[TopicPartition, int]:
+    """Return the partitions that a bound names."""
+    of_each = bound.times if isinstance(bound, AtTime) else bound
+    return {} if isinstance(of_each, int) else of_each
