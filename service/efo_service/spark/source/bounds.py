@@ -49,6 +49,11 @@ Partitions that are not named then start at EARLIEST and end at LATEST.
 """
 
 
+def names_latest(bound: OffsetBound | None) -> bool:
+    """Return whether a bound is the end of any partition."""
+    return bound == LATEST or (isinstance(bound, Mapping) and LATEST in bound.values())
+
+
 def starting_bound(values: Mapping[str, str], subscription: Subscription) -> OffsetBound | None:
     """Return where a query without a checkpoint starts; None if no option says it. Raises ConfigurationError."""
     strategy = values.get(STRATEGY, "error").strip().lower()

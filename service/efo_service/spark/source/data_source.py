@@ -36,7 +36,7 @@ from efo.errors import ConfigurationError
 from efo_service.relay.errors import SegmentMissingError, SinkError
 from efo_service.relay.log.catalog import read_catalog
 from efo_service.relay.log.reader_offsets import commit_reader, read_readers
-from efo_service.spark.source.bounds import EARLIEST, ENDING, LATEST
+from efo_service.spark.source.bounds import EARLIEST, ENDING, LATEST, names_latest
 from efo_service.spark.source.filters import is_useful, narrowed
 from efo_service.spark.source.offsets import TopicPartition, from_json, lag, limit_rows, ranges, to_json
 from efo_service.spark.source.options import COLUMNS, Options, parse_options
@@ -76,6 +76,8 @@ class EfoDataSource(DataSource):
         for name, instead in _STREAM_ONLY.items():
             if name in self._options.names:
                 raise ConfigurationError(f"{name} is for readStream: {instead}")
+        if names_latest(self._options.starting):
+            raise ConfigurationError(f"startingOffsets cannot be latest ({LATEST}) for read: it would read nothing")
         return FilteringLogReader(self._options) if self._options.filters else LogReader(self._options)
 
     def streamReader(self, schema: StructType) -> LogStreamReader:

@@ -105,6 +105,27 @@ def test_a_large_batch_is_split_into_tasks_without_loss(spark, log, read) -> Non
     assert reader.load(str(log.root)).rdd.getNumPartitions() == 3
 
 
+def test_chosen_columns_are_read_alone_and_in_their_order(spark, log) -> None:
+    log.grow(3, 2)
+    frame = spark.read.format("efo").options(subscribe=log.topic, columns="offset,key").load(str(log.root))
+    assert frame.dtypes == [("offset", "bigint"), ("key", "binary")]
+    rows = retry_worker_timeouts(frame.collect)
+    assert [(row.offset, bytes(row.key)) for row in rows] == [(0, b"key-0"), (1, b"key-1")]
+
+
+def test_filters_are_pushed_down_when_the_query_and_the_session_say_so(spark, log) -> None:
+    log.grow(0, 10)
+    log.grow(1, 10)
+    reader = spark.read.format("efo").options(subscribe=log.topic, pushDownFilters="true")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = reader.load(str(log.root)).where("partition = 1 and offset > 6 and offset <= 8").select("value")
+        rows = retry_worker_timeouts(frame.collect)
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    assert sorted(bytes(row.value) for row in rows) == [b"1/7", b"1/8"]
+
+
 def test_a_topic_without_segments_has_no_rows(log, read) -> None:
     allocate_partition(log.root, log.topic, log.topic, "shardId-000000000000")
     assert read() == []
@@ -116,6 +137,8 @@ def test_a_topic_without_segments_has_no_rows(log, read) -> None:
         ({"subscribe": "nothing"}, "has no topic 'nothing'; it has: orders"),
         ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
         ({"maxOffsetsPerTrigger": "3"}, "is for readStream"),
+        ({"startingOffsets": "latest"}, "startingOffsets cannot be latest"),
+        ({"startingOffsets": '{"orders": {"0": -1}}'}, "startingOffsets cannot be latest"),
         ({"startingOffsets": '{"orders": {"7": 0}}'}, "no partition 7 of orders"),
         ({"endingOffsets": '{"orders": {"0": 99}}'}, "offsets 5 to 98 are missing"),
     ],
