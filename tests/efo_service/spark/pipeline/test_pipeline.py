@@ -1,5 +1,6 @@
 import collections
 import contextlib
+import gzip
 import json
 import os
 import signal
@@ -116,6 +117,17 @@ def test_json_is_decoded_and_invalid_values_are_quarantined(spark, log, run, tmp
     assert bad[0].headers[0].key == "kinesis.stream"
     assert result.rows["records"] == result.rows["quarantine"] == 6
     assert (result.rows_written["records"], result.rows_written["quarantine"]) == (2, 4)
+
+
+@pytest.mark.spark
+def test_raw_values_with_another_layer_are_quarantined(spark, log, run, tmp_path) -> None:
+    wrapped = gzip.compress(b"one")
+    log.put(0, [wrapped, b"two"])
+    run(decoding=Decoding(unwrap=("gzip",)))
+    rows = spark.read.parquet(str(tmp_path / "out" / "records")).collect()
+    assert [(row.offset, bytes(row.value), bytes(row.data)) for row in rows] == [(0, wrapped, b"one")]
+    bad = spark.read.parquet(str(tmp_path / "out" / "quarantine")).collect()
+    assert [(row.offset, bytes(row.value), row.reason) for row in bad] == [(1, b"two", "not gzip")]
 
 
 @pytest.mark.spark
