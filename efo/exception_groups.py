@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import overload
 
-import trio
-
 from efo.errors import EfoError, IsolateShardError, LeaseLostError
 
 
@@ -24,6 +22,8 @@ def collapse_groups() -> Iterator[None]:
     try:
         yield
     except BaseExceptionGroup as group:
+        import trio  # noqa: PLC0415 - `efo --help` uses the function below, and trio takes long to import
+
         failures, rest = group.split(Exception)
         exiting = group.subgroup((KeyboardInterrupt, SystemExit))
         if exiting is not None:

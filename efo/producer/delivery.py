@@ -29,7 +29,9 @@ class PutResult:
 
 
 class Delivery(Outgoing):
-    """A record that was put and may not be stored yet. `await` it for its PutResult; several tasks may.
+    """A record that was put and may not be stored yet. Made by `Producer.put`.
+
+    `await` it for its PutResult; several tasks may.
 
     Raises DeliveryError if the record was given up.
     """
@@ -38,7 +40,7 @@ class Delivery(Outgoing):
 
     def __init__(self, put_at: float, unseen: Unseen) -> None:
         self.put_at = put_at
-        self.index = 0
+        self.index: int = 0
         self._unseen: Unseen | None = unseen
 
     @property

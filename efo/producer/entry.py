@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from efo.errors import EfoError
 
@@ -39,15 +40,16 @@ class Carrier:
 
 
 class Outgoing:
-    """A user record that was put: what carries it, and where in it. `put_at`: a time of the monotonic clock."""
+    """A user record that was put. `put_at`: a time of the monotonic clock. `index`: its place in what carries it."""
 
     __slots__ = ("carrier", "index", "put_at")
 
-    carrier: Carrier
+    if TYPE_CHECKING:  # not in the public names, which a Delivery inherits
+        carrier: Carrier
 
     def __init__(self, put_at: float) -> None:
         self.put_at = put_at
-        self.index = 0
+        self.index: int = 0
 
 
 class Entry(Carrier):

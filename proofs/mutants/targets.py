@@ -45,7 +45,16 @@ TARGETS: Final = (
             "service_errors": ("tests/efo/kinesis/test_service_call.py",),
         },
     ),
+    Target(
+        "efo/protocol/assignment",
+        "tests/efo/protocol",
+        {
+            name: ("tests/efo/protocol/test_assignment.py", "tests/efo/protocol/test_strategies.py")
+            for name in ("assign", "balance", "placement", "view")
+        },
+    ),
     Target("efo/consumer", "tests/efo/consumer", own=("tests/efo/consumer/test_processes.py",)),
+    Target("efo/consumer/streams", "tests/efo/consumer/streams"),
     Target(
         "efo/leases",
         "tests/efo/leases",

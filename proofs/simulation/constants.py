@@ -119,6 +119,10 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
     "R14: how long the last save may take, by which the checks excuse a record that is repeated": (
         "efo.consumer.shard_task.LAST_SAVE_TIMEOUT",
     ),
+    "worlds have no record processors, and their consumers read one stream": (
+        "efo.consumer.processor.LEASE_LOST_TIMEOUT",
+        "efo.consumer.streams.opening.OPENINGS",
+    ),
     "limits of what a peer may send, and of what a producer may put": (
         "efo.kinesis.http2._MAX_HEADER_LIST",
         "efo.kinesis.polling.calls.MAX_PAGE",

@@ -27,7 +27,7 @@ def test_the_page_keeps_its_promises_in_a_browser(tmp_path):
     report = Report(tmp_path)
     visit_all(path, report, many=SHARDS)
     assert report.failures == []
-    assert (report.checks, len(report.pages)) == (38, 6)
+    assert (report.checks, len(report.pages)) == (44, 7)
 
 
 async def test_a_viewer_gets_the_shards_and_does_not_hold_up_the_drain(fake, files):

@@ -81,7 +81,7 @@ class TestDefectsAreFound:
         assert any("R2" in message for message in self.failures(events))
 
     def test_a_parser_that_leaks_a_decode_error_is_found(self, monkeypatch):
-        monkeypatch.setattr(messages, "_DECODE_ERRORS", (RecursionError,))
+        monkeypatch.setattr(messages, "DECODE_ERRORS", (RecursionError,))
         assert self.failures(events)
 
     def test_a_parser_that_ignores_the_hash_key_range_is_found(self, monkeypatch):

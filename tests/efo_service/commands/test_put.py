@@ -181,7 +181,8 @@ async def test_the_rate_is_kept(autojump_clock):
         async with efo.open_producer(fake.kinesis("orders"), observer=progress) as producer:
             began = trio.current_time()
             await put_lines(producer, io.BytesIO(b"x\n" * 100), parse, progress, rate=10.0)
-            assert 9.8 <= trio.current_time() - began <= 10.1
+            # Not faster. A thread reads the lines, and virtual time may jump meanwhile: so no upper limit.
+            assert trio.current_time() - began >= 9.8
     assert progress.stored == 100
 
 

@@ -126,7 +126,10 @@ async def test_a_service_that_polls_calls_what_read_allows(calls, kinesis):
 
 
 async def test_a_service_that_falls_back_to_polling_calls_what_run_register_and_read_allow(calls, kinesis):
-    denied = Refuse("AccessDeniedException"), When(operation="SubscribeToShard")
+    denied = (
+        Refuse("AccessDeniedException"),
+        When(operation="SubscribeToShard", stream=os.environ["EFO_KINESIS__STREAM"]),
+    )
     await trio.to_thread.run_sync(kinesis.inject, *denied)
     await read_one(kinesis, "auto")
     assert calls == allowed("kinesis", "run", "register", "read")
