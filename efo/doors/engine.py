@@ -148,8 +148,12 @@ class Engine(Generic[O]):
             self._everything.cancel()
 
     def _start_run(self, run: Run[T], function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> None:
-        self._runs.add(run)
-        self._nursery.start_soon(self._run, run, function, args)
+        try:
+            self._nursery.start_soon(self._run, run, function, args)
+        except RuntimeError:  # the nursery has ended, and what was opened is being closed
+            run.ended.set_exception(EfoError("it is being closed: no more can be begun"))
+        else:
+            self._runs.add(run)
 
     async def _run(self, run: Run[T], function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> None:
         SIDE.set(self.side)  # for the tasks of the shards, which inherit it

@@ -1,0 +1,33 @@
+"""The trio thread of a door, where the doors themselves cannot choose the moment."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+
+import efo
+from efo.doors.engine import Engine
+from efo.sync.caller_side import CallerSide
+from efo.sync.session import open_engine
+from tests.efo.doors.programs import use_virtual_time
+
+
+def test_a_call_while_it_is_being_closed_is_refused_and_the_rest_is_closed_in_order(monkeypatch):
+    use_virtual_time(monkeypatch)
+    runs, steps = [], []
+
+    @asynccontextmanager
+    async def opening():
+        yield "value"
+        runs.append(engine.run(trio.sleep, 0))  # as another thread does while a producer sends what is left
+        await trio.sleep(60)
+        steps.append("closed")
+
+    engine = Engine(opening(), CallerSide(), lambda _value: None)
+    with open_engine(engine):
+        pass
+    assert steps == ["closed"]
+    with pytest.raises(efo.EfoError, match="being closed"):
+        runs[0].ended.result(0)
