@@ -116,9 +116,11 @@ class Buffer:
                 )
             )
             self._new_records += 1
-        is_urgent = not self._active or self._new_bytes >= self._full_bytes or self._new_records >= self._full_records
+        # The lane is new to `poll`: the time that it returned is of the others, which may be blocked for long.
+        is_new = lane not in self._active
         self._active[lane] = None
-        return is_urgent or self.is_flushing
+        is_full = self._new_bytes >= self._full_bytes or self._new_records >= self._full_records
+        return is_new or is_full or self.is_flushing
 
     def _complete(self, lane: Lane) -> None:
         """Move the growing aggregate of a lane to its queue."""

@@ -15,6 +15,14 @@ from efo.producer.shard_map import ShardMap
 
 ONE_SHARD = ShardMap([Shard("shardId-0", HashKeyRange("0", str(MAX_HASH_KEY)), "1")])
 
+HALF = 2**127
+TWO_SHARDS = ShardMap(
+    [
+        Shard("shardId-0", HashKeyRange("0", str(HALF - 1)), "1"),
+        Shard("shardId-1", HashKeyRange(str(HALF), str(MAX_HASH_KEY)), "1"),
+    ]
+)
+
 
 def buffer(**settings) -> Buffer:
     return Buffer(ProducerSettings(**settings), ONE_SHARD, Random(1))
@@ -57,3 +65,13 @@ def test_a_full_request_asks_for_a_poll():
 def test_so_does_one_that_is_full_by_its_bytes():
     held = buffer(max_request_bytes=100)
     assert [put(held, 0.0, 50), put(held, 0.0, 20), put(held, 0.0, 50)] == [True, False, True]
+
+
+def test_a_record_for_another_shard_lingers_no_longer_because_one_is_blocked():
+    held = Buffer(ProducerSettings(ordered=True), TWO_SHARDS, Random(1))
+    held.put(Delivery(0.0, Unseen()), "a", b"a", b"x", "0")
+    assert isinstance(held.poll(1.0), Request)
+    held.put(Delivery(1.0, Unseen()), "a", b"a", b"x", "0")
+    assert held.poll(1.0) == 120 + 1.0  # until the response comes
+    assert held.put(Delivery(2.0, Unseen()), "b", b"b", b"x", str(HALF))
+    assert held.poll(2.0) == pytest.approx(2.1)
