@@ -267,6 +267,7 @@ class Buffer:
         kept = []
         for lane, entry in self._misrouted:
             if entry.put_at + timeout <= now:
+                entry.maybe_stored = True
                 late.append(entry)
             else:
                 kept.append((lane, entry))
@@ -283,7 +284,9 @@ class Buffer:
             for entry in request.entries:
                 entry.maybe_stored = True
                 left.append(entry)
-        left += (entry for _, entry in self._misrouted)
+        for _, entry in self._misrouted:
+            entry.maybe_stored = True
+            left.append(entry)
         self._active, self._misrouted = {}, []
         for lane in self._lanes:
             lane.queue.clear()

@@ -9,7 +9,7 @@ import pytest
 from efo.model import MAX_HASH_KEY, HashKeyRange, Shard
 from efo.producer.buffer import Buffer, Request
 from efo.producer.delivery import Delivery
-from efo.producer.entry import Unseen
+from efo.producer.entry import Stored, Unseen
 from efo.producer.settings import ProducerSettings
 from efo.producer.shard_map import ShardMap
 
@@ -75,3 +75,15 @@ def test_a_record_for_another_shard_lingers_no_longer_because_one_is_blocked():
     assert held.poll(1.0) == 120 + 1.0  # until the response comes
     assert held.put(Delivery(2.0, Unseen()), "b", b"b", b"x", str(HALF))
     assert held.poll(2.0) == pytest.approx(2.1)
+
+
+@pytest.mark.parametrize("give_up", [lambda held: held.expire(200.0), lambda held: held.fail_all([], 1.0)])
+def test_an_aggregate_that_arrived_in_another_shard_may_be_stored_when_it_is_given_up(give_up):
+    held = buffer(aggregate=True)
+    put(held, 0.0)
+    put(held, 0.0)
+    request = held.poll(1.0)
+    assert isinstance(request, Request)
+    held.settle(request, [Stored("shardId-7", "1")], 1.0)
+    [given_up] = give_up(held)
+    assert given_up.maybe_stored
