@@ -11,6 +11,7 @@ from efo.consumer.shard_stream import ShardStream
 from efo.consumer.status import ConsumerStatus
 from efo.doors.engine import Engine
 from efo.doors.merge import Merge
+from efo.errors import ConfigurationError
 from efo.model import Batch, Checkpoint, Lease, Record, Shard
 from efo.protocol.reading import LeaseCounts, ShardReading
 from efo.settings import PositionLike
@@ -113,4 +114,6 @@ class DoorConsumer:
 
     def _ack(self, batch: Batch, ack: Callable[[ShardStream], None]) -> None:
         check_type("batch", batch, Batch, "the Batch that the consumer delivered")
+        if not batch.records:  # here, since an error in the trio thread would end it
+            raise ConfigurationError(f"{batch.shard_id}: ack of a batch without records, which was not delivered")
         self._engine.post(self._merge.ack, batch, ack)

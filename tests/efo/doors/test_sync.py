@@ -195,3 +195,12 @@ def test_a_handler_of_a_door_that_trio_calls_says_so():
     world = world_of(1)
     with pytest.raises(efo.EfoError, match="use the same door"):
         trio.run(main)
+
+
+def test_an_ack_of_a_batch_without_records_is_refused_and_the_consumer_goes_on():
+    with efo.sync.open_consumer((world := world_of(3)).stream(), **world.options()) as consumer:
+        batch = next(consumer)
+        with pytest.raises(efo.ConfigurationError, match="without records"):
+            consumer.ack(efo.Batch(batch.stream, batch.shard_id, (), None, 0, batch.number))
+        consumer.ack(batch)
+        assert consumer.status().shards
