@@ -93,7 +93,16 @@ async def put_lines(
 
     Raises UsageError for a line that is no record; the lines before it are put.
     """
-    lines = Lines(whole=whole)
+    try:
+        await _put_lines(producer, source, parse, progress, Lines(whole=whole), rate)
+    except UsageError:
+        await producer.flush()  # left by an exception, it would send for `close_timeout` only
+        raise
+
+
+async def _put_lines(
+    producer: Producer[bytes], source: Source, parse: Parse, progress: Progress, lines: Lines, rate: float
+) -> None:
     began = trio.current_time()
     is_open = True
     while is_open:

@@ -19,6 +19,7 @@ import efo
 from efo.testing import ALWAYS, FakeKinesis, FakeKinesisThread, When
 from efo.testing.faults.kinds import Refuse
 from efo_service.cli import call
+from efo_service.errors import UsageError
 from efo_service.exit_codes import Exit
 from efo_service.operations.put import Progress, put_lines
 from efo_service.operations.put_lines import parser
@@ -200,3 +201,15 @@ def test_an_interrupt_stores_what_was_read(kinesis, stream):
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == Exit.INTERRUPTED
         assert b"2 records put, 2 stored" in process.stderr.read()
+
+
+async def test_lines_before_a_wrong_one_are_put_however_long_that_takes(autojump_clock):
+    async with FakeKinesis() as fake:
+        fake.create_stream("orders")
+        source = io.BytesIO(b'{"id":"a"}\n' * 10_000 + b"nonsense\n")
+        parse = parser("lines", key=None, key_field="id", encoding="base64", random_key=str)
+        with pytest.raises(UsageError, match="line 10001"):
+            async with efo.open_producer(fake.kinesis("orders")) as producer:
+                await put_lines(producer, source, parse, Progress())
+        [records] = fake.records("orders").values()
+        assert len(records) == 10_000
