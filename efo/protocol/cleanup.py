@@ -50,6 +50,26 @@ def deletable_leases(leases: Mapping[str, Lease], shards: Sequence[Shard]) -> li
     return [key for key, lease in leases.items() if is_deletable(lease)]
 
 
+def passed_shards(leases: Mapping[str, Lease], shards: Sequence[Shard]) -> list[Shard]:
+    """Return the listed shards whose leases were deleted, or that a start at LATEST left out: nobody reads them again.
+
+    They are closed, and each of their children has begun or is one of them. `leases`, `shards`: as for
+    `deletable_leases`.
+    """
+    children: dict[str, list[str]] = defaultdict(list)
+    for shard in shards:
+        for parent in shard.parents:
+            children[parent].append(shard.shard_id)
+    behind = {key for key, lease in leases.items() if has_begun(lease)}
+    passed: list[Shard] = []
+    for shard in sorted(shards, key=lambda shard: int(shard.starting_sequence_number), reverse=True):
+        own = children[shard.shard_id]
+        if not shard.is_open and shard.shard_id not in leases and own and behind.issuperset(own):
+            behind.add(shard.shard_id)
+            passed.append(shard)
+    return passed
+
+
 def has_begun(lease: Lease) -> bool:
     """Return whether a record of the shard, or its end, was checkpointed."""
     return lease.is_finished or not lease.checkpoint.is_sentinel

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from efo.model import Lease, Shard
+from efo.model import Checkpoint, Lease, Shard
+from efo.protocol.cleanup import passed_shards
 from efo_service.operations.migration.layout import Found, Layout, NotHeldError, Row, Scope
 from efo_service.operations.migration.reading import Snapshot
-from efo_service.operations.migration.report import Report, ShardLine, shown
+from efo_service.operations.migration.report import Report, ShardLine, sentence, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +25,11 @@ def plan_rows(
 ) -> BackPlan:
     """Return the rows that continue after efo's leases. `snapshot`: the rows as they are. `shards`: of ListShards."""
     listed = {shard.shard_id: shard for shard in shards}
+    deleted = [_finished(shard, shards) for shard in passed_shards({lease.key: lease for lease in leases}, shards)]
     scope = replace(scope, stream_id=scope.stream_id or snapshot.stream_id)
     rows: list[tuple[Row, Row | None]] = []
     lines = []
-    for lease in sorted(leases, key=lambda lease: lease.key):
+    for lease in sorted([*leases, *deleted], key=lambda lease: lease.key):
         old = snapshot.found.get(lease.key)
         before = str(lease.checkpoint)
         try:
@@ -41,7 +43,7 @@ def plan_rows(
         rows.append((row, old[0] if old else None))
         written = layout.read(row, scope)  # as the library will read it
         after = shown(written.checkpoint if isinstance(written, Found) else None)
-        lines.append(ShardLine(lease.key, "moved", before, after, _lost(lease, written)))
+        lines.append(ShardLine(lease.key, "moved", before, after, _remarks(lease, written, deleted)))
     problems = list(snapshot.problems)
     problems += [f"{key}: {reason}; correct or delete the row" for key, reason in snapshot.unreadable.items()]
     if not leases:
@@ -49,6 +51,25 @@ def plan_rows(
     return BackPlan(tuple(rows), Report(tuple(lines), tuple(problems)))
 
 
-def _lost(lease: Lease, written: object) -> str:
+def _finished(shard: Shard, shards: Sequence[Shard]) -> Lease:
+    """Return the lease that a shard had before efo deleted it. Without a row, or with an old one, it is read again."""
+    children = tuple(child.shard_id for child in shards if shard.shard_id in child.parents)
+    return Lease(
+        shard.shard_id,
+        Checkpoint.SHARD_END,
+        parents=shard.parents,
+        children=children,
+        hash_key_range=shard.hash_key_range,
+    )
+
+
+def _remarks(lease: Lease, written: object, deleted: Sequence[Lease]) -> str:
+    remarks = ["efo has read it, and deleted its lease"] if lease in deleted else []
     kept = written.pending_checkpoint if isinstance(written, Found) else None
-    return "" if kept == lease.pending_checkpoint else f"its pending checkpoint {lease.pending_checkpoint} is not kept"
+    if kept != lease.pending_checkpoint:
+        remarks.append(f"its pending checkpoint {lease.pending_checkpoint} is not kept")
+    if lease.checkpoint == Checkpoint.LATEST:
+        remarks.append("the library's LATEST is when it starts: what is put before is not read")
+    if lease.checkpoint == Checkpoint.AT_TIMESTAMP:
+        remarks.append("the time is the one in the library's configuration")
+    return sentence(remarks)

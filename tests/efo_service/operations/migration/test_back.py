@@ -51,3 +51,34 @@ def test_rows_that_cannot_be_read_and_a_missing_application_forbid_to_write():
     assert len(result.report.refusals) == 2
     assert "correct or delete the row" in result.report.refusals[0]
     assert "efo has no leases" in result.report.refusals[1]
+
+
+def test_shards_whose_leases_efo_deleted_are_finished_in_the_library_too():
+    third, fourth = "shardId-000000000003", "shardId-000000000004"
+    shards = (
+        Shard(FIRST, HashKeyRange("0", "9"), "100", "199"),
+        Shard(SECOND, HashKeyRange("0", "9"), "200", "299", FIRST),
+        Shard(third, HashKeyRange("0", "4"), "300", None, SECOND),
+        Shard(fourth, HashKeyRange("5", "9"), "300", None, SECOND),
+    )
+    old = {"key": f"billing:checkpoint:orders:{FIRST}", "value": "120"}
+    leases = [Lease(third, Checkpoint("350")), Lease(fourth, Checkpoint("360"))]
+
+    def planned(leases, layout=HarlowKeys(), rows=(old,)):  # noqa: B008 - frozen
+        return plan_rows(leases, read_rows(rows, layout, SCOPE), shards, layout, SCOPE)
+
+    result = planned(leases)
+    assert [(line.shard, line.after, line.why) for line in result.report.lines][:2] == [
+        (FIRST, "199", "efo has read it, and deleted its lease"),
+        (SECOND, "299", "efo has read it, and deleted its lease"),
+    ]
+    assert result.rows[0] == ({"key": old["key"], "value": "199"}, old)
+    begun = planned([leases[0], Lease(fourth, Checkpoint.TRIM_HORIZON)], KclTable(), rows=())
+    assert [line.shard for line in begun.report.lines] == [third, fourth]  # the end of its parent is not certain
+
+
+def test_a_time_that_the_library_does_not_keep_is_named():
+    times = [Lease(FIRST, Checkpoint.LATEST, latest_at=5.0), Lease(SECOND, Checkpoint.AT_TIMESTAMP, latest_at=5.0)]
+    first, second = plan(times, layout=KclTable()).report.lines
+    assert "LATEST is when it starts" in first.why
+    assert "the library's configuration" in second.why
