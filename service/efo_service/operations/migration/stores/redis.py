@@ -43,13 +43,18 @@ class RedisRows:
         await self._run(partial(self._write, rows))
 
     def _read(self, selection: str) -> list[Row]:
-        keys = sorted(self._client.scan_iter(match=f"{selection.translate(_SPECIAL)}*", count=1000, _type="string"))
+        # SCAN may return a key more than once.
+        keys = sorted(
+            set(self._client.scan_iter(match=f"{selection.translate(_SPECIAL)}*", count=1000, _type="string"))
+        )
         values = self._client.mget(keys) if keys else []
         return [{"key": key, "value": value} for key, value in zip(keys, values, strict=True) if value is not None]
 
     def _write(self, rows: Sequence[tuple[Row, Row | None]]) -> None:
         from redis.exceptions import WatchError  # noqa: PLC0415 - an extra
 
+        if not rows:
+            return  # Redis refuses to watch no keys
         with self._client.pipeline(transaction=True) as transaction:
             transaction.watch(*(row["key"] for row, _ in rows))  # type: ignore[no-untyped-call]
             for row, old in rows:
@@ -81,7 +86,11 @@ async def open_redis_rows(url: str) -> AsyncIterator[RowStore]:
         raise MissingExtraError(f"checkpoints in Redis need redis: pip install 'efo[redis]' ({error})") from None
     try:
         client = redis.Redis.from_url(
-            url, decode_responses=True, socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT
+            url,
+            decode_responses=True,
+            encoding_errors="replace",  # so that a layout refuses a foreign value
+            socket_timeout=_TIMEOUT,
+            socket_connect_timeout=_TIMEOUT,
         )
     except (ValueError, TypeError):
         raise ConfigurationError(  # their messages may have the password

@@ -13,6 +13,7 @@ from efo.errors import ConfigurationError, LeaseStoreUnavailableError
 from efo_service.errors import UnavailableError
 from efo_service.operations.migration.harlow import HarlowColumns, HarlowKeys, HarlowTable
 from efo_service.operations.migration.layout import Scope
+from efo_service.operations.migration.reading import read_rows
 from efo_service.operations.migration.stores.opening import Defaults, open_rows
 from efo_service.operations.migration.stores.rows import RowChangedError
 from proofs.local_servers.dynamodb import credentials, serve_dynamodb_local
@@ -128,6 +129,25 @@ async def test_a_store_with_transactions_writes_all_rows_or_none(place, table):
         with pytest.raises(RowChangedError):
             await store.replace_rows([(row_of(layout, second, "9"), None), (row_of(layout, first, "7"), None)])
         assert len(await store.rows(layout.selection(SCOPE))) == 1
+
+
+async def test_to_write_no_rows_is_not_an_error(place, table):
+    url, layout = place
+    async with open_rows(url, Defaults(table, "us-east-1")) as store:
+        await store.replace_rows([])
+        assert await store.rows(layout.selection(SCOPE)) == []
+
+
+async def test_a_key_that_redis_scans_twice_is_one_row_and_bytes_are_refused(servers, monkeypatch):
+    url, layout = redis_keys(servers, None)
+    key = f"billing:checkpoint:orders:{SHARDS[0]}"
+    with redis.Redis.from_url(url) as client:
+        client.set(key, b"\xff\xfe")
+    monkeypatch.setattr(redis.Redis, "scan_iter", lambda _client, **_options: iter([key, key]))
+    async with open_rows(url, Defaults("")) as store:
+        snapshot = read_rows(await store.rows(layout.selection(SCOPE)), layout, SCOPE)
+    assert list(snapshot.unreadable) == [key]
+    assert snapshot.problems == ()
 
 
 async def test_a_scan_reads_all_pages(servers, table):
