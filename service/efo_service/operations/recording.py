@@ -114,6 +114,7 @@ class StreamRecorder:
             try:
                 response = await self._caller.call(OPERATION, request_body(self._consumer_arn, lease.key, position))
             except EfoError as error:
+                position = self._pinned_position(position)
                 await self._pause(lease.key, error, pause)
                 pause = min(2 * pause, _MAX_PAUSE)
                 continue
@@ -123,8 +124,8 @@ class StreamRecorder:
                 break
             if last is not None:
                 pause, position = _PAUSE, Position.after(last.continuation_sequence_number or "")
-            elif position == Position.latest():
-                position = Position.at_timestamp(self._pinned)  # so that a failed first call skips nothing (R4)
+            else:
+                position = self._pinned_position(position)
             if failure is not None:
                 await self._pause(lease.key, failure, pause)
                 pause = min(2 * pause, _MAX_PAUSE)
@@ -135,6 +136,10 @@ class StreamRecorder:
             parents = tuple(parent for parent in child.parents if not self._only or parent in self._leases)
             self._leases[child.key] = replace(child, parents=parents)
         self._start_shards(nursery, start)
+
+    def _pinned_position(self, position: Position) -> Position:
+        """Return where a call starts after a failed one: a failed first call at LATEST skips nothing (rule R4)."""
+        return Position.at_timestamp(self._pinned) if position == Position.latest() else position
 
     async def _record_call(
         self, shard: str, position: Position, response: ResponseStream

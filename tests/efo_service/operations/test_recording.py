@@ -12,7 +12,7 @@ from efo.kinesis.registration import Registration
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Position
 from efo.testing import FakeKinesis, FaultScript, When
-from efo.testing.faults.kinds import Reset
+from efo.testing.faults.kinds import Refuse, Reset
 from efo.testing.recording.file import Recording
 from efo.testing.recording.writer import RecordingWriter
 from efo_service.errors import UsageError
@@ -181,6 +181,20 @@ async def test_latest_records_what_comes_and_a_time_what_came_since(path, tmp_pa
     for recording in (later, earlier):
         text = b"".join(bodies(recording)[SHARDS[0]])
         assert (text.count(b'"k0"'), text.count(b'"k1"')) == (0, 1)
+
+
+async def test_a_refused_first_call_at_latest_skips_nothing(path, autojump_clock):
+    refusal = Refuse("LimitExceededException")
+    async with FakeKinesis(faults=FaultScript([(refusal, When(operation="SubscribeToShard", nth=1))])) as fake:
+        fake.create_stream("s", 1)
+
+        async def write():
+            await trio.sleep(0.5)  # the call is repeated after 1 s
+            put(fake, 0, 1)
+
+        recorded, notes = await record(fake, path, 20, Position.latest(), meanwhile=write)
+    assert "again in 1 s" in notes[0]
+    assert [b'"k0"' in body for body in bodies(recorded)[SHARDS[0]]] == [True]
 
 
 async def test_an_unknown_shard_and_a_missing_stream_are_errors(path, autojump_clock):
