@@ -22,7 +22,7 @@ from efo_service.commands.output import write_json, write_line, write_note
 from efo_service.commands.tail import parse_start
 from efo_service.config.loading import load_for_stream
 from efo_service.config.settings import Settings
-from efo_service.errors import UsageError
+from efo_service.errors import UnavailableError, UsageError
 from efo_service.factories.kinesis import open_stream
 from efo_service.operations.recording import StreamRecorder
 
@@ -66,8 +66,11 @@ def record(
             f"--consumer {name}: this is the consumer of the application, whose subscriptions a recording would take: "
             "choose another name"
         )
-    with _create(output) as file:
-        writer = trio.run(_record, settings, file, name, start, seconds, tuple(shard or ()))
+    try:
+        with _create(output) as file:
+            writer = trio.run(_record, settings, file, name, start, seconds, tuple(shard or ()))
+    except OSError as error:  # of the file: errors of the network are TransportError
+        raise UnavailableError(f"{output} cannot be written: {error.strerror or error}") from error
     values = {"file": str(output), "calls": writer.calls, "bytes": writer.data_bytes, "consumer": name}
     if as_json:
         write_json(values)
@@ -88,30 +91,31 @@ async def _record(
     settings: Settings, file: BinaryIO, name: str, start: str, seconds: float | None, shards: tuple[str, ...]
 ) -> RecordingWriter:
     """Record until the time is over, a signal arrives, or all shards have ended."""
+    writer = RecordingWriter(file)
     with collapse_groups(), trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with open_stream(settings.kinesis) as kinesis, trio.open_nursery() as nursery:
-            consumer = await Registration(kinesis.control_plane, name).ensure()
-            writer = RecordingWriter(file)
+        async with trio.open_nursery() as nursery:
 
             async def until_signal() -> None:
                 async for _signal in signals:
                     nursery.cancel_scope.cancel()
 
-            nursery.start_soon(until_signal)
-            if sys.stderr.isatty():
-                nursery.start_soon(_show_progress, writer)
-            recorder = StreamRecorder(
-                kinesis,
-                consumer.arn,
-                writer,
-                subscribes_per_second=settings.consumer.subscribes_per_second,
-                note=write_note,
-            )
-            position = parse_start(start, (kinesis.service_time or kinesis.clock)())
-            with trio.move_on_after(math.inf if seconds is None else seconds):
-                await recorder.run(position, shards)
+            nursery.start_soon(until_signal)  # from the start: a consumer may take minutes to become ACTIVE
+            async with open_stream(settings.kinesis) as kinesis:
+                consumer = await Registration(kinesis.control_plane, name).ensure()
+                if sys.stderr.isatty():
+                    nursery.start_soon(_show_progress, writer)
+                recorder = StreamRecorder(
+                    kinesis,
+                    consumer.arn,
+                    writer,
+                    subscribes_per_second=settings.consumer.subscribes_per_second,
+                    note=write_note,
+                )
+                position = parse_start(start, (kinesis.service_time or kinesis.clock)())
+                with trio.move_on_after(math.inf if seconds is None else seconds):
+                    await recorder.run(position, shards)
             nursery.cancel_scope.cancel()
-        return writer
+    return writer
 
 
 async def _show_progress(writer: RecordingWriter) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 
 import pytest
+import trio
 
 from efo.testing import FakeKinesisThread
 from efo.testing.recording.file import Recording
@@ -72,3 +73,21 @@ def test_a_signal_ends_the_recording_and_the_output_has_no_data(tmp_path, capsys
 def test_wrong_arguments_are_refused(arguments, message, capsys):
     assert call(["record", "orders", *arguments]) == Exit.USAGE
     assert message in capsys.readouterr().err
+
+
+def test_a_signal_ends_the_wait_for_the_consumer(tmp_path, monkeypatch, capsys):
+    async def never_active(_registration):
+        os.kill(os.getpid(), signal.SIGINT)
+        with trio.fail_after(10):
+            await trio.sleep_forever()
+
+    monkeypatch.setattr("efo.kinesis.registration.Registration.ensure", never_active)
+    path = tmp_path / "orders.jsonl"
+    assert call(["record", "orders", "--output", str(path)]) == Exit.OK
+    assert "0 calls" in capsys.readouterr().out
+
+
+def test_a_full_disk_is_one_error(monkeypatch, capsys):
+    monkeypatch.setattr("efo_service.commands.record._create", lambda _path: open("/dev/full", "wb"))  # noqa: PTH123, SIM115
+    assert call(["record", "orders", "--output", "orders.jsonl"]) == Exit.UNAVAILABLE
+    assert "orders.jsonl cannot be written: No space left on device" in capsys.readouterr().err
