@@ -15,6 +15,9 @@ T = TypeVar("T")
 
 MAX_SIZE: Final = 16 * 1024 * 1024
 """How many bytes the data of one record may be without compression, by default."""
+MAX_PARTS: Final = 1000
+"""How many members (gzip) or frames (Zstandard) the data of one record may have. What follows each is copied, so data of
+many empty ones would take minutes."""
 _GZIP: Final = 31
 _ZLIB: Final = 15
 """`wbits` of zlib: with gzip's header, and with zlib's."""
@@ -68,7 +71,7 @@ def _all_of(
     """Decompress each member (gzip) or frame (Zstandard) of the data."""
     parts: list[bytes] = []
     room = max_size
-    while True:
+    while len(parts) < MAX_PARTS:
         one = new()
         try:
             part = one.decompress(data, room + 1)
@@ -83,6 +86,7 @@ def _all_of(
         if not one.unused_data:
             return parts[0] if len(parts) == 1 else b"".join(parts)
         data = one.unused_data
+    raise refused(record, f"{name} in more than {MAX_PARTS:,} parts")
 
 
 def _zstd_module() -> Any:

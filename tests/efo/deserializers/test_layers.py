@@ -75,6 +75,8 @@ def test_damaged_or_huge_compressed_data_is_refused(layer, compress, name, recor
     assert layer(raw, max_size=100_000)(record(bomb)) == b"\0" * 100_000
     assert "more than 99,999 bytes" in refusal(layer(raw, max_size=99_999), bomb, record)
     assert "more than 150,000 bytes" in refusal(layer(raw, max_size=150_000), bomb * 2, record)
+    assert layer(raw)(record(compress(b"x") * 1000)) == b"x" * 1000
+    assert "more than 1,000 parts" in refusal(layer(raw), compress(b"x") * 1001, record)
 
 
 # --- registries ---
