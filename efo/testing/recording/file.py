@@ -97,9 +97,12 @@ class Recording:
 
     @classmethod
     def read(cls, path: Path) -> Recording:
-        """Read a recording. Raises ConfigurationError: the file cannot be read, or is not a recording."""
+        """Read a recording. Raises ConfigurationError: the file cannot be read, or is not a recording.
+
+        A last line that is not complete is ignored: the recording was killed, or its disk was full.
+        """
         try:
-            raw = path.read_bytes().splitlines()
+            raw = path.read_bytes().splitlines(keepends=True)
         except OSError as error:
             raise ConfigurationError(f"{path}: the recording cannot be read: {error.strerror}") from None
         lines: list[Line] = []
@@ -107,6 +110,8 @@ class Recording:
             try:
                 lines.append(msgspec.json.decode(text, type=Line))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                if number == len(raw) > 1 and not text.endswith(b"\n"):
+                    break
                 raise ConfigurationError(f"{path}, line {number}: {error}") from None
         if not lines or lines[0].capture is None:
             raise ConfigurationError(f'{path} is not a recording: the first line must be {{"capture":{VERSION}}}')

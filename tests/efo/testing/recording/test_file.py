@@ -4,6 +4,7 @@ import pytest
 
 from efo.errors import ConfigurationError
 from efo.testing import FakeKinesis
+from efo.testing.recording.file import Recording
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,13 @@ async def test_an_invalid_recording_is_rejected(content, message, tmp_path, auto
     async with FakeKinesis() as fake:
         with pytest.raises(ConfigurationError, match=message):
             fake.replay(path)
+
+
+def test_a_line_that_a_killed_recording_did_not_complete_is_ignored(tmp_path):
+    path = tmp_path / "recording.jsonl"
+    path.write_bytes(b'{"capture":2}\n{"call":1,"data":"AAAA"}\n{"call":1,"at":1.5,"da')
+    [[line]] = Recording.read(path).calls.values()
+    assert line.data == b"\0\0\0"
 
 
 async def test_a_file_that_cannot_be_opened_is_a_configuration_error(tmp_path, autojump_clock):
