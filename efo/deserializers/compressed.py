@@ -16,8 +16,8 @@ T = TypeVar("T")
 MAX_SIZE: Final = 16 * 1024 * 1024
 """How many bytes the data of one record may be without compression, by default."""
 MAX_PARTS: Final = 1000
-"""How many members (gzip) or frames (Zstandard) the data of one record may have. What follows each is copied, so data of
-many empty ones would take minutes."""
+"""How many members (gzip) or frames (Zstandard) the data of one record may have. What follows each is copied, so very
+many would take minutes."""
 _GZIP: Final = 31
 _ZLIB: Final = 15
 """`wbits` of zlib: with gzip's header, and with zlib's."""
