@@ -144,8 +144,8 @@ def whole_record(lease: Lease, library: str) -> str:
         )
     if checkpoint.sub_sequence_number:
         raise NotHeldError(
-            f"{library} has no sub-sequence numbers, and the rest of the aggregate would be lost: let efo run until it "
-            "has acked the aggregate"
+            f"{library} has no sub-sequence numbers, and the rest of the aggregate would be lost, if there is one: let "
+            "efo run until it has acked what follows the aggregate"
         )
     return checkpoint.sequence_number
 
