@@ -21,6 +21,10 @@ _T = TypeVar("_T")
 _TIMEOUT: Final = 10
 _TABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?")
 _COLUMNS: Final = ("namespace", "shard_id", "sequence_number")
+_ENCODE: Final = (
+    "the URL of the checkpoints is not valid: expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE or mysql://..., "
+    "with %25, %2F and %40 for %, / and @ in the password"
+)
 Connect = Callable[[], Any]
 """Opens a connection of the DB-API, without autocommit."""
 
@@ -95,6 +99,8 @@ async def open_sql_rows(url: str, table: str) -> AsyncIterator[RowStore]:
 
 def _place(parts: SplitResult) -> str:
     """Return server and database without user and password. Raises ConfigurationError."""
+    if "@" in parts.path:  # a password with a slash, which would be shown
+        raise ConfigurationError(_ENCODE)
     try:
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
@@ -109,8 +115,12 @@ def _postgres(url: str, parts: SplitResult, table: str) -> SqlRows:
         raise MissingExtraError(
             f"checkpoints in PostgreSQL need psycopg: pip install 'efo[postgres]' ({error})"
         ) from None
-    connect = partial(psycopg.connect, url, connect_timeout=_TIMEOUT)
-    return SqlRows(f"PostgreSQL {_place(parts)}", table, psycopg, connect)
+    name = f"PostgreSQL {_place(parts)}"
+    try:
+        psycopg.conninfo.conninfo_to_dict(url)
+    except psycopg.Error:  # its message may have the password
+        raise ConfigurationError(_ENCODE) from None
+    return SqlRows(name, table, psycopg, partial(psycopg.connect, url, connect_timeout=_TIMEOUT))
 
 
 def _mysql(parts: SplitResult, table: str) -> SqlRows:
