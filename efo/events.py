@@ -322,10 +322,15 @@ class ShardsCounted(msgspec.Struct, frozen=True):
 # --- putting -----------------------------------------------------------------------------------------------
 
 ProducerOpened = producer_events.ProducerOpened
+"""A producer was opened."""
 PutRecordsCalled = producer_events.PutRecordsCalled
+"""A request of PutRecords ended."""
 RecordsDelivered = producer_events.RecordsDelivered
+"""A request stored records in a shard."""
 RecordsNotDelivered = producer_events.RecordsNotDelivered
+"""User records were given up; their deliveries raise DeliveryError."""
 ShardMapChanged = producer_events.ShardMapChanged
+"""A producer uses another list of open shards."""
 
 
 # --- leases ------------------------------------------------------------------------------------------------

@@ -48,10 +48,10 @@ TARGETS: Final = (
     Target(
         "efo/protocol/assignment",
         "tests/efo/protocol",
-        {
-            name: ("tests/efo/protocol/test_assignment.py", "tests/efo/protocol/test_strategies.py")
-            for name in ("assign", "balance", "placement", "view")
-        },
+        dict.fromkeys(
+            ("assign", "balance", "placement", "view"),
+            ("tests/efo/protocol/test_assignment.py", "tests/efo/protocol/test_strategies.py"),
+        ),
     ),
     Target("efo/consumer", "tests/efo/consumer", own=("tests/efo/consumer/test_processes.py",)),
     Target("efo/consumer/streams", "tests/efo/consumer/streams"),
