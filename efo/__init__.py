@@ -192,7 +192,8 @@ _NAMES = {
     "efo.protocol.reading": "Condition LeaseCounts Readings ShardReading ShardState SubscriptionState",
     "efo.protocol.subscription": "SubscriptionTiming",
     "efo.settings": (
-        "ActiveReadMode LATEST TRIM_HORIZON ConsumerSettings OnServiceError PositionLike ReadMode ShardSelection StartAt"
+        "ActiveReadMode LATEST TRIM_HORIZON ConsumerSettings OnServiceError PositionLike ReadMode ShardSelection "
+        "StartAt"
     ),
     "efo.telemetry.cloudwatch.kcl_metrics": "CloudWatchLevel",
     "efo.telemetry.cloudwatch.publisher": "open_cloudwatch",
