@@ -153,9 +153,9 @@ class MultiStreamConsumer:
         try:
             with collapse_groups():
                 async with trio.open_nursery() as background:
-                    if self._tracker is not None:
-                        await background.start(self._track, self._tracker)
                     async with trio.open_nursery() as self._nursery:
+                        if self._tracker is not None:  # its first call may hang, and a drain must not wait for it
+                            background.start_soon(self._track, self._tracker)
                         for name, stream in list(self._streams.items()):
                             self._start(name, stream)
                         await self._draining.wait()
@@ -173,14 +173,10 @@ class MultiStreamConsumer:
         if self._nursery is not None and not self._draining.is_set():
             self._nursery.start_soon(self._keep, name, stream)
 
-    async def _track(
-        self, tracker: StreamTracker, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
-        self.update(await tracker())
-        task_status.started()
+    async def _track(self, tracker: StreamTracker) -> None:
         while True:
-            await trio.sleep(self._refresh_interval)
             self.update(await tracker())
+            await trio.sleep(self._refresh_interval)
 
     async def _keep(self, name: str, stream: _Stream) -> None:
         """Read a stream until it is removed; open it again if its configuration changes, or after an error."""

@@ -176,6 +176,19 @@ async def test_a_tracker_that_raises_stops_everything(autojump_clock):
             await Application(fake).run(tracker)
 
 
+async def test_a_drain_does_not_wait_for_a_tracker_that_hangs(autojump_clock):
+    async def tracker() -> Iterable[efo.StreamLike]:
+        await trio.sleep_forever()
+        raise AssertionError("a sleep for ever does not end")
+
+    async with fake_with() as fake:
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                consumer = await nursery.start(Application(fake).run, tracker)
+                await trio.sleep(1)
+                consumer.drain()
+
+
 async def test_a_stream_that_does_not_exist_stops_everything_and_the_progress_of_the_others_is_saved(autojump_clock):
     async with fake_with("orders") as fake:
         app = Application(fake)
