@@ -95,9 +95,10 @@ def manual_assignment(
     """Return a strategy in which a shard is read by the worker that is named for it, and by no other one.
 
     `worker_of`: the id of the worker by shard id, or a function of the shard's lease; without a worker for a shard, all
-    share it. Children of shards are new shards with new ids: a mapping does not have them, a function may look at their
-    hash keys. `otherwise`: how workers share the shards without one. A shard waits while its worker is not there. To
-    read only some shards, and leave the others to anybody, see `ConsumerSettings.shards`. Raises ConfigurationError.
+    share it. In a consumer of many streams, the ids and the keys of leases are "STREAM/SHARD". Children of shards are
+    new shards with new ids: a mapping does not have them, a function may look at their hash keys. `otherwise`: how
+    workers share the shards without one. A shard waits while its worker is not there. To read only some shards, and
+    leave the others to anybody, see `ConsumerSettings.shards`. Raises ConfigurationError.
     """
     find = (lambda lease: worker_of.get(lease.key)) if isinstance(worker_of, Mapping) else worker_of
     check_callable("worker_of", find, "a mapping from shard ids to worker ids, or a function of a lease", "lease")
