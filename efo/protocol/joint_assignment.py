@@ -94,10 +94,12 @@ class TableAssignment:
         previously_held: Collection[str] = (),
         neglected: Collection[str] = (),
         eligible: Callable[[Lease], bool] = lambda _lease: True,
+        max_leases_per_scan: int | None = None,
         **options: Any,
     ) -> AssignmentPlan:
         """Return what the worker takes and steals of this table. The arguments are those of `assign`.
 
+        `max_leases_per_scan`: of this table's scan, so that a table that is not read now takes nothing from the others.
         `options`: the others, such as `max_leases`, are those of all tables together.
         """
         self._known = {lease.key: self._qualified(lease) for lease in leases}
@@ -113,12 +115,15 @@ class TableAssignment:
             ),
         )
         plan = self._joint.plan(worker, **options)
-        taken = {lease.key: originals[lease.key] for lease in plan.take if lease.key in originals}
+        own = [lease for lease in plan.take if lease.key in originals]
+        former = [lease for lease in own if originals[lease.key].key in previously_held]
+        free = [lease for lease in own if lease not in former][:max_leases_per_scan]
+        taken = {lease.key: originals[lease.key] for lease in (*former, *free)}
         self._joint.take(self._name, taken.keys(), worker)
         self._planned_at = self._joint.version()
         return AssignmentPlan(
             take=tuple(taken.values()),
-            steal=tuple(originals[lease.key] for lease in plan.steal if lease.key in originals),
+            steal=tuple(originals[lease.key] for lease in plan.steal if lease.key in originals)[:max_leases_per_scan],
         )
 
     def _key(self, key: str) -> str:

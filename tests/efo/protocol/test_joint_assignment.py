@@ -148,3 +148,16 @@ def test_a_table_that_is_left_does_not_count_any_more():
     worker.assignments[left].leave()
     assert worker.assignments[other].is_outdated
     assert worker.step(other) == 1
+
+
+def test_the_limit_of_a_scan_is_that_of_each_table():
+    """A table that is not scanned for long, as its store hangs, must not use up the limit of the others."""
+    tables = {"a": streams(1, shards=4)["s0"], "b": streams(1, shards=4)["s0"]}
+    worker = Worker("w", tables, max_leases_per_scan=2)
+    assert [worker.step("a"), worker.step("b"), worker.step("b"), worker.step("b"), worker.step("a")] == [2, 2, 2, 0, 2]
+
+
+def test_former_leases_come_back_beyond_the_limit_of_a_scan():
+    tables = {"a": {f"shard-{n}": lease(f"shard-{n}", "w") for n in range(3)}}
+    worker = Worker("w", tables, max_leases_per_scan=1, previously_held={f"shard-{n}" for n in range(3)})
+    assert worker.step("a") == 3
