@@ -294,6 +294,18 @@ class ShardIsolated(msgspec.Struct, frozen=True):
     detail: str = ""
 
 
+class StreamIsolated(msgspec.Struct, frozen=True):
+    """The service refuses one of several streams for good, and the others go on. It is opened again after `cooldown`.
+
+    `cooldown`: seconds.
+    """
+
+    stream: str
+    cooldown: float
+    error_type: str
+    detail: str = ""
+
+
 class ShardPaused(msgspec.Struct, frozen=True):
     """A shard was paused: no batches are delivered until it is resumed."""
 
@@ -421,6 +433,7 @@ Event = (
     | HashRangeHoleFound
     | ShardStopped
     | ShardIsolated
+    | StreamIsolated
     | ShardPaused
     | ShardResumed
     | ShardRepositioned

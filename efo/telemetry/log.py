@@ -31,6 +31,7 @@ from efo.events import (
     ShardResumed,
     ShardStarted,
     ShardStopped,
+    StreamIsolated,
     WorkerStarted,
 )
 from efo.telemetry.outages import OutageBegan, OutageEnded, Outages, System
@@ -52,10 +53,10 @@ class LoggingObserver:
     """An observer that writes events to a logger, by default `efo`. Each line names the worker.
 
     Warnings: polling in place of enhanced fan-out; records that were skipped, dead-lettered or lost to retention,
-    handlers that failed, damaged aggregates, lost leases, overdue acks; and the beginning and the end of each outage of
-    Kinesis or of the lease store. Errors: isolated shards, shards that stopped by a failure, and records that a
-    producer gave up. Info: the life of shards and of the fan-out consumer. Other events are not logged. No line
-    contains data or a partition key.
+    handlers that failed, damaged aggregates, lost leases, overdue acks; and the beginning and the end of each outage
+    of Kinesis or of the lease store. Errors: isolated shards and streams, shards that stopped by a failure, and
+    records that a producer gave up. Info: the life of shards and of the fan-out consumer. Other events are not
+    logged. No line contains data or a partition key.
 
     `clock`: returns seconds, monotonic, for the duration of outages.
     """
@@ -181,6 +182,10 @@ _LINES: Final[dict[type, Callable[[Any], Line]]] = {
     ShardIsolated: lambda e: (
         logging.ERROR,
         f"{e.shard_id}: isolated for {e.cooldown:g} s by {e.error_type}{_because(e.detail)}",
+    ),
+    StreamIsolated: lambda e: (
+        logging.ERROR,
+        f"{e.stream}: isolated for {e.cooldown:g} s by {e.error_type}{_because(e.detail)}",
     ),
     ShardPaused: lambda e: (logging.INFO, f"{e.shard_id}: paused"),
     ShardResumed: lambda e: (logging.INFO, f"{e.shard_id}: resumed"),

@@ -15,6 +15,7 @@ from efo.consumer.shard_task import ShardReader
 from efo.consumer.status import ConsumerStatus
 from efo.consumer.streams.config import StreamConfig, StreamLike, StreamTracker, stream_config, stream_configs
 from efo.errors import ConfigurationError, ConsumerNotActiveError, EfoError, ServiceError, TransportError
+from efo.events import Observer, StreamIsolated
 from efo.exception_groups import collapse_groups
 from efo.settings import OnServiceError
 
@@ -72,7 +73,9 @@ class MultiStreamConsumer:
         refresh_interval: float,
         on_service_error: OnServiceError,
         retry_after: float,
+        observer: Callable[[str], Observer],
     ) -> None:
+        self._observer = observer
         self._tracker: StreamTracker | None = streams if callable(streams) else None
         self._open = open_stream
         self._refresh_interval = refresh_interval
@@ -189,6 +192,8 @@ class MultiStreamConsumer:
                     if not self._isolates:
                         raise
                     stream.error = error
+                    detail = " ".join(str(error).split())
+                    self._observer(name)(StreamIsolated(name, self._retry_after, error.error_type, detail))
                     with trio.move_on_after(self._retry_after):
                         await stream.woken.wait()
         finally:

@@ -110,6 +110,7 @@ async def open_streams(
             refresh_interval=refresh_interval,
             on_service_error=on_service_error,
             retry_after=settings.shard_cooldown,
+            observer=observer,
         )
         with collapse_groups():
             async with trio.open_nursery() as nursery:

@@ -55,6 +55,7 @@ from efo.events import (
     ShardStarted,
     ShardStopped,
     ShardSyncFailed,
+    StreamIsolated,
     StreamReset,
     SubscribeAttempted,
     SubscriptionEnded,
@@ -221,6 +222,7 @@ def severity_of(event: Event) -> int:
             | RecordSkipped()
             | RecordDeadLettered()
             | ShardIsolated()
+            | StreamIsolated()
             | ShardGone()
             | HashRangeHoleFound()
         ):
@@ -266,6 +268,7 @@ _NAMES: Final[dict[type, str]] = {
     HashRangeHoleFound: "hash_range_hole_found",
     ShardStopped: "shard_stopped",
     ShardIsolated: "shard_isolated",
+    StreamIsolated: "stream_isolated",
     ShardPaused: "shard_paused",
     ShardResumed: "shard_resumed",
     ShardRepositioned: "shard_repositioned",

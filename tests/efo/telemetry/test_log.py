@@ -49,6 +49,7 @@ LOGGED = [
     (events.ShardStopped(SHARD), logging.INFO, "stopped"),
     (events.ShardStopped(SHARD, "kms", "off"), logging.ERROR, "stopped by kms: off"),
     (events.ShardIsolated(SHARD, 60.0, "kms"), logging.ERROR, "isolated for 60 s by kms"),
+    (events.StreamIsolated("late", 60.0, "kms"), logging.ERROR, "late: isolated for 60 s by kms"),
     (events.ShardPaused(SHARD), logging.INFO, "paused"),
     (events.ShardResumed(SHARD), logging.INFO, "resumed"),
     (events.ShardRepositioned(SHARD, Position.latest()), logging.INFO, "continues at LATEST"),

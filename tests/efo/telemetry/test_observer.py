@@ -57,6 +57,7 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.ShardFinished("s-9", ()),
     events.ShardStopped("s-8"),
     events.ShardIsolated("s-8", 60.0, "kms"),
+    events.StreamIsolated("late", 60.0, "not_found"),
     events.ShardGone("s-9", Checkpoint.TRIM_HORIZON),
     events.ShardsListed(4),
     events.ShardSyncFailed("throttled", "LimitExceededException"),

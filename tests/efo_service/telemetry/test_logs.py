@@ -144,6 +144,7 @@ def test_events_below_the_level_are_not_logged(lines):
         (events.ShardStopped("s"), logging.INFO),
         (events.ShardStopped("s", "sink_full", "no room"), logging.ERROR),
         (events.ShardIsolated("s", 60.0, "kms"), logging.WARNING),
+        (events.StreamIsolated("late", 60.0, "kms"), logging.WARNING),
         (events.HandlerFailed("s", "1", 1, 1, 0.1, "ValueError", "retry"), logging.WARNING),
         (events.SubscriptionEnded("s", 60, "idle"), logging.DEBUG),
         (events.ShardPaused("s"), logging.INFO),

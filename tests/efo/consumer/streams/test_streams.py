@@ -212,6 +212,8 @@ async def test_isolated_a_stream_that_does_not_exist_is_tried_again_and_the_othe
         assert status.state == "isolated"
         assert isinstance(status.error, efo.ResourceNotFoundError)
         assert status.consumer is None
+        (isolated,) = [event for event in app.events["late"] if isinstance(event, efo.events.StreamIsolated)]
+        assert (isolated.stream, isolated.cooldown, isolated.error_type) == ("late", 60, status.error.error_type)
         with pytest.raises(efo.ConfigurationError, match="'late' is not read now"):
             consumer.consumer("late")
         fake.create_stream("late")
