@@ -79,6 +79,7 @@ def test_fastapi_reads_in_its_lifespan(loop, environment, tmp_path):
     (tmp_path / "billing.py").write_text(APPLICATION)
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "billing:app", "--port", str(port), "--loop", loop]
+    command += ["--no-access-log"]  # nobody reads the pipe while the requests are made
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes) as process:
         try:
