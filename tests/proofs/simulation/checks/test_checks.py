@@ -466,3 +466,11 @@ def test_a_save_after_the_end_of_its_task_is_a_problem_unless_the_store_complete
     late += [Closed("a", P, is_finished=False), Saved("a", P, at(3)), Held("b", "b", P, None)]
     assert any("does not read" in problem for problem in check(late).problems)
     assert check(late, saves_late=True).problems == []
+
+
+@pytest.mark.parametrize(("reason", "problems"), [("store", 0), ("expired", 1), ("taken", 1), (None, 1)])
+def test_a_save_of_several_leases_may_arrive_after_one_of_them_was_given_up(reason, problems) -> None:
+    lost = [Lost("a", P, reason)] if reason else []
+    story = [*PUTS, *opened("a", P), *handled("a", P, 0, 1), Saved("a", P, at(0)), *lost, *closed("a", P)]
+    checks = check([*story, Saved("a", P, at(1))])
+    assert sum("which it does not read" in problem for problem in checks.problems) == problems
