@@ -72,6 +72,7 @@ class WorkerLeases(SqliteLeaseStore):
         try:
             await super().__aexit__(kind, error, traceback)
         except ProcessKilled:
+            self.die()  # if the process crashed while it closed the connection
             await trio.sleep_forever()
 
     async def take(self, lease: Lease, owner: str) -> Lease:

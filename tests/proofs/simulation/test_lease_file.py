@@ -82,3 +82,8 @@ def test_a_power_failure_leaves_any_part_of_what_was_not_synced() -> None:
 def test_without_syncs_a_power_failure_may_leave_nothing_of_the_wal() -> None:
     logs = {failed_in_commit(BEFORE, AFTER, Random(seed), is_synced=False).wal for seed in range(200)}
     assert b"" in logs
+
+
+def test_a_process_that_crashes_while_it_closes_its_connection_leaves_none_open() -> None:
+    """In this world a worker leaves since its store fails, and crashes on the way."""
+    assert run(973).problems == ()
