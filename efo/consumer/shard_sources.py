@@ -48,8 +48,10 @@ class ShardSources:
         self._pool = pool
         self._rng = rng
         self._observer = observer
-        self._own_limiter = SubscribeLimiter(settings.subscribes_per_second)
-        self._limiter = self._own_limiter if limiter is None else limiter
+        self._own_limiter: SubscribeLimiter | None = None
+        if limiter is None:
+            limiter = self._own_limiter = SubscribeLimiter(settings.subscribes_per_second)
+        self._limiter = limiter
         self._fan_out = FanOut(registration, retry_interval=settings.fanout_retry_interval, observer=observer)
         self._missing_shards = MissingShards(kinesis.control_plane)
         self._subscriber = SubscribeCaller(
@@ -92,7 +94,8 @@ class ShardSources:
             task_status.started()
             return
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._own_limiter.run)
+            if self._own_limiter is not None:
+                await nursery.start(self._own_limiter.run)
             if self._settings.read_mode == "auto":
                 await nursery.start(self._fan_out.keep_registered)
             else:
