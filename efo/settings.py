@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Literal, get_args
 
@@ -224,6 +224,13 @@ _NUMBERS: Final = (
     "failover_time", "lease_scan_interval", "shard_sync_interval", "lease_cleanup_after", "handoff_timeout",
     "shard_cooldown",
 )  # fmt: skip
+
+
+def settings_from(settings: ConsumerSettings | None, initial_position: PositionLike | None) -> ConsumerSettings:
+    """Return the settings that these arguments of `consume` mean. Raises ConfigurationError."""
+    settings = ConsumerSettings() if settings is None else settings
+    check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
+    return settings if initial_position is None else replace(settings, initial_position=initial_position)
 
 
 def parse_position(value: PositionLike, name: str) -> Position:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Unpack
 
 from efo.aio.consumer import Consumer
 from efo.aio.handler import Handler
 from efo.aio.loop_side import LoopSide
 from efo.aio.session import open_engine
-from efo.checks import check_type
 from efo.consumer.handler import BatchHandler, Flush, RecordHandler
 from efo.doors.opening import consumer_engine
 from efo.doors.options import OpenOptions, Stream
 from efo.protocol.failure import OnError
-from efo.settings import ConsumerSettings, PositionLike
+from efo.settings import PositionLike, settings_from
 from efo.telemetry.log import LoggingObserver
 
 
@@ -50,11 +48,7 @@ async def consume(
     It is `efo.consume` for asyncio, with the same arguments. To drain it, or to pause and seek, use `open_consumer` and
     `consumer.run(efo.aio.Handler(handle))`. Raises EfoError, and what the handler raises.
     """
-    settings, observer = options.get("settings"), options.get("observer")
-    settings = ConsumerSettings() if settings is None else settings
-    check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
-    if initial_position is not None:
-        settings = replace(settings, initial_position=initial_position)
+    settings, observer = settings_from(options.get("settings"), initial_position), options.get("observer")
     observer = LoggingObserver() if observer is None else observer
     reader = Handler(
         handler,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import trio
 
-from efo.checks import check_type
 from efo.consumer.consumer import Consumer
 from efo.consumer.handler import BatchHandler, Flush, Handler, RecordHandler
 from efo.consumer.opening import open_consumer
@@ -16,7 +14,7 @@ from efo.events import Observer
 from efo.kinesis.client import KinesisClient
 from efo.leases.store import LeaseStore
 from efo.protocol.failure import OnError
-from efo.settings import ConsumerSettings, OnServiceError, PositionLike
+from efo.settings import ConsumerSettings, OnServiceError, PositionLike, settings_from
 from efo.telemetry.log import LoggingObserver
 
 if TYPE_CHECKING:
@@ -70,10 +68,7 @@ async def consume(
     With `nursery.start` it returns the Consumer, to drain it, or to pause and seek. Raises EfoError, and what the
     handler raises.
     """
-    settings = ConsumerSettings() if settings is None else settings
-    check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
-    if initial_position is not None:
-        settings = replace(settings, initial_position=initial_position)
+    settings = settings_from(settings, initial_position)
     observer = LoggingObserver() if observer is None else observer
     reader = Handler(
         handler,

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Unpack
 
-from efo.checks import check_type
 from efo.doors.opening import consumer_engine
 from efo.doors.options import OpenOptions, Stream
 from efo.protocol.failure import OnError
-from efo.settings import ConsumerSettings, PositionLike
+from efo.settings import PositionLike, settings_from
 from efo.sync.caller_side import CallerSide
 from efo.sync.consumer import Consumer
 from efo.sync.handler import BatchHandler, Flush, Handler, RecordHandler
@@ -52,11 +50,7 @@ def consume(
     pause and seek, use `open_consumer` and `consumer.run(efo.sync.Handler(handle))`. Raises EfoError, and what the
     handler raises.
     """
-    settings, observer = options.get("settings"), options.get("observer")
-    settings = ConsumerSettings() if settings is None else settings
-    check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
-    if initial_position is not None:
-        settings = replace(settings, initial_position=initial_position)
+    settings, observer = settings_from(options.get("settings"), initial_position), options.get("observer")
     observer = LoggingObserver() if observer is None else observer
     reader = Handler(
         handler,

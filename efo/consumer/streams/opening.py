@@ -33,7 +33,7 @@ from efo.kinesis.client import KinesisClient
 from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.protocol.failure import OnError
 from efo.protocol.joint_assignment import JointAssignment
-from efo.settings import ConsumerSettings, OnServiceError, PositionLike
+from efo.settings import ConsumerSettings, OnServiceError, PositionLike, settings_from
 from efo.telemetry.log import LOGGER, LoggingObserver
 
 if TYPE_CHECKING:
@@ -214,10 +214,7 @@ async def consume_streams(
     `consume`. With `nursery.start` it returns the MultiStreamConsumer, to add and remove streams. Raises EfoError, and
     what the handler and a tracker raise.
     """
-    settings = ConsumerSettings() if settings is None else settings
-    check_type("settings", settings, ConsumerSettings, "a ConsumerSettings, or None")
-    if initial_position is not None:
-        settings = replace(settings, initial_position=initial_position)
+    settings = settings_from(settings, initial_position)
     observers: dict[str, Observer] = {}
 
     def observer_of(stream: str) -> Observer:
