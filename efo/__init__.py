@@ -75,7 +75,7 @@ if TYPE_CHECKING:
         TlsError,
         TransportError,
     )
-    from efo.events import Event, Observer, combine_observers, ignore_events
+    from efo.events import Event, Observer, ignore_events
     from efo.kinesis.aws.client import open_kinesis
     from efo.kinesis.aws.role import AssumedRole
     from efo.kinesis.client import Connect, KinesisClient, Sign
@@ -128,6 +128,7 @@ if TYPE_CHECKING:
     )
     from efo.telemetry.cloudwatch.kcl_metrics import CloudWatchLevel
     from efo.telemetry.cloudwatch.publisher import open_cloudwatch
+    from efo.telemetry.combined import combine_observers
     from efo.telemetry.log import LoggingObserver
     from efo.telemetry.observer import OtelObserver
     from efo.telemetry.producer_observer import OtelProducerObserver
@@ -161,7 +162,7 @@ _NAMES = {
         "ResourceInUseError ResourceNotFoundError SchemaNotLoadedError ServiceError ShardGoneError ShardNotReadError "
         "SilenceError StreamResetError ThrottledError TlsError TransportError"
     ),
-    "efo.events": "Event Observer combine_observers ignore_events",
+    "efo.events": "Event Observer ignore_events",
     "efo.kinesis.aws.client": "open_kinesis",
     "efo.kinesis.aws.role": "AssumedRole",
     "efo.kinesis.client": "Connect KinesisClient Sign",
@@ -197,6 +198,7 @@ _NAMES = {
     ),
     "efo.telemetry.cloudwatch.kcl_metrics": "CloudWatchLevel",
     "efo.telemetry.cloudwatch.publisher": "open_cloudwatch",
+    "efo.telemetry.combined": "combine_observers",
     "efo.telemetry.log": "LoggingObserver",
     "efo.telemetry.observer": "OtelObserver",
     "efo.telemetry.producer_observer": "OtelProducerObserver",

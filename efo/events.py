@@ -8,13 +8,12 @@ Events are msgspec's structs: defining one takes a thirtieth of the time of a fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
 from efo import producer_events
-from efo.checks import check_callable
 from efo.model import Checkpoint, Position
 from efo.protocol.failure import FailureAction
 from efo.protocol.reading import Readings
@@ -459,44 +458,3 @@ Observer = Callable[[Event], None]
 
 def ignore_events(_event: Event) -> None:
     """Ignore a diagnostic event: the observer for applications that want silence."""
-
-
-def combine_observers(*observers: Observer) -> Observer:
-    """Return an observer that calls each of these observers, in this order. Raises ConfigurationError.
-
-    An observer may have a method `observes(event_type: type) -> bool`, which is asked once for each type of event. Then
-    it is called only with events for which that is True, and what it ignores costs nothing.
-    """
-    for each in observers:
-        check_callable("observer", each, "a function of an event", "event")
-    return _Combined(observers)
-
-
-class _Combined:
-    """Calls several observers. Each event is passed to those only that do something with its type."""
-
-    __slots__ = ("_by_type", "_observers")
-
-    def __init__(self, observers: tuple[Observer, ...]) -> None:
-        self._observers = observers
-        self._by_type: dict[type, tuple[Observer, ...]] = {}
-
-    def __call__(self, event: Event) -> None:
-        event_type = type(event)
-        if (found := self._by_type.get(event_type)) is None:
-            found = self._by_type[event_type] = tuple(self.of_type(event_type))
-        for observer in found:
-            observer(event)
-
-    def of_type(self, event_type: type) -> Iterator[Observer]:
-        """Yield the observers of a type, those of combined ones directly."""
-        for observer in self._observers:
-            if isinstance(observer, _Combined):
-                yield from observer.of_type(event_type)
-            elif _observes(observer, event_type):
-                yield observer
-
-
-def _observes(observer: Observer, event_type: type) -> bool:
-    observes = getattr(observer, "observes", None)
-    return observes is None or observes(event_type)

@@ -25,7 +25,7 @@ from efo.consumer.consumer import Consumer
 from efo.consumer.shard_sources import ShardSources
 from efo.consumer.worker_id import worker_slot
 from efo.errors import ConfigurationError
-from efo.events import ConsumerOpened, Observer, WorkerStarted, combine_observers
+from efo.events import ConsumerOpened, Observer, WorkerStarted
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
@@ -35,6 +35,7 @@ from efo.leases.opening import open_lease_store
 from efo.leases.store import LeaseStore
 from efo.protocol.joint_assignment import TableAssignment
 from efo.settings import ConsumerSettings, OnServiceError
+from efo.telemetry.combined import combine_observers
 from efo.telemetry.log import LoggingObserver
 from efo.telemetry.tracing import open_spans
 
@@ -137,7 +138,7 @@ async def open_sharing(
             consumer=settings.consumer_name,
             server_address=kinesis.authority,
         )
-        observer = observer if spans is None else combine_observers(observer, spans)
+        observer = combine_observers(observer, *(() if spans is None else (spans,)))
         observer(WorkerStarted(worker_id))
         registration = Registration(
             kinesis.control_plane, settings.consumer_name or application, observer, settings.consumer_arn

@@ -46,7 +46,11 @@ CONSUMED: Final = Instrument(
     "Records that the handler has processed.",
 )
 PROCESS_DURATION: Final = Instrument(
-    "messaging.process.duration", "histogram", "s", "Time that the handler took for a batch.", _LATENCY
+    "messaging.process.duration",
+    "histogram",
+    "s",
+    "Time that the handler took for a batch; of each shard the first 20 in each second.",
+    _LATENCY,
 )
 OPERATION_DURATION: Final = Instrument(
     "messaging.client.operation.duration",

@@ -66,6 +66,10 @@ class LoggingObserver:
         self._worker = ""
         self._outages = Outages(clock)
 
+    def observes(self, event_type: type) -> bool:
+        """Whether an event of this type may become a line (see `combine_observers`)."""
+        return event_type is WorkerStarted or event_type in _LINES or self._outages.observes(event_type)
+
     def __call__(self, event: Event) -> None:
         """Log one event."""
         if isinstance(event, WorkerStarted):

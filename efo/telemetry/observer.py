@@ -8,7 +8,7 @@ one figure of a shard, so exporters' threads, which run the callbacks, never see
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -44,7 +44,7 @@ from efo.events import (
 )
 from efo.protocol.reading import Readings, ShardReading, checkpoint_age, condition, event_age, lag
 from efo.telemetry import instruments
-from efo.telemetry.bursts import FREQUENT, Bursts
+from efo.telemetry.combined import FREQUENT, nothing_held
 from efo.telemetry.instruments import Instrument
 from efo.telemetry.observables import observables_of
 
@@ -54,9 +54,10 @@ KEEP_COUNTERS: Final = 300.0
 """Seconds for which counters of a stopped shard are still observed, so that no exporter misses their last values."""
 
 PEAK_INTERVAL: Final = 1.0
-"""Seconds between two measurements of a shard by a histogram that takes the highest, or takes several at a time."""
-MAX_HELD: Final = 64
-"""Measurements that are held back at most: the calls for them take less than a millisecond."""
+"""Seconds between two measurements of a shard by a histogram that takes the highest."""
+DURATIONS_PER_SECOND: Final = 20
+"""How many batches of a shard are measured in a second: the SDK takes some 20 us for each. The service sends a shard's
+2 MiB/s in fewer events, so only a backlog of very small events has more."""
 
 Attributes = Mapping[str, str]
 
@@ -92,36 +93,22 @@ class _Peaks:
             self._highest, self._due = None, now + PEAK_INTERVAL
 
 
-class _Held:
-    """Passes on all measurements of one shard, but several at a time.
+class _First:
+    """Passes on the first measurements of each second, of one shard."""
 
-    What the SDK's call needs has left the processor's caches when the next batch comes. So the calls of a second, or of
-    `MAX_HELD` batches, follow each other.
-    """
-
-    __slots__ = ("_due", "_record", "_values")
+    __slots__ = ("_due", "_left", "_record")
 
     def __init__(self, record: Callable[[float], None]) -> None:
         self._record = record
-        self._values: list[float] = []
+        self._left = DURATIONS_PER_SECOND
         self._due = -inf
 
     def add(self, value: float, now: float) -> None:
-        self._values.append(value)
-        if now >= self._due or len(self._values) >= MAX_HELD:
-            self.flush(now)
-
-    def flush_if_due(self, now: float) -> None:
-        """Pass on what was held back, when a second is over."""
-        if self._values and now >= self._due:
-            self.flush(now)
-
-    def flush(self, now: float) -> None:
-        """Pass on what was held back."""
-        for value in self._values:
+        if now >= self._due:
+            self._due, self._left = now + 1, DURATIONS_PER_SECOND
+        if self._left:
+            self._left -= 1
             self._record(value)
-        self._values.clear()
-        self._due = now + PEAK_INTERVAL
 
 
 @dataclass(slots=True)
@@ -131,7 +118,7 @@ class _ShardFigures:
     attributes: Attributes
     intervals: _Peaks
     ages: _Peaks
-    durations: _Held
+    durations: _First
     records: int = 0
     wire_bytes: int = 0
     inflight: int = 0
@@ -170,7 +157,7 @@ class OtelObserver:
         self._shards: dict[str, _ShardFigures] = {}
         self._readings: Readings | None = None
         self._feeds = self._table
-        self._bursts = Bursts(self._feed, clock)
+        self._drain: Callable[[], None] = nothing_held
         meter = get_meter("efo", meter_provider=meter_provider, schema_url=instruments.SCHEMA_URL)
         observed: dict[Instrument, Callable[..., Iterable[Observation]]] = {
             instruments.CONSUMED: self._observe_consumed,
@@ -202,20 +189,17 @@ class OtelObserver:
 
     @property
     def _table(self) -> dict[type, Callable[[Any], None]]:
-        """The method for each type of event. Other events feed no instrument."""
+        """The method for each type of event that is not frequent. Other events feed no instrument."""
         return {
             ConsumerOpened: self._opened,
             SubscribeAttempted: self._attempted,
             SubscriptionEnded: self._ended,
-            EventReceived: self._received,
             PollAttempted: self._polled,
             DeliveryBlocked: self._blocked,
-            BatchDelivered: self._delivered,
             AggregateDamaged: self._aggregate_damaged,
             ConnectionOpened: self._connection_opened,
             ConnectionClosed: self._connection_closed,
             StreamReset: self._reset,
-            RecordsProcessed: self._processed,
             HandlerFailed: self._handler_failed,
             RecordSkipped: self._record_skipped,
             RecordDeadLettered: self._record_dead_lettered,
@@ -230,18 +214,30 @@ class OtelObserver:
 
     def observes(self, event_type: type) -> bool:
         """Whether events of this type feed an instrument (see `combine_observers`)."""
-        return event_type in self._feeds
+        return event_type in FREQUENT or event_type in self._feeds
 
     def __call__(self, event: Event) -> None:
         """Feed the instruments from one event."""
         if type(event) in FREQUENT:
-            self._bursts.add(event)
-        elif type(event) in self._feeds:
-            self._bursts.drain()
-            self._feed(event)
+            self.observe_many((event,))
+        elif (feed := self._feeds.get(type(event))) is not None:
+            feed(event)
 
-    def _feed(self, event: Event) -> None:
-        self._feeds[type(event)](event)
+    def observe_many(self, events: Sequence[Event]) -> None:
+        """Feed the instruments from events of the types in `FREQUENT` (see `efo.telemetry.combined`)."""
+        now = self._clock()
+        for event in events:
+            match event:
+                case EventReceived():
+                    self._received(event, now)
+                case BatchDelivered():
+                    self._shard(event.shard_id).inflight += event.records
+                case RecordsProcessed():
+                    self._processed(event, now)
+
+    def held_by(self, drain: Callable[[], None]) -> None:
+        """Call `drain` before each export: it passes on the events that are held back."""
+        self._drain = drain
 
     def _opened(self, event: ConsumerOpened) -> None:
         self._readings = event.readings
@@ -268,12 +264,11 @@ class OtelObserver:
         if event.reason == "protocol":
             self._add(instruments.DECODE_ERRORS, 1, error_attributes("protocol"))
 
-    def _received(self, event: EventReceived) -> None:
-        shard, now = self._shard(event.shard_id), self._clock()
+    def _received(self, event: EventReceived, now: float) -> None:
+        shard = self._shard(event.shard_id)
         if event.interval is not None:
             shard.intervals.add(event.interval, now)
         shard.ages.flush_if_due(now)
-        shard.durations.flush_if_due(now)
         shard.wire_bytes += event.wire_bytes
 
     def _aggregate_damaged(self, _event: AggregateDamaged) -> None:
@@ -294,11 +289,8 @@ class OtelObserver:
     def _blocked(self, event: DeliveryBlocked) -> None:
         self._shard(event.shard_id).backpressure += event.duration
 
-    def _delivered(self, event: BatchDelivered) -> None:
-        self._shard(event.shard_id).inflight += event.records
-
-    def _processed(self, event: RecordsProcessed) -> None:
-        shard, now = self._shard(event.shard_id), self._clock()
+    def _processed(self, event: RecordsProcessed, now: float) -> None:
+        shard = self._shard(event.shard_id)
         shard.durations.add(event.duration, now)
         if event.oldest_age is not None:
             shard.ages.add(event.oldest_age, now)
@@ -334,7 +326,6 @@ class OtelObserver:
             now = shard.left_at = self._clock()
             shard.intervals.flush(now)
             shard.ages.flush(now)
-            shard.durations.flush(now)
         self._forget()
 
     # --- leases ----------------------------------------------------------------------------------------
@@ -365,7 +356,7 @@ class OtelObserver:
             return figures
         attributes = self._attributes_of(shard_id)
         figures = self._shards[shard_id] = _ShardFigures(
-            attributes, _Peaks(self._record_interval), _Peaks(self._record_age), _Held(self._record_duration)
+            attributes, _Peaks(self._record_interval), _Peaks(self._record_age), _First(self._record_duration)
         )
         return figures
 
@@ -381,7 +372,7 @@ class OtelObserver:
 
     def _counted(self) -> Iterator[_ShardFigures]:
         """Yield the figures of the shards whose counters are still observed."""
-        self._bursts.drain()
+        self._drain()
         horizon = self._clock() - KEEP_COUNTERS
         return (s for s in list(self._shards.values()) if s.left_at is None or s.left_at > horizon)
 
@@ -396,7 +387,7 @@ class OtelObserver:
         return [Observation(shard.backpressure, shard.attributes) for shard in self._counted()]
 
     def _observe_inflight(self, _options: CallbackOptions) -> Iterable[Observation]:
-        self._bursts.drain()
+        self._drain()
         shards = [shard for shard in list(self._shards.values()) if shard.left_at is None]
         return [Observation(shard.inflight, shard.attributes) for shard in shards]
 

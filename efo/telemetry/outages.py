@@ -138,6 +138,10 @@ class Outages:
             case _:
                 return False
 
+    def observes(self, event_type: type) -> bool:
+        """Whether an outage may begin or end with an event of this type."""
+        return event_type is EventReceived or event_type in self._handlers
+
     def observe(self, event: Event) -> Iterable[OutageBegan | OutageEnded]:
         """Return the outage that begins or ends with this event, if one does."""
         if isinstance(event, EventReceived):  # the only frequent one that matters

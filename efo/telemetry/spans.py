@@ -46,7 +46,7 @@ from efo.telemetry.trace_context import TraceContext, TraceExtractor, from_tags
 MAX_LINKS: Final = 128
 """How many records of a process span are searched for trace contexts, so that a large batch costs no more than others.
 The SDK keeps as many links (OpenTelemetry: Link count limit)."""
-BATCH_SPANS_PER_SECOND: Final = 50
+BATCH_SPANS_PER_SECOND: Final = 20
 """How many process spans a shard has in a second, by default. The service sends a shard's 2 MiB/s in fewer events, so
 only a backlog of very small events, and a fast server in a test, have batches without a span of their own."""
 

@@ -6,7 +6,7 @@ on the rate of the stream. Only what efo measures has a metric; a name of KCL is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -27,7 +27,7 @@ from efo.events import (
     ShardSyncFailed,
     WorkerStarted,
 )
-from efo.telemetry.bursts import FREQUENT, MAX_HELD
+from efo.telemetry.combined import nothing_held
 
 CloudWatchLevel = Literal["summary", "detailed"]
 """How many metrics: KCL's MetricsLevel."""
@@ -145,7 +145,7 @@ class KclMetrics:
         self._held: set[str] = set()
         self._lost = 0
         self._started = False
-        self._burst: list[Event] = []
+        self._drain: Callable[[], None] = nothing_held
         self._make_groups()
         self._feeds: dict[type, Callable[[Any], None]] = {
             WorkerStarted: self._worker_started,
@@ -169,16 +169,17 @@ class KclMetrics:
 
     def __call__(self, event: Event) -> None:
         """Note an event."""
-        if (event_type := type(event)) not in self._feeds:
-            return
-        self._burst.append(event)  # see efo.telemetry.bursts
-        if event_type not in FREQUENT or len(self._burst) >= MAX_HELD:
-            self._drain()
+        if (feed := self._feeds.get(type(event))) is not None:
+            feed(event)
 
-    def _drain(self) -> None:
-        for event in self._burst:
-            self._feeds[type(event)](event)
-        self._burst.clear()
+    def observe_many(self, events: Sequence[Event]) -> None:
+        """Note events that were held back (see `efo.telemetry.combined`)."""
+        for event in events:
+            self(event)
+
+    def held_by(self, drain: Callable[[], None]) -> None:
+        """Call `drain` before metrics are taken: it passes on the events that are held back."""
+        self._drain = drain
 
     def take(self, timestamp: float) -> list[Datum]:
         """Return the metrics since the last call, with this time: seconds since the epoch."""

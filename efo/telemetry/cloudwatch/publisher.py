@@ -69,6 +69,9 @@ class CloudWatchPublisher:
         self._buffer: deque[Datum] = deque()
         self._outage = Outage("cloudwatch")
 
+        # What combine_observers asks for.
+        self.observes, self.observe_many, self.held_by = metrics.observes, metrics.observe_many, metrics.held_by
+
     def __call__(self, event: Event) -> None:
         """Count what an event says."""
         self._metrics(event)

@@ -13,9 +13,10 @@ import structlog
 import trio
 
 from efo.consumer.shard_task import ShardReader
-from efo.events import Event, Observer, combine_observers, ignore_events
+from efo.events import Event, Observer, ignore_events
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
+from efo.telemetry.combined import combine_observers
 from efo.telemetry.observer import OtelObserver
 from efo.telemetry.spans import OtelTracing, tracer_of
 from efo.telemetry.tracing import open_spans
@@ -101,9 +102,9 @@ class StreamRun:
             parts.open_leases(settings) as leases,
             open_metrics(settings) as cloudwatch,
         ):
-            metrics.observer = _metrics(settings, self._telemetry, kinesis)
+            metrics.observer = instruments = _metrics(settings, self._telemetry, kinesis)
             observer = combine_observers(
-                self.health, log_events(settings.service.log_level), metrics, self._source, cloudwatch
+                self.health, log_events(settings.service.log_level), instruments, self._source, cloudwatch
             )
             tracing = open_tracing(self._telemetry, settings.relay)
             opening = parts.open_consumer(

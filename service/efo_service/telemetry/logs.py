@@ -191,20 +191,29 @@ def log_events(level: str, clock: Callable[[], float] = trio.current_time) -> Ob
 
     Events contain neither data nor partition keys, so neither can reach the log. `clock`: monotonic seconds.
     """
-    logger = structlog.get_logger()
-    threshold = logging.getLevelNamesMapping()[level.upper()]
-    outages = Outages(clock)
+    return _EventLog(logging.getLevelNamesMapping()[level.upper()], Outages(clock))
 
-    def observe(event: Event) -> None:
-        for change in outages.observe(event):
+
+class _EventLog:
+    def __init__(self, threshold: int, outages: Outages) -> None:
+        self._logger = structlog.get_logger()
+        self._threshold = threshold
+        self._outages = outages
+
+    def observes(self, event_type: type) -> bool:
+        """Whether an event of this type may become a line (see `combine_observers`)."""
+        if event_type in {BatchDelivered, RecordsProcessed}:  # of each batch
+            return self._threshold <= logging.DEBUG
+        return True
+
+    def __call__(self, event: Event) -> None:
+        for change in self._outages.observe(event):
             log_outage(change)
         severity = severity_of(event)
-        if severity > logging.DEBUG and outages.explains(event):
+        if severity > logging.DEBUG and self._outages.explains(event):
             severity = logging.DEBUG
-        if severity >= threshold:
-            logger.log(severity, _NAMES[type(event)], **_fields(event))
-
-    return observe
+        if severity >= self._threshold:
+            self._logger.log(severity, _NAMES[type(event)], **_fields(event))
 
 
 def severity_of(event: Event) -> int:

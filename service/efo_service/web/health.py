@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import trio
 
@@ -18,6 +19,10 @@ from efo.events import (
 )
 from efo.protocol.reading import Readings
 from efo_service.web.problems import Problem, shard_problems
+
+_CHANGES: Final = frozenset({
+    ConsumerOpened, ConsumerReady, ReadModeChanged, LeasesCounted, LeaseStoreCalled, SubscribeAttempted, PollAttempted,
+})  # fmt: skip
 
 
 class Health:
@@ -37,6 +42,10 @@ class Health:
         self._scanned_at: float | None = None
         self._store_error: str | None = None
         self._subscribe_error: str | None = None
+
+    def observes(self, event_type: type) -> bool:
+        """Whether an event of this type changes the state (see `combine_observers`)."""
+        return event_type in _CHANGES
 
     def __call__(self, event: Event) -> None:
         """Update the state from one event."""
@@ -59,8 +68,6 @@ class Health:
                 | PollAttempted(error_type=error_type, detail=detail)
             ):
                 self._subscribe_error = detail or error_type
-            case _:
-                pass
 
     def start_draining(self) -> None:
         """Report the service as not ready from now on."""

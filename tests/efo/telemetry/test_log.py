@@ -148,34 +148,6 @@ def test_events_go_to_the_logger_that_is_given(caplog):
     assert [record.name for record in caplog.records] == ["mine"]
 
 
-def test_combined_observers_are_all_called_in_order():
-    seen = []
-    observe = events.combine_observers(lambda event: seen.append((1, event)), lambda event: seen.append((2, event)))
-    event = events.ShardPaused(SHARD)
-    observe(event)
-    assert seen == [(1, event), (2, event)]
-
-
-def test_a_combined_observer_passes_events_only_to_those_that_observe_them():
-    class Selective:
-        def __init__(self) -> None:
-            self.seen: list[events.Event] = []
-
-        def observes(self, event_type: type) -> bool:
-            return event_type is events.ShardsListed
-
-        def __call__(self, event: events.Event) -> None:
-            self.seen.append(event)
-
-    every: list[events.Event] = []
-    selective = Selective()
-    observe = events.combine_observers(events.combine_observers(selective, every.append), events.ignore_events)
-    listed, paused = events.ShardsListed(4), events.ShardPaused(SHARD)
-    for event in (listed, paused, listed):
-        observe(event)
-    assert (every, selective.seen) == ([listed, paused, listed], [listed, listed])
-
-
 def test_ignored_events_leave_no_trace(caplog):
     with caplog.at_level(logging.DEBUG):
         events.ignore_events(events.ShardPaused(SHARD))

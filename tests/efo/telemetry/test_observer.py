@@ -12,8 +12,8 @@ from efo import events
 from efo.model import Checkpoint
 from efo.protocol.reading import LeaseCounts, ShardReading
 from efo.telemetry import instruments
-from efo.telemetry.bursts import AT_ONCE
-from efo.telemetry.observer import KEEP_COUNTERS, MAX_HELD, PEAK_INTERVAL, OtelObserver
+from efo.telemetry.combined import MAX_HELD, combine_observers
+from efo.telemetry.observer import DURATIONS_PER_SECOND, KEEP_COUNTERS, OtelObserver
 from tests.readings import NOW, FakeReadings
 
 COMMON = {
@@ -220,34 +220,31 @@ def test_a_busy_shard_has_one_interval_and_one_age_each_second_the_highest(telem
 
 
 def test_in_a_burst_counters_and_gauges_are_exact_at_every_export(telemetry):
-    batches = 3 * AT_ONCE
+    observe, batches = combine_observers(telemetry.observe), MAX_HELD
     for _ in range(batches):
-        telemetry.observe(events.EventReceived("s-0", 4, 10, 0, 0.1))
-        telemetry.observe(events.BatchDelivered("s-0", 4))
-        telemetry.observe(events.RecordsProcessed("s-0", 3, 0.02, 1.0, 0.5))
+        observe(events.EventReceived("s-0", 4, 10, 0, 0.1))
+        observe(events.BatchDelivered("s-0", 4))
+        observe(events.RecordsProcessed("s-0", 3, 0.02, 1.0, 0.5))
     assert telemetry.values(instruments.CONSUMED) == {("s-0", "receive"): 3 * batches}
-    telemetry.observe(events.EventReceived("s-0", 0, 10, 0, 0.1))
+    observe(events.EventReceived("s-0", 0, 10, 0, 0.1))
     assert telemetry.values(instruments.SUBSCRIPTION_IO) == {("s-0",): 10 * batches + 10}
-    telemetry.observe(events.BatchDelivered("s-0", 4))
+    observe(events.BatchDelivered("s-0", 4))
     assert telemetry.values(instruments.RECORD_INFLIGHT) == {("s-0",): batches + 4}
 
 
-def test_durations_of_a_busy_shard_are_passed_on_together_and_each_is(telemetry):
-    def process(times: int) -> None:
+def test_of_a_busy_shard_the_first_durations_of_each_second_are_measured(telemetry):
+    def process(times: int, shard: str = "s-0") -> None:
         for _ in range(times):
-            telemetry.observe(events.RecordsProcessed("s-0", 1, 0.25, None, None))
+            telemetry.observe(events.RecordsProcessed(shard, 1, 0.25, None, None))
 
-    process(3)
-    assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): (0.25, 1)}  # two are held back
-    process(MAX_HELD - 2)
-    assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): ((MAX_HELD + 1) * 0.25, MAX_HELD + 1)}
-    process(1)
-    telemetry.now += PEAK_INTERVAL
-    telemetry.observe(events.EventReceived("s-0", 0, 200, 0, 0.1))
-    assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): ((MAX_HELD + 2) * 0.25, MAX_HELD + 2)}
-    process(1)
-    telemetry.observe(events.ShardStopped("s-0"))
-    assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): ((MAX_HELD + 3) * 0.25, MAX_HELD + 3)}
+    process(DURATIONS_PER_SECOND + 5)
+    process(1, "s-1")
+    measured = DURATIONS_PER_SECOND + 1
+    assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): (measured * 0.25, measured)}
+    assert telemetry.values(instruments.CONSUMED)[("s-0", "receive")] == DURATIONS_PER_SECOND + 5
+    telemetry.now += 1
+    process(2)
+    assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): ((measured + 2) * 0.25, measured + 2)}
 
 
 def test_records_count_as_consumed_when_they_are_processed_and_not_when_the_handler_fails(telemetry):

@@ -39,6 +39,10 @@ class RecentEvents:
         logger.addHandler(_Handler(self._add))
         self._observe = LoggingObserver(logger)
 
+    def observes(self, event_type: type) -> bool:
+        """Whether an event of this type may become a sentence (see `combine_observers`)."""
+        return self._observe.observes(event_type)
+
     def __call__(self, event: Event) -> None:
         """Keep one event, if it is worth a sentence."""
         if isinstance(event, WorkerStarted):

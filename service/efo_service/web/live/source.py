@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import trio
 
 from efo.consumer.status import ConsumerStatus
-from efo.events import BatchDelivered, CheckpointSaved, DeliveryBlocked, Event, RecordsProcessed
+from efo.events import Event
 from efo.model import Lease, Shard
+from efo.telemetry.combined import FREQUENT, nothing_held
 from efo_service.version import VERSION
 from efo_service.web.live.recent import RecentEvents
 from efo_service.web.live.shard_map import Live, Place, live, places
 from efo_service.web.live.snapshot import Snapshot, StreamView, workers_of
 from efo_service.web.live.traffic import Traffic
 from efo_service.web.status import ReportsProblems
-
-_WITHOUT_SENTENCE: Final = frozenset({BatchDelivered, CheckpointSaved, DeliveryBlocked, RecordsProcessed})
-"""Events that come with each batch, and never become a sentence."""
 
 
 class ShowsShards(Protocol):
@@ -44,15 +42,29 @@ class StreamSource:
         self._traffic = Traffic()
         self._lineage: tuple[Sequence[Shard], frozenset[str]] = ((), frozenset())
         self._places: tuple[Place, ...] = ()
+        self._drain: Callable[[], None] = nothing_held
+
+    def observes(self, event_type: type) -> bool:
+        """Whether an event of this type is counted, or may become a sentence (see `combine_observers`)."""
+        return event_type in FREQUENT or self.recent.observes(event_type)
 
     def __call__(self, event: Event) -> None:
         """Follow one event."""
         self._traffic(event)
-        if type(event) not in _WITHOUT_SENTENCE:
-            self.recent(event)
+        self.recent(event)
+
+    def observe_many(self, events: Sequence[Event]) -> None:
+        """Follow events that were held back (see `efo.telemetry.combined`)."""
+        for event in events:
+            self(event)
+
+    def held_by(self, drain: Callable[[], None]) -> None:
+        """Call `drain` before each view: it passes on the events that are held back."""
+        self._drain = drain
 
     def view(self) -> StreamView:
         """Return the view of now."""
+        self._drain()
         found: tuple[Place, ...] = ()
         shards: tuple[Live, ...] = ()
         worker_id, lease_table = self._identity.get("worker_id", ""), "unknown"
