@@ -141,6 +141,13 @@ def test_a_large_page_is_followed_by_the_pause_that_its_bytes_need():
     assert polling.due == 2.0
 
 
+def test_the_bytes_of_a_page_are_those_of_data_and_keys():
+    polling = machine()
+    keyed = Record("1", 1.0, b"x" * BYTES_PER_SECOND, "k" * BYTES_PER_SECOND)
+    polling.received(RecordsPage((keyed,), "next", 5, None), 10, 0.0)
+    assert polling.due == 2.0
+
+
 def test_throttling_slows_down_to_a_limit_and_pages_recover():
     polling = machine()
     now = 0.0
