@@ -13,5 +13,5 @@ RECORD = Record("7", 0.0, b"", "k")
 
 @pytest.mark.parametrize("check", [lambda batch: check_index(batch, 0), lambda batch: record_index(batch, RECORD)])
 def test_records_in_place_of_a_batch_are_refused(check):
-    with pytest.raises(ConfigurationError, match="batch=.*: expected the Batch that was delivered"):
+    with pytest.raises(ConfigurationError, match=r"batch=.*: expected the Batch that was delivered"):
         check([RECORD])
