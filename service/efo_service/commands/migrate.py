@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -24,6 +24,7 @@ from efo_service.errors import UsageError
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import inspectable_leases, open_leases
 from efo_service.operations.leases import apply_import
+from efo_service.operations.migration.aggregates import Mark, find_marks
 from efo_service.operations.migration.back import plan_rows
 from efo_service.operations.migration.formats import FORMATS, Format, FormatName
 from efo_service.operations.migration.layout import Layout, Scope
@@ -166,7 +167,7 @@ async def _back(site: _Site) -> None:
     """Report the rows that continue after efo's leases, and write them."""
     options = site.options
     leases = await _leases(site)
-    plan = plan_rows(leases, site.snapshot, site.shards, site.layout, site.scope)
+    plan = plan_rows(leases, site.snapshot, site.shards, site.layout, site.scope, await _marks(site, leases))
     notes = ["efo's leases stay: delete them before you migrate to efo again (`efo leases delete --all`)"]
     report = _with(plan.report, site, [], notes)
     if not _may_write(report, report.problems if options.partial else report.refusals, options):
@@ -178,6 +179,14 @@ async def _back(site: _Site) -> None:
         await _refuse_moved(store, leases)
         await site.rows.replace_rows(plan.rows)
     _done(f"{len(plan.rows)} rows written", options)
+
+
+async def _marks(site: _Site, leases: Sequence[Lease]) -> Mapping[str, Mark]:
+    """Return the whole records up to which the shards were read, if the other library can hold nothing else."""
+    if not site.layout.marks_whole_records:
+        return {}
+    async with open_stream(site.settings.kinesis) as kinesis:
+        return await find_marks(kinesis.control_plane, leases, site.shards, site.settings.consumer.aggregates)
 
 
 async def _leases(site: _Site) -> Sequence[Lease]:

@@ -10,6 +10,7 @@ import trio
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.model import Checkpoint, Lease
+from efo.protocol.aggregation import Entry, aggregate
 from efo.testing import FakeKinesisThread
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
@@ -20,9 +21,9 @@ from proofs.local_servers.redis import PASSWORD, serve_redis
 FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
 
 
-def put(kinesis, hash_key):
+def put(kinesis, hash_key, data=b"x"):
     """Put a record, and return its sequence number."""
-    return kinesis.call(lambda fake: fake.put("orders", "k", b"x", hash_key))[1]
+    return kinesis.call(lambda fake: fake.put("orders", "k", data, hash_key))[1]
 
 
 @pytest.fixture(scope="module")
@@ -183,16 +184,35 @@ def test_efos_progress_goes_back_to_the_library(migrate, leases, checkpoints, ki
     client, _ = checkpoints
     client.delete(f"billing:checkpoint:orders:{SECOND}")
     later = put(kinesis, "0")
-    leases(Lease(FIRST, Checkpoint(later)), Lease(SECOND, Checkpoint(numbers[SECOND], 4)))
+    leases(Lease(FIRST, Checkpoint(later)), Lease(SECOND, Checkpoint.TRIM_HORIZON))
     code, [report], stderr = migrate("--back", "--write", "--yes")
     assert code == Exit.USAGE
-    assert "rest of the aggregate would be lost" in stderr
+    assert "no checkpoint like TRIM_HORIZON" in stderr
     assert client.get(f"billing:checkpoint:orders:{FIRST}") == numbers[FIRST]
     assert [line["outcome"] for line in report["shards"]] == ["moved", "refused"]
     code, [_, done], _ = migrate("--back", "--write", "--yes", "--partial")
     assert (code, done) == (Exit.OK, {"written": "1 rows written"})
     assert client.get(f"billing:checkpoint:orders:{FIRST}") == later
     assert client.get(f"billing:checkpoint:orders:{SECOND}") is None
+
+
+@pytest.mark.parametrize("sub", [0, 1])
+def test_the_rest_of_an_aggregate_is_not_lost_on_the_way_back(migrate, leases, checkpoints, kinesis, sub):
+    """These libraries continue after a whole record: efo's position within an aggregate is before it for them."""
+    before = put(kinesis, "0")
+    number = put(kinesis, "0", aggregate([Entry("k", b"%d" % n, "0") for n in range(3)]))
+    leases(Lease(FIRST, Checkpoint(number, sub)))
+    code, [report, _], stderr = migrate("--back", "--write", "--yes")
+    assert code == Exit.OK, stderr
+    assert checkpoints[0].get(f"billing:checkpoint:orders:{FIRST}") == before
+    assert f"before the aggregate {number}" in report["shards"][0]["why"]
+
+
+def test_an_aggregate_that_is_read_to_its_end_is_not_read_again(migrate, leases, checkpoints, kinesis):
+    number = put(kinesis, "0", aggregate([Entry("k", b"%d" % n, "0") for n in range(3)]))
+    leases(Lease(FIRST, Checkpoint(number, 2)))
+    assert migrate("--back", "--write", "--yes")[0] == Exit.OK
+    assert checkpoints[0].get(f"billing:checkpoint:orders:{FIRST}") == number
 
 
 def test_a_living_worker_of_efo_forbids_the_way_back(migrate, leases, tmp_path, numbers, monkeypatch):

@@ -166,6 +166,8 @@ def test_migrate_calls_what_migrate_allows(calls, servers, numbered):
         client.set(f"efo:checkpoint:{os.environ['EFO_KINESIS__STREAM']}:{shard}", number)
     assert call(["migrate", "harlow", url, "--look", "0", "--write", "--yes"]) == Exit.OK
     assert calls == allowed("kinesis", "migrate")
+    assert call(["migrate", "harlow", url, "--look", "0", "--back"]) == Exit.OK
+    assert calls == allowed("kinesis", "migrate", "read")
     called = called_operations(ROOT / "service/efo_service/operations/migration/stores/dynamodb.py")
     assert called == allowed("dynamodb", "migrate")
 

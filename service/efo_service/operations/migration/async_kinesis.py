@@ -40,6 +40,7 @@ class AsyncKinesisKeys:
 
     look_seconds: float = 20.0
     blind: str = _BLIND
+    marks_whole_records: bool = True
 
     def selection(self, scope: Scope) -> str:
         """Return what the keys begin with."""
@@ -81,6 +82,7 @@ class AsyncKinesisTable:
 
     look_seconds: float = 20.0
     blind: str = _BLIND
+    marks_whole_records: bool = True
 
     def selection(self, scope: Scope) -> str:
         """Return the application: the table has no other."""

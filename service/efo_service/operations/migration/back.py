@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from efo.model import Checkpoint, Lease, Shard
 from efo.protocol.cleanup import passed_shards
+from efo_service.operations.migration.aggregates import Mark
 from efo_service.operations.migration.layout import Found, Layout, NotHeldError, Row, Scope
 from efo_service.operations.migration.reading import Snapshot
 from efo_service.operations.migration.report import Report, ShardLine, sentence, shown
@@ -21,9 +22,17 @@ class BackPlan:
 
 
 def plan_rows(
-    leases: Sequence[Lease], snapshot: Snapshot, shards: Sequence[Shard], layout: Layout, scope: Scope
+    leases: Sequence[Lease],
+    snapshot: Snapshot,
+    shards: Sequence[Shard],
+    layout: Layout,
+    scope: Scope,
+    marks: Mapping[str, Mark],
 ) -> BackPlan:
-    """Return the rows that continue after efo's leases. `snapshot`: the rows as they are. `shards`: of ListShards."""
+    """Return the rows that continue after efo's leases. `snapshot`: the rows as they are. `shards`: of ListShards.
+
+    `marks`: of each lease that has a sequence number, if the layout marks whole records; else none.
+    """
     listed = {shard.shard_id: shard for shard in shards}
     deleted = [_finished(shard, shards) for shard in passed_shards({lease.key: lease for lease in leases}, shards)]
     scope = replace(scope, stream_id=scope.stream_id or snapshot.stream_id)
@@ -33,7 +42,8 @@ def plan_rows(
         old = snapshot.found.get(lease.key)
         before = str(lease.checkpoint)
         try:
-            row = layout.write(lease, listed.get(lease.key), scope, old)
+            marked, why = _marked(lease, layout, marks)
+            row = layout.write(marked, listed.get(lease.key), scope, old)
         except NotHeldError as error:
             lines.append(ShardLine(lease.key, "refused", before, why=str(error)))
             continue
@@ -43,7 +53,7 @@ def plan_rows(
         rows.append((row, old[0] if old else None))
         written = layout.read(row, scope)  # as the library will read it
         after = shown(written.checkpoint if isinstance(written, Found) else None)
-        lines.append(ShardLine(lease.key, "moved", before, after, _remarks(lease, written, deleted)))
+        lines.append(ShardLine(lease.key, "moved", before, after, sentence([why, *_remarks(lease, written, deleted)])))
     problems = list(snapshot.problems)
     problems += [f"{key}: {reason}; correct or delete the row" for key, reason in snapshot.unreadable.items()]
     if not leases:
@@ -63,7 +73,17 @@ def _finished(shard: Shard, shards: Sequence[Shard]) -> Lease:
     )
 
 
-def _remarks(lease: Lease, written: object, deleted: Sequence[Lease]) -> str:
+def _marked(lease: Lease, layout: Layout, marks: Mapping[str, Mark]) -> tuple[Lease, str]:
+    """Return a lease with a checkpoint that the layout can hold, and why it is another one. Raises NotHeldError."""
+    if not layout.marks_whole_records or lease.checkpoint.is_sentinel:
+        return lease, ""
+    mark = marks[lease.key]
+    if mark.sequence_number is None:
+        raise NotHeldError(mark.why)
+    return replace(lease, checkpoint=Checkpoint(mark.sequence_number)), mark.why
+
+
+def _remarks(lease: Lease, written: object, deleted: Sequence[Lease]) -> list[str]:
     remarks = ["efo has read it, and deleted its lease"] if lease in deleted else []
     kept = written.pending_checkpoint if isinstance(written, Found) else None
     if kept != lease.pending_checkpoint:
@@ -72,4 +92,4 @@ def _remarks(lease: Lease, written: object, deleted: Sequence[Lease]) -> str:
         remarks.append("the library's LATEST is when it starts: what is put before is not read")
     if lease.checkpoint == Checkpoint.AT_TIMESTAMP:
         remarks.append("the time is the one in the library's configuration")
-    return sentence(remarks)
+    return remarks

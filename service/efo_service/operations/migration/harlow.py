@@ -42,6 +42,7 @@ class HarlowTable:
 
     look_seconds: float = 70.0
     blind: str = _IDLE
+    marks_whole_records: bool = True
 
     def selection(self, scope: Scope) -> str:
         """Return the namespace."""
@@ -74,6 +75,7 @@ class HarlowKeys:
 
     look_seconds: float = 15.0
     blind: str = _IDLE
+    marks_whole_records: bool = True
 
     def selection(self, scope: Scope) -> str:
         """Return what the keys begin with."""
@@ -100,6 +102,7 @@ class HarlowColumns:
 
     look_seconds: float = 70.0
     blind: str = _IDLE
+    marks_whole_records: bool = True
 
     def selection(self, scope: Scope) -> str:
         """Return the namespace."""

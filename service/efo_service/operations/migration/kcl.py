@@ -19,6 +19,7 @@ class KclTable:
 
     look_seconds: float = 15.0
     blind: str = "the fail-over time of the application is longer than the look"
+    marks_whole_records: bool = False
 
     def selection(self, scope: Scope) -> str:
         """Return the application: the table has no other."""

@@ -23,6 +23,7 @@ class KinesumerTable:
 
     look_seconds: float = 12.0
     blind: str = ""
+    marks_whole_records: bool = True
 
     def selection(self, scope: Scope) -> str:
         """Return the first key of the application's checkpoints on the stream."""

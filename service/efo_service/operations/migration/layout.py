@@ -75,7 +75,7 @@ class Layout(Protocol):
     """How one library keeps its checkpoints in one kind of store. Pure: it decides, and reads and writes nothing.
 
     `look_seconds`: within this time, a running application changes a row. `blind`: when it may not; empty if it always
-    does.
+    does. `marks_whole_records`: whether it has no sub-sequence numbers, so that a position means all of a record.
     """
 
     @property
@@ -85,6 +85,11 @@ class Layout(Protocol):
 
     @property
     def blind(self) -> str:
+        """See above."""
+        ...
+
+    @property
+    def marks_whole_records(self) -> bool:
         """See above."""
         ...
 

@@ -24,6 +24,7 @@ class VmwareTable:
 
     look_seconds: float = 15.0
     blind: str = "its LeaseRefreshPeriodMillis is longer than the look"
+    marks_whole_records: bool = True
 
     def selection(self, scope: Scope) -> str:
         """Return the application: the table has no other."""

@@ -1,6 +1,7 @@
 """What becomes of each lease on the way back to another library."""
 
 from efo.model import Checkpoint, HashKeyRange, Lease, Shard
+from efo_service.operations.migration.aggregates import Mark
 from efo_service.operations.migration.back import plan_rows
 from efo_service.operations.migration.harlow import HarlowKeys
 from efo_service.operations.migration.kcl import KclTable
@@ -13,8 +14,10 @@ SHARDS = (Shard(FIRST, HashKeyRange("0", "4"), "100", "199"), Shard(SECOND, Hash
 KEY = f"billing:checkpoint:orders:{SECOND}"
 
 
-def plan(leases, rows=(), layout=HarlowKeys()):  # noqa: B008 - frozen
-    return plan_rows(leases, read_rows(rows, layout, SCOPE), SHARDS, layout, SCOPE)
+def plan(leases, rows=(), layout=HarlowKeys(), marks=None, shards=SHARDS, scope=SCOPE):  # noqa: B008 - frozen
+    """`marks`: where they differ from the checkpoints."""
+    found = {lease.key: Mark(lease.checkpoint.sequence_number) for lease in leases} | (marks or {})
+    return plan_rows(leases, read_rows(rows, layout, scope), shards, layout, scope, found)
 
 
 def test_each_row_is_written_in_place_of_the_present_one():
@@ -29,10 +32,28 @@ def test_each_row_is_written_in_place_of_the_present_one():
 
 
 def test_what_the_library_cannot_hold_is_refused_with_the_reason():
-    result = plan([Lease(FIRST, Checkpoint("150", 3)), Lease(SECOND, Checkpoint("150"))])
+    result = plan([Lease(FIRST, Checkpoint.TRIM_HORIZON), Lease(SECOND, Checkpoint("150"))])
     assert [line.outcome for line in result.report.lines] == ["refused", "moved"]
-    assert "sub-sequence" in result.report.refusals[0]
+    assert "no checkpoint like TRIM_HORIZON" in result.report.refusals[0]
     assert result.report.problems == ()
+
+
+def test_within_an_aggregate_the_mark_of_the_record_before_is_written_and_the_report_says_so():
+    lease = Lease(SECOND, Checkpoint("150", 1))
+    result = plan([lease], marks={SECOND: Mark("140", "before the aggregate 150")})
+    assert result.rows == (({"key": KEY, "value": "140"}, None),)
+    (line,) = result.report.lines
+    assert (line.before, line.after, line.why) == ("150/1", "140", "before the aggregate 150")
+
+
+def test_without_a_mark_the_shard_is_refused_with_its_reason():
+    result = plan([Lease(SECOND, Checkpoint("150"))], marks={SECOND: Mark(None, "no position before it")})
+    assert (result.rows, result.report.refusals) == ((), [f"{SECOND}: no position before it"])
+
+
+def test_kcl_keeps_the_position_within_an_aggregate():
+    result = plan([Lease(SECOND, Checkpoint("150", 1))], layout=KclTable(), marks={SECOND: Mark("140")})
+    assert result.report.lines[0].after == "150/1"
 
 
 def test_a_lost_pending_checkpoint_is_reported_and_kcl_keeps_it():
@@ -65,7 +86,7 @@ def test_shards_whose_leases_efo_deleted_are_finished_in_the_library_too():
     leases = [Lease(third, Checkpoint("350")), Lease(fourth, Checkpoint("360"))]
 
     def planned(leases, layout=HarlowKeys(), rows=(old,)):  # noqa: B008 - frozen
-        return plan_rows(leases, read_rows(rows, layout, SCOPE), shards, layout, SCOPE)
+        return plan(leases, rows, layout, shards=shards)
 
     result = planned(leases)
     assert [(line.shard, line.after, line.why) for line in result.report.lines][:2] == [
