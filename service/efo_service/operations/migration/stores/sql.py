@@ -19,6 +19,9 @@ from efo_service.operations.migration.stores.rows import RowChangedError, RowSto
 
 _T = TypeVar("_T")
 _TIMEOUT: Final = 10
+"""Seconds for a connection, and for a statement: the server ends one that takes longer, such as for a lock."""
+_ROW_TIME: Final = 0.1
+"""Seconds for each row that is written, beside that, until the server counts as hung."""
 _TABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*(\.[A-Za-z_][A-Za-z0-9_$]*)?")
 _COLUMNS: Final = ("namespace", "shard_id", "sequence_number")
 _ENCODE: Final = (
@@ -26,16 +29,22 @@ _ENCODE: Final = (
     "with %25, %2F and %40 for %, / and @ in the password"
 )
 Connect = Callable[[], Any]
-"""Opens a connection of the DB-API, without autocommit."""
+"""Opens a connection of the DB-API, without autocommit, whose statements end in time."""
 
 
 class SqlRows:
-    """The rows of one namespace. `driver`: the module of the DB-API, with its exceptions."""
+    """The rows of one namespace. `driver`: the module of the DB-API, with its exceptions.
+
+    `ran_out_of_time`: whether one of them says that a statement took too long.
+    """
 
     kind: Store = "sql"
 
-    def __init__(self, name: str, table: str, driver: Any, connect: Connect) -> None:
+    def __init__(
+        self, name: str, table: str, driver: Any, connect: Connect, ran_out_of_time: Callable[[Exception], bool]
+    ) -> None:
         self.name = f"{name}, table {table}"
+        self._ran_out_of_time = ran_out_of_time
         self._table = table
         self._driver = driver
         self._connect = connect
@@ -46,7 +55,7 @@ class SqlRows:
 
     async def replace_rows(self, rows: Sequence[tuple[Row, Row | None]]) -> None:
         """Write all rows in one transaction, if each is as it was read."""
-        await self._run(partial(self._write, rows))
+        await self._run(partial(self._write, rows), rows=len(rows))
 
     def _read(self, namespace: str, connection: Any) -> list[Row]:
         query = f"SELECT {', '.join(_COLUMNS)} FROM {self._table} WHERE namespace = %s ORDER BY shard_id"  # noqa: S608 - checked
@@ -71,12 +80,16 @@ class SqlRows:
                     raise RowChangedError(f"{self.name}, {row['shard_id']}")
         connection.commit()
 
-    async def _run(self, work: Callable[[Any], _T]) -> _T:
+    async def _run(self, work: Callable[[Any], _T], rows: int = 0) -> _T:
         def connected() -> _T:
             with self._translate_errors(), closing(self._connect()) as connection:
                 return work(connection)
 
-        return await trio.to_thread.run_sync(connected, abandon_on_cancel=True)
+        # The server limits its statements. It may not respond at all, and psycopg waits for it without a limit.
+        limit = 3 * _TIMEOUT + _ROW_TIME * rows
+        with trio.move_on_after(limit):
+            return await trio.to_thread.run_sync(connected, abandon_on_cancel=True)
+        raise UnavailableError(f"{self.name}: no response within {limit:g} s: check the server and the network")
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -84,7 +97,10 @@ class SqlRows:
             yield
         except self._driver.Error as error:
             message = " ".join(str(error).split())
-            raise UnavailableError(f"{self.name}: {message}: check the server, the user and the table") from None
+            advice = "check the server, the user and the table"
+            if self._ran_out_of_time(error):
+                advice = f"no result within {_TIMEOUT:g} s: end what locks the table, or wait until the server has time"
+            raise UnavailableError(f"{self.name}: {message}: {advice}") from None
 
 
 @asynccontextmanager
@@ -120,7 +136,18 @@ def _postgres(url: str, parts: SplitResult, table: str) -> SqlRows:
         psycopg.conninfo.conninfo_to_dict(url)
     except psycopg.Error:  # its message may have the password
         raise ConfigurationError(_ENCODE) from None
-    return SqlRows(name, table, psycopg, partial(psycopg.connect, url, connect_timeout=_TIMEOUT))
+
+    def connect() -> Any:
+        connection = psycopg.connect(url, connect_timeout=_TIMEOUT)
+        try:
+            # Until the end of the transaction, so that a connection pooler can be used.
+            connection.execute("SELECT set_config('statement_timeout', %s, true)", (f"{_TIMEOUT}s",))
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    return SqlRows(name, table, psycopg, connect, lambda error: isinstance(error, psycopg.errors.QueryCanceled))
 
 
 def _mysql(parts: SplitResult, table: str) -> SqlRows:
@@ -132,6 +159,9 @@ def _mysql(parts: SplitResult, table: str) -> SqlRows:
     if parts.query:
         raise ConfigurationError("the URL of the checkpoints: expected mysql://USER:PASSWORD@HOST:PORT/DATABASE")
     name = f"MySQL {_place(parts)}"
+    # A lock of a row, and one of the table (LOCK TABLES, ALTER TABLE). The server ends the statement before the client
+    # gives up, and says why.
+    lock_timeouts = f"SET SESSION innodb_lock_wait_timeout = {_TIMEOUT}, lock_wait_timeout = {_TIMEOUT}"
     connect = partial(
         pymysql.connect,
         host=parts.hostname or "localhost",
@@ -140,8 +170,15 @@ def _mysql(parts: SplitResult, table: str) -> SqlRows:
         password=unquote(parts.password or ""),
         database=unquote(parts.path.lstrip("/")) or None,
         connect_timeout=_TIMEOUT,
-        read_timeout=_TIMEOUT,
-        write_timeout=_TIMEOUT,
+        read_timeout=2 * _TIMEOUT,
+        write_timeout=2 * _TIMEOUT,
+        init_command=lock_timeouts,
         client_flag=CLIENT.FOUND_ROWS,  # an update that changes nothing has found its row, too
     )
-    return SqlRows(name, table, pymysql, connect)
+    return SqlRows(name, table, pymysql, connect, _is_lock_timeout)
+
+
+def _is_lock_timeout(error: Exception) -> bool:
+    from pymysql.constants import ER  # noqa: PLC0415 - an extra
+
+    return bool(error.args) and error.args[0] == ER.LOCK_WAIT_TIMEOUT

@@ -1,7 +1,10 @@
 """Rows in real servers: read whole, replaced only as they were read, and no password in any message."""
 
+import threading
 from contextlib import closing
+from functools import partial
 from itertools import count
+from urllib.parse import urlsplit
 
 import botocore.session
 import psycopg
@@ -14,6 +17,7 @@ from efo_service.errors import UnavailableError
 from efo_service.operations.migration.harlow import HarlowColumns, HarlowKeys, HarlowTable
 from efo_service.operations.migration.layout import Scope
 from efo_service.operations.migration.reading import read_rows
+from efo_service.operations.migration.stores import sql
 from efo_service.operations.migration.stores.opening import Defaults, open_rows
 from efo_service.operations.migration.stores.rows import RowChangedError
 from proofs.local_servers.dynamodb import credentials, serve_dynamodb_local
@@ -184,6 +188,63 @@ async def test_a_wrong_url_is_one_error_without_the_password(url, error):
             await store.rows("x")
     if "table=" not in url:
         assert "secret-word" not in str(raised.value)
+
+
+def lock(url, table):
+    """Lock a table, and return the connection that holds the lock."""
+    if url.startswith("postgresql"):
+        connection = psycopg.connect(url)
+        connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+        return connection
+    parts = urlsplit(url)
+    connection = pymysql.connect(
+        host=parts.hostname, port=parts.port, user="efo", password=PASSWORD, database="checkpoints"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(f"LOCK TABLES {table} WRITE")
+    return connection
+
+
+@pytest.mark.parametrize("place", [postgres, mysql], indirect=True)
+async def test_a_table_that_another_session_locks_is_one_clear_error_in_time(place, table, monkeypatch):
+    url, layout = place
+    monkeypatch.setattr(sql, "_TIMEOUT", 1)
+    row = row_of(layout, SHARDS[0], "5")
+    async with open_rows(url, Defaults(table)) as store:
+        with closing(lock(url, table)):
+            for work in (partial(store.rows, layout.selection(SCOPE)), partial(store.replace_rows, [(row, None)])):
+                with pytest.raises(UnavailableError, match=r"no result within 1 s: end what locks the table") as error:
+                    await work()
+                assert PASSWORD not in str(error.value)
+        await store.replace_rows([(row, None)])
+
+
+async def test_a_row_that_another_transaction_writes_is_one_clear_error_in_time(servers, table, monkeypatch):
+    url, layout = mysql(servers, table)
+    monkeypatch.setattr(sql, "_TIMEOUT", 1)
+    row = row_of(layout, SHARDS[0], "5")
+    parts = urlsplit(url)
+    async with open_rows(url, Defaults(table)) as store:
+        await store.replace_rows([(row, None)])
+        other = pymysql.connect(
+            host=parts.hostname, port=parts.port, user="efo", password=PASSWORD, database="checkpoints"
+        )
+        with closing(other), other.cursor() as cursor:
+            cursor.execute(f"UPDATE {table} SET sequence_number = 7")
+            with pytest.raises(UnavailableError, match=r"no result within 1 s"):
+                await store.replace_rows([(row_of(layout, SHARDS[0], "6"), row)])
+
+
+async def test_a_server_that_never_responds_is_one_error(autojump_clock):
+    """Its thread is left behind: virtual time passes while it waits."""
+    released = threading.Event()
+    store = sql.SqlRows("MySQL x", "t", pymysql, released.wait, lambda _error: False)
+    try:
+        for work, seconds in ((partial(store.rows, "x"), 30), (partial(store.replace_rows, [({}, None)] * 50), 35)):
+            with pytest.raises(UnavailableError, match=f"no response within {seconds} s"):
+                await work()
+    finally:
+        released.set()
 
 
 @WITH_TABLES
