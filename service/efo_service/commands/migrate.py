@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from efo.arn import parse_stream
+from efo.checks import shown
 from efo.leases.store import LeaseStore
 from efo.model import Lease, Shard
 from efo_service.commands.common import Force, Yes, confirm, refuse_living_holders
@@ -35,6 +37,7 @@ from efo_service.operations.migration.report import Report
 from efo_service.operations.migration.stores.opening import Defaults, dynamodb_table, open_rows
 from efo_service.operations.migration.stores.rows import RowStore
 
+_OF_KCL = ("KCL", "amazon_kclpy")
 _SHORT = {"moved": "moved", "nothing": "", "refused": "REFUSED"}
 
 
@@ -84,7 +87,8 @@ def migrate(
     ] = None,
     table: Annotated[str, Parameter(help="The table in PostgreSQL or MySQL.")] = "kinesis_consumer",
     stream_id: Annotated[
-        str | None, Parameter(help="account:stream:epoch, if a KCL table has several streams of this name.")
+        str | None,
+        Parameter(help="account:stream:epoch, in a KCL table of many streams. Default: that of the stream's rows."),
     ] = None,
     back: Annotated[bool, Parameter(negative="", help="From efo's leases to that library's checkpoints.")] = False,
     write: Annotated[bool, Parameter(negative="", help="Write. Without it, only report.")] = False,
@@ -107,6 +111,7 @@ def migrate(
     if partial and not back:
         raise UsageError("--partial belongs to --back: towards efo, every row can be held or is a mistake")
     _refuse_own_table(settings, source)
+    _check_stream_id(library, stream_id, settings.kinesis.stream_name)
     os.umask(settings.service.umask)  # it may create the store
     options = _Options(FORMATS[library], source, table, look, write, overwrite, partial, yes, force, as_json)
     scope = Scope(application or settings.consumer.application, settings.kinesis.stream_name, stream_id)
@@ -211,6 +216,17 @@ def _refuse_own_table(settings: Settings, source: str) -> None:
         raise UsageError(
             f"{own!r} is the table of [leases] already: efo and KCL share such a table, and nothing has to be migrated "
             "(docs/migration.md). For another library, choose another table for efo: [leases.dynamodb] table"
+        )
+
+
+def _check_stream_id(library: FormatName, stream_id: str | None, stream: str) -> None:
+    if stream_id is None:
+        return
+    if FORMATS[library].library not in _OF_KCL:
+        raise UsageError(f"--stream-id belongs to {' and '.join(_OF_KCL)}: {library} has no tables for many streams")
+    if not re.fullmatch(rf"\d{{12}}:{re.escape(stream)}:\d+", stream_id):
+        raise UsageError(
+            f"--stream-id {shown(stream_id)}: expected account:stream:epoch, such as 123456789012:{stream}:1767225600"
         )
 
 

@@ -254,12 +254,40 @@ def test_a_table_of_kcl_is_migrated_to_sqlite_and_back(servers, migrate, leases,
     assert back[SECOND].latest_at == written[SECOND].latest_at
 
 
+def test_a_table_of_many_streams_gets_rows_of_another_stream_by_its_id_alone(servers, migrate, leases, numbers):
+    url = servers.url(serve_dynamodb_local)
+    source = f"dynamodb:many-streams?region=us-east-1&endpoint_url={url}"
+
+    async def rows(stream_id, *new):
+        with credentials():
+            async with DynamoDbLeaseStore(
+                "many-streams", region="us-east-1", endpoint_url=url, timeout=30, stream_id=stream_id
+            ) as store:
+                for lease in new:
+                    await store.create(lease)
+                return [lease.key for lease in await store.list()]
+
+    trio.run(rows, "123456789012:clicks:1", Lease(FIRST, Checkpoint.TRIM_HORIZON))
+    leases(Lease(SECOND, Checkpoint(numbers[SECOND])))
+    back = ("--back", "--write", "--yes")
+    code, _, stderr = migrate(*back, library="kcl", source=source)
+    assert code == Exit.USAGE
+    assert "none of orders: name it with --stream-id" in " ".join(stderr.split())
+    orders = "123456789012:orders:1767225600"
+    assert trio.run(rows, orders) == []
+    assert migrate(*back, "--stream-id", orders, library="kcl", source=source)[0] == Exit.OK
+    assert trio.run(rows, orders) == [SECOND]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (("kcl", "redis://127.0.0.1:1/0"), Exit.USAGE, "KCL keeps no checkpoints there: expected dynamodb:TABLE"),
         (("harlow", "mongodb://x"), Exit.CONFIGURATION, "expected dynamodb:TABLE, redis://"),
         (("harlow", "redis://127.0.0.1:1/0", "--partial"), Exit.USAGE, "--partial belongs to --back"),
+        (("kcl", "dynamodb:x", "--stream-id", "1:orders:2"), Exit.USAGE, "expected account:stream:epoch, such as 123"),
+        (("kcl", "dynamodb:x", "--stream-id", "123456789012:clicks:2"), Exit.USAGE, "such as 123456789012:orders:"),
+        (("harlow", "redis://127.0.0.1:1/0", "--stream-id", "123456789012:orders:2"), Exit.USAGE, "belongs to KCL and"),
     ],
 )
 def test_a_call_that_cannot_work_is_one_error(arguments, code, message, capsys):

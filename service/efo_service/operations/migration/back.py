@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from efo.model import Checkpoint, Lease, Shard
 from efo.protocol.cleanup import passed_shards
@@ -11,6 +12,8 @@ from efo_service.operations.migration.aggregates import Mark
 from efo_service.operations.migration.layout import Found, Layout, NotHeldError, Row, Scope
 from efo_service.operations.migration.reading import Snapshot
 from efo_service.operations.migration.report import Report, ShardLine, sentence, shown
+
+_SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +59,11 @@ def plan_rows(
         lines.append(ShardLine(lease.key, "moved", before, after, sentence([why, *_remarks(lease, written, deleted)])))
     problems = list(snapshot.problems)
     problems += [f"{key}: {reason}; correct or delete the row" for key, reason in snapshot.unreadable.items()]
+    if scope.stream_id is None and snapshot.other_streams:
+        problems.append(
+            f"the table has rows of several streams ({', '.join(snapshot.other_streams[:_SHOWN])}), and none of"
+            f" {scope.stream}: name it with --stream-id as the application does, account:{scope.stream}:epoch"
+        )
     if not leases:
         problems.append("efo has no leases of this application on this stream")
     return BackPlan(tuple(rows), Report(tuple(lines), tuple(problems)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from efo.errors import ConfigurationError
 from efo.leases.stores.dynamodb.items import KEY, ItemCodec, attributes
 from efo.model import Lease, Shard
-from efo_service.operations.migration.layout import Found, Row, RowError, Scope, read_shard_id
+from efo_service.operations.migration.layout import Found, OtherStream, Row, RowError, Scope, read_shard_id
 
 _STREAM = "streamName"
 _ENTITY = "entityType"
@@ -29,13 +29,13 @@ class KclTable:
         """Return the lease key."""
         return str(row.get(KEY, {}).get("S"))
 
-    def read(self, row: Row, scope: Scope) -> Found | None:
-        """Return what a lease says; None for a row of another stream, or of another entity. Raises RowError."""
+    def read(self, row: Row, scope: Scope) -> Found | OtherStream | None:
+        """Return what a lease says; None for a row of another entity. Raises RowError."""
         if row.get(_ENTITY, {}).get("S", "LEASE") != "LEASE":
             return None
         stream = row.get(_STREAM, {}).get("S")
         if stream is not None and (stream.count(":") != 2 or stream.split(":")[1] != scope.stream):  # noqa: PLR2004 - KCL
-            return None
+            return OtherStream(stream)
         try:
             lease = ItemCodec(stream).lease(row)
         except (ConfigurationError, LookupError, TypeError, ValueError) as error:

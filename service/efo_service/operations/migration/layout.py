@@ -71,6 +71,13 @@ class Heartbeat:
     pulse: tuple[object, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class OtherStream:
+    """A row of a table for many streams that is about another one. `stream_id`: as in `Scope`."""
+
+    stream_id: str
+
+
 class Layout(Protocol):
     """How one library keeps its checkpoints in one kind of store. Pure: it decides, and reads and writes nothing.
 
@@ -101,7 +108,7 @@ class Layout(Protocol):
         """Return what names the row in messages."""
         ...
 
-    def read(self, row: Row, scope: Scope, /) -> Found | Heartbeat | None:
+    def read(self, row: Row, scope: Scope, /) -> Found | Heartbeat | OtherStream | None:
         """Return what a row says; None if it is not about this application and stream. Raises RowError."""
         ...
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from efo_service.operations.migration.layout import Found, Heartbeat, Layout, Row, RowError, Scope
+from efo_service.operations.migration.layout import Found, Heartbeat, Layout, OtherStream, Row, RowError, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,14 +14,15 @@ class Snapshot:
     """What the rows say.
 
     `found`: by shard id, with the row. `heartbeats`: rows of workers. `unreadable`: what is wrong, by the row's key.
-    `others`: how many rows are not about this application and stream. `stream_id`: as in `Scope`.
-    `problems`: what forbids to use the rows at all.
+    `others`: how many rows are not about this application and stream. `other_streams`: those in the same table, by
+    their `stream_id`. `stream_id`: as in `Scope`. `problems`: what forbids to use the rows at all.
     """
 
     found: dict[str, tuple[Row, Found]]
     heartbeats: tuple[Heartbeat, ...]
     unreadable: dict[str, str]
     others: int
+    other_streams: tuple[str, ...]
     stream_id: str | None
     problems: tuple[str, ...]
 
@@ -32,11 +33,15 @@ def read_rows(rows: Iterable[Row], layout: Layout, scope: Scope) -> Snapshot:
     heartbeats: list[Heartbeat] = []
     unreadable: dict[str, str] = {}
     others = 0
+    other_streams: set[str] = set()
     for row in rows:
         try:
             match layout.read(row, scope):
                 case None:
                     others += 1
+                case OtherStream(stream_id):
+                    others += 1
+                    other_streams.add(stream_id)
                 case Heartbeat() as heartbeat:
                     heartbeats.append(heartbeat)
                 case shard:
@@ -44,13 +49,14 @@ def read_rows(rows: Iterable[Row], layout: Layout, scope: Scope) -> Snapshot:
         except RowError as error:
             unreadable[layout.key_of(row)] = str(error)
     streams = {shard.stream_id for _, shard in found}
-    problems = [*_several_streams(streams, scope), *_repeated(found, streams)]
+    problems = [*_several_streams(streams, scope), *_without_streams(streams, scope), *_repeated(found, streams)]
     chosen = [pair for pair in found if scope.stream_id is None or pair[1].stream_id == scope.stream_id]
     return Snapshot(
         found={shard.shard_id: (row, shard) for row, shard in chosen},
         heartbeats=tuple(heartbeats),
         unreadable=unreadable,
         others=others + len(found) - len(chosen),
+        other_streams=tuple(sorted(other_streams)),
         stream_id=scope.stream_id or next(iter(streams), None),
         problems=tuple(problems),
     )
@@ -61,6 +67,12 @@ def _several_streams(streams: set[str | None], scope: Scope) -> list[str]:
         return []
     names = ", ".join(sorted("no stream" if stream is None else stream for stream in streams))
     return [f"the rows are of several streams of this name ({names}): choose one with --stream-id"]
+
+
+def _without_streams(streams: set[str | None], scope: Scope) -> list[str]:
+    if scope.stream_id is None or None not in streams:
+        return []
+    return ["the rows do not name a stream, so that --stream-id selects none of them: leave it out"]
 
 
 def _repeated(found: list[tuple[Row, Found]], streams: set[str | None]) -> list[str]:

@@ -1,5 +1,7 @@
 """What becomes of each lease on the way back to another library."""
 
+import pytest
+
 from efo.model import Checkpoint, HashKeyRange, Lease, Shard
 from efo_service.operations.migration.aggregates import Mark
 from efo_service.operations.migration.back import plan_rows
@@ -54,6 +56,22 @@ def test_without_a_mark_the_shard_is_refused_with_its_reason():
 def test_kcl_keeps_the_position_within_an_aggregate():
     result = plan([Lease(SECOND, Checkpoint("150", 1))], layout=KclTable(), marks={SECOND: Mark("140")})
     assert result.report.lines[0].after == "150/1"
+
+
+@pytest.mark.parametrize("stream_id", [None, "123456789012:orders:7"])
+def test_into_a_table_of_many_streams_without_a_row_of_this_one_its_id_must_be_given(stream_id):
+    """Otherwise its row would have the key of an application with one stream, which KCL does not find."""
+    clicks = "123456789012:clicks:1"
+    other = KclTable().write(Lease(FIRST, Checkpoint("110")), None, Scope("billing", "clicks", clicks), None)
+    scope = Scope("billing", "orders", stream_id)
+    result = plan([Lease(SECOND, Checkpoint("150"))], [other], KclTable(), scope=scope)
+    if stream_id is None:
+        (problem,) = result.report.refusals
+        assert f"rows of several streams ({clicks}), and none of orders" in problem
+        assert "--stream-id as the application does, account:orders:epoch" in problem
+    else:
+        assert result.report.refusals == []
+        assert result.rows[0][0]["leaseKey"] == {"S": f"{stream_id}:{SECOND}"}
 
 
 def test_a_lost_pending_checkpoint_is_reported_and_kcl_keeps_it():

@@ -9,7 +9,7 @@ from efo_service.operations.migration.async_kinesis import AsyncKinesisKeys, Asy
 from efo_service.operations.migration.harlow import HarlowColumns, HarlowKeys, HarlowTable
 from efo_service.operations.migration.kcl import KclTable
 from efo_service.operations.migration.kinesumer import KinesumerTable
-from efo_service.operations.migration.layout import Found, Heartbeat, NotHeldError, RowError, Scope
+from efo_service.operations.migration.layout import Found, Heartbeat, NotHeldError, OtherStream, RowError, Scope
 from efo_service.operations.migration.vmware import VmwareTable
 
 SCOPE = Scope("billing", "orders")
@@ -141,7 +141,6 @@ def test_a_column_that_loses_digits_is_refused(number):
 @pytest.mark.parametrize(
     ("layout", "row"),
     [
-        (KclTable(), KCL_1 | {"streamName": {"S": "123456789012:clicks:1"}}),
         (KclTable(), {"leaseKey": {"S": "worker"}, "entityType": {"S": "WORKER_METRIC_STATS"}}),
         (KinesumerTable(), KINESUMER | {"pk": {"S": "check_point#billing#clicks"}}),
         (KinesumerTable(), {"pk": {"S": "shard_cache#billing"}, "sk": {"S": "orders"}}),
@@ -202,6 +201,11 @@ def test_kcls_multi_stream_keys_lineage_and_pending_checkpoints_are_read():
         pending_checkpoint_state=b"state",
         notes=("its pending checkpoint 888/1 is kept",),
     )
+
+
+def test_a_row_of_another_stream_in_kcls_table_names_that_stream():
+    row = KCL_1 | {"streamName": {"S": "123456789012:clicks:1"}}
+    assert KclTable().read(row, SCOPE) == OtherStream("123456789012:clicks:1")
 
 
 def test_kcl_gets_its_row_with_a_higher_counter_and_with_what_efo_does_not_know():

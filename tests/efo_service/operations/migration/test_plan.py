@@ -3,7 +3,7 @@
 import pytest
 
 from efo.model import Checkpoint, HashKeyRange, Lease, Position, Shard
-from efo_service.operations.migration.layout import Found, Scope
+from efo_service.operations.migration.layout import Found, OtherStream, Scope
 from efo_service.operations.migration.plan import Start, plan_leases, plan_target
 from efo_service.operations.migration.reading import Snapshot, changes, read_rows
 
@@ -24,7 +24,7 @@ def found(shard_id, checkpoint, **others):
 
 
 def snapshot(*rows, unreadable=None):
-    return Snapshot({row.shard_id: ({}, row) for row in rows}, (), unreadable or {}, 0, None, ())
+    return Snapshot({row.shard_id: ({}, row) for row in rows}, (), unreadable or {}, 0, (), None, ())
 
 
 def plan(*rows, start=FROM_THE_START, **others):
@@ -172,6 +172,17 @@ def test_rows_of_several_streams_of_one_name_are_refused_unless_one_is_chosen():
     chosen = read_rows(rows, _Rows(), Scope("a", "orders", "1:orders:2"))
     assert (chosen.problems, chosen.others) == ((), 1)
     assert chosen.found[FIRST][1].checkpoint == Checkpoint("151")
+
+
+def test_a_chosen_stream_is_refused_where_no_row_names_one():
+    snapshot = read_rows([found(FIRST, "150")], _Rows(), Scope("a", "orders", "1:orders:2"))
+    assert "leave it out" in snapshot.problems[0]
+
+
+def test_the_other_streams_of_a_table_are_known_by_their_ids():
+    rows = [OtherStream("1:clicks:2"), found(FIRST, "150"), OtherStream("1:clicks:2"), OtherStream("1:a:2")]
+    snapshot = read_rows(rows, _Rows(), Scope("a", "orders"))
+    assert (snapshot.others, snapshot.other_streams) == (3, ("1:a:2", "1:clicks:2"))
 
 
 def test_two_rows_about_one_shard_are_refused():
