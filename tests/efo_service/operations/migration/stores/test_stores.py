@@ -230,7 +230,7 @@ async def test_a_row_that_another_transaction_writes_is_one_clear_error_in_time(
             host=parts.hostname, port=parts.port, user="efo", password=PASSWORD, database="checkpoints"
         )
         with closing(other), other.cursor() as cursor:
-            cursor.execute(f"UPDATE {table} SET sequence_number = 7")
+            cursor.execute(f"UPDATE {table} SET sequence_number = 7")  # noqa: S608 - a test
             with pytest.raises(UnavailableError, match=r"no result within 1 s"):
                 await store.replace_rows([(row_of(layout, SHARDS[0], "6"), row)])
 
