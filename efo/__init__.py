@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         AccessDeniedError,
         ChecksumError,
         ConfigurationError,
+        ConsumerGoneError,
         ConsumerLimitError,
         ConsumerNotActiveError,
         ConsumerReplacedError,
@@ -154,9 +155,9 @@ _NAMES = {
     "efo.consumer.streams.opening": "StreamObserver consume_streams open_streams",
     "efo.deserializers.base": "Deserializer",
     "efo.errors": (
-        "AccessDeniedError ChecksumError ConfigurationError ConsumerLimitError ConsumerNotActiveError "
-        "ConsumerReplacedError DeliveryError DeserializationError EfoError EventError ExpiredCredentialsError "
-        "ExpiredIteratorError FanOutRefusedError FrameError GoAwayError HandlerError InternalFailureError "
+        "AccessDeniedError ChecksumError ConfigurationError ConsumerGoneError ConsumerLimitError "
+        "ConsumerNotActiveError ConsumerReplacedError DeliveryError DeserializationError EfoError EventError "
+        "ExpiredCredentialsError ExpiredIteratorError FanOutRefusedError FrameError GoAwayError HandlerError InternalFailureError "
         "IsolateShardError KmsError LeaseError LeaseLostError LeaseStoreCorruptError LeaseStoreUnavailableError "
         "MissingExtraError NotHttp2Error NotVisibleError OrderError ProducerClosedError ProtocolError "
         "ResourceInUseError ResourceNotFoundError SchemaNotLoadedError ServiceError ShardGoneError ShardNotReadError "
@@ -231,6 +232,7 @@ __all__ = (
     "ConfigurationError",
     "Connect",
     "Consumer",
+    "ConsumerGoneError",
     "ConsumerLimitError",
     "ConsumerNotActiveError",
     "ConsumerReplacedError",

@@ -282,6 +282,12 @@ class ShardGoneError(EfoError):
     error_type = "shard_gone"
 
 
+class ConsumerGoneError(ConfigurationError):
+    """A fan-out consumer whose ARN was given does not exist. efo does not register it: its owner has to."""
+
+    error_type = "consumer_gone"
+
+
 class ConsumerNotActiveError(EfoError):
     """The fan-out consumer did not become ACTIVE in time."""
 
@@ -296,9 +302,16 @@ class ConsumerReplacedError(EfoError):
 
 
 class FanOutRefusedError(EfoError):
-    """The fan-out consumer disappeared and cannot be registered again; `read_mode` permits polling instead."""
+    """The fan-out consumer disappeared and cannot be registered again; `read_mode` permits polling instead.
 
-    error_type = "consumer_limit"
+    `reason`: why not: ConsumerLimitError, ConsumerGoneError or ConsumerNotActiveError.
+    """
+
+    error_type = "fan_out_refused"
+
+    def __init__(self, reason: EfoError) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 class NotVisibleError(EfoError):

@@ -76,7 +76,7 @@ class ConsumerSettings:
     while the stream has as many consumers as it may, or SubscribeToShard is denied.
     `poll_interval`: the most seconds between two calls of GetRecords for a shard that is current, 5 at most. A shard
     that is behind is read as fast as AWS allows.
-    `fanout_retry_interval`: with "auto", how long shards are polled until fan-out is tried again.
+    `fanout_retry_interval`: with "auto", how long shards are polled until fan-out is tried again, by one shard.
 
     Subscriptions:
     `consumer_name`: the fan-out consumer's name; it is registered if it does not exist. None: the application's name.

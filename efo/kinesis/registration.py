@@ -9,7 +9,7 @@ import trio
 
 from efo.arn import parse_consumer
 from efo.errors import (
-    ConfigurationError,
+    ConsumerGoneError,
     ConsumerLimitError,
     ConsumerNotActiveError,
     ConsumerReplacedError,
@@ -18,6 +18,7 @@ from efo.errors import (
     ResourceInUseError,
     ResourceNotFoundError,
     ThrottledError,
+    without_tracebacks,
 )
 from efo.events import ConsumerReady, Observer, ignore_events
 from efo.kinesis.control_plane import ControlPlane
@@ -49,6 +50,7 @@ class Registration:
         self._consumer: FanOutConsumer | None = None
         self._checking = trio.Lock()
         self._checked_at = -inf  # when the last check of the consumer began
+        self._failure: EfoError | None = None  # of that check
         self._missing_shards = MissingShards(control_plane)
 
     @property
@@ -68,7 +70,7 @@ class Registration:
 
         A consumer that is being deleted is registered again when it is gone. Raises ServiceError, TransportError,
         ConsumerLimitError if the stream may have no more consumers, ConsumerNotActiveError after 5 minutes, and
-        ConfigurationError if a given consumer is gone.
+        ConsumerGoneError if a given consumer is gone.
         """
         stream_arn = await self._stream_arn()
         registered = False
@@ -99,9 +101,9 @@ class Registration:
     async def diagnose(self, shard_id: str, error: ResourceNotFoundError) -> EfoError:
         """Return the error that explains a ResourceNotFoundException of SubscribeToShard.
 
-        The consumer is gone, and was registered again now; or the shard is gone; or both exist, and the call is to be
-        repeated. The last happens with a subscription that was opened before the consumer was replaced, when its reader
-        takes the exception much later.
+        The consumer is gone, and was registered again now, or cannot be; or the shard or the stream is gone; or all
+        exist, and the call is to be repeated. The last happens with a subscription that was opened before the consumer
+        was replaced, when its reader takes the exception much later.
         """
         # Of several tasks that ask at once, the first one checks and the others wait. They compare with this ARN.
         before, asked_at = self.arn, trio.current_time()
@@ -109,9 +111,9 @@ class Registration:
             try:
                 # What was looked up since this task asked is new enough for it: thousands may ask at once.
                 if self.arn == before and self._checked_at <= asked_at:
-                    started_at = trio.current_time()
-                    await self.ensure()
-                    self._checked_at = started_at
+                    await self._check(shard_id, asked_at)
+                if self._failure is not None:
+                    return self._failure
                 if self.arn != before:
                     return ConsumerReplacedError(f"the consumer {self.name!r} was gone; it is now {self.arn}")
                 found = await self._missing_shards.explain(shard_id, "SubscribeToShard", asked_at)
@@ -121,13 +123,33 @@ class Registration:
                 f"{shard_id} and the consumer {self.name!r} exist, but not for SubscribeToShard: {error}"
             )
 
+    async def _check(self, shard_id: str, asked_at: float) -> None:
+        """Register the consumer again if it is gone. `_failure` is why that was not possible."""
+        started_at = trio.current_time()
+        self._failure = None
+        try:
+            await self.ensure()
+        except ConsumerGoneError as gone:
+            # A stream that is deleted takes its consumers along: then that is what has to be told.
+            try:
+                await self._missing_shards.explain(shard_id, "SubscribeToShard", asked_at)
+            except ResourceNotFoundError as no_stream:
+                self._failure = without_tracebacks(no_stream)
+            except EfoError:
+                self._failure = without_tracebacks(gone)
+            else:
+                self._failure = without_tracebacks(gone)
+        except EfoError as failure:
+            self._failure = without_tracebacks(failure)
+        self._checked_at = started_at
+
     async def _stream_arn(self) -> str:
         if self._given is not None:
             return parse_consumer(self._given)[0]
         return (await self._control_plane.describe_stream()).arn
 
-    def _gone(self) -> ConfigurationError:
-        return ConfigurationError(
+    def _gone(self) -> ConsumerGoneError:
+        return ConsumerGoneError(
             f"the fan-out consumer {self._given} does not exist, and efo does not register one whose ARN is given: ask"
             " its owner for the ARN of the present one, or give a name instead"
         )

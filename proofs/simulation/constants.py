@@ -75,7 +75,7 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     "efo.leases.writer.PATIENCE_SHARE": Constant((0.01, 0.1)),
     "efo.protocol.assignment.assign.SCANS_PER_FAILOVER_TIME": Constant((10, 1000)),
     # time limits
-    "efo.kinesis.polling.auto_source.TRIAL_TIMEOUT": Constant((3.0, 60.0)),
+    "efo.kinesis.polling.fan_out.TRIAL_TIMEOUT": Constant((3.0, 60.0), ("efo.kinesis.polling.auto_source",)),
     "efo.kinesis.connection_pool.CONNECT_TIMEOUT": Constant((5.0, 20.0)),
     "efo.kinesis.service_call.RESPONSE_TIMEOUT": Constant((12.0, 30.0)),
     "efo.kinesis.service_call.READ_TIMEOUT": Constant((2.0, 10.0)),

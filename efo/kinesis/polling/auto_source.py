@@ -14,14 +14,12 @@ import trio
 
 from efo.errors import AccessDeniedError, FanOutRefusedError, SilenceError
 from efo.events import EndReason
-from efo.kinesis.polling.fan_out import FanOut
+from efo.kinesis.polling.fan_out import TRIAL_TIMEOUT, FanOut
 from efo.kinesis.shard_source import ShardEnd, ShardSource
 from efo.model import Position
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.reading import SubscriptionState
 
-TRIAL_TIMEOUT: Final = 30.0
-"""Seconds in which the first event of a trial must arrive. A shard that waits for it is not read meanwhile."""
 _REFUSALS: Final = (AccessDeniedError, FanOutRefusedError)
 
 
@@ -65,7 +63,7 @@ class AutoSource:
         """Wait for the next event; None after `interrupt`. Raises the EfoError that retries cannot cure."""
         while True:
             if not self._is_subscribed:
-                if self._source.state == "ended" or not self._fan_out.may_subscribe():
+                if self._source.state == "ended" or not self._fan_out.may_subscribe(self):
                     return await self._source.receive()
                 self._trial_until = inf if self._fan_out.is_used else trio.current_time() + TRIAL_TIMEOUT
                 self._continue_with(self._subscribe, "shutdown")
@@ -73,11 +71,12 @@ class AutoSource:
                 with trio.move_on_at(self._trial_until) as trial:
                     event = await self._source.receive()
             except _REFUSALS as error:
-                self._fan_out.refused(error)
+                self._fan_out.refused(error, by=self)
                 self._continue_with(self._poll, "service")
                 continue
             if trial.cancelled_caught:
-                self._fan_out.refused(SilenceError(f"no event arrived by fan-out within {TRIAL_TIMEOUT:g} s"))
+                silence = SilenceError(f"no event arrived by fan-out within {TRIAL_TIMEOUT:g} s")
+                self._fan_out.refused(silence, by=self)
                 self._continue_with(self._poll, "silence")
                 continue
             if event is not None and self._trial_until < inf:
@@ -91,6 +90,7 @@ class AutoSource:
 
     def close(self, reason: EndReason) -> None:
         """End the source."""
+        self._fan_out.end_trial(self)
         self._source.close(reason)
 
     def _continue_with(self, make: Callable[[Position], ShardSource], reason: EndReason) -> None:

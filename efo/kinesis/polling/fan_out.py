@@ -1,25 +1,38 @@
 """Whether a consumer that may poll reads by enhanced fan-out now, and when it tries again. All its shards share this.
 
 Fan-out is refused if the fan-out consumer cannot be registered, since the stream has as many as it may, or if the
-credentials permit no registration or no SubscribeToShard. Then all shards are polled. After an interval the consumer is
-registered, if that is what failed, and one shard subscribes as a trial. If an event arrives, all shards follow.
+credentials permit no registration or no SubscribeToShard, or if the consumer was deleted and efo may not register it.
+Then all shards are polled. After an interval the consumer is registered, if that is what failed, and one shard
+subscribes as a trial. If an event arrives, all shards follow.
 """
 
 from __future__ import annotations
 
 from math import inf
+from typing import Final
 
 import trio
 
-from efo.errors import AccessDeniedError, ConsumerLimitError, EfoError, FanOutRefusedError, ResourceNotFoundError
+from efo.errors import (
+    AccessDeniedError,
+    ConsumerGoneError,
+    ConsumerLimitError,
+    ConsumerNotActiveError,
+    EfoError,
+    FanOutRefusedError,
+    ResourceNotFoundError,
+)
 from efo.events import Observer, ReadModeChanged
 from efo.kinesis.registration import Registration
+
+TRIAL_TIMEOUT: Final = 30.0
+"""Seconds in which the first event of a trial must arrive. A shard that waits for it is not read meanwhile."""
 
 
 class FanOut:
     """Whether enhanced fan-out is used. `is_used`: whether shards are to be read by it now.
 
-    `retry_interval`: seconds after which it is tried again.
+    `retry_interval`: seconds after which it is tried again, by one shard at a time, however short the interval is.
     """
 
     def __init__(self, registration: Registration, *, retry_interval: float, observer: Observer) -> None:
@@ -29,6 +42,8 @@ class FanOut:
         self._retry_interval = retry_interval
         self._retry_at = -inf
         self._observer = observer
+        self._trial: object = None  # the source of the shard that tries
+        self._trial_until = -inf
 
     async def keep_registered(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Register the consumer; if that is refused, try again at the interval, until cancelled.
@@ -48,31 +63,45 @@ class FanOut:
     async def _register(self) -> None:
         try:
             await self._registration.ensure()
-        except (ConsumerLimitError, AccessDeniedError) as error:
+        except (ConsumerLimitError, ConsumerNotActiveError, AccessDeniedError) as error:
             self.refused(error)
         else:
             self._is_registered = True
             self._retry_at = -inf
 
-    def may_subscribe(self) -> bool:
-        """Return whether a shard that is polled may subscribe now. If that is a trial, only one shard may."""
+    def may_subscribe(self, source: object) -> bool:
+        """Return whether a shard that is polled may subscribe now. If that is a trial, only one shard may.
+
+        `source`: what asks. Its trial ends with `refused`, `works` or `end_trial`, or when its time is over: a reader
+        that was paused in it must not keep the others from trying.
+        """
         if self.is_used:
             return True
         now = trio.current_time()
-        if not self._is_registered or now < self._retry_at:
+        if not self._is_registered or now < self._retry_at or now < self._trial_until:
             return False
         self._retry_at = now + self._retry_interval
+        self._trial, self._trial_until = source, now + TRIAL_TIMEOUT
         return True
 
-    def refused(self, error: EfoError) -> None:
-        """Note that fan-out is not possible: all shards are polled until it works again."""
+    def end_trial(self, source: object) -> None:
+        """Note that this source does not try any more, if it did."""
+        if self._trial is source:
+            self._trial, self._trial_until = None, -inf
+
+    def refused(self, error: EfoError, by: object = None) -> None:
+        """Note that fan-out is not possible: all shards are polled until it works again. `by`: the shard's source."""
+        self.end_trial(by)
         self._retry_at = trio.current_time() + self._retry_interval
+        if isinstance(error, FanOutRefusedError):
+            error = error.reason
         if self.is_used:
             self.is_used = False
             self._observer(ReadModeChanged("polling", error.error_type, str(error), self._retry_interval))
 
     def works(self) -> None:
         """Note that an event has arrived by fan-out: all shards subscribe."""
+        self._trial, self._trial_until = None, -inf
         if not self.is_used:
             self.is_used = True
             self._observer(ReadModeChanged("fanout"))
@@ -83,7 +112,7 @@ class FanOut:
         FanOutRefusedError: the consumer is gone, and cannot be registered again.
         """
         found = await self._registration.diagnose(shard_id, error)
-        if isinstance(found, ConsumerLimitError):
+        if isinstance(found, ConsumerLimitError | ConsumerGoneError | ConsumerNotActiveError):
             self._is_registered = False
-            return FanOutRefusedError(str(found))
+            return FanOutRefusedError(found)
         return found

@@ -9,7 +9,7 @@ import trio
 
 from efo import events
 from efo.consumer.shard_stream import ShardStream
-from efo.errors import AccessDeniedError, ConsumerLimitError
+from efo.errors import AccessDeniedError, ConsumerGoneError, ConsumerLimitError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Checkpoint
 from efo.settings import LATEST, ConsumerSettings, ReadMode
@@ -140,6 +140,40 @@ async def test_auto_polls_while_the_quota_is_used_up_and_goes_back(autojump_cloc
         assert reading.numbers == list(range(400))
         assert reading.modes == [("polling", "consumer_limit"), ("fanout", None)]
         assert [type(event) for event in reading.seen].count(events.ConsumerReady) == 1
+
+
+@pytest.mark.parametrize(("given", "modes"), [(None, []), ("by ARN", [("polling", "consumer_gone")])])
+async def test_auto_goes_on_when_its_consumer_is_deleted(
+    autojump_clock: Clock, given: str | None, modes: list[tuple[str, str]]
+) -> None:
+    """It registers its own one again (rule R13), and polls without one that was given by its ARN."""
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM, shards=2)
+        consumer = fake.register(STREAM, "app")
+        settings = ConsumerSettings(read_mode="auto", consumer_arn=consumer.arn if given else None)
+        reading = Reading(fake)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(reading.put, 200)
+            nursery.start_soon(reading.run, settings, 110)
+            await trio.sleep(20)
+            fake.deregister(consumer.arn)
+        assert reading.numbers == list(range(200))
+        assert reading.modes == modes
+
+
+async def test_fan_out_alone_stops_when_its_given_consumer_is_deleted(autojump_clock: Clock) -> None:
+    async with FakeKinesis() as fake:
+        fake.create_stream(STREAM)
+        consumer = fake.register(STREAM, "app")
+        async with trio.open_nursery() as nursery:
+
+            async def run() -> None:
+                with pytest.raises(ConsumerGoneError, match="ask its owner for the ARN of the present one"):
+                    await Reading(fake).run(ConsumerSettings(consumer_arn=consumer.arn), 60)
+
+            nursery.start_soon(run)
+            await trio.sleep(20)
+            fake.deregister(consumer.arn)
 
 
 async def test_auto_changes_often_and_loses_and_repeats_nothing(autojump_clock: Clock) -> None:

@@ -34,7 +34,9 @@ DENIED = Refuse("AccessDeniedException", message="not authorized to perform kine
 class Sources:
     """Makes sources of the fake's stream. `seen`: the diagnostic events of all of them."""
 
-    def __init__(self, fake: FakeKinesis, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, fake: FakeKinesis, nursery: trio.Nursery, retry_interval: float = 60.0, given: str | None = None
+    ) -> None:
         self.fake = fake
         self.seen: list[Event] = []
         self._nursery = nursery
@@ -42,8 +44,8 @@ class Sources:
         kinesis = fake.kinesis(STREAM)
         self.pool = ConnectionPool(kinesis.connect, address="fake", observer=self.seen.append)
         self.limiter = SubscribeLimiter(100.0)
-        self.registration = Registration(kinesis.control_plane, "reader", self.seen.append)
-        self.fan_out = FanOut(self.registration, retry_interval=60.0, observer=self.seen.append)
+        self.registration = Registration(kinesis.control_plane, "reader", self.seen.append, given)
+        self.fan_out = FanOut(self.registration, retry_interval=retry_interval, observer=self.seen.append)
         self._missing = MissingShards(kinesis.control_plane)
         where = {"sign": kinesis.sign, "authority": kinesis.authority, "scheme": kinesis.scheme}
         self._subscriber = SubscribeCaller(self.pool, **where, consumer_arn=lambda: self.registration.arn)
@@ -108,12 +110,18 @@ class Sources:
 
 
 @asynccontextmanager
-async def open_sources(**settings: object) -> AsyncIterator[Sources]:
-    """Run a fake with one shard, and what makes sources of it."""
+async def open_sources(
+    *, retry_interval: float = 60.0, given: bool = False, **settings: object
+) -> AsyncIterator[Sources]:
+    """Run a fake with one shard, and what makes sources of it. `retry_interval`: that of fan-out.
+
+    `given`: whether the fan-out consumer is given by its ARN.
+    """
     fake_settings = FakeSettings(**({"consumer_creating": 0.0} | settings))  # type: ignore[arg-type]
     async with FakeKinesis(settings=fake_settings) as fake, trio.open_nursery() as nursery:
         fake.create_stream(STREAM)
-        sources = Sources(fake, nursery)
+        arn = fake.register(STREAM, "reader").arn if given else None
+        sources = Sources(fake, nursery, retry_interval, arn)
         await nursery.start(sources.pool.run)
         await nursery.start(sources.limiter.run)
         await nursery.start(sources.fan_out.keep_registered)

@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from efo.errors import AccessDeniedError
-from efo.events import PollAttempted, ReadModeChanged, SubscribeAttempted
+from efo.events import EventReceived, PollAttempted, ReadModeChanged, SubscribeAttempted
 from efo.kinesis.polling.auto_source import TRIAL_TIMEOUT
 from efo.model import Position
 from efo.testing.faults.kinds import EmptyResponse, Refuse
@@ -58,6 +58,68 @@ async def test_one_shard_tries_and_all_follow(autojump_clock):
             await trio.sleep(3)
             assert [sources.fake.subscriptions(STREAM, shard).live for shard in shards] == [1, 1]
             nursery.cancel_scope.cancel()
+
+
+async def test_trials_do_not_overlap_however_short_the_interval_is(autojump_clock):
+    """A shard that tries is not read meanwhile: it must be one of them, not all."""
+    async with open_sources(retry_interval=1.0) as sources:
+        sources.fake.split(STREAM, "shardId-000000000000")
+        shards = sources.fake.open_shards(STREAM)
+        rule = sources.fake.faults.add(DENIED, When(operation="SubscribeToShard", times=ALWAYS))
+        async with trio.open_nursery() as nursery:
+            for shard in shards:
+                nursery.start_soon(read, sources.auto(START, shard))
+            await trio.sleep(0.5)
+            sources.fake.faults.remove(rule)
+            sources.fake.faults.add(EmptyResponse(), When(times=ALWAYS))
+            await trio.sleep(10)
+            before = len(sources.seen)
+            await trio.sleep(10 * TRIAL_TIMEOUT)
+            tried = [event.shard_id for event in sources.seen[before:] if isinstance(event, SubscribeAttempted)]
+            pages = [event.shard_id for event in sources.seen[before:] if isinstance(event, EventReceived)]
+            nursery.cancel_scope.cancel()
+    assert tried
+    # Each second belongs to one trial at most: so the two shards are read half of the time, once a second.
+    assert len(pages) > 10 * TRIAL_TIMEOUT * 0.9
+
+
+async def test_a_trial_that_is_closed_lets_another_shard_try(autojump_clock):
+    async with open_sources(retry_interval=5.0) as sources:
+        rule = sources.fake.faults.add(DENIED, When(operation="SubscribeToShard", times=ALWAYS))
+        sources.fake.split(STREAM, "shardId-000000000000")
+        first, second = (sources.auto(START, shard) for shard in sources.fake.open_shards(STREAM))
+        await first.receive()
+        await second.receive()
+        sources.fake.faults.remove(rule)
+        rule = sources.fake.faults.add(EmptyResponse(), When(times=ALWAYS))
+        await trio.sleep(6)
+        with trio.move_on_after(6):
+            await first.receive()
+        first.close("lease_lost")
+        sources.fake.faults.remove(rule)
+        with trio.fail_after(TRIAL_TIMEOUT / 2):
+            while modes(sources)[-1][0] != "fanout":
+                await second.receive()
+
+
+async def test_a_reader_that_is_paused_in_its_trial_does_not_keep_others_from_trying(autojump_clock):
+    async with open_sources(retry_interval=5.0) as sources:
+        rule = sources.fake.faults.add(DENIED, When(operation="SubscribeToShard", times=ALWAYS))
+        sources.fake.split(STREAM, "shardId-000000000000")
+        paused, other = (sources.auto(START, shard) for shard in sources.fake.open_shards(STREAM))
+        await paused.receive()
+        await other.receive()
+        sources.fake.faults.remove(rule)
+        await trio.sleep(6)
+        with trio.move_on_after(0):
+            await paused.receive()
+        with trio.move_on_after(TRIAL_TIMEOUT - 1):
+            while True:
+                await other.receive()
+        assert modes(sources) == [("polling", "AccessDeniedException")]
+        with trio.fail_after(10):
+            while modes(sources)[-1][0] != "fanout":
+                await other.receive()
 
 
 async def test_a_live_subscription_of_another_shard_does_not_end_the_polling(autojump_clock):

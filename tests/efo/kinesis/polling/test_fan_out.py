@@ -38,15 +38,15 @@ async def test_a_full_quota_is_a_reason_to_poll_until_a_consumer_is_deregistered
             (change,) = changes(sources)
             assert (change.mode, change.error_type, change.retry_after) == ("polling", "consumer_limit", 60.0)
             assert "deregister one" in change.detail
-            assert not fan_out.may_subscribe()
+            assert not fan_out.may_subscribe(None)
             await trio.sleep(130)
-            assert not fan_out.may_subscribe()
+            assert not fan_out.may_subscribe(None)
             sources.fake.deregister(arns[0])
             await trio.sleep(60)
-            assert fan_out.may_subscribe()
-            assert not fan_out.may_subscribe()  # one shard tries
+            assert fan_out.may_subscribe(None)
+            assert not fan_out.may_subscribe(None)  # one shard tries
             fan_out.works()
-            assert fan_out.may_subscribe()
+            assert fan_out.may_subscribe(None)
             assert [change.mode for change in changes(sources)] == ["polling", "fanout"]
             nursery.cancel_scope.cancel()
 
@@ -105,3 +105,47 @@ async def test_a_given_consumer_that_does_not_exist_is_a_mistake_and_no_reason_t
         registration = Registration(sources.fake.kinesis(STREAM).control_plane, "reader", given=arn)
         with pytest.raises(ConfigurationError, match="does not exist"):
             await FanOut(registration, retry_interval=60.0, observer=sources.seen.append).keep_registered()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+async def test_a_given_consumer_that_is_deleted_while_it_is_read_is_a_reason_to_poll(autojump_clock, replaced):
+    """It cannot be registered again: its owner makes another one, with another ARN."""
+    async with open_sources(given=True, subscription_life=20.0) as sources:
+        source = sources.auto(START)
+        sources.put(1)
+        assert await read(source, 1) == [1]
+        sources.fake.deregister(sources.registration.arn)
+        await trio.sleep(2)
+        if replaced:
+            sources.fake.register(STREAM, "reader")
+        sources.put(2)
+        with trio.fail_after(30):
+            assert await read(source, 1) == [2]
+        (change,) = changes(sources)
+        assert (change.mode, change.error_type) == ("polling", "consumer_gone")
+        assert "ask its owner for the ARN of the present one" in change.detail
+        await trio.sleep(130)
+        sources.put(3)
+        assert await read(source, 1) == [3]
+        assert changes(sources) == [change]
+
+
+async def test_a_consumer_that_does_not_become_active_again_is_a_reason_to_poll(autojump_clock):
+    async with open_sources(subscription_life=20.0, consumer_creating=1e6) as sources:
+        source = sources.auto(START)
+        sources.put(1)
+        assert await read(source, 1) == [1]
+        assert [change.error_type for change in changes(sources)] == ["consumer_not_active"]
+
+
+async def test_a_deleted_stream_is_no_reason_to_poll(autojump_clock):
+    """It takes its fan-out consumers along, so that a given consumer is not found either."""
+    async with open_sources(given=True, subscription_life=20.0) as sources:
+        source = sources.auto(START)
+        sources.put(1)
+        assert await read(source, 1) == [1]
+        sources.fake.delete_stream(STREAM)
+        await trio.sleep(2)
+        with pytest.raises(ResourceNotFoundError, match=r"(?i)stream orders"):
+            await read(source, 1)
+        assert changes(sources) == []
