@@ -157,11 +157,11 @@ _NAMES = {
     "efo.errors": (
         "AccessDeniedError ChecksumError ConfigurationError ConsumerGoneError ConsumerLimitError "
         "ConsumerNotActiveError ConsumerReplacedError DeliveryError DeserializationError EfoError EventError "
-        "ExpiredCredentialsError ExpiredIteratorError FanOutRefusedError FrameError GoAwayError HandlerError InternalFailureError "
-        "IsolateShardError KmsError LeaseError LeaseLostError LeaseStoreCorruptError LeaseStoreUnavailableError "
-        "MissingExtraError NotHttp2Error NotVisibleError OrderError ProducerClosedError ProtocolError "
-        "ResourceInUseError ResourceNotFoundError SchemaNotLoadedError ServiceError ShardGoneError ShardNotReadError "
-        "SilenceError StreamResetError ThrottledError TlsError TransportError"
+        "ExpiredCredentialsError ExpiredIteratorError FanOutRefusedError FrameError GoAwayError HandlerError "
+        "InternalFailureError IsolateShardError KmsError LeaseError LeaseLostError LeaseStoreCorruptError "
+        "LeaseStoreUnavailableError MissingExtraError NotHttp2Error NotVisibleError OrderError ProducerClosedError "
+        "ProtocolError ResourceInUseError ResourceNotFoundError SchemaNotLoadedError ServiceError ShardGoneError "
+        "ShardNotReadError SilenceError StreamResetError ThrottledError TlsError TransportError"
     ),
     "efo.events": "Event Observer ignore_events",
     "efo.kinesis.aws.client": "open_kinesis",

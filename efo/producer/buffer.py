@@ -166,18 +166,20 @@ class Buffer:
     # --- sending -----------------------------------------------------------------------------------------
 
     def poll(self, now: float) -> Request | float:
-        """Return the next request; or when to call again unless something happens before, infinity for never."""
+        """Return the next request; or when to call again unless something happens before, infinity for never.
+
+        That may be when `expire` is due.
+        """
         self._new_records = self._new_bytes = 0
         linger = -inf if self.is_flushing else self._settings.linger
         records, size = self._settings.max_request_records, self._settings.max_request_bytes
-        request, is_due, wake = Request([]), False, inf
+        request, is_due, wake = Request([]), False, self.expires_from()
         for lane in sorted(self._active, key=lambda lane: lane.oldest):
             if lane.growing is not None and lane.growing.put_at + linger <= now:
                 self._complete(lane)
             if lane.is_empty:
                 del self._active[lane]
                 continue
-            wake = min(wake, lane.oldest + self._settings.delivery_timeout)
             if (blocked := lane.blocked_until(now)) > now:
                 wake = min(wake, blocked)
                 continue
@@ -198,6 +200,8 @@ class Buffer:
     def _send(self, request: Request) -> Request:
         for lane, entries in request.groups:
             lane.sent(entries)
+            if lane.is_empty:  # `put` then asks for a call, since a time is new
+                del self._active[lane]
         self.in_flight += 1
         return request
 
@@ -260,10 +264,20 @@ class Buffer:
                 del self._undone[entry.epoch]
         entry.finish(stored, now)
 
+    def expires_from(self) -> float:
+        """Return when `expire` may have something to do, whatever else waits; infinity for never."""
+        timeout = self._settings.delivery_timeout
+        lanes = min((lane.expires_from(timeout) for lane in self._active), default=inf)
+        return min(lanes, *(entry.put_at + timeout for _, entry in self._misrouted), inf)
+
     def expire(self, now: float) -> list[Entry]:
         """Give up the records that were put too long ago and are not in flight; return their entries."""
         timeout = self._settings.delivery_timeout
-        late = [entry for lane in self._active for entry in lane.expired(now, timeout)]
+        late: list[Entry] = []
+        for lane in self._active:
+            if lane.growing is not None and lane.growing.put_at + timeout <= now:
+                self._complete(lane)
+            late += lane.expired(now, timeout)
         kept = []
         for lane, entry in self._misrouted:
             if entry.put_at + timeout <= now:
@@ -326,7 +340,7 @@ class Buffer:
                 self._route(entry, first)
         self._misrouted = []
         for lane, entries in first.items():
-            lane.queue.extendleft(reversed(entries))
+            lane.requeue(entries, first=True)
         rest: dict[Lane, list[Entry]] = {}
         for lane in before.values():
             self._complete(lane)
@@ -334,7 +348,7 @@ class Buffer:
             for entry in lane.queue:
                 self._route(entry, rest)
         for lane, entries in rest.items():
-            lane.queue.extend(entries)
+            lane.requeue(entries, first=False)
         self._active.update(dict.fromkeys((*first, *rest)))
         return stored, again
 

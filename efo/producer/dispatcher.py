@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import inf
 from random import Random
 from typing import Final
 
@@ -52,7 +51,7 @@ class Dispatcher:
         self._control_plane = control_plane
         self._observer = observer
         self._rng = rng
-        self._slots = trio.Semaphore(max_in_flight)
+        self._max_in_flight = max_in_flight
         self._sending: dict[Request, None] = {}
         self._changed = trio.Event()
         self._stale = trio.Event()
@@ -70,7 +69,6 @@ class Dispatcher:
             nursery.start_soon(self._list_shards)
             task_status.started()
             while True:
-                await self._slots.acquire()
                 request = await self._next_request()
                 self._sending[request] = None
                 nursery.start_soon(self._send, request)
@@ -92,12 +90,13 @@ class Dispatcher:
             if late := self._buffer.expire(now):
                 self._given_up(late)
             self._apply_shards(now)
-            wake_at = inf
-            if self._shards is None:
+            if self._shards is None and len(self._sending) < self._max_in_flight:
                 polled = self._buffer.poll(now)
                 if isinstance(polled, Request):
                     return polled
                 wake_at = polled
+            else:
+                wake_at = self._buffer.expires_from()
             with trio.move_on_at(wake_at):
                 await self._changed.wait()
 
@@ -114,7 +113,6 @@ class Dispatcher:
         now = trio.current_time()
         settled = self._buffer.settle(request, results, now)
         del self._sending[request]
-        self._slots.release()
         if self._buffer.is_stale:
             self._stale.set()
         refused = next((result for result in results if isinstance(result, EfoError)), None)

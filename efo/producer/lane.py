@@ -38,6 +38,7 @@ class Lane:
         self._in_flight = 0
         self._failures = 0
         self._paused_until = -inf
+        self._put_from = inf  # no entry of the queue was put before, except one that was appended since
 
     @property
     def is_empty(self) -> bool:
@@ -50,6 +51,22 @@ class Lane:
         if self.queue:
             return self.queue[0].put_at
         return inf if self.growing is None else self.growing.put_at
+
+    def expires_from(self, timeout: float) -> float:
+        """Return when `expired` may find something; infinity if nothing waits. It is never too late, maybe too early.
+
+        What is sent again, or comes from another shard, may be older than the first entry.
+        """
+        self._put_from = min(self._put_from, self.queue[0].put_at) if self.queue else inf
+        return min(self._put_from, inf if self.growing is None else self.growing.put_at) + timeout
+
+    def requeue(self, entries: list[Entry], *, first: bool) -> None:
+        """Add entries that were not put just now: before the others, or after them."""
+        self._put_from = min([self._put_from, *(entry.put_at for entry in (*entries, *list(self.queue)[:1]))])
+        if first:
+            self.queue.extendleft(reversed(entries))
+        else:
+            self.queue.extend(entries)
 
     def blocked_until(self, now: float) -> float:
         """Return until when nothing may be sent; infinity: until a response arrives, or a list of the shards."""
@@ -93,6 +110,8 @@ class Lane:
         else:
             taken = set(map(id, entries))
             self.queue = deque(entry for entry in self.queue if id(entry) not in taken)
+        if not self.queue:
+            self._put_from = inf
         for entry in entries:
             entry.attempts += 1
         self._in_flight += 1
@@ -105,17 +124,18 @@ class Lane:
         if not again:
             self._failures = 0
             return
-        self.queue.extendleft(reversed(again))
+        self.requeue(again, first=True)
         longest = min(MAX_BACKOFF, _FIRST_BACKOFF * 2 ** min(self._failures, _MAX_DOUBLINGS))
         self._failures += 1
         self._paused_until = max(self._paused_until, now + self._rng.uniform(0, longest))
 
     def expired(self, now: float, timeout: float) -> Iterable[Entry]:
         """Take the entries out of the queue whose first record was put at least `timeout` seconds ago."""
-        if not self.queue or self.queue[0].put_at + timeout > now:
+        if self.expires_from(timeout) > now:
             return ()
         late = [entry for entry in self.queue if entry.put_at + timeout <= now]
         self.queue = deque(entry for entry in self.queue if entry.put_at + timeout > now)
+        self._put_from = min([entry.put_at for entry in self.queue], default=inf)
         return late
 
 

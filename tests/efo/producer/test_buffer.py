@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 import pytest
 
+from efo.errors import SilenceError
 from efo.model import MAX_HASH_KEY, HashKeyRange, Shard
 from efo.producer.buffer import Buffer, Request
 from efo.producer.delivery import Delivery
@@ -53,6 +55,34 @@ def test_a_time_that_was_returned_for_an_expiry_expires_what_is_not_in_flight():
         assert isinstance(wake, float)
         assert len(held.expire(wake)) == 1
         assert held.records == 1
+
+
+def test_what_is_older_than_the_first_in_its_queue_expires_on_time():
+    """Of two requests, the older one fails first: what the other one had is queued before it."""
+    held = buffer(max_request_records=1)
+    put(held, 0.0)
+    older = held.poll(0.0 + 1)
+    put(held, 5.0)
+    newer = held.poll(5.0 + 1)
+    assert isinstance(older, Request)
+    assert isinstance(newer, Request)
+    held.settle(older, [SilenceError("")], 6.0)
+    held.settle(newer, [SilenceError("")], 6.0)
+    assert held.expires_from() == 120.0
+    assert [entry.put_at for entry in held.expire(120.0)] == [0.0]
+    assert held.expires_from() == 125.0
+    assert [entry.put_at for entry in held.expire(125.0)] == [5.0]
+    assert held.expires_from() == math.inf
+
+
+def test_an_aggregate_that_grows_expires():
+    held = buffer(aggregate=True)
+    put(held, 0.0)
+    put(held, 1.0)
+    assert held.expires_from() == 120.0
+    [entry] = held.expire(120.0)
+    assert entry.records == 2
+    assert held.records == 0
 
 
 def test_a_full_request_asks_for_a_poll():

@@ -362,6 +362,41 @@ async def test_a_throttled_record_is_given_up_after_its_timeout(fake, autojump_c
         assert trio.current_time() - began == pytest.approx(60.0)
 
 
+@pytest.mark.parametrize("aggregate", [False, True])
+async def test_a_record_that_waits_for_its_turn_is_given_up_after_its_timeout(fake, autojump_clock, aggregate):
+    """No request may be sent, since as many are in flight as may be: the time of what waits is over nevertheless."""
+    fake.faults.add(NoResponse(), When(operation="PutRecords", times=math.inf))
+    async with opened(fake, delivery_timeout=10.0, max_in_flight=1, aggregate=aggregate) as producer:
+        first = await producer.put(b"1", "k")
+        await trio.sleep(1)
+        began = trio.current_time()
+        with pytest.raises(efo.DeliveryError, match=r"within 10\.0 s and 0 attempts: it was not sent") as caught:
+            await (await producer.put(b"2", "k"))
+        assert trio.current_time() - began == pytest.approx(10.0)
+        assert not caught.value.maybe_stored
+        assert not first.is_done
+        with pytest.raises(efo.DeliveryError):
+            await first
+
+
+async def test_a_record_expires_while_another_list_of_the_shards_waits_for_a_request(fake, autojump_clock):
+    """A list is applied when nothing is in flight. A request without a response is in flight for 30 s."""
+    async with opened(fake, delivery_timeout=10.0, max_in_flight=2) as producer:
+        fake.faults.add(NoResponse(), When(operation="PutRecords", times=1))
+        hanging = await producer.put(b"1", "k")
+        await trio.sleep(1)
+        fake.split("orders", fake.open_shards("orders")[0])
+        await (await producer.put(b"0", "a", explicit_hash_key="0"))  # the response shows that the shards have changed
+        await trio.sleep(1)
+        began = trio.current_time()
+        waiting = await producer.put(b"2", "k")
+        with pytest.raises(efo.DeliveryError, match="0 attempts"):
+            await waiting
+        assert trio.current_time() - began == pytest.approx(10.0)
+        with pytest.raises(efo.DeliveryError):
+            await hanging
+
+
 async def test_one_record_that_the_service_refuses_does_not_take_others_along(fake, autojump_clock):
     async with opened(fake) as producer:
         fake._core.stream("orders").max_record_bytes = 100
