@@ -23,7 +23,11 @@ class Source(Protocol):
     """A file without a buffer, whose lock a thread that is left behind would hold while Python ends."""
 
     def read(self, size: int, /) -> bytes | None:
-        """Return what there is, up to `size` bytes; none at the end."""
+        """Return what there is, up to `size` bytes; none at the end; None if that is not known yet."""
+        ...
+
+    def fileno(self) -> int:
+        """Return the number of its descriptor."""
         ...
 
 
@@ -108,6 +112,9 @@ async def _put_lines(
     while is_open:
         # A pipe may have nothing for hours. The thread is left behind when the command is interrupted.
         content = await trio.to_thread.run_sync(source.read, READ_SIZE, abandon_on_cancel=True)
+        if content is None:  # another process has set the pipe or the terminal to O_NONBLOCK, and it is empty now
+            await trio.lowlevel.wait_readable(source.fileno())
+            continue
         is_open = bool(content)
         for number, line in lines.feed(content) if content else lines.end():
             due = began + progress.taken / rate

@@ -203,6 +203,22 @@ def test_an_interrupt_stores_what_was_read(kinesis, stream):
         assert b"2 records put, 2 stored" in process.stderr.read()
 
 
+def test_a_stdin_that_does_not_block_is_read_to_its_end(kinesis, stream):
+    """Whoever shares the pipe may have set O_NONBLOCK: a read of an empty one is then no end of file."""
+    ours, theirs = os.pipe()
+    os.set_blocking(ours, False)
+    command = [sys.executable, "-m", "efo_service.cli", "put", stream, "--key", "k"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=ours, stderr=subprocess.PIPE) as process:
+        os.close(ours)
+        for count, line in enumerate((b"one\n", b"two\n", b"three\n"), start=1):
+            os.write(theirs, line)
+            while len(stored(kinesis, stream)) < count:
+                assert process.poll() is None
+        os.close(theirs)
+        assert process.wait(60) == Exit.OK
+        assert b"3 records put, 3 stored" in process.stderr.read()
+
+
 async def test_lines_before_a_wrong_one_are_put_however_long_that_takes(autojump_clock):
     async with FakeKinesis() as fake:
         fake.create_stream("orders")
