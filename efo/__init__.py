@@ -37,9 +37,9 @@ if TYPE_CHECKING:
         AccessDeniedError,
         ChecksumError,
         ConfigurationError,
-        ConsumerGoneError,
         ConsumerLimitError,
         ConsumerNotActiveError,
+        ConsumerNotFoundError,
         ConsumerReplacedError,
         DeliveryError,
         DeserializationError,
@@ -155,8 +155,8 @@ _NAMES = {
     "efo.consumer.streams.opening": "StreamObserver consume_streams open_streams",
     "efo.deserializers.base": "Deserializer",
     "efo.errors": (
-        "AccessDeniedError ChecksumError ConfigurationError ConsumerGoneError ConsumerLimitError "
-        "ConsumerNotActiveError ConsumerReplacedError DeliveryError DeserializationError EfoError EventError "
+        "AccessDeniedError ChecksumError ConfigurationError ConsumerLimitError ConsumerNotActiveError "
+        "ConsumerNotFoundError ConsumerReplacedError DeliveryError DeserializationError EfoError EventError "
         "ExpiredCredentialsError ExpiredIteratorError FanOutRefusedError FrameError GoAwayError HandlerError "
         "InternalFailureError IsolateShardError KmsError LeaseError LeaseLostError LeaseStoreCorruptError "
         "LeaseStoreUnavailableError MissingExtraError NotHttp2Error NotVisibleError OrderError ProducerClosedError "
@@ -232,9 +232,9 @@ __all__ = (
     "ConfigurationError",
     "Connect",
     "Consumer",
-    "ConsumerGoneError",
     "ConsumerLimitError",
     "ConsumerNotActiveError",
+    "ConsumerNotFoundError",
     "ConsumerReplacedError",
     "ConsumerSettings",
     "ConsumerStatus",

@@ -282,16 +282,19 @@ class ShardGoneError(EfoError):
     error_type = "shard_gone"
 
 
-class ConsumerGoneError(ConfigurationError):
-    """A fan-out consumer whose ARN was given does not exist. efo does not register it: its owner has to."""
-
-    error_type = "consumer_gone"
-
-
 class ConsumerNotActiveError(EfoError):
     """The fan-out consumer did not become ACTIVE in time."""
 
     error_type = "consumer_not_active"
+
+
+class ConsumerNotFoundError(ConfigurationError):
+    """The fan-out consumer whose ARN is given does not exist, or was replaced by one with another ARN.
+
+    efo registers none in its place (rule R13): its owner has the ARN of the present one.
+    """
+
+    error_type = "consumer_not_found"
 
 
 class ConsumerReplacedError(EfoError):
@@ -304,7 +307,7 @@ class ConsumerReplacedError(EfoError):
 class FanOutRefusedError(EfoError):
     """The fan-out consumer disappeared and cannot be registered again; `read_mode` permits polling instead.
 
-    `reason`: why not: ConsumerLimitError, ConsumerGoneError or ConsumerNotActiveError.
+    `reason`: why not: ConsumerLimitError, ConsumerNotFoundError or ConsumerNotActiveError.
     """
 
     error_type = "fan_out_refused"

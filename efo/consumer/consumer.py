@@ -26,6 +26,7 @@ from efo.errors import (
     IsolateShardError,
     LeaseError,
     LeaseLostError,
+    ResourceNotFoundError,
     ServiceError,
     ShardNotReadError,
     class_name_of,
@@ -95,6 +96,7 @@ class Consumer:
         self._kinesis = kinesis
         self._store = store
         self._settings = settings
+        self._is_one_of_several = joint is not None
         self._isolates_service_errors = on_service_error == "isolate"
         self._sources = sources
         self._observer = observer
@@ -335,6 +337,8 @@ class Consumer:
                 return self._settings.shard_cooldown
             case IsolateShardError(cooldown=cooldown):
                 return cooldown
+            case ResourceNotFoundError() if self._is_one_of_several:
+                return None  # not the shard, which would be a ShardGoneError: its whole stream is gone
             case ServiceError() if self._isolates_service_errors:
                 return self._settings.shard_cooldown
             case _:

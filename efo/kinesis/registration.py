@@ -9,9 +9,9 @@ import trio
 
 from efo.arn import parse_consumer
 from efo.errors import (
-    ConsumerGoneError,
     ConsumerLimitError,
     ConsumerNotActiveError,
+    ConsumerNotFoundError,
     ConsumerReplacedError,
     EfoError,
     NotVisibleError,
@@ -70,7 +70,7 @@ class Registration:
 
         A consumer that is being deleted is registered again when it is gone. Raises ServiceError, TransportError,
         ConsumerLimitError if the stream may have no more consumers, ConsumerNotActiveError after 5 minutes, and
-        ConsumerGoneError if a given consumer is gone.
+        ConsumerNotFoundError if a given consumer is gone.
         """
         stream_arn = await self._stream_arn()
         registered = False
@@ -129,7 +129,7 @@ class Registration:
         self._failure = None
         try:
             await self.ensure()
-        except ConsumerGoneError as gone:
+        except ConsumerNotFoundError as gone:
             # A stream that is deleted takes its consumers along: then that is what has to be told.
             try:
                 await self._missing_shards.explain(shard_id, "SubscribeToShard", asked_at)
@@ -148,8 +148,8 @@ class Registration:
             return parse_consumer(self._given)[0]
         return (await self._control_plane.describe_stream()).arn
 
-    def _gone(self) -> ConsumerGoneError:
-        return ConsumerGoneError(
+    def _gone(self) -> ConsumerNotFoundError:
+        return ConsumerNotFoundError(
             f"the fan-out consumer {self._given} does not exist, and efo does not register one whose ARN is given: ask"
             " its owner for the ARN of the present one, or give a name instead"
         )

@@ -14,7 +14,14 @@ from efo.consumer.consumer import Consumer
 from efo.consumer.shard_task import ShardReader
 from efo.consumer.status import ConsumerStatus
 from efo.consumer.streams.config import StreamConfig, StreamLike, StreamTracker, stream_config, stream_configs
-from efo.errors import ConfigurationError, ConsumerNotActiveError, EfoError, ServiceError, TransportError
+from efo.errors import (
+    ConfigurationError,
+    ConsumerNotActiveError,
+    ConsumerNotFoundError,
+    EfoError,
+    ServiceError,
+    TransportError,
+)
 from efo.events import Observer, StreamIsolated
 from efo.exception_groups import collapse_groups
 from efo.settings import OnServiceError
@@ -23,7 +30,7 @@ StreamState = Literal["opening", "reading", "leaving", "isolated"]
 """`opening`: its fan-out consumer, its leases and its shards are looked up. `leaving`: it is drained, because it was
 removed or changed. `isolated`: the service rejects it, and it is tried again later."""
 
-_OF_THE_STREAM = (ServiceError, TransportError, ConsumerNotActiveError)
+_OF_THE_STREAM = (ServiceError, TransportError, ConsumerNotActiveError, ConsumerNotFoundError)
 """The errors that `on_service_error="isolate"` keeps to their stream."""
 
 

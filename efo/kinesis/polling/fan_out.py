@@ -15,9 +15,9 @@ import trio
 
 from efo.errors import (
     AccessDeniedError,
-    ConsumerGoneError,
     ConsumerLimitError,
     ConsumerNotActiveError,
+    ConsumerNotFoundError,
     EfoError,
     FanOutRefusedError,
     ResourceNotFoundError,
@@ -112,7 +112,7 @@ class FanOut:
         FanOutRefusedError: the consumer is gone, and cannot be registered again.
         """
         found = await self._registration.diagnose(shard_id, error)
-        if isinstance(found, ConsumerLimitError | ConsumerGoneError | ConsumerNotActiveError):
+        if isinstance(found, ConsumerLimitError | ConsumerNotFoundError | ConsumerNotActiveError):
             self._is_registered = False
             return FanOutRefusedError(found)
         return found

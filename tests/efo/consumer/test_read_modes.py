@@ -9,7 +9,7 @@ import trio
 
 from efo import events
 from efo.consumer.shard_stream import ShardStream
-from efo.errors import AccessDeniedError, ConsumerGoneError, ConsumerLimitError
+from efo.errors import AccessDeniedError, ConsumerLimitError, ConsumerNotFoundError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Checkpoint
 from efo.settings import LATEST, ConsumerSettings, ReadMode
@@ -142,7 +142,7 @@ async def test_auto_polls_while_the_quota_is_used_up_and_goes_back(autojump_cloc
         assert [type(event) for event in reading.seen].count(events.ConsumerReady) == 1
 
 
-@pytest.mark.parametrize(("given", "modes"), [(None, []), ("by ARN", [("polling", "consumer_gone")])])
+@pytest.mark.parametrize(("given", "modes"), [(None, []), ("by ARN", [("polling", "consumer_not_found")])])
 async def test_auto_goes_on_when_its_consumer_is_deleted(
     autojump_clock: Clock, given: str | None, modes: list[tuple[str, str]]
 ) -> None:
@@ -168,7 +168,7 @@ async def test_fan_out_alone_stops_when_its_given_consumer_is_deleted(autojump_c
         async with trio.open_nursery() as nursery:
 
             async def run() -> None:
-                with pytest.raises(ConsumerGoneError, match="ask its owner for the ARN of the present one"):
+                with pytest.raises(ConsumerNotFoundError, match="ask its owner for the ARN of the present one"):
                     await Reading(fake).run(ConsumerSettings(consumer_arn=consumer.arn), 60)
 
             nursery.start_soon(run)

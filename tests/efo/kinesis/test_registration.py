@@ -7,8 +7,8 @@ import trio
 
 from efo.errors import (
     AccessDeniedError,
-    ConfigurationError,
     ConsumerNotActiveError,
+    ConsumerNotFoundError,
     ConsumerReplacedError,
     EfoError,
     NotVisibleError,
@@ -306,7 +306,7 @@ class TestGivenByArn:
         control = FakeControlPlane(status)
         if control.consumer is not None:
             control.consumer = replace(control.consumer, arn=f"{STREAM_ARN}/consumer/app:7")
-        with pytest.raises(ConfigurationError, match="efo does not register one whose ARN is given: ask its owner"):
+        with pytest.raises(ConsumerNotFoundError, match="efo does not register one whose ARN is given: ask its owner"):
             await Registration(control, "billing", events.append, self.ARN).ensure()
         assert "register_consumer" not in control.calls
 
@@ -316,5 +316,5 @@ class TestGivenByArn:
         await registration.ensure()
         control.consumer = None
         error = await registration.diagnose(SHARD.shard_id, NOT_FOUND)
-        assert isinstance(error, ConfigurationError)
+        assert isinstance(error, ConsumerNotFoundError)
         assert "register_consumer" not in control.calls

@@ -225,6 +225,94 @@ async def test_isolated_a_stream_that_does_not_exist_is_tried_again_and_the_othe
     assert app.read == {("orders", "key"): [0, 1, 2], ("late", "key"): [0, 1, 2, 3]}
 
 
+def given(fake: FakeKinesis, stream: str, arn: str) -> efo.StreamConfig:
+    return efo.StreamConfig(stream=fake.kinesis(stream), consumer_arn=arn)
+
+
+async def test_isolated_a_given_consumer_that_does_not_exist_is_an_error_of_its_stream_alone(autojump_clock):
+    async with fake_with("orders", "theirs") as fake, trio.open_nursery() as nursery:
+        app = Application(fake)
+        arn = fake.register("theirs", "ours").arn
+        wrong = given(fake, "theirs", f"{arn.rpartition(':')[0]}:1")
+        consumer = await nursery.start(partial(app.run, on_service_error="isolate"), ["orders", wrong])
+        await trio.sleep(10)
+        app.put("orders", range(3))
+        status = consumer.status()["theirs"]
+        assert (status.state, type(status.error)) == ("isolated", efo.ConsumerNotFoundError)
+        (isolated,) = [event for event in app.events["theirs"] if isinstance(event, efo.events.StreamIsolated)]
+        assert isolated.error_type == "consumer_not_found"
+        assert "ask its owner for the ARN of the present one" in isolated.detail
+        app.put("theirs", range(2))
+        consumer.add(given(fake, "theirs", arn))  # corrected, it is opened at once
+        await trio.sleep(10)
+        consumer.drain()
+    assert app.read == {("orders", "key"): [0, 1, 2], ("theirs", "key"): [0, 1]}
+
+
+async def test_a_given_consumer_that_disappears_isolates_its_stream_alone(autojump_clock):
+    async with fake_with("orders", "theirs") as fake, trio.open_nursery() as nursery:
+        app = Application(fake)
+        arn = fake.register("theirs", "ours").arn
+        streams = ["orders", given(fake, "theirs", arn)]
+        consumer = await nursery.start(partial(app.run, on_service_error="isolate"), streams)
+        await trio.sleep(10)
+        fake.deregister(arn)
+        await trio.sleep(40)
+        app.put("orders", range(3))
+        assert isinstance(consumer.status()["theirs"].error, efo.ConsumerNotFoundError)
+        await trio.sleep(5)
+        consumer.drain()
+    assert app.read == {("orders", "key"): [0, 1, 2]}
+
+
+async def test_by_default_a_given_consumer_that_does_not_exist_stops_everything(autojump_clock):
+    async with fake_with("orders", "theirs") as fake:
+        arn = fake.register("theirs", "ours").arn
+        wrong = given(fake, "theirs", f"{arn.rpartition(':')[0]}:1")
+        with pytest.raises(efo.ConsumerNotFoundError, match="does not exist, and efo does not register one"):
+            await Application(fake).run(["orders", wrong])
+
+
+@pytest.mark.parametrize("read_mode", ["fanout", "polling", "auto"])
+async def test_isolated_a_stream_that_is_deleted_is_reported_and_the_others_go_on(autojump_clock, read_mode):
+    async with fake_with("orders", "clicks", shards=3) as fake, trio.open_nursery() as nursery:
+        app = Application(fake)
+        settings = efo.ConsumerSettings(read_mode=read_mode)
+        run = partial(app.run, on_service_error="isolate", settings=settings)
+        consumer = await nursery.start(run, ["orders", "clicks"])
+        app.put("orders", range(3))
+        await trio.sleep(10)
+        fake.delete_stream("orders")
+        await trio.sleep(30)
+        app.put("clicks", range(3))
+        status = consumer.status()
+        assert (status["orders"].state, status["clicks"].state) == ("isolated", "reading")
+        assert isinstance(status["orders"].error, efo.ResourceNotFoundError)
+        assert status["orders"].consumer is None
+        await trio.sleep(120)
+        isolated = [event for event in app.events["orders"] if isinstance(event, efo.events.StreamIsolated)]
+        assert {event.error_type for event in isolated} == {"ResourceNotFoundException"}
+        assert len(isolated) == 3  # once for each try, not for each shard
+        assert [event for event in app.events["orders"] if isinstance(event, efo.events.ShardIsolated)] == []
+        consumer.remove("orders")
+        await trio.sleep(1)
+        assert list(consumer.status()) == ["clicks"]
+        consumer.drain()
+    assert app.read == {("orders", "key"): [0, 1, 2], ("clicks", "key"): [0, 1, 2]}
+
+
+async def test_by_default_a_stream_that_is_deleted_stops_everything(autojump_clock):
+    async with fake_with("orders", "clicks") as fake, trio.open_nursery() as nursery:
+
+        async def delete() -> None:
+            await trio.sleep(10)
+            fake.delete_stream("orders")
+
+        nursery.start_soon(delete)
+        with pytest.raises(efo.ResourceNotFoundError, match="orders"):
+            await Application(fake).run(["orders", "clicks"])
+
+
 async def test_an_error_of_the_handler_stops_all_streams_even_if_service_errors_isolate(autojump_clock):
     async def fail(_batch: efo.Batch) -> None:
         raise ArithmeticError("a bug")

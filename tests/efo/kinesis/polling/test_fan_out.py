@@ -122,7 +122,7 @@ async def test_a_given_consumer_that_is_deleted_while_it_is_read_is_a_reason_to_
         with trio.fail_after(30):
             assert await read(source, 1) == [2]
         (change,) = changes(sources)
-        assert (change.mode, change.error_type) == ("polling", "consumer_gone")
+        assert (change.mode, change.error_type) == ("polling", "consumer_not_found")
         assert "ask its owner for the ARN of the present one" in change.detail
         await trio.sleep(130)
         sources.put(3)
