@@ -98,6 +98,13 @@ class FakeKinesis:
             return self._wall_clock()
         return self.settings.epoch + trio.current_time() - self._started_at
 
+    def take_over(self, ended: FakeKinesis) -> None:
+        """Have the streams, their records and their fan-out consumers of another fake, which has ended.
+
+        Its clock must not be ahead of this one's.
+        """
+        self._core.take_over(ended._core)
+
     # --- records -------------------------------------------------------------------------------------------
 
     def create_stream(self, name: str, shards: int = 1) -> str:

@@ -17,6 +17,7 @@ from efo.events import Event
 from efo.kinesis.client import KinesisClient
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
+from efo.protocol.deaggregation import deaggregate
 from efo.testing.fake import FakeKinesis
 from efo.testing.faults.script import FaultScript
 from efo.testing.settings import FakeSettings
@@ -67,7 +68,7 @@ class InMemoryStream:
 
     `open()` is the `stream` of `efo.aio` and `efo.sync`; on trio: `async with stream.open() as kinesis`. Pass `leases`
     too, and `events.append` as observer if the test looks at what was reported. Records, splits and leases outlive a
-    consumer, so the next one continues as after a restart. The methods may be called in any thread.
+    consumer or a producer, so the next one continues as after a restart. The methods may be called in any thread.
 
     `batch_records`: the maximum number of records of a batch. `settings`: other settings of the fake behind it.
     `faults`: its fault script, see `efo.testing.faults`.
@@ -87,48 +88,66 @@ class InMemoryStream:
         self.faults = FaultScript()
         given = FakeSettings(consumer_creating=0.0, event_records=batch_records) if settings is None else settings
         self._settings = given
-        self._fake: FakeKinesis | None = None
-        self._records: dict[str, list[Record]] = {}
+        self._now = given.epoch  # the time of the stream while it is not open, and since when it is
+        self._opened_at = 0.0
+        self._is_open = False
         self._token: trio.lowlevel.TrioToken | None = None
-        self._journal: list[Callable[[FakeKinesis], object]] = [lambda fake: fake.create_stream(name, shards)]
-        self._ticks = 0
+        self._fake = self._new_fake()
+        self._fake.create_stream(name, shards)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[KinesisClient]:
-        """Run the stream, with everything that was done to it before; return a client of it. One at a time."""
-        if self._fake is not None:
-            raise ConfigurationError(f"the in-memory stream {self.name!r} is open already: close its consumer first")
-        self._token, self._ticks = trio.lowlevel.current_trio_token(), 0
-        fake = FakeKinesis(settings=self._settings, clock=self._clock, faults=self.faults)
-        async with fake:
-            for change in self._journal:
-                self._replay(fake, change)
-            self._fake = fake
-            try:
-                yield fake.kinesis(self.name)
-            finally:
-                self._records = fake.records(self.name)
-                self._fake = None
+        """Run the stream, with everything that was done to it before; return a client of it. One at a time.
+
+        On trio, one client is for any number of consumers and producers.
+        """
+        if self._is_open:
+            raise ConfigurationError(
+                f"the in-memory stream {self.name!r} is open already: close its consumer or producer first"
+            )
+        ended, self._fake = self._fake, self._new_fake()  # subscriptions do not outlive the run of trio
+        self._fake.take_over(ended)
+        self._now += 1.0
+        self._token, self._opened_at, self._is_open = trio.lowlevel.current_trio_token(), trio.current_time(), True
+        try:
+            async with self._fake:
+                yield self._fake.kinesis(self.name)
+        finally:
+            self._now = self._clock()
+            self._is_open = False
 
     def put(self, key: str, *data: bytes) -> None:
         """Put records with this partition key, in order."""
-        self._change(lambda fake: fake.put_many(self.name, [(key, one) for one in data]))
+        self._call(lambda fake: fake.put_many(self.name, [(key, one) for one in data]))
 
     def split(self, shard_id: str) -> None:
         """Split a shard in the middle: it ends, and its children follow."""
-        self._change(lambda fake: fake.split(self.name, shard_id))
+        self._call(lambda fake: fake.split(self.name, shard_id))
 
     def merge(self, shard_id: str, adjacent_shard_id: str) -> None:
         """Merge two adjacent shards, the lower one first: they end, and their child follows."""
-        self._change(lambda fake: fake.merge(self.name, shard_id, adjacent_shard_id))
+        self._call(lambda fake: fake.merge(self.name, shard_id, adjacent_shard_id))
 
     def open_shards(self) -> list[str]:
-        """Return the ids of the open shards of a stream that is open, in the order of their hash keys."""
+        """Return the ids of the open shards, in the order of their hash keys."""
         return self._call(lambda fake: list(fake.open_shards(self.name)))
 
     def lose_lease(self, shard_id: str, to: str = "another-worker") -> None:
         """Let another worker take the lease of a shard by force; its reader is cancelled at its next renewal."""
         self._call(lambda _fake: self.leases.steal(shard_id, to))
+
+    def records(self) -> list[Record]:
+        """Return the user records that were put, by `put` and by producers, shard by shard, in the order of each shard.
+
+        KPL aggregates are expanded.
+        """
+
+        def records(fake: FakeKinesis) -> list[Record]:
+            return [
+                user for found in fake.records(self.name).values() for one in found for user in deaggregate(one).records
+            ]
+
+        return self._call(records)
 
     def checkpoints(self) -> dict[str, Checkpoint]:
         """Return the saved checkpoint of each shard that has a lease. They are saved when a consumer is closed."""
@@ -137,30 +156,24 @@ class InMemoryStream:
     def processed(self) -> list[bytes]:
         """Return the data of all records up to the saved checkpoints, shard by shard: what is not read again."""
         saved = self.checkpoints()
-        records = self._records if self._fake is None else self._call(lambda fake: fake.records(self.name))
         return [
             record.data
-            for shard_id, found in records.items()
+            for shard_id, found in self._call(lambda fake: fake.records(self.name)).items()
             for record in found
             if shard_id in saved and _is_processed(record, saved[shard_id])
         ]
 
+    def _new_fake(self) -> FakeKinesis:
+        return FakeKinesis(settings=self._settings, clock=self._clock, faults=self.faults)
+
     def _clock(self) -> float:
-        return self._settings.epoch + self._ticks
-
-    def _replay(self, fake: FakeKinesis, change: Callable[[FakeKinesis], object]) -> None:
-        self._ticks += 1  # sequence numbers have the time in them: after a restart, they are the same
-        change(fake)
-
-    def _change(self, change: Callable[[FakeKinesis], object]) -> None:
-        if self._fake is not None:
-            self._call(lambda fake: self._replay(fake, change))
-        self._journal.append(change)
+        return self._now + (trio.current_time() - self._opened_at if self._is_open else 0.0)
 
     def _call(self, function: Callable[[FakeKinesis], T]) -> T:
-        if self._fake is None or self._token is None:
-            raise ConfigurationError(f"the in-memory stream {self.name!r} is not open: open a consumer of it first")
-        if trio.lowlevel.in_trio_run():
+        if not self._is_open:
+            self._now += 1.0  # what is done between two consumers is done at some other time
+            return function(self._fake)
+        if trio.lowlevel.in_trio_run() and trio.lowlevel.current_trio_token() is self._token:
             return function(self._fake)
         return trio.from_thread.run_sync(function, self._fake, trio_token=self._token)
 

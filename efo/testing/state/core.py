@@ -39,6 +39,10 @@ class Core:
         self.throttle = Throttle()
         self._consumers: dict[str, Consumers] = {}
 
+    def take_over(self, ended: Core) -> None:
+        """Have the streams, their records and their fan-out consumers of another core, which is not used any more."""
+        self.streams, self._consumers = ended.streams, ended._consumers
+
     @property
     def millis(self) -> int:
         """The wall-clock time in milliseconds since the epoch."""
