@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -74,12 +74,14 @@ class FakeKinesis:
         self._subscriptions = Subscriptions(self._core) if load is None else LoadSubscriptions(self._core, load)
         self._service = Service(self._core, self._subscriptions, self._faults)
         self._running = AsyncExitStack()
+        self._recordings = ExitStack()
         self._nursery: trio.Nursery | None = None
 
     async def __aenter__(self) -> Self:
         self._started_at = trio.current_time()
         for name, shards in self._load.shards.items() if self._load else ():
             self.create_stream(name, shards)
+        self._running.enter_context(self._recordings)  # closed after the tasks that read them have ended
         self._nursery = await self._running.enter_async_context(background())
         return self
 
@@ -222,10 +224,11 @@ class FakeKinesis:
     def replay(self, path: Path, *, speed: float = 1.0) -> Sequence[str]:
         """Create the streams of a recording and serve it from now on. Return the names of the streams.
 
-        `speed`: relative to the original timing; `math.inf`: without waiting.
+        `speed`: relative to the original timing; `math.inf`: without waiting. The file is read as it is replayed, and
+        closed at the end of the fake.
         Raises ConfigurationError: the file cannot be read, or is not a recording.
         """
-        recording = Recording.read(path)
+        recording = self._recordings.enter_context(Recording.open(path))
         self._service.open_body = Replay(recording, self._core, speed).open_body
         return tuple(recording.streams)
 

@@ -16,9 +16,11 @@ and ending sequence numbers of a shard; version 1 did not have them, and is read
 
 from __future__ import annotations
 
-from collections import defaultdict
+from array import array
+from collections.abc import Sequence
+from io import BufferedReader
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, overload
 
 import msgspec
 
@@ -83,41 +85,105 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_field
     closed: bool = False
 
 
-class Recording:
-    """The content of a recording. `streams`: the final shards of each stream. `calls`: the lines of each call."""
+class CallLines(Sequence[Line]):
+    """The lines of one call of a recording. A line is read when it is asked for, and not kept."""
 
-    def __init__(self, lines: list[Line]) -> None:
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._offsets = array("Q")
+        self._sizes = array("L")
+
+    def add(self, offset: int, size: int) -> None:
+        """Note where the next line is."""
+        self._offsets.append(offset)
+        self._sizes.append(size)
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @overload
+    def __getitem__(self, index: int) -> Line: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Line]: ...
+    def __getitem__(self, index: int | slice) -> Line | Sequence[Line]:
+        """Read a line. Raises ConfigurationError: the file was changed since it was opened."""
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        return self._recording.line(self._offsets[index], self._sizes[index])
+
+
+class Recording:
+    """An open recording. `streams`: the final shards of each stream. `calls`: the lines of each call.
+
+    What is in memory is where each line is, some ten bytes, so a recording may be larger than the memory. Close it, or
+    use it in a `with` statement.
+    """
+
+    def __init__(self, path: Path, file: BufferedReader) -> None:
+        self._path = path
+        self._file = file
         self.streams: dict[str, tuple[RecordedShard, ...]] = {}
-        self.calls: dict[int, list[Line]] = defaultdict(list)
-        for line in lines:
-            if line.stream is not None:
-                self.streams[line.stream] = line.shards
-            elif line.call is not None:
-                self.calls[line.call].append(line)
+        self.calls: dict[int, CallLines] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file: no line can be read any more."""
+        self._file.close()
 
     @classmethod
-    def read(cls, path: Path) -> Recording:
-        """Read a recording. Raises ConfigurationError: the file cannot be read, or is not a recording.
+    def open(cls, path: Path) -> Recording:
+        """Open a recording and look through it. Raises ConfigurationError: it cannot be read, or is no recording.
 
         A last line that is not complete is ignored: the recording was killed, or its disk was full.
         """
         try:
-            raw = path.read_bytes().splitlines(keepends=True)
+            file = path.open("rb")
         except OSError as error:
             raise ConfigurationError(f"{path}: the recording cannot be read: {error.strerror}") from None
-        lines: list[Line] = []
-        for number, text in enumerate(raw, start=1):
+        recording = cls(path, file)
+        try:
+            recording._index()
+        except OSError as error:
+            recording.close()
+            raise ConfigurationError(f"{path}: the recording cannot be read: {error.strerror}") from None
+        except BaseException:
+            recording.close()
+            raise
+        return recording
+
+    def line(self, offset: int, size: int) -> Line:
+        """Read the line at this place. Raises ConfigurationError: the file was changed since it was opened."""
+        try:
+            self._file.seek(offset)
+            return msgspec.json.decode(self._file.read(size), type=Line)
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{self._path} was changed while it is replayed: {error}") from None
+
+    def _index(self) -> None:
+        path, offset, number = self._path, 0, 0
+        for number, text in enumerate(self._file, start=1):
             try:
-                lines.append(msgspec.json.decode(text, type=Line))
+                line = msgspec.json.decode(text, type=Line)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                if number == len(raw) > 1 and not text.endswith(b"\n"):
+                if number > 1 and not text.endswith(b"\n"):  # only the last line has no line break
                     break
                 raise ConfigurationError(f"{path}, line {number}: {error}") from None
-        if not lines or lines[0].capture is None:
+            if number == 1 and line.capture is None:
+                break
+            if number == 1 and line.capture not in _READABLE:
+                raise ConfigurationError(f"{path} has version {line.capture}: this efo reads versions 1 to {VERSION}")
+            if line.stream is not None:
+                self.streams[line.stream] = line.shards
+            elif line.call is not None:
+                self.calls.setdefault(line.call, CallLines(self)).add(offset, len(text))
+            offset += len(text)
+        if offset == 0:
             raise ConfigurationError(f'{path} is not a recording: the first line must be {{"capture":{VERSION}}}')
-        if lines[0].capture not in _READABLE:
-            raise ConfigurationError(f"{path} has version {lines[0].capture}: this efo reads versions 1 to {VERSION}")
-        return cls(lines)
 
 
 def recorded_shards(stream: StreamState) -> tuple[RecordedShard, ...]:

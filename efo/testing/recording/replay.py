@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
+from collections.abc import Sequence
 
 import trio
 
@@ -26,7 +27,7 @@ class Replay:
     def __init__(self, recording: Recording, core: Core, speed: float = 1.0) -> None:
         self._core = core
         self._speed = speed
-        self._calls: dict[tuple[str, str], deque[list[Line]]] = defaultdict(deque)
+        self._calls: dict[tuple[str, str], deque[Sequence[Line]]] = defaultdict(deque)
         for lines in recording.calls.values():
             if (call := lines[0].subscribe) is not None:
                 self._calls[call.stream, call.shard].append(lines)
@@ -42,15 +43,14 @@ class Replay:
 
 
 class _ReplayedBody:
-    def __init__(self, lines: list[Line], speed: float) -> None:
-        self._lines = deque(lines)
+    def __init__(self, lines: Sequence[Line], speed: float) -> None:
+        self._lines = iter(lines)  # one line at a time is in memory
         self._speed = speed
         self._recorded_at = lines[0].at
         self._started_at = trio.current_time()
 
     async def next_chunk(self) -> Chunk | None:
-        while self._lines:
-            line = self._lines.popleft()
+        for line in self._lines:
             await trio.sleep_until(self._started_at + (line.at - self._recorded_at) / self._speed)
             if line.end:
                 return None
@@ -60,7 +60,7 @@ class _ReplayedBody:
         return None
 
     def close(self) -> None:
-        self._lines.clear()
+        self._lines = iter(())
 
 
 def _create_stream(core: Core, name: str, shards: tuple[RecordedShard, ...]) -> None:

@@ -53,8 +53,9 @@ def test_a_signal_ends_the_recording_and_the_output_has_no_data(tmp_path, capsys
     output = capsys.readouterr()
     assert code == Exit.OK, output.err
     result = json.loads(output.out)
-    [lines] = Recording.read(path).calls.values()
-    recorded = b"".join(line.data for line in lines if line.data is not None)
+    with Recording.open(path) as recording:
+        [lines] = recording.calls.values()
+        recorded = b"".join(line.data for line in lines if line.data is not None)
     assert result == {"file": str(path), "calls": 1, "bytes": len(recorded), "consumer": "efo-record"}
     assert b"secret-key" in recorded
     assert "secret" not in output.out + output.err

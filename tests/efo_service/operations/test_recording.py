@@ -1,6 +1,7 @@
 """A stream that is recorded and replayed: the same bytes, with original or scaled timing, under virtual time."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import trio
@@ -39,7 +40,10 @@ async def record(fake, path, seconds, start=Position.trim_horizon(), only=(), me
                 if meanwhile is not None:
                     nursery.start_soon(meanwhile)
                 await recorder.run(start, only)
-    return Recording.read(path), notes
+    with Recording.open(path) as recording:
+        return SimpleNamespace(
+            streams=recording.streams, calls={number: list(lines) for number, lines in recording.calls.items()}
+        ), notes
 
 
 async def records_of(fake, seconds):

@@ -41,8 +41,21 @@ async def test_an_invalid_recording_is_rejected(content, message, tmp_path, auto
 def test_a_line_that_a_killed_recording_did_not_complete_is_ignored(tmp_path):
     path = tmp_path / "recording.jsonl"
     path.write_bytes(b'{"capture":2}\n{"call":1,"data":"AAAA"}\n{"call":1,"at":1.5,"da')
-    [[line]] = Recording.read(path).calls.values()
+    with Recording.open(path) as recording:
+        [[line]] = recording.calls.values()
     assert line.data == b"\0\0\0"
+
+
+@pytest.mark.parametrize("change", [lambda path: path.write_bytes(b""), lambda path: path.write_bytes(b"x" * 1000)])
+def test_a_file_that_changes_while_it_is_replayed_is_an_error(tmp_path, change):
+    path = tmp_path / "recording.jsonl"
+    path.write_bytes(b'{"capture":2}\n' + b'{"call":1,"data":"AAAA"}\n' * 10_000)
+    with Recording.open(path) as recording:
+        [lines] = recording.calls.values()
+        assert (len(lines), lines[0], len(lines[7:9])) == (10_000, lines[-1], 2)
+        change(path)
+        with pytest.raises(ConfigurationError, match=r"recording\.jsonl was changed while it is replayed"):
+            lines[9000]
 
 
 async def test_a_file_that_cannot_be_opened_is_a_configuration_error(tmp_path, autojump_clock):

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import pytest
 import trio
 
+from efo.model import MAX_HASH_KEY
 from efo.testing import FakeKinesis, FaultScript, When
 from efo.testing.faults.kinds import BitFlip, Reset
-from efo.testing.recording.file import Recording
+from efo.testing.recording.file import RecordedCall, RecordedShard, Recording
+from efo.testing.recording.writer import RecordingWriter
 
 FIRST = "shardId-000000000000"
 
@@ -111,6 +114,36 @@ async def test_after_the_last_recorded_call_only_an_initial_response_is_sent(pat
 
 async def test_a_recording_contains_the_calls_and_how_they_ended(path, http2_client, autojump_clock):
     await make_recording(path, http2_client)
-    calls = Recording.read(path).calls
-    assert [lines[0].subscribe.shard for lines in calls.values()] == [FIRST, "shardId-000000000004"]
-    assert [(lines[-1].end, lines[-1].closed) for lines in calls.values()] == [(True, False), (False, True)]
+    with Recording.open(path) as recording:
+        calls = recording.calls.values()
+        assert [lines[0].subscribe.shard for lines in calls] == [FIRST, "shardId-000000000004"]
+        assert [(lines[-1].end, lines[-1].closed) for lines in calls] == [(True, False), (False, True)]
+
+
+async def test_a_replay_holds_one_line_of_a_call_and_not_the_file(path, http2_client, autojump_clock):
+    """64 MB are read with less than 4: a recording of a busy stream is larger than the memory."""
+    with path.open("wb") as file:
+        writer = RecordingWriter(file)
+        writer.shards("s", (RecordedShard(FIRST, "0", str(MAX_HASH_KEY), (), "1"),))
+        call = writer.begin(RecordedCall("s", FIRST, "TRIM_HORIZON"))
+        for _ in range(1000):
+            writer.data(call, bytes(64_000))
+        writer.end(call, clean=True)
+    async with FakeKinesis() as fake:
+        tracemalloc.start()
+        try:
+            fake.replay(path, speed=math.inf)
+            fake.register("s", "c")
+            await trio.sleep(2)
+            client = http2_client(await fake.kinesis("s").connect())
+            reply = await client.subscribe((await describe(fake, "c")).arn, FIRST, "TRIM_HORIZON")
+            received = []
+            reply.take = lambda data: received.append(len(data))
+            while not reply.ended:
+                await client.pump()
+                del client.events[:]
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert sum(received) == 64_000_000
+    assert peak < 4_000_000, f"{peak / 1e6:.1f} MB"
