@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import partial
+from math import inf
+from time import monotonic
 from typing import Any, Final, Generic, TypeVar
 
 from efo.checks import check_async, check_callable
 from efo.deserializers.base import Deserializer, refused
-from efo.errors import ConfigurationError, SchemaNotLoadedError
+from efo.errors import ConfigurationError, DeserializationError, SchemaNotLoadedError
 from efo.model import Record
 
 K = TypeVar("K", bound=Hashable)
@@ -21,6 +23,11 @@ function raises LookupError; each other exception of it goes to the failure poli
 
 MAX_KEPT: Final = 1000
 """How many schemas are kept. The ids come from data, which may name any number of them."""
+
+REFUSED_FOR: Final = 5.0
+"""Seconds in which a function of schemas is not asked again for a schema that it does not have, or that cannot be used:
+a wrong id is often that of many records, and a failed batch is split until each of them is alone. It is short, since a
+registry may answer before it has copied a new schema."""
 
 
 def by_schema(schemas: Schemas[K, S], deserializer: Callable[[S], Deserializer[T]]) -> BySchema[K, T]:
@@ -40,38 +47,62 @@ class BySchema(Generic[K, T]):
         if not isinstance(schemas, Mapping):
             check_async(schemas, "schemas", "schema_id")
         self._known: dict[K, Deserializer[T]] = {}
+        self._refused: dict[K, tuple[float, str]] = {}  # until when, and why
         self._schemas: Schemas[K, Any] = schemas
         self._make: Callable[[Any], Deserializer[T]] = deserializer
 
     def deserialize(self, schema_id: K, record: Record) -> T:
-        """Return the value of a record that was written with this schema. Raises SchemaNotLoadedError."""
+        """Return the value of a record that was written with this schema.
+
+        Raises DeserializationError and SchemaNotLoadedError.
+        """
         if (known := self._known.get(schema_id)) is None:
             if not isinstance(self._schemas, Mapping):
+                self._check_refused(schema_id, record)
                 raise SchemaNotLoadedError(
                     f"schema {schema_id} is not loaded: await load() of this error, or pass a mapping of schemas",
                     partial(self._load, schema_id, record),
                 )
             if schema_id not in self._schemas:
                 raise refused(record, f"there is no schema {schema_id}")
-            known = self._keep(schema_id, self._schemas[schema_id], record)
+            known = self._keep(schema_id, self._made(schema_id, self._schemas[schema_id], record))
         return known(record)
 
     async def _load(self, schema_id: K, record: Record) -> None:
         assert callable(self._schemas)  # noqa: S101 - a mapping loads nothing
+        self._check_refused(schema_id, record)  # several shards may have asked for it
         try:
-            schema = await self._schemas(schema_id)
-        except LookupError:
-            raise refused(record, f"there is no schema {schema_id}") from None
-        self._keep(schema_id, schema, record)
+            try:
+                schema = await self._schemas(schema_id)
+            except LookupError:
+                raise refused(record, f"there is no schema {schema_id}") from None
+            self._keep(schema_id, self._made(schema_id, schema, record))
+        except DeserializationError as error:
+            self._refused.pop(schema_id, None)
+            _limit(self._refused)
+            self._refused[schema_id] = (monotonic() + REFUSED_FOR, error.reason)
+            raise
 
-    def _keep(self, schema_id: K, schema: Any, record: Record) -> Deserializer[T]:
+    def _check_refused(self, schema_id: K, record: Record) -> None:
+        until, reason = self._refused.get(schema_id, (-inf, ""))
+        if monotonic() < until:
+            raise refused(record, reason)
+
+    def _made(self, schema_id: K, schema: Any, record: Record) -> Deserializer[T]:
         try:
-            made = self._make(schema)
+            return self._make(schema)
         except (
             ConfigurationError
         ) as error:  # the registry's mistake, so a failure of this record and not of the handler
             raise refused(record, f"schema {schema_id} cannot be used: {error}") from None
-        if len(self._known) >= MAX_KEPT:
-            del self._known[next(iter(self._known))]
+
+    def _keep(self, schema_id: K, made: Deserializer[T]) -> Deserializer[T]:
+        _limit(self._known)
         self._known[schema_id] = made
         return made
+
+
+def _limit(kept: dict[Any, Any]) -> None:
+    """Make room for one more: the oldest goes."""
+    if len(kept) >= MAX_KEPT:
+        del kept[next(iter(kept))]

@@ -16,6 +16,7 @@ from backports import zstd as standard_zstd
 from google.protobuf.wrappers_pb2 import StringValue
 
 import efo
+import efo.testing
 from efo.deserializers import (
     CloudEvent,
     avro,
@@ -150,6 +151,60 @@ async def test_a_schema_of_a_function_is_loaded_once_and_the_oldest_is_forgotten
     assert "schema 1 is not loaded" in messages[0]
     with pytest.raises(efo.DeserializationError, match="there is no schema 101"):
         await value(101)
+
+
+async def test_a_schema_that_does_not_exist_is_not_asked_for_at_each_record(record, monkeypatch):
+    """Nor one that cannot be used. After a short time it is asked for again: a registry copies new ones late."""
+    now, asked, found, handled = [1000.0], [], {2: "no schema"}, []
+    monkeypatch.setattr(schemas, "monotonic", lambda: now[0])
+
+    async def find(schema_id: int) -> str:
+        asked.append(schema_id)
+        return found[schema_id]
+
+    async def handle(value: int, record: efo.Record, batch: efo.Batch) -> None:
+        handled.append(value)
+
+    handler = efo.deserialize_record(handle, confluent(by_schema(find, avro)))
+    batch = efo.testing.make_batch(b"")
+
+    async def refusal(schema_id: int) -> str:
+        with pytest.raises(efo.DeserializationError) as caught:
+            await handler(record(confluent_header(schema_id) + b"\x02"), batch)
+        return caught.value.reason
+
+    for _ in range(3):
+        assert await refusal(1) == "there is no schema 1"
+        assert "schema 2 cannot be used" in await refusal(2)
+        now[0] += schemas.REFUSED_FOR / 3.5
+    assert asked == [1, 2]
+    now[0] += schemas.REFUSED_FOR / 3.5
+    found |= {1: '"long"', 2: '"long"'}
+    for schema_id in (1, 2):
+        await handler(record(confluent_header(schema_id) + b"\x02"), batch)
+    assert (asked, handled) == ([1, 2, 1, 2], [1, 1])
+
+
+async def test_so_many_schemas_that_do_not_exist_are_remembered(record, monkeypatch):
+    monkeypatch.setattr(schemas, "MAX_KEPT", 2)
+    asked = []
+
+    async def find(schema_id: int) -> str:
+        asked.append(schema_id)
+        raise LookupError
+
+    read = by_schema(find, avro)
+
+    async def value(schema_id: int) -> None:
+        try:
+            read.deserialize(schema_id, record(b""))
+        except efo.SchemaNotLoadedError as missing:
+            await missing.load()
+
+    for schema_id in (1, 2, 3, 3, 2, 1):
+        with pytest.raises(efo.DeserializationError):
+            await value(schema_id)
+    assert asked == [1, 2, 3, 1]
 
 
 @pytest.mark.parametrize(
