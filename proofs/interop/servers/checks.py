@@ -195,7 +195,7 @@ async def unknown_shard(context: CheckContext) -> Result:
     return HTTP_500 if subscribe_fails(reader) else TIMED_OUT
 
 
-async def consumer_not_found(context: CheckContext) -> Result:
+async def consumer_gone(context: CheckContext) -> Result:
     """Deregister the consumer while a shard is read: efo registers it again, and loses nothing (rule R13)."""
     shard = (await context.stream.open_shards())[0].shard_id
     reader = Reader()

@@ -39,7 +39,7 @@ ALL_CHECKS: Final[dict[str, Check]] = {
     "AT_, AFTER_SEQUENCE_NUMBER": checks.sequence_numbers,
     "AT_TIMESTAMP": checks.at_timestamp,
     "LATEST": checks.latest,
-    "consumer gone": checks.consumer_not_found,
+    "consumer gone": checks.consumer_gone,
     "volume": partial(checks.volume, records=120, size=20_000),
     "split": resharding.split,
     "merge": resharding.merge,
