@@ -19,18 +19,23 @@ SPDX: Final[Mapping[str, str]] = {
     "Apache": "Apache-2.0",  # kubernetes-validate, whose LICENSE says 2.0
     "Apache 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
+    "BSD": "LicenseRef-BSD",
     "BSD 2-Clause License": "BSD-2-Clause",
     "BSD License": "LicenseRef-BSD",  # the number of its clauses is not stated
     "ISC License (ISCL)": "ISC",
+    "License :: OSI Approved :: Apache Software License": "Apache-2.0",
     "MIT License": "MIT",
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
 STATED: Final[Mapping[str, str]] = {
+    "axe-playwright-python": "MIT",  # its LICENSE
+    "crontab": "LGPL-2.1-only OR LGPL-3.0-only",  # its LICENSE and LICENSE3; its classifiers name no version of one
     # Its classifiers name the licences of its whole repository: the GPL is that of an Emacs mode, which no wheel has.
     "docutils": "LicenseRef-Public-Domain AND BSD-2-Clause AND BSD-3-Clause",
+    "wrapt": "BSD-2-Clause",  # its LICENSE
 }
-"""What packages say in prose, where their metadata says something else."""
+"""What packages say in prose, where their metadata says something else or nothing."""
 _WORD: Final = re.compile(r"[()]|[^\s()]+")
 
 

@@ -124,6 +124,8 @@ def test_an_expression_is_allowed_by_one_side_of_or_and_both_sides_of_and(expres
     ("fields", "expression"),
     [
         ({"License_Expression": "mit or apache-2.0"}, "MIT OR Apache-2.0"),
+        ({"License": "License :: OSI Approved :: Apache Software License"}, "Apache-2.0"),
+        ({"Name": "wrapt", "License": "Copyright (c) 2013-2025, Graham Dumpleton"}, "BSD-2-Clause"),
         ({"License": "Apache 2.0"}, "Apache-2.0"),
         ({"License": "a long text", "Classifier": ["License :: OSI Approved :: MIT License"]}, "MIT"),
         ({"Classifier": ["License :: OSI Approved", "License :: OSI Approved :: BSD License"]}, "LicenseRef-BSD"),
