@@ -153,6 +153,7 @@ class LeaseKeeper:
     def stop_acquiring(self) -> None:
         """Take no more leases and withdraw all requests; keep the held leases. For a worker that is about to stop."""
         self._is_acquiring = False
+        self._settled_until = -inf
         self.wake()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -241,6 +242,8 @@ class LeaseKeeper:
         if is_acquiring:
             is_moving = await self._make_moves(rows)
         else:
+            if self._joint is not None:  # the other tables must not plan with leases that this one held before
+                self._joint.observe(rows, self._expired())
             await self._handoffs.withdraw(self._held)
         await trio.lowlevel.checkpoint()
         self._count()

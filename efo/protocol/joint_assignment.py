@@ -126,6 +126,24 @@ class TableAssignment:
             steal=tuple(originals[lease.key] for lease in plan.steal if lease.key in originals)[:max_leases_per_scan],
         )
 
+    def observe(self, leases: Sequence[Lease], expired: Collection[str]) -> None:
+        """Take note of the leases of this table, which takes no more, as while its stream is drained.
+
+        Those that are still held count, and no plan takes or steals any of them.
+        """
+        self._known = {lease.key: self._qualified(lease) for lease in leases}
+        self._joint.observe(
+            self._name,
+            _Table(
+                tuple(qualified for _, qualified in self._known.values()),
+                frozenset(map(self._key, expired)),
+                frozenset(),
+                frozenset(),
+                lambda _lease: False,
+            ),
+        )
+        self._planned_at = self._joint.version()
+
     def _key(self, key: str) -> str:
         return f"{self._name}{_SEPARATOR}{key}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from efo.arn import parse_stream
 from efo.checks import check_text, check_type, shown
@@ -21,7 +22,8 @@ class StreamConfig:
     `initial_position`: where its shards start that were never read.
     `consumer_arn`: a fan-out consumer that somebody else registers, as in another account.
     `role`: a role to assume, for a stream of another account. `region`: the stream's; an ARN has it.
-    `settings`: all other settings of this stream. The subscribe budget and `max_leases` are those of all streams.
+    `settings`: all other settings of this stream. The subscribe budget and `max_leases` are those of all streams;
+    `assignment` and `balance_by_throughput` must be the same in all of them.
     `stream_id`: "account:stream:epoch", by which its leases are named in a multi-stream lease table (KCL:
     StreamIdentifier). None: the account, the name and the creation time that the service describes. Set it if the table
     is KCL's and its tracker names another epoch.
@@ -69,6 +71,9 @@ class StreamConfig:
         return settings
 
 
+_OF_THE_BALANCE: Final = ("assignment", "balance_by_throughput")
+"""The settings by which leases are balanced."""
+
 StreamLike = str | KinesisClient | StreamConfig
 """A stream: its name or ARN, a client that `open_kinesis` made, or a StreamConfig."""
 
@@ -99,3 +104,24 @@ def stream_configs(streams: Iterable[StreamLike]) -> dict[str, StreamConfig]:
             )
         configs[config.name] = config
     return configs
+
+
+def check_one_balance(configs: Iterable[StreamConfig], common: ConsumerSettings) -> None:
+    """Check that the leases of all streams are balanced alike. `common`: the settings of all streams.
+
+    The workers make one plan for all streams. Raises ConfigurationError, which names the streams and the setting.
+    """
+    settings = {config.name: config.settings_over(common) for config in configs}
+    for name in _OF_THE_BALANCE:
+        first, *others = settings or [""]
+        for other in others:
+            one, another = getattr(settings[first], name), getattr(settings[other], name)
+            if one != another:
+                raise ConfigurationError(
+                    f"{name} of the stream {first!r} is {_named(one)}, and of {other!r} {_named(another)}: the leases"
+                    f" of all streams are balanced as one, so give all of them the same {name}, or a consumer each"
+                )
+
+
+def _named(value: object) -> str:
+    return str(getattr(value, "__name__", None) or shown(value))

@@ -13,7 +13,14 @@ from efo.checks import check_async
 from efo.consumer.consumer import Consumer
 from efo.consumer.shard_task import ShardReader
 from efo.consumer.status import ConsumerStatus
-from efo.consumer.streams.config import StreamConfig, StreamLike, StreamTracker, stream_config, stream_configs
+from efo.consumer.streams.config import (
+    StreamConfig,
+    StreamLike,
+    StreamTracker,
+    check_one_balance,
+    stream_config,
+    stream_configs,
+)
 from efo.errors import (
     ConfigurationError,
     ConsumerNotActiveError,
@@ -24,7 +31,7 @@ from efo.errors import (
 )
 from efo.events import Observer, StreamIsolated
 from efo.exception_groups import collapse_groups
-from efo.settings import OnServiceError
+from efo.settings import ConsumerSettings, OnServiceError
 
 StreamState = Literal["opening", "reading", "leaving", "isolated"]
 """`opening`: its fan-out consumer, its leases and its shards are looked up. `leaving`: it is drained, because it was
@@ -69,7 +76,7 @@ Open = Callable[[StreamConfig], AbstractAsyncContextManager[Consumer]]
 class MultiStreamConsumer:
     """Reads many streams, each with its own shards, leases and fan-out consumer. Made by `open_streams`.
 
-    Each stream is opened, drained and removed without touching the others.
+    Each stream is opened, drained and removed without touching the others. `settings`: those of all streams.
     """
 
     def __init__(
@@ -77,6 +84,7 @@ class MultiStreamConsumer:
         streams: Iterable[StreamLike] | StreamTracker,
         open_stream: Open,
         *,
+        settings: ConsumerSettings,
         refresh_interval: float,
         on_service_error: OnServiceError,
         retry_after: float,
@@ -85,6 +93,7 @@ class MultiStreamConsumer:
         self._observer = observer
         self._tracker: StreamTracker | None = streams if callable(streams) else None
         self._open = open_stream
+        self._settings = settings
         self._refresh_interval = refresh_interval
         self._isolates = on_service_error == "isolate"
         self._retry_after = retry_after
@@ -98,9 +107,16 @@ class MultiStreamConsumer:
     def add(self, stream: StreamLike) -> None:
         """Read a stream too, from now on. If it is read already with another configuration, it is opened again.
 
-        Raises ConfigurationError.
+        If it is being left, it is read again once it is drained. Raises ConfigurationError, also after `drain`, and if
+        its settings balance leases in another way than those of the other streams: all share one balance.
         """
+        self._refuse_drained("add")
         config = stream_config(stream)
+        wanted = {name: stream.wanted for name, stream in self._streams.items() if stream.wanted is not None}
+        check_one_balance({**wanted, config.name: config}.values(), self._settings)
+        self._add(config)
+
+    def _add(self, config: StreamConfig) -> None:
         known = self._streams.get(config.name)
         if known is None:
             known = self._streams[config.name] = _Stream(config)
@@ -124,13 +140,15 @@ class MultiStreamConsumer:
             del self._streams[stream]
 
     def update(self, streams: Iterable[StreamLike]) -> None:
-        """Read exactly these streams from now on. Those that stay as they are go on. Raises ConfigurationError."""
+        """Read exactly these streams from now on. Those that stay as they are go on. Raises as `add` does."""
+        self._refuse_drained("update")
         configs = stream_configs(streams)
+        check_one_balance(configs.values(), self._settings)
         for name in self.streams:
             if name not in configs:
                 self.remove(name)
         for config in configs.values():
-            self.add(config)
+            self._add(config)
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -179,13 +197,22 @@ class MultiStreamConsumer:
         for stream in self._streams.values():
             stream.leave()
 
+    def _refuse_drained(self, call: str) -> None:
+        if self._draining.is_set():
+            raise ConfigurationError(
+                f"{call} has no effect after drain: this consumer stops and reads no stream again; open another one"
+            )
+
     def _start(self, name: str, stream: _Stream) -> None:
         if self._nursery is not None and not self._draining.is_set():
             self._nursery.start_soon(self._keep, name, stream)
 
     async def _track(self, tracker: StreamTracker) -> None:
         while True:
-            self.update(await tracker())
+            streams = await tracker()
+            if self._draining.is_set():
+                return
+            self.update(streams)
             await trio.sleep(self._refresh_interval)
 
     async def _keep(self, name: str, stream: _Stream) -> None:

@@ -75,7 +75,8 @@ async def open_streams(
     `refresh_interval` seconds (KCL: MultiStreamTracker). `application`: the name of the group of workers that share the
     shards of all streams, and of the fan-out consumer of each. `leases`: see `StreamLeases`.
     `settings`: of all streams. `subscribes_per_second` and `max_leases` are those of all streams together, and the
-    leases of all streams are balanced between the workers as one.
+    leases of all streams are balanced between the workers as one: so a StreamConfig must not have another `assignment`
+    or `balance_by_throughput`.
     `on_service_error`: "isolate" keeps an error of the service (a stream that does not exist, access denied) to its
     stream, which is tried again after `ConsumerSettings.shard_cooldown`; "stop" stops everything.
     `observer`: a function that returns the observer of a stream, by its name. By default, events go to the logger
@@ -107,6 +108,7 @@ async def open_streams(
         consumer = MultiStreamConsumer(
             streams,
             opener.open,
+            settings=settings,
             refresh_interval=refresh_interval,
             on_service_error=on_service_error,
             retry_after=settings.shard_cooldown,

@@ -161,3 +161,26 @@ def test_former_leases_come_back_beyond_the_limit_of_a_scan():
     tables = {"a": {f"shard-{n}": lease(f"shard-{n}", "w") for n in range(3)}}
     worker = Worker("w", tables, max_leases_per_scan=1, previously_held={f"shard-{n}" for n in range(3)})
     assert worker.step("a") == 3
+
+
+def test_a_table_that_takes_no_more_counts_with_what_is_still_held_and_none_of_it_is_planned():
+    """Its free leases would else fill the plans of the others, and nobody would take them."""
+    tables = streams(2, shards=4)
+    worker = Worker("a", tables, max_leases=5)
+    worker.step("s0")
+    rows = tables["s0"]
+    for key in ("shard-0", "shard-1", "shard-2"):  # released, as its stream is drained
+        rows[key] = replace(rows[key], owner=None)
+    worker.assignments["s0"].observe(list(rows.values()), {"shard-2"})
+    assert not worker.assignments["s0"].is_outdated
+    assert worker.step("s1") == 4
+    assert worker.step("s1") == 0  # with the one that is still held, these are five
+
+
+def test_leases_of_other_workers_in_a_table_that_takes_no_more_are_not_stolen():
+    tables = {"s0": {f"shard-{n}": lease(f"shard-{n}", "b") for n in range(4)}, **streams(0)}
+    worker = Worker("a", tables)
+    worker.assignments["s0"].observe(list(tables["s0"].values()), ())
+    tables["s1"] = {"shard-0": lease("shard-0", "b")}
+    worker.assignments["s1"] = worker.assignments["s0"]._joint.table("s1")
+    assert worker.step("s1") == 1

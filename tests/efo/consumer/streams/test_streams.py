@@ -401,6 +401,119 @@ async def test_the_leases_of_a_stream_that_was_removed_count_no_more(autojump_cl
         consumer.drain()
 
 
+async def test_the_leases_that_a_stream_releases_while_it_is_drained_count_no_more(autojump_clock):
+    """A handler may take long for one shard: the others of its stream are released at once, which makes room."""
+    blocked = trio.Event()
+
+    class Slow(Application):
+        async def handle(self, batch: efo.Batch) -> None:
+            is_first = batch.stream == "a" and not self.read
+            await super().handle(batch)
+            if is_first:
+                await blocked.wait()
+
+    async def owned(app: Application) -> dict[str, int]:
+        return {name: sum(lease.owner is not None for lease in await app.stores[name].list()) for name in ("a", "b")}
+
+    async with fake_with("a", "b", shards=4) as fake, trio.open_nursery() as nursery:
+        app = Slow(fake)
+        consumer = await nursery.start(partial(app.run, settings=efo.ConsumerSettings(max_leases=6)), ["a"])
+        await trio.sleep(20)
+        consumer.add(fake.kinesis("b"))
+        await trio.sleep(20)
+        assert await owned(app) == {"a": 4, "b": 2}
+        for number in range(60):
+            fake.put("a", f"key-{number}", b"1")
+        await trio.sleep(5)
+        consumer.remove("a")
+        await trio.sleep(15)
+        assert consumer.status()["a"].state == "leaving"
+        assert await owned(app) == {"a": 1, "b": 4}
+        blocked.set()
+        await trio.sleep(5)
+        assert await owned(app) == {"a": 0, "b": 4}
+        consumer.drain()
+
+
+async def test_nothing_is_added_after_a_drain(autojump_clock):
+    async with fake_with("orders") as fake:
+        async with trio.open_nursery() as nursery:
+            consumer = await nursery.start(Application(fake).run, ["orders"])
+            await trio.sleep(10)
+            consumer.drain()
+            for call in (consumer.add, lambda stream: consumer.update([stream])):
+                with pytest.raises(efo.ConfigurationError, match=r"has no effect after drain.*open another one"):
+                    call(fake.kinesis("orders"))
+        assert consumer.status() == {}
+        with pytest.raises(efo.ConfigurationError, match="add has no effect after drain"):
+            consumer.add(fake.kinesis("orders"))
+        assert consumer.streams == ()
+
+
+async def test_a_tracker_that_returns_during_a_drain_changes_nothing(autojump_clock):
+    async with fake_with("orders") as fake, trio.open_nursery() as nursery:
+        blocked = trio.Event()
+
+        class Slow(Application):
+            async def handle(self, _batch: efo.Batch) -> None:
+                await blocked.wait()
+
+        async def tracker() -> list[efo.StreamLike]:
+            await trio.lowlevel.checkpoint()
+            return [fake.kinesis("orders")]
+
+        consumer = await nursery.start(partial(Slow(fake).run, refresh_interval=3), tracker)
+        fake.put("orders", "key", b"1")
+        await trio.sleep(10)
+        consumer.drain()
+        await trio.sleep(10)
+        blocked.set()
+
+
+def balanced(stream: object, **settings: object) -> efo.StreamConfig:
+    return efo.StreamConfig(stream=stream, settings=efo.ConsumerSettings(**settings))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "message"),
+    [
+        ({"balance_by_throughput": True}, {}, "balance_by_throughput of the stream 'a' is True, and of 'b' False"),
+        (
+            {},
+            {"assignment": efo.weighted_assignment({"w": 2})},
+            "assignment of the stream 'a' is balanced_assignment, and of 'b' _Weighted",
+        ),
+    ],
+)
+async def test_streams_whose_leases_would_be_balanced_in_two_ways_are_refused(autojump_clock, one, other, message):
+    async with fake_with("a", "b") as fake:
+        first, second = balanced(fake.kinesis("a"), **one), balanced(fake.kinesis("b"), **other)
+        app = Application(fake)
+        with pytest.raises(efo.ConfigurationError, match=f"{message}.*balanced as one"):
+            await app.run([first, second])
+        async with trio.open_nursery() as nursery:
+            consumer = await nursery.start(app.run, [first])
+            for call in (consumer.add, lambda stream: consumer.update([first, stream])):
+                with pytest.raises(efo.ConfigurationError, match=message):
+                    call(second)
+            await trio.sleep(10)
+            assert list(consumer.status()) == ["a"]
+            consumer.update([second])  # instead of the other one
+            await trio.sleep(20)
+            assert consumer.streams == ("b",)
+            consumer.drain()
+
+
+async def test_streams_whose_own_settings_balance_alike_are_read(autojump_clock):
+    async with fake_with("a", "b", "c") as fake, trio.open_nursery() as nursery:
+        weighted = [balanced(fake.kinesis(name), assignment=efo.weighted_assignment({"w": 2})) for name in ("a", "b")]
+        common = efo.ConsumerSettings(assignment=efo.weighted_assignment({"w": 2}))
+        consumer = await nursery.start(partial(Application(fake).run, settings=common), [*weighted, "c"])
+        await trio.sleep(10)
+        assert {status.state for status in consumer.status().values()} == {"reading"}
+        consumer.drain()
+
+
 async def test_a_stream_of_another_account_is_read_by_the_arn_of_its_consumer(autojump_clock):
     async with fake_with("orders") as fake, trio.open_nursery() as nursery:
         app = Application(fake)
