@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, get_args
 
 import trio
 
@@ -27,7 +27,7 @@ from efo.consumer.worker_id import worker_slot
 from efo.errors import ConfigurationError
 from efo.events import ConsumerOpened, Observer, WorkerStarted
 from efo.exception_groups import collapse_groups
-from efo.kinesis.client import KinesisClient
+from efo.kinesis.client import KinesisClient, check_stream, open_client
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.registration import Registration
 from efo.kinesis.subscribe_limiter import LimitsSubscribes
@@ -73,62 +73,50 @@ async def open_consumer(
     The arguments are those of `consume`. `rng`: the source of jitter, for tests that must repeat. Leaving the context
     releases the leases. Raises EfoError.
     """
-    opening = open_sharing(
-        None,
-        stream,
-        application=application,
-        leases=leases,
-        worker_id=worker_id,
-        settings=settings,
-        on_service_error=on_service_error,
-        region=region,
-        endpoint_url=endpoint_url,
-        ca_file=ca_file,
-        profile=profile,
-        observer=observer,
-        tracing=tracing,
-        rng=rng,
-    )
-    async with opening as consumer:
-        yield consumer
+    where = {"region": region, "endpoint_url": endpoint_url, "ca_file": ca_file, "profile": profile}
+    settings = ConsumerSettings() if settings is None else settings
+    observer = LoggingObserver() if observer is None else observer
+    check_stream(stream, where)
+    check_arguments(application, worker_id, settings, on_service_error, observer)
+    async with AsyncExitStack() as stack:
+        kinesis = await stack.enter_async_context(open_client(stream, where))
+        opening = open_sharing(
+            None,
+            kinesis,
+            application=application,
+            leases=leases,
+            worker_id=worker_id,
+            settings=settings,
+            on_service_error=on_service_error,
+            region=region,
+            observer=observer,
+            tracing=tracing,
+            rng=rng,
+        )
+        yield await stack.enter_async_context(opening)
 
 
 @asynccontextmanager
 async def open_sharing(
     shared: Shared | None,
-    stream: str | KinesisClient,
+    kinesis: KinesisClient,
     *,
     application: str,
     leases: str | Path | LeaseStore,
     worker_id: str | None,
-    settings: ConsumerSettings | None,
+    settings: ConsumerSettings,
     on_service_error: OnServiceError,
     region: str | None = None,
-    endpoint_url: str | None = None,
-    ca_file: str | None = None,
-    profile: str | None = None,
-    observer: Observer | None,
+    observer: Observer,
     tracing: OtelTracing | None,
     rng: random.Random | None = None,
 ) -> AsyncIterator[Consumer]:
-    """Open a consumer that shares something with those of other streams, or nothing. Raises EfoError."""
-    settings = ConsumerSettings() if settings is None else settings
-    observer = LoggingObserver() if observer is None else observer
-    rng = rng or random.Random()  # noqa: S311 - jitter is no secret
-    where: dict[str, Any] = {"region": region, "endpoint_url": endpoint_url, "ca_file": ca_file, "profile": profile}
-    _check_arguments(stream, application, worker_id, settings, on_service_error, observer)
-    for name, value in where.items():
-        if value is not None:
-            check_text(name, value, "a text, or None")
-    async with AsyncExitStack() as stack:
-        if isinstance(stream, str):
-            from efo.kinesis.aws.client import open_kinesis  # noqa: PLC0415 - AWS's packages, only if they are used
+    """Open a consumer that shares something with those of other streams, or nothing. Raises EfoError.
 
-            kinesis = await stack.enter_async_context(open_kinesis(stream, **where))
-        elif given := [name for name, value in where.items() if value is not None]:
-            raise ConfigurationError(f"{given[0]} has no effect on an open client: pass it to open_kinesis")
-        else:
-            kinesis = stream
+    `check_arguments` has checked the arguments. `region`: of DynamoDB, if the URL of `leases` names none.
+    """
+    rng = rng or random.Random()  # noqa: S311 - jitter is no secret
+    async with AsyncExitStack() as stack:
         if worker_id is None:
             worker_id = stack.enter_context(worker_slot(application, kinesis.stream))
         spans = open_spans(
@@ -183,11 +171,10 @@ async def open_sharing(
                 connections.cancel_scope.cancel()
 
 
-def _check_arguments(
-    stream: object, application: object, worker_id: object, settings: object, on_service_error: object, observer: object
+def check_arguments(
+    application: object, worker_id: object, settings: object, on_service_error: object, observer: object
 ) -> None:
-    if not isinstance(stream, KinesisClient):
-        check_text("stream", stream, "the name or ARN of a stream, or a client that open_kinesis made")
+    """Check the arguments of `open_consumer` but for its stream. Raises ConfigurationError."""
     check_text("application", application, "a name for the group of workers that share the shards")
     if worker_id is not None:
         check_text("worker_id", worker_id, "a name that is unique in the application, or None")

@@ -14,11 +14,11 @@ from typing import Any, TypeVar, overload
 
 import trio
 
-from efo.checks import check_callable, check_text, check_type, is_async, shown
+from efo.checks import check_callable, check_type, is_async, shown
 from efo.errors import ConfigurationError, ProducerClosedError
 from efo.events import Observer, ProducerOpened
 from efo.exception_groups import collapse_groups
-from efo.kinesis.client import KinesisClient
+from efo.kinesis.client import KinesisClient, check_stream, open_client
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.kinesis.put_records import PutRecordsCaller
 from efo.kinesis.service_call import ServiceCaller
@@ -92,7 +92,8 @@ def open_producer(
     where: dict[str, Any] = {"region": region, "endpoint_url": endpoint_url, "ca_file": ca_file, "profile": profile}
     settings = ProducerSettings() if settings is None else settings
     observer = LoggingObserver() if observer is None else observer
-    _check_arguments(stream, serializer, settings, observer, where)
+    check_stream(stream, where)
+    _check_arguments(serializer, settings, observer)
     return _open(stream, where, serializer, settings, observer, rng or random.Random())  # noqa: S311 - jitter
 
 
@@ -106,12 +107,7 @@ async def _open(
     rng: random.Random,
 ) -> AsyncIterator[Producer[Any]]:
     async with AsyncExitStack() as stack:
-        if isinstance(stream, str):
-            from efo.kinesis.aws.client import open_kinesis  # noqa: PLC0415 - AWS's packages, only if they are used
-
-            kinesis = await stack.enter_async_context(open_kinesis(stream, **where))
-        else:
-            kinesis = stream
+        kinesis = await stack.enter_async_context(open_client(stream, where))
         described, listed = await _describe(kinesis)
         buffer = Buffer(settings, ShardMap(listed), rng)
         pool = ConnectionPool(kinesis.connect, address=kinesis.authority, observer=observer)
@@ -195,16 +191,7 @@ async def _describe(kinesis: KinesisClient) -> tuple[StreamDescription, Sequence
     return found[0], shards
 
 
-def _check_arguments(
-    stream: object, serializer: object, settings: object, observer: object, where: dict[str, object]
-) -> None:
-    given = {name: value for name, value in where.items() if value is not None}
-    if not isinstance(stream, KinesisClient):
-        check_text("stream", stream, "the name or ARN of a stream, or a client that open_kinesis made")
-        for name, value in given.items():
-            check_text(name, value, "a text, or None")
-    elif given:
-        raise ConfigurationError(f"{next(iter(given))} has no effect on an open client: pass it to open_kinesis")
+def _check_arguments(serializer: object, settings: object, observer: object) -> None:
     if serializer is not None and not callable(serializer):
         raise ConfigurationError(f"serializer={shown(serializer)}: expected a function of a value that returns bytes")
     if callable(serializer) and is_async(serializer):

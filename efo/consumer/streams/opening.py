@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from logging import getLogger
-from typing import TYPE_CHECKING, Final, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import trio
 
@@ -20,7 +20,7 @@ from efo.arn import parse_stream
 from efo.checks import check_callable, check_number, check_text, check_type, shown
 from efo.consumer.consumer import Consumer
 from efo.consumer.handler import BatchHandler, Flush, Handler, RecordHandler
-from efo.consumer.opening import Shared, open_sharing
+from efo.consumer.opening import Shared, check_arguments, open_sharing
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.streams.config import StreamConfig, StreamLike, StreamTracker
 from efo.consumer.streams.consumer import MultiStreamConsumer
@@ -29,7 +29,7 @@ from efo.consumer.worker_id import worker_slot
 from efo.errors import ConfigurationError
 from efo.events import Observer
 from efo.exception_groups import collapse_groups
-from efo.kinesis.client import KinesisClient
+from efo.kinesis.client import KinesisClient, open_client
 from efo.kinesis.subscribe_limiter import SubscribeLimiter
 from efo.protocol.failure import OnError
 from efo.protocol.joint_assignment import JointAssignment
@@ -141,7 +141,7 @@ class _Opener:
         self._worker_id = worker_id
         self._settings = settings
         self._on_service_error = on_service_error
-        self._where = where
+        self._where_all = where
         self._observer = observer
         self._tracing = tracing
         self._leases_of = leases_of
@@ -153,11 +153,14 @@ class _Opener:
     async def open(self, config: StreamConfig) -> AsyncIterator[Consumer]:
         """Open the consumer of one stream. Raises EfoError."""
         account = None if config.role is None else config.role.arn
+        settings = replace(config.settings_over(self._settings), max_leases=self._settings.max_leases)
+        observer = self._observer(config.name)
+        check_arguments(self._application, self._worker_id, settings, self._on_service_error, observer)
         table = self._joint.table(config.name)
         async with AsyncExitStack() as stack:
             stack.callback(table.leave)
             async with self._openings[account]:
-                kinesis = await stack.enter_async_context(self._kinesis(config))
+                kinesis = await stack.enter_async_context(open_client(config.stream, self._where(config)))
                 consumer = await stack.enter_async_context(
                     open_sharing(
                         Shared(self._limiter.of_stream(config.name), table),
@@ -165,26 +168,24 @@ class _Opener:
                         application=self._application,
                         leases=await self._leases_of(config, kinesis),
                         worker_id=self._worker_id,
-                        settings=replace(config.settings_over(self._settings), max_leases=self._settings.max_leases),
+                        settings=settings,
                         on_service_error=self._on_service_error,
-                        observer=self._observer(config.name),
+                        observer=observer,
                         tracing=self._tracing,
                     )
                 )
             yield consumer
 
-    @asynccontextmanager
-    async def _kinesis(self, config: StreamConfig) -> AsyncIterator[KinesisClient]:
+    def _where(self, config: StreamConfig) -> Mapping[str, Any]:
+        """Return the arguments of `open_kinesis` for a stream: those of all streams, and its own role and region."""
         if isinstance(config.stream, KinesisClient):
-            yield config.stream
-            return
-        from efo.kinesis.aws.client import open_kinesis  # noqa: PLC0415 - AWS's packages, only if they are used
-
-        where = {**self._where, **({} if config.region is None else {"region": config.region})}
+            return {}
+        where = {**self._where_all, "role": config.role}
+        if config.region is not None:
+            where["region"] = config.region
         if parse_stream(config.stream)[1] is not None:
             where.pop("region")  # the ARN has it
-        async with open_kinesis(config.stream, role=config.role, **where) as kinesis:
-            yield kinesis
+        return where
 
 
 async def consume_streams(
