@@ -26,10 +26,10 @@ from efo_service.errors import UsageError
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import inspectable_leases, open_leases
 from efo_service.operations.leases import apply_import
-from efo_service.operations.migration.aggregates import Mark, find_marks
+from efo_service.operations.migration.aggregates import find_marks
 from efo_service.operations.migration.back import plan_rows
 from efo_service.operations.migration.formats import FORMATS, Format, FormatName
-from efo_service.operations.migration.layout import Layout, Scope
+from efo_service.operations.migration.layout import Layout, Mark, Scope
 from efo_service.operations.migration.looking import look_twice, refuse_changes
 from efo_service.operations.migration.plan import Start, plan_leases, plan_target
 from efo_service.operations.migration.reading import Snapshot

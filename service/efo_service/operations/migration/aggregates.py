@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeVar
 
@@ -22,6 +21,7 @@ from efo.model import Checkpoint, Lease, Position, Record, Shard
 from efo.protocol.aggregation import AggregateMode, ShardFilter, is_aggregate
 from efo.protocol.deaggregation import expand
 from efo.protocol.pacing import Backoff
+from efo_service.operations.migration.layout import Mark
 
 _T = TypeVar("_T")
 PAUSE: Final = 0.25
@@ -33,14 +33,6 @@ _PAGE: Final = 1000
 _LOOK_BACK: Final = tuple(10.0**power for power in range(8))
 """Seconds before an aggregate in which the record before it is looked for: from a second to more than the year that a
 stream retains records at most. Each search reads the records of its time only, and the one before it found none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """The whole record up to which a shard was read. `sequence_number`: None if no mark is right. `why`: for people."""
-
-    sequence_number: str | None
-    why: str = ""
 
 
 async def find_marks(

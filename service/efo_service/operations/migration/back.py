@@ -8,8 +8,7 @@ from typing import Final
 
 from efo.model import Checkpoint, Lease, Shard
 from efo.protocol.cleanup import passed_shards
-from efo_service.operations.migration.aggregates import Mark
-from efo_service.operations.migration.layout import Found, Layout, NotHeldError, Row, Scope
+from efo_service.operations.migration.layout import Found, Layout, Mark, NotHeldError, Row, Scope
 from efo_service.operations.migration.reading import Snapshot
 from efo_service.operations.migration.report import Report, ShardLine, sentence, shown
 

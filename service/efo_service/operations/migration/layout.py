@@ -78,6 +78,14 @@ class OtherStream:
     stream_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The whole record up to which a shard was read. `sequence_number`: None if no mark is right. `why`: for people."""
+
+    sequence_number: str | None
+    why: str = ""
+
+
 class Layout(Protocol):
     """How one library keeps its checkpoints in one kind of store. Pure: it decides, and reads and writes nothing.
 

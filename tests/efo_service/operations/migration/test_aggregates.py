@@ -8,7 +8,8 @@ from efo.model import Checkpoint, Lease, Position
 from efo.protocol.aggregation import AggregateMode, Entry, aggregate
 from efo.testing import FakeKinesis, When
 from efo.testing.faults.kinds import Refuse
-from efo_service.operations.migration.aggregates import TRIES, Mark, find_marks
+from efo_service.operations.migration.aggregates import TRIES, find_marks
+from efo_service.operations.migration.layout import Mark
 
 FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
 THREE = aggregate([Entry("key", b"%d" % number, "0") for number in range(3)])
