@@ -110,6 +110,27 @@ async def test_a_stream_that_fails_does_not_end_the_others(fake, files, write):
         assert await efo.ended() == Exit.OK, efo.stderr
 
 
+@pytest.mark.parametrize("policy", ["stop", "isolate"])
+async def test_a_stream_that_is_deleted_while_it_is_read_is_a_problem_of_its_own(fake, files, write, policy):
+    write(orders="", clicks="")
+    async with running(files, EFO_CONSUMER__ON_SERVICE_ERROR=policy) as efo:
+        url = (await efo.logged("started"))["url"]
+        await ready(url)
+        fake.delete_stream("clicks")
+        (line,) = await count(efo, {"stop": "stream_failed", "isolate": "shard_isolated"}[policy], 1)
+        assert line["stream"] == "clicks"
+        fake.put_many("orders", [("key", b"x")] * 100)
+        await efo.until(lambda: topic_size(files, "orders") == 100)
+        code, status = await get(url, "/status")
+        assert code == 200
+        assert status["problems"] != []
+        assert all(problem.startswith("clicks: ") for problem in status["problems"])
+        # The problem of an isolated shard names this event.
+        assert "ResourceNotFoundException" in str([line, status["problems"]])
+        efo.process.send_signal(signal.SIGTERM)
+        assert await efo.ended() == Exit.OK, efo.stderr
+
+
 async def test_workers_reload_when_their_supervisor_gets_the_signal(fake, files, write):
     write(orders="")
     fake.put_many("clicks", [("key", b"x")] * 50)
