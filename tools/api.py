@@ -109,10 +109,13 @@ class Api:
     """The public names, found from `efo.__all__`."""
 
     def __init__(self) -> None:
-        self._public = {
-            (f"{value.__name__}", "") if isinstance(value, ModuleType) else _definition(name)
-            for name, value in ((name, getattr(efo, name)) for name in efo.__all__)
-        }
+        self._public = set()
+        for name in efo.__all__:
+            value = getattr(efo, name)
+            if isinstance(value, ModuleType):
+                self._public |= {(value.__name__, ""), *_inner(value).values()}
+            else:
+                self._public.add(_definition(name))
 
     def names(self) -> Iterator[Name]:
         """Return each public name, those of public modules included."""
@@ -120,10 +123,9 @@ class Api:
             value = getattr(efo, name)
             if isinstance(value, ModuleType):
                 yield Name(name, _meaning(value.__doc__ or ""))
-                module = module_of(value.__name__)
-                for inner in module.definitions:
-                    if not inner.startswith("_") and not hasattr(efo, inner):
-                        yield self._describe(f"{name}.{inner}", module, inner)
+                for inner, (module_name, defined) in _inner(value).items():
+                    if not hasattr(efo, inner):
+                        yield self._describe(f"{name}.{inner}", module_of(module_name), defined)
             else:
                 module_name, defined = _definition(name)
                 yield self._describe(name, module_of(module_name), defined)
@@ -199,6 +201,14 @@ class Api:
                 continue
             if f"{origin[0]}.{origin[1]}" not in name.unexported:
                 name.unexported.append(f"{origin[0]}.{origin[1]}")
+
+
+def _inner(public: ModuleType) -> dict[str, tuple[str, str]]:
+    """Return the public names of a module, of a package those of its modules too, and where they are defined."""
+    module = module_of(public.__name__)
+    names = [*(name for name in module.definitions if not name.startswith("_")), *getattr(public, "__all__", ())]
+    origins = {name: origin for name in names if (origin := module.origin(name)) is not None}
+    return {name: origin for name, origin in origins.items() if f"{origin[0]}.".startswith(f"{public.__name__}.")}
 
 
 def _definition(name: str) -> tuple[str, str]:

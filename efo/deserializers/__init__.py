@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from efo.deserializers.avro_data import avro
+    from efo.deserializers.avro_data import AvroSchema, avro
     from efo.deserializers.base import Deserializer, raw, text
     from efo.deserializers.cloud_event import CloudEvent, cloudevents
     from efo.deserializers.compressed import gzip, zstd
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from efo.deserializers.schemas import BySchema, Schemas, by_schema
 
 _MODULES = {
+    "AvroSchema": "avro_data",
     "BySchema": "schemas",
     "CloudEvent": "cloud_event",
     "Deserializer": "base",
@@ -41,6 +42,7 @@ _MODULES = {
 }
 
 __all__ = (
+    "AvroSchema",
     "BySchema",
     "CloudEvent",
     "Deserializer",

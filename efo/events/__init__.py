@@ -1,0 +1,183 @@
+"""Diagnostic events: what happens inside efo, reported to an observer.
+
+Metrics, logs and status pages are observers. The modules that report events know none of them. An observer runs in the
+task that reports: it must be quick and must not raise.
+
+Events are msgspec's structs: defining one takes a thirtieth of the time of a frozen dataclass, making one a fifth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from efo import producer_events
+from efo.events.connections import (
+    ConnectionClosed,
+    ConnectionOpened,
+    StreamReset,
+)
+from efo.events.leases import (
+    CheckpointSaved,
+    LeaseLost,
+    LeaseOperation,
+    LeasesCounted,
+    LeaseStoreCalled,
+)
+from efo.events.records import (
+    AcksOverdue,
+    AggregateDamaged,
+    BatchDelivered,
+    FailedCall,
+    HandlerFailed,
+    RecordDeadLettered,
+    RecordsFiltered,
+    RecordSkipped,
+    RecordsProcessed,
+)
+from efo.events.shards import (
+    HashRangeHoleFound,
+    ParentCycleFound,
+    ShardFinished,
+    ShardGone,
+    ShardIsolated,
+    ShardPaused,
+    ShardRepositioned,
+    ShardResumed,
+    ShardsCounted,
+    ShardsListed,
+    ShardStarted,
+    ShardStopped,
+    ShardSyncFailed,
+    StreamIsolated,
+)
+from efo.events.subscriptions import (
+    ConsumerOpened,
+    ConsumerReady,
+    DeliveryBlocked,
+    EndReason,
+    EventReceived,
+    PollAttempted,
+    PollOperation,
+    ReadModeChanged,
+    SubscribeAttempted,
+    SubscriptionEnded,
+    WorkerStarted,
+)
+
+__all__ = [
+    "AcksOverdue",
+    "AggregateDamaged",
+    "BatchDelivered",
+    "CheckpointSaved",
+    "ConnectionClosed",
+    "ConnectionOpened",
+    "ConsumerOpened",
+    "ConsumerReady",
+    "DeliveryBlocked",
+    "EndReason",
+    "Event",
+    "EventReceived",
+    "FailedCall",
+    "HandlerFailed",
+    "HashRangeHoleFound",
+    "LeaseLost",
+    "LeaseOperation",
+    "LeaseStoreCalled",
+    "LeasesCounted",
+    "Observer",
+    "ParentCycleFound",
+    "PollAttempted",
+    "PollOperation",
+    "ProducerOpened",
+    "PutRecordsCalled",
+    "ReadModeChanged",
+    "RecordDeadLettered",
+    "RecordSkipped",
+    "RecordsDelivered",
+    "RecordsFiltered",
+    "RecordsNotDelivered",
+    "RecordsProcessed",
+    "ShardFinished",
+    "ShardGone",
+    "ShardIsolated",
+    "ShardMapChanged",
+    "ShardPaused",
+    "ShardRepositioned",
+    "ShardResumed",
+    "ShardStarted",
+    "ShardStopped",
+    "ShardSyncFailed",
+    "ShardsCounted",
+    "ShardsListed",
+    "StreamIsolated",
+    "StreamReset",
+    "SubscribeAttempted",
+    "SubscriptionEnded",
+    "WorkerStarted",
+    "ignore_events",
+]
+
+ProducerOpened = producer_events.ProducerOpened
+"""A producer was opened."""
+PutRecordsCalled = producer_events.PutRecordsCalled
+"""A request of PutRecords ended."""
+RecordsDelivered = producer_events.RecordsDelivered
+"""A request stored records in a shard."""
+RecordsNotDelivered = producer_events.RecordsNotDelivered
+"""User records were given up; their deliveries raise DeliveryError."""
+ShardMapChanged = producer_events.ShardMapChanged
+"""A producer uses another list of open shards."""
+
+Event = (
+    WorkerStarted
+    | ConsumerOpened
+    | ConsumerReady
+    | SubscribeAttempted
+    | SubscriptionEnded
+    | EventReceived
+    | PollAttempted
+    | ReadModeChanged
+    | DeliveryBlocked
+    | BatchDelivered
+    | RecordsProcessed
+    | AcksOverdue
+    | HandlerFailed
+    | RecordSkipped
+    | RecordDeadLettered
+    | AggregateDamaged
+    | RecordsFiltered
+    | ShardStarted
+    | ShardFinished
+    | ShardGone
+    | ShardSyncFailed
+    | ShardsListed
+    | ParentCycleFound
+    | HashRangeHoleFound
+    | ShardStopped
+    | ShardIsolated
+    | StreamIsolated
+    | ShardPaused
+    | ShardResumed
+    | ShardRepositioned
+    | ShardsCounted
+    | ProducerOpened
+    | PutRecordsCalled
+    | RecordsDelivered
+    | RecordsNotDelivered
+    | ShardMapChanged
+    | LeaseStoreCalled
+    | LeaseLost
+    | LeasesCounted
+    | CheckpointSaved
+    | ConnectionOpened
+    | ConnectionClosed
+    | StreamReset
+)
+"""Any diagnostic event."""
+
+Observer = Callable[[Event], None]
+"""A function that is called with each diagnostic event."""
+
+
+def ignore_events(_event: Event) -> None:
+    """Ignore a diagnostic event: the observer for applications that want silence."""

@@ -1,0 +1,49 @@
+"""What happens to leases and to the lease store."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from efo.model import Checkpoint
+
+LeaseOperation = Literal[
+    "take", "steal", "request_handoff", "withdraw", "renew", "release", "checkpoint", "prepare_checkpoint", "create",
+    "save_children", "delete", "list",
+]  # fmt: skip
+"""A call of the lease store."""
+
+
+class LeaseStoreCalled(msgspec.Struct, frozen=True):
+    """An operation of the lease store ended. `duration`: seconds. `error_type`: None if it succeeded.
+
+    `leases`: the number of leases. If it is more than one, they were written in one batch, and `shard_id` is empty.
+    """
+
+    operation: LeaseOperation
+    shard_id: str
+    duration: float
+    error_type: str | None = None
+    leases: int = 1
+
+
+class LeaseLost(msgspec.Struct, frozen=True):
+    """This worker no longer holds a lease. `reason`: taken, expired, released, handed_over or store."""
+
+    shard_id: str
+    reason: str
+
+
+class LeasesCounted(msgspec.Struct, frozen=True):
+    """The number of leases in each state (held, unowned, expired), and of workers that hold any."""
+
+    counts: dict[str, int]
+    workers: int
+
+
+class CheckpointSaved(msgspec.Struct, frozen=True):
+    """A checkpoint was written to the lease store."""
+
+    shard_id: str
+    checkpoint: Checkpoint

@@ -1,0 +1,100 @@
+"""What happens to batches and records: their delivery, their acks, and their failures."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from efo.protocol.failure import FailureAction
+
+FailedCall = Literal["handler", "dead_letter"]
+"""Which of the application's functions failed."""
+
+
+class BatchDelivered(msgspec.Struct, frozen=True):
+    """A batch of this many records was delivered to the reader. RecordsProcessed follows when it is acked."""
+
+    shard_id: str
+    records: int
+
+
+class RecordsProcessed(msgspec.Struct, frozen=True):
+    """A batch was acked. `duration`: seconds since its delivery.
+
+    `oldest_age`, `newest_age`: seconds from the arrival of its first and last record in Kinesis until now; None if the
+    service did not send the arrival time. `data_bytes`: the data of the Kinesis records of its event, without framing;
+    of an event in several batches, they are counted with the first.
+    """
+
+    shard_id: str
+    records: int
+    duration: float
+    oldest_age: float | None
+    newest_age: float | None
+    data_bytes: int = 0
+
+
+class AcksOverdue(msgspec.Struct, frozen=True):
+    """Batches were delivered and are not acked, so that the checkpoint does not move. Reported each time they double.
+
+    `batches`, `records`: how many are in flight. `oldest`: seconds since the delivery of the first of them.
+    """
+
+    shard_id: str
+    batches: int
+    records: int
+    oldest: float
+
+
+class HandlerFailed(msgspec.Struct, frozen=True):
+    """A handler or a dead-letter sink raised, and the failure policy has decided what happens (rule R11).
+
+    `sequence_number`: of the first of the `records` in the call. `attempt`: the number of this attempt, from 1.
+    `duration`: seconds that the call took. `delay`: seconds until the next attempt. The exception's text is not
+    included, since it may contain data.
+    """
+
+    shard_id: str
+    sequence_number: str
+    records: int
+    attempt: int
+    duration: float
+    error_type: str
+    action: FailureAction
+    delay: float = 0.0
+    call: FailedCall = "handler"
+
+
+class RecordSkipped(msgspec.Struct, frozen=True):
+    """A record was skipped by the failure policy: its handler failed, and it counts as done (rule R11)."""
+
+    shard_id: str
+    sequence_number: str
+    sub_sequence_number: int
+    error_type: str
+
+
+class RecordDeadLettered(msgspec.Struct, frozen=True):
+    """A record was written to the dead-letter sink: its handler failed, and it counts as done (rule R11)."""
+
+    shard_id: str
+    sequence_number: str
+    sub_sequence_number: int
+    error_type: str
+
+
+class AggregateDamaged(msgspec.Struct, frozen=True):
+    """A record starts like a KPL aggregate but is not a valid one. It is delivered unchanged."""
+
+    shard_id: str
+    sequence_number: str
+    problem: str
+
+
+class RecordsFiltered(msgspec.Struct, frozen=True):
+    """Records of a KPL aggregate were dropped: their hash keys belong to another shard (see AggregateMode)."""
+
+    shard_id: str
+    sequence_number: str
+    records: int
