@@ -12,6 +12,7 @@ from efo.testing.faults.script import When
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
 from efo_service.relay.log.partition_writer import open_partition
+from tests.environment import use_fake
 
 SLOW_MACHINE = ("--timeout", "60")
 """The time limits themselves are tested under virtual time."""
@@ -26,20 +27,14 @@ def kinesis():
 
 @pytest.fixture(autouse=True)
 def environment(kinesis, tmp_path, monkeypatch):
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
-        "AWS_SECRET_ACCESS_KEY": "the-secret",
-        "AWS_REGION": "us-east-1",
-        "EFO_KINESIS__STREAM": "orders",
-        "EFO_KINESIS__ENDPOINT_URL": kinesis.url,
-        "EFO_KINESIS__CA_FILE": kinesis.ca_file,
-        "EFO_LEASES__PATH": str(tmp_path / "var" / "leases.sqlite"),
-        "EFO_RELAY__DIRECTORY": str(tmp_path / "var" / "log"),
-        "EFO_SERVICE__PORT": "0",
-    }.items():
-        monkeypatch.setenv(name, value)
+    use_fake(
+        monkeypatch,
+        kinesis,
+        KINESIS__STREAM="orders",
+        LEASES__PATH=tmp_path / "var" / "leases.sqlite",
+        RELAY__DIRECTORY=tmp_path / "var" / "log",
+        SERVICE__PORT=0,
+    )
 
 
 @pytest.fixture

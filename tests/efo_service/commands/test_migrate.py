@@ -1,7 +1,6 @@
 """`efo migrate` as an operator uses it, with checkpoints in Redis and in KCL's table, SQLite and FakeKinesis."""
 
 import json
-import os
 
 import pytest
 import redis
@@ -17,6 +16,7 @@ from efo_service.exit_codes import Exit
 from efo_service.operations.migration.looking import look_twice
 from proofs.local_servers.dynamodb import credentials, serve_dynamodb_local
 from proofs.local_servers.redis import PASSWORD, serve_redis
+from tests.environment import use_fake
 
 FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
 
@@ -42,20 +42,14 @@ def numbers(kinesis):
 
 @pytest.fixture(autouse=True)
 def environment(kinesis, tmp_path, monkeypatch):
-    for name in [name for name in os.environ if name.startswith(("EFO_", "AWS_"))]:
-        monkeypatch.delenv(name)
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "example",
-        "AWS_SECRET_ACCESS_KEY": "example",
-        "AWS_REGION": "us-east-1",
-        "EFO_KINESIS__STREAM": "orders",
-        "EFO_KINESIS__ENDPOINT_URL": kinesis.url,
-        "EFO_KINESIS__CA_FILE": kinesis.ca_file,
-        "EFO_CONSUMER__APPLICATION": "billing",
-        "EFO_LEASES__PATH": str(tmp_path / "leases.sqlite"),
-        "EFO_LEASES__FAILOVER_SECONDS": "0.1",
-    }.items():
-        monkeypatch.setenv(name, value)
+    use_fake(
+        monkeypatch,
+        kinesis,
+        KINESIS__STREAM="orders",
+        CONSUMER__APPLICATION="billing",
+        LEASES__PATH=tmp_path / "leases.sqlite",
+        LEASES__FAILOVER_SECONDS=0.1,
+    )
 
 
 @pytest.fixture

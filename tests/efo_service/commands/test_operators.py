@@ -11,6 +11,7 @@ from efo.model import Checkpoint, Lease
 from efo.testing import FakeKinesisThread
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
+from tests.environment import use_fake
 
 FIRST, SECOND = "shardId-000000000000", "shardId-000000000001"
 
@@ -24,19 +25,13 @@ def kinesis():
 
 @pytest.fixture(autouse=True)
 def environment(kinesis, tmp_path, monkeypatch):
-    for name in [name for name in os.environ if name.startswith(("EFO_", "AWS_"))]:
-        monkeypatch.delenv(name)
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "example",
-        "AWS_SECRET_ACCESS_KEY": "example",
-        "AWS_REGION": "us-east-1",
-        "EFO_KINESIS__STREAM": "orders",
-        "EFO_KINESIS__ENDPOINT_URL": kinesis.url,
-        "EFO_KINESIS__CA_FILE": kinesis.ca_file,
-        "EFO_LEASES__PATH": str(tmp_path / "leases.sqlite"),
-        "EFO_LEASES__FAILOVER_SECONDS": "0.1",
-    }.items():
-        monkeypatch.setenv(name, value)
+    use_fake(
+        monkeypatch,
+        kinesis,
+        KINESIS__STREAM="orders",
+        LEASES__PATH=tmp_path / "leases.sqlite",
+        LEASES__FAILOVER_SECONDS=0.1,
+    )
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from efo_service.errors import UsageError
 from efo_service.exit_codes import Exit
 from efo_service.operations.put import Progress, put_lines
 from efo_service.operations.put_lines import parser
+from tests.environment import use_fake
 from tests.paths import ROOT
 
 
@@ -34,16 +35,7 @@ def kinesis():
 
 @pytest.fixture(autouse=True)
 def environment(kinesis, monkeypatch):
-    for name in [name for name in os.environ if name.startswith(("EFO_", "AWS_"))]:
-        monkeypatch.delenv(name)
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "example",
-        "AWS_SECRET_ACCESS_KEY": "example",
-        "AWS_REGION": "us-east-1",
-        "EFO_KINESIS__ENDPOINT_URL": kinesis.url,
-        "EFO_KINESIS__CA_FILE": kinesis.ca_file,
-    }.items():
-        monkeypatch.setenv(name, value)
+    use_fake(monkeypatch, kinesis)
 
 
 @pytest.fixture

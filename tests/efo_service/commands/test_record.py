@@ -14,6 +14,7 @@ from efo.testing import FakeKinesisThread
 from efo.testing.recording.file import Recording
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
+from tests.environment import use_fake
 
 
 @pytest.fixture(scope="module")
@@ -25,17 +26,8 @@ def kinesis():
 
 
 @pytest.fixture(autouse=True)
-def environment(kinesis, tmp_path, monkeypatch):
-    for name in [name for name in os.environ if name.startswith(("EFO_", "AWS_"))]:
-        monkeypatch.delenv(name)
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "example",
-        "AWS_SECRET_ACCESS_KEY": "example",
-        "AWS_REGION": "us-east-1",
-        "EFO_KINESIS__ENDPOINT_URL": kinesis.url,
-        "EFO_KINESIS__CA_FILE": kinesis.ca_file,
-    }.items():
-        monkeypatch.setenv(name, value)
+def environment(kinesis, monkeypatch):
+    use_fake(monkeypatch, kinesis)
 
 
 def test_a_signal_ends_the_recording_and_the_output_has_no_data(tmp_path, capsys):

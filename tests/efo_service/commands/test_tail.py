@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from efo_service.cli import call
 from efo_service.commands.tail import _say_if_idle, parse_start, parse_until
 from efo_service.exit_codes import Exit
 from efo_service.operations.tail import Tail, Tailer
+from tests.environment import use_fake
 from tests.paths import ROOT
 
 
@@ -31,16 +31,7 @@ def kinesis():
 @pytest.fixture(autouse=True)
 def environment(kinesis, monkeypatch):
     """Neither a configuration file nor a configured stream."""
-    for name in [name for name in os.environ if name.startswith(("EFO_", "AWS_"))]:
-        monkeypatch.delenv(name)
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "example",
-        "AWS_SECRET_ACCESS_KEY": "example",
-        "AWS_REGION": "us-east-1",
-        "EFO_KINESIS__ENDPOINT_URL": kinesis.url,
-        "EFO_KINESIS__CA_FILE": kinesis.ca_file,
-    }.items():
-        monkeypatch.setenv(name, value)
+    use_fake(monkeypatch, kinesis)
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from efo.testing.recording.writer import RecordingWriter
 from efo_service.cli import call
 from efo_service.exit_codes import Exit
 from proofs.local_servers.redis import serve_redis
+from tests.environment import use_fake
 from tests.paths import ROOT
 
 IAM = ROOT / "config" / "iam"
@@ -65,20 +66,14 @@ def calls(kinesis, monkeypatch, request, tmp_path):
     stream = re.sub(r"\W", "-", request.node.name)[:60]
     kinesis.create_stream(stream, 1)
     kinesis.put(stream, "a", b"1")
-    for name in [name for name in os.environ if name.startswith(("EFO_", "AWS_"))]:
-        monkeypatch.delenv(name)
-    for name, value in {
-        "AWS_ACCESS_KEY_ID": "AKIDTEST",
-        "AWS_SECRET_ACCESS_KEY": "made-up",
-        "AWS_REGION": "us-east-1",
-        "EFO_KINESIS__STREAM": stream,
-        "EFO_KINESIS__ENDPOINT_URL": kinesis.url,
-        "EFO_KINESIS__CA_FILE": str(kinesis.ca_file),
-        "EFO_LEASES__PATH": str(tmp_path / "leases.sqlite"),
-        "EFO_RELAY__DIRECTORY": str(tmp_path / "log"),
-        "EFO_SERVICE__PORT": "0",
-    }.items():
-        monkeypatch.setenv(name, value)
+    use_fake(
+        monkeypatch,
+        kinesis,
+        KINESIS__STREAM=stream,
+        LEASES__PATH=tmp_path / "leases.sqlite",
+        RELAY__DIRECTORY=tmp_path / "log",
+        SERVICE__PORT=0,
+    )
     seen = set()
     respond = FaultInjector.call
 
