@@ -114,12 +114,19 @@ if TYPE_CHECKING:
     from efo.protocol.assignment.placement import manual_assignment, zone_assignment
     from efo.protocol.assignment.view import Assignment, AssignmentPlan, AssignmentView
     from efo.protocol.failure import DeadLetter, DeadLetterSink, FailureAction, FailurePolicy, FinalAction, OnError
-    from efo.protocol.reading import Condition, LeaseCounts, Readings, ShardReading, ShardState, SubscriptionState
+    from efo.protocol.reading import (
+        ActiveReadMode,
+        Condition,
+        LeaseCounts,
+        Readings,
+        ShardReading,
+        ShardState,
+        SubscriptionState,
+    )
     from efo.protocol.subscription import SubscriptionTiming
     from efo.settings import (
         LATEST,
         TRIM_HORIZON,
-        ActiveReadMode,
         ConsumerSettings,
         OnServiceError,
         PositionLike,
@@ -191,11 +198,10 @@ _NAMES = {
     "efo.protocol.assignment.placement": "manual_assignment zone_assignment",
     "efo.protocol.assignment.view": "Assignment AssignmentPlan AssignmentView",
     "efo.protocol.failure": "DeadLetter DeadLetterSink FailureAction FailurePolicy FinalAction OnError",
-    "efo.protocol.reading": "Condition LeaseCounts Readings ShardReading ShardState SubscriptionState",
+    "efo.protocol.reading": "ActiveReadMode Condition LeaseCounts Readings ShardReading ShardState SubscriptionState",
     "efo.protocol.subscription": "SubscriptionTiming",
     "efo.settings": (
-        "ActiveReadMode LATEST TRIM_HORIZON ConsumerSettings OnServiceError PositionLike ReadMode ShardSelection "
-        "StartAt"
+        "LATEST TRIM_HORIZON ConsumerSettings OnServiceError PositionLike ReadMode ShardSelection StartAt"
     ),
     "efo.telemetry.cloudwatch.kcl_metrics": "CloudWatchLevel",
     "efo.telemetry.cloudwatch.publisher": "open_cloudwatch",

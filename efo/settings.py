@@ -41,9 +41,6 @@ OnServiceError = Literal["stop", "isolate"]
 ReadMode = Literal["fanout", "polling", "auto"]
 """How shards are read: by enhanced fan-out, by GetRecords, or by fan-out while that is possible."""
 
-ActiveReadMode = Literal["fanout", "polling"]
-"""How shards are read now."""
-
 MAX_POLL_INTERVAL: Final = 5.0
 """The longest `poll_interval`: an idle shard is known to be current as often as by fan-out."""
 

@@ -198,6 +198,7 @@ class Consumer:
             isolated,
             counts,
             self._sources.read_mode,
+            None if (error := self._sources.fan_out_error) is None else str(error),
         )
 
     # What status, metrics and readiness are derived from: see `efo.protocol.reading.Readings`. These three may be

@@ -8,6 +8,7 @@ from functools import partial
 import trio
 
 from efo.arn import parse_consumer
+from efo.errors import EfoError
 from efo.events import Observer, ReadModeChanged
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
@@ -22,7 +23,8 @@ from efo.kinesis.shard_subscription import Diagnose, ShardSubscription
 from efo.kinesis.subscribe_call import SubscribeCaller
 from efo.kinesis.subscribe_limiter import LimitsSubscribes, SubscribeLimiter
 from efo.model import Position
-from efo.settings import ActiveReadMode, ConsumerSettings
+from efo.protocol.reading import ActiveReadMode
+from efo.settings import ConsumerSettings
 
 
 class ShardSources:
@@ -83,6 +85,11 @@ class ShardSources:
         if self._settings.read_mode == "auto":
             return "fanout" if self._fan_out.is_used else "polling"
         return self._settings.read_mode
+
+    @property
+    def fan_out_error(self) -> EfoError | None:
+        """Why the shards are polled with the setting "auto"; None if they are not."""
+        return self._fan_out.error
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Register the fan-out consumer as far as the read mode needs it, and grant subscribes until cancelled.

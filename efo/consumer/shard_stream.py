@@ -162,6 +162,7 @@ class ShardStream:
             subscription is not None and subscription.has_pending,
             self._unsaved_since,
             self._wanted_since,
+            None if subscription is None else subscription.read_mode,
         )
 
     def saved(self, acks: int) -> None:

@@ -5,9 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from efo.model import Checkpoint
-from efo.protocol.reading import Condition, LeaseCounts, ShardReading, ShardState, checkpoint_age, condition, event_age
+from efo.protocol.reading import (
+    ActiveReadMode,
+    Condition,
+    LeaseCounts,
+    ShardReading,
+    ShardState,
+    checkpoint_age,
+    condition,
+    event_age,
+)
 from efo.protocol.reading import lag as lag_of
-from efo.settings import ActiveReadMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +27,8 @@ class ShardStatus:
     before the first. An idle shard gets an event about every 5 seconds. `lag`: seconds since what was read was known to
     be current; None until that is known. `condition`: whether it is read, and if not, why. `checkpoint_age`: seconds
     since records were delivered that no saved checkpoint includes; 0 if there are none. `saved_age`: seconds since its
-    checkpoint was saved, or since its lease was taken.
+    checkpoint was saved, or since its lease was taken. `read_mode`: how it is read; None while it has no subscription
+    and is not polled. A polled shard has an event for each page of GetRecords.
     """
 
     shard_id: str
@@ -32,6 +41,7 @@ class ShardStatus:
     condition: Condition = "current"
     checkpoint_age: float = 0.0
     saved_age: float = 0.0
+    read_mode: ActiveReadMode | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +65,8 @@ class ConsumerStatus:
     `counts`: the number of shards in each state (waiting_parent, ready, consuming, finished), by the leases of all
     workers; None while the lease table is unknown. `isolated`: shards that this worker does not read because they
     failed. `leases`: what the lease table shows; None while it is unknown. `read_mode`: how shards are read now; with
-    the setting "auto", a shard may take some time to follow.
+    the setting "auto", a shard may take some time to follow. `fan_out_error`: why shards are polled with that setting;
+    None if they are not.
     """
 
     worker_id: str
@@ -66,6 +77,7 @@ class ConsumerStatus:
     isolated: tuple[IsolatedShard, ...] = ()
     leases: LeaseCounts | None = None
     read_mode: ActiveReadMode = "fanout"
+    fan_out_error: str | None = None
 
 
 def status_of(shard: ShardReading, now: float) -> ShardStatus:
@@ -81,4 +93,5 @@ def status_of(shard: ShardReading, now: float) -> ShardStatus:
         condition(shard, now),
         checkpoint_age(shard, now),
         max(0.0, now - shard.saved_at),
+        shard.read_mode,
     )

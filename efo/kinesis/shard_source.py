@@ -8,7 +8,7 @@ from typing import Protocol
 from efo.events import EndReason
 from efo.model import ChildShard, Position
 from efo.protocol.messages import SubscribeToShardEvent
-from efo.protocol.reading import SubscriptionState
+from efo.protocol.reading import ActiveReadMode, SubscriptionState
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,11 @@ class ShardSource(Protocol):
     @property
     def state(self) -> SubscriptionState:
         """The state of the subscription, or of the polling."""
+        ...
+
+    @property
+    def read_mode(self) -> ActiveReadMode:
+        """How the events are read now."""
         ...
 
     @property

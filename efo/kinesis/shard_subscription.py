@@ -42,7 +42,7 @@ from efo.kinesis.subscribe_call import EventStream, SubscribeCaller
 from efo.kinesis.subscribe_limiter import LimitsSubscribes
 from efo.model import Position
 from efo.protocol.messages import SubscribeToShardEvent
-from efo.protocol.reading import SubscriptionState
+from efo.protocol.reading import ActiveReadMode, SubscriptionState
 from efo.protocol.subscription import (
     Action,
     Cancel,
@@ -176,6 +176,11 @@ class ShardSubscription:
     def state(self) -> SubscriptionState:
         """The state of the subscription."""
         return _STATES[self._machine.state]
+
+    @property
+    def read_mode(self) -> ActiveReadMode:
+        """How the events are read now."""
+        return "fanout"
 
     @property
     def has_pending(self) -> bool:

@@ -26,6 +26,9 @@ ShardState = SubscriptionState | Literal["unsubscribed", "no_lease", "isolated"]
 "no_lease", "isolated": this worker stopped reading the shard, as it could not renew the lease, or as the shard failed,
 and knows of no other worker that reads it."""
 
+ActiveReadMode = Literal["fanout", "polling"]
+"""How shards are read now."""
+
 Condition = Literal["current", "paused", "unread", "frozen", "disconnected", "no_lease", "isolated"]
 """Whether a shard is read, and if not, why.
 
@@ -42,12 +45,13 @@ isolated        the shard failed and was isolated (rule R11); no other worker is
 class ShardReading(msgspec.Struct, frozen=True):
     """The facts about one shard. Times are seconds of the consumer's clock.
 
-    `checkpoint`: the one that the acks allow; it may not be saved yet. `known_since`: when the reading started, or was
-    last repositioned. `subscribed_at`: when the subscription was first wanted, None if there is none.
+    `checkpoint`: the one that the acks allow; it may not be saved yet. `known_since`: when the reading started, or
+    was last repositioned. `subscribed_at`: when the subscription was first wanted, None if there is none.
     `last_event_at`, `millis_behind_latest`: of the last event since `known_since`, None before it. `has_pending`:
     whether something has arrived that the reader has not taken. `wanted_since`: since when the reader waits for an
-    event, None while it does not. `unsaved_since`: when records were first delivered that no saved checkpoint includes,
-    None if there are none. `saved_at`: when the checkpoint was last saved, or the reading started.
+    event, None while it does not. `read_mode`: how it is read, None while it is not. `unsaved_since`: when records
+    were first delivered that no saved checkpoint includes, None if there are none. `saved_at`: when the checkpoint
+    was last saved, or the reading started.
     """
 
     shard_id: str
@@ -62,6 +66,7 @@ class ShardReading(msgspec.Struct, frozen=True):
     has_pending: bool = False
     unsaved_since: float | None = None
     wanted_since: float | None = 0.0
+    read_mode: ActiveReadMode | None = None
 
 
 class LeaseCounts(msgspec.Struct, frozen=True):

@@ -75,7 +75,7 @@ SHARD_STATUS: Final = Instrument(
     "efo.shard.status",
     "observable_up_down_counter",
     "{shard}",
-    "1 for each shard, with the state of its subscription, and whether it is read.",
+    "1 for each shard, with the state of its subscription, whether it is read, and how.",
 )
 RECORD_AGE: Final = Instrument(
     "efo.record.age",

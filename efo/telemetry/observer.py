@@ -413,6 +413,7 @@ class OtelObserver:
                     **self._attributes_of(shard.shard_id),
                     "efo.subscription.state": shard.state,
                     "efo.shard.condition": condition(shard, now),
+                    "efo.shard.read_mode": shard.read_mode or "none",
                 },
             )
             for shard in readings.shards()

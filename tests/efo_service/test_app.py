@@ -46,6 +46,7 @@ READING = ShardReading(
     last_event_at=NOW - 4.25,
     millis_behind_latest=1500,
     unsaved_since=NOW - 2,
+    read_mode="fanout",
 )
 READINGS = FakeReadings(READING, counts=LeaseCounts({"held": 1}, 1, {"consuming": 1}))
 
@@ -253,6 +254,7 @@ async def test_status_and_metrics_show_the_shards_and_the_records_sent(fakes, sd
             "lag_seconds": 1.5,
             "millis_behind_latest": 1500,
             "subscription": "live",
+            "read_mode": "fanout",
             "paused": False,
             "last_event_age_seconds": 4.25,
             "checkpoint_age_seconds": 2.0,
@@ -263,6 +265,7 @@ async def test_status_and_metrics_show_the_shards_and_the_records_sent(fakes, sd
     assert (status["worker_id"], status["topic"], status["shard_counts"]) == ("w-1", "orders", {"consuming": 1})
     assert (status["lease_table"], status["lease_counts"], status["workers"]) == ("known", {"held": 1}, 1)
     assert (status["draining"], status["problems"]) == (False, [])
+    assert (status["read_mode"], status["fan_out_error"]) == ("fanout", None)
     assert sent == 2
     assert {"efo_consumer_lag_seconds", "efo_subscription_io_bytes", "efo_checkpoint_age_seconds"} <= families
     assert {"efo_shard_status", "efo_subscription_event_age_seconds", "efo_shards"} <= families

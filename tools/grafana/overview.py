@@ -103,6 +103,17 @@ OVERVIEW: Final = Dashboard(
                     stacked=True,
                 ),
                 Panel(
+                    title="Shards by how they are read",
+                    about="With read_mode = auto, polling means that fan-out is not possible: /status says why.",
+                    queries=(
+                        Query(
+                            f"sum by (efo_shard_read_mode) ({of_stream('efo_shard_status')})",
+                            "{{efo_shard_read_mode}}",
+                        ),
+                    ),
+                    stacked=True,
+                ),
+                Panel(
                     title="Records read and sent",
                     about="Records that were read of each stream, and committed to each topic, over five minutes.",
                     unit="cps",

@@ -18,7 +18,7 @@ from efo.kinesis.polling.fan_out import TRIAL_TIMEOUT, FanOut
 from efo.kinesis.shard_source import ShardEnd, ShardSource
 from efo.model import Position
 from efo.protocol.messages import SubscribeToShardEvent
-from efo.protocol.reading import SubscriptionState
+from efo.protocol.reading import ActiveReadMode, SubscriptionState
 
 _REFUSALS: Final = (AccessDeniedError, FanOutRefusedError)
 
@@ -53,6 +53,11 @@ class AutoSource:
     def state(self) -> SubscriptionState:
         """The state of the source that is read."""
         return self._source.state
+
+    @property
+    def read_mode(self) -> ActiveReadMode:
+        """How the events are read now."""
+        return self._source.read_mode
 
     @property
     def has_pending(self) -> bool:

@@ -21,6 +21,7 @@ from efo.errors import (
     EfoError,
     FanOutRefusedError,
     ResourceNotFoundError,
+    without_tracebacks,
 )
 from efo.events import Observer, ReadModeChanged
 from efo.kinesis.registration import Registration
@@ -30,13 +31,14 @@ TRIAL_TIMEOUT: Final = 30.0
 
 
 class FanOut:
-    """Whether enhanced fan-out is used. `is_used`: whether shards are to be read by it now.
+    """Whether enhanced fan-out is used. `is_used`: whether shards are to be read by it now. `error`: why not, if not.
 
     `retry_interval`: seconds after which it is tried again, by one shard at a time, however short the interval is.
     """
 
     def __init__(self, registration: Registration, *, retry_interval: float, observer: Observer) -> None:
         self.is_used = True
+        self.error: EfoError | None = None
         self._registration = registration
         self._is_registered = False
         self._retry_interval = retry_interval
@@ -95,6 +97,7 @@ class FanOut:
         self._retry_at = trio.current_time() + self._retry_interval
         if isinstance(error, FanOutRefusedError):
             error = error.reason
+        self.error = without_tracebacks(error)
         if self.is_used:
             self.is_used = False
             self._observer(ReadModeChanged("polling", error.error_type, str(error), self._retry_interval))
@@ -102,6 +105,7 @@ class FanOut:
     def works(self) -> None:
         """Note that an event has arrived by fan-out: all shards subscribe."""
         self._trial, self._trial_until = None, -inf
+        self.error = None
         if not self.is_used:
             self.is_used = True
             self._observer(ReadModeChanged("fanout"))

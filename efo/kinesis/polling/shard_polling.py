@@ -20,7 +20,7 @@ from efo.kinesis.shard_source import ShardEnd
 from efo.model import Position
 from efo.protocol.messages import SubscribeToShardEvent
 from efo.protocol.polling import GetIterator, GetRecords, Polling
-from efo.protocol.reading import SubscriptionState
+from efo.protocol.reading import ActiveReadMode, SubscriptionState
 from efo.protocol.subscription import Deliver, Fail, Finish
 
 MAX_RECORDS: Final = 10_000
@@ -68,6 +68,11 @@ class ShardPolling:
     def state(self) -> SubscriptionState:
         """The state of the polling, in the words of a subscription."""
         return self._machine.state
+
+    @property
+    def read_mode(self) -> ActiveReadMode:
+        """How the events are read now."""
+        return "polling"
 
     @property
     def has_pending(self) -> bool:

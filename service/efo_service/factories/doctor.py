@@ -42,7 +42,8 @@ async def open_checks(settings: Settings, seconds: float) -> AsyncIterator[list[
         async with trio.open_nursery() as nursery:
             way = endpoint_checks(_location(settings.kinesis))
             kinesis = Shared(nursery, lambda: open_stream(settings.kinesis))
-            stream = kinesis_checks(kinesis.get, settings.consumer.consumer_name, NEEDED)
+            consumer = settings.consumer
+            stream = kinesis_checks(kinesis.get, consumer.consumer_name, NEEDED, consumer.read_mode)
             cloudwatch = _cloudwatch(settings)
             yield [*way, *stream, *_leases(settings), *_sink(settings, seconds), *cloudwatch, *_machine(settings)]
             nursery.cancel_scope.cancel()

@@ -85,7 +85,14 @@ def _parts(view: View, problems: int | None) -> Iterator[RenderableType]:
 def _names(view: View, row: Row) -> tuple[str, ...]:
     worker = () if view.worker_id else (row.worker_id or "-",)
     stream = (row.stream or "-",) if _has_streams(view) else ()
-    return (*stream, row.shard_id, *worker, row.condition, row.subscription)
+    return (*stream, row.shard_id, *worker, row.condition, _subscription(row))
+
+
+def _subscription(row: Row) -> str:
+    """Return the state of the subscription; of a polled shard that it is, and the state of its polling if not live."""
+    if row.read_mode != "polling":
+        return row.subscription
+    return "polled" if row.subscription == "live" else f"polled, {row.subscription}"
 
 
 def _has_streams(view: View) -> bool:

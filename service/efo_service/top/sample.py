@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from efo.protocol.reading import Condition, ShardState
+from efo.protocol.reading import ActiveReadMode, Condition, ShardState
 
 ShardKey = tuple[str | None, str]
 """Worker and shard. The worker is None in what a worker tells of itself; a supervisor names it."""
@@ -36,6 +36,7 @@ class ShardStatus(msgspec.Struct, frozen=True):
     worker_id: str | None = None
     stream: str | None = None
     counted_as: str | None = None
+    read_mode: ActiveReadMode | None = None
 
     @property
     def key(self) -> ShardKey:

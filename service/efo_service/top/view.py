@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from efo.protocol.reading import Condition, ShardState
+from efo.protocol.reading import ActiveReadMode, Condition, ShardState
 from efo_service.top.sample import Sample, ShardKey, ShardStatus
 
 Sort = Literal["lag", "rate", "shard"]
@@ -31,6 +31,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     last_event_age_seconds: float | None
     checkpoint_age_seconds: float | None
     stream: str | None = None
+    read_mode: ActiveReadMode | None = None
 
 
 class View(msgspec.Struct, frozen=True):
@@ -104,6 +105,7 @@ def _row(shard: ShardStatus, sample: Sample, previous: Sample | None) -> Row:
         last_event_age_seconds=shard.last_event_age_seconds,
         checkpoint_age_seconds=shard.checkpoint_age_seconds,
         stream=shard.stream,
+        read_mode=shard.read_mode,
     )
 
 

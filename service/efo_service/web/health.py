@@ -18,7 +18,7 @@ from efo.events import (
     SubscribeAttempted,
 )
 from efo.protocol.reading import Readings
-from efo_service.web.problems import Problem, shard_problems
+from efo_service.web.problems import Problem, fan_out_problem, shard_problems
 
 _CHANGES: Final = frozenset({
     ConsumerOpened, ConsumerReady, ReadModeChanged, LeasesCounted, LeaseStoreCalled, SubscribeAttempted, PollAttempted,
@@ -37,7 +37,7 @@ class Health:
         self._clock = clock
         self._registered = False
         self._is_polled = False
-        self._fan_out_error: str | None = None
+        self._fan_out: ReadModeChanged | None = None
         self._readings: Readings | None = None
         self._scanned_at: float | None = None
         self._store_error: str | None = None
@@ -54,9 +54,9 @@ class Health:
                 self._readings = readings
             case ConsumerReady():
                 self._registered = True
-            case ReadModeChanged(mode=mode, error_type=error_type, detail=detail):
+            case ReadModeChanged(mode=mode):
                 self._is_polled = mode == "polling"
-                self._fan_out_error = detail or error_type
+                self._fan_out = event
             case LeasesCounted():
                 self._scanned_at = self._clock()
                 self._store_error = None
@@ -84,10 +84,8 @@ class Health:
     def _problems(self) -> Iterator[Problem]:
         if self.draining:
             yield Problem("draining", stops_reading=True)
-        if self._is_polled and self._fan_out_error is not None:
-            text = f"enhanced fan-out is not possible, so the shards are polled ({self._fan_out_error})"
-            remedy = "deregister a fan-out consumer, or permit kinesis:SubscribeToShard"
-            yield Problem(f"{text}: {remedy}", stops_reading=False)
+        if self._is_polled and self._fan_out is not None and self._fan_out.error_type is not None:
+            yield fan_out_problem(self._fan_out.error_type, self._fan_out.detail)
         if not self._registered and not self._is_polled:
             yield Problem("the fan-out consumer is not registered and ACTIVE yet", stops_reading=True)
         readings = self._readings

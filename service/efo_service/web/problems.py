@@ -58,6 +58,23 @@ _TOLD: Final[dict[Condition, _Told]] = {
 """All conditions but "current", the worst first."""
 
 
+_FAN_OUT_REMEDIES: Final = {
+    "consumer_limit": "deregister a fan-out consumer that nobody uses (efo consumers)",
+    "consumer_gone": "set [consumer] arn to that of the present consumer, or remove it, so that efo registers one",
+    "AccessDeniedException": "permit kinesis:SubscribeToShard, kinesis:RegisterStreamConsumer and "
+    "kinesis:DescribeStreamConsumer",
+    "consumer_not_active": "look at the state of the fan-out consumer (efo consumers)",
+}
+_OTHER_REMEDY: Final = "look in the log for read_mode_changed; efo tries again after [consumer] fanout_retry_seconds"
+
+
+def fan_out_problem(error_type: str, detail: str) -> Problem:
+    """Return what is wrong if shards are polled, since fan-out failed with this error."""
+    remedy = _FAN_OUT_REMEDIES.get(error_type, _OTHER_REMEDY)
+    text = f"enhanced fan-out is not possible, so the shards are polled ({detail or error_type}): {remedy}"
+    return Problem(text, stops_reading=False)
+
+
 def shard_problems(
     shards: Sequence[ShardReading], now: float, *, unsaved_after: float, subscribe_error: str | None = None
 ) -> Iterator[Problem]:

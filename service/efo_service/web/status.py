@@ -40,7 +40,8 @@ class Status:
         """Return the status as JSON values."""
         state = {"draining": self._health.draining, "problems": list(self._health.problems())}
         if self.consumer is None:
-            return {**self._identity, **state, **_lease_table(None), "shards": [], "isolated": []}
+            how = {"read_mode": None, "fan_out_error": None}
+            return {**self._identity, **state, **how, **_lease_table(None), "shards": [], "isolated": []}
         snapshot = self.consumer.status()
         shards = [
             {
@@ -50,6 +51,7 @@ class Status:
                 "lag_seconds": _rounded(shard.lag),
                 "millis_behind_latest": shard.millis_behind_latest,
                 "subscription": shard.state,
+                "read_mode": shard.read_mode,
                 "paused": shard.is_paused,
                 "last_event_age_seconds": _rounded(shard.last_event_age),
                 "checkpoint_age_seconds": _rounded(shard.checkpoint_age),
@@ -68,6 +70,8 @@ class Status:
         return {
             **self._identity,
             **state,
+            "read_mode": snapshot.read_mode,
+            "fan_out_error": snapshot.fan_out_error,
             **_lease_table(snapshot.leases),
             "shards": shards,
             "isolated": isolated,

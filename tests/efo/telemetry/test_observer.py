@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
+from msgspec.structs import replace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
@@ -298,11 +299,13 @@ def test_the_gauges_of_a_shard_are_computed_from_what_the_consumer_knows_when_th
     assert telemetry.values(instruments.CONSUMER_LAG) == {("s-0",): 1.5}
     assert telemetry.values(instruments.EVENT_AGE) == {("s-0",): 2}
     assert telemetry.values(instruments.CHECKPOINT_AGE) == {("s-0",): 7}
-    assert telemetry.values(instruments.SHARD_STATUS) == {("current", "live", "s-0"): 1}
+    assert telemetry.values(instruments.SHARD_STATUS) == {("current", "none", "live", "s-0"): 1}
     readings.time += 8  # ten seconds without an event
     assert telemetry.values(instruments.CONSUMER_LAG) == {("s-0",): 11.5}
     assert telemetry.values(instruments.EVENT_AGE) == {("s-0",): 10}
-    assert telemetry.values(instruments.SHARD_STATUS) == {("frozen", "live", "s-0"): 1}
+    assert telemetry.values(instruments.SHARD_STATUS) == {("frozen", "none", "live", "s-0"): 1}
+    readings.known = (replace(readings.known[0], read_mode="polling"),)
+    assert telemetry.values(instruments.SHARD_STATUS) == {("frozen", "polling", "live", "s-0"): 1}
     readings.known = ()
     for gauge in (instruments.CONSUMER_LAG, instruments.EVENT_AGE, instruments.CHECKPOINT_AGE):
         assert telemetry.values(gauge) == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from io import StringIO
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from efo_service.top.drawing import draw, draw_within, format_seconds, header
@@ -37,6 +38,13 @@ def test_problems_come_before_the_shards_and_brackets_are_no_markup():
     assert lines[1] == "! a[0]: frozen"
     assert lines[3].split()[:4] == ["shard", "condition", "subscription", "lag"]
     assert lines[4].split() == ["a[0]", "current", "live", "1m15s", "-", "-", "1.5s", "0.0s"]
+
+
+@pytest.mark.parametrize(("state", "shown"), [("live", "polled"), ("waiting", "polled, waiting")])
+def test_a_polled_shard_has_no_subscription_but_is_polled(state, shown):
+    polled = replace(shard("a"), subscription=state, read_mode="polling")
+    row = drawn(draw(view(sample(0.0, polled))), terminal(200, 50))[-1]
+    assert [part.strip() for part in row.split("  ") if part][:3] == ["a", "current", shown]
 
 
 def test_the_shards_of_several_workers_are_told_with_their_workers():

@@ -108,6 +108,21 @@ def test_polling_in_place_of_fan_out_is_a_problem_of_a_ready_service_until_it_en
     assert health.problems() == ()
 
 
+@pytest.mark.parametrize(
+    ("error_type", "remedy"),
+    [
+        ("consumer_limit", "deregister a fan-out consumer"),
+        ("consumer_gone", "set [consumer] arn to that of the present consumer"),
+        ("AccessDeniedException", "permit kinesis:SubscribeToShard"),
+        ("silence", "look in the log for read_mode_changed"),
+    ],
+)
+def test_the_remedy_is_that_of_the_reason_to_poll(health, error_type, remedy):
+    health(ReadModeChanged("polling", error_type, "why", 300.0))
+    (problem,) = health.problems()
+    assert problem.startswith(f"enhanced fan-out is not possible, so the shards are polled (why): {remedy}")
+
+
 def test_the_reason_of_the_last_failed_poll_is_told(health, readings):
     readings.known = (replace(SHARD, state="waiting"),)
     readings.time += 12

@@ -1,6 +1,7 @@
 """Checks of the stream: its permissions, state and encryption, and the room for efo's fan-out consumer.
 
-They call what reads. The three calls that register, subscribe and deregister are named, and not made.
+What is needed depends on the read mode. They call what reads. The three calls that register, subscribe and deregister
+are named, and not made.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from efo.errors import (
 )
 from efo.kinesis.client import KinesisClient
 from efo.model import FanOutConsumer, Shard, StreamDescription
-from efo.settings import TRIM_HORIZON
+from efo.settings import TRIM_HORIZON, ReadMode
 from efo_service.exit_codes import code_of
 from efo_service.operations.doctor.outcomes import Outcome, failed, failed_by, not_tested, passed
 from efo_service.operations.doctor.running import Check, untested
@@ -32,18 +33,32 @@ ADVANTAGE_QUOTA: Final = 50
 _DENIED: Final = "AccessDenied"
 """The prefix of the codes that mean a missing permission. Other codes mean that the credentials are not valid."""
 _RETRY: Final = "try again later"
+_OF_FAN_OUT: Final = frozenset(
+    {
+        "kinesis:ListStreamConsumers",
+        "kinesis:DescribeStreamConsumer",
+        "kinesis:RegisterStreamConsumer",
+        "kinesis:SubscribeToShard",
+        "kinesis:DeregisterStreamConsumer",
+        "fan-out consumer",
+    }
+)
+"""The checks that mean nothing to a service that only polls."""
 
 
 def kinesis_checks(
-    open_client: Callable[[], Awaitable[KinesisClient]], consumer: str, needs: tuple[str, ...]
+    open_client: Callable[[], Awaitable[KinesisClient]],
+    consumer: str,
+    needs: tuple[str, ...],
+    read_mode: ReadMode = "fanout",
 ) -> list[Check]:
     """Return the checks of the stream, in order.
 
     `open_client`: returns the client of the stream. `consumer`: the name of efo's own fan-out consumer. `needs`: the
-    names of the checks without which no call can succeed.
+    names of the checks without which no call can succeed. `read_mode`: how shards are read.
     """
-    stream = _Stream(open_client, consumer)
-    return [
+    stream = _Stream(open_client, consumer, read_mode)
+    checks = [
         Check("signature", stream.signature, _RETRY, needs),
         Check("kinesis:DescribeStreamSummary", stream.describe, _RETRY, ("signature",)),
         Check("stream", stream.state, _RETRY, ("kinesis:DescribeStreamSummary",)),
@@ -57,13 +72,15 @@ def kinesis_checks(
         Check("encryption", stream.encryption, _RETRY, ("stream",)),
         Check("fan-out consumer", stream.quota, _RETRY, ("kinesis:ListStreamConsumers",)),
     ]
+    return [check for check in checks if read_mode != "polling" or check.name not in _OF_FAN_OUT]
 
 
 class _Stream:
     """The checks. Each leaves to the next ones what they need: they run only after it has passed."""
 
-    def __init__(self, open_client: Callable[[], Awaitable[KinesisClient]], consumer: str) -> None:
+    def __init__(self, open_client: Callable[[], Awaitable[KinesisClient]], consumer: str, read_mode: ReadMode) -> None:
         self._open_client = open_client
+        self._read_mode: ReadMode = read_mode
         self._name = consumer
         self._description: StreamDescription | EfoError
         self._shards: Sequence[Shard] = ()
@@ -124,7 +141,7 @@ class _Stream:
         return judge_permission("kinesis:DescribeStreamConsumer", resource, error)
 
     async def get_records(self) -> Outcome:
-        """Read one record, as `efo shards` does for the lag."""
+        """Read one record, as `efo shards` does for the lag, and polling for all."""
         shard = next((shard for shard in self._shards if shard.is_open), None)
         if shard is None:
             return not_tested("the stream has no open shard")
@@ -134,7 +151,7 @@ class _Stream:
             await kinesis.control_plane.behind_latest(shard.shard_id, TRIM_HORIZON)
         except ServiceError as raised:
             error = raised
-        return judge_get_records(error, self._described)
+        return judge_get_records(error, self._described, self._read_mode)
 
     async def encryption(self) -> Outcome:
         """Look at the encryption of the stream."""
@@ -142,7 +159,7 @@ class _Stream:
 
     async def quota(self) -> Outcome:
         """Look for efo's own consumer, or for room for it."""
-        return judge_consumers(self._consumers, self._name)
+        return judge_consumers(self._consumers, self._name, self._read_mode)
 
 
 # --- what it means: pure ---------------------------------------------------------------------------------------
@@ -182,11 +199,19 @@ def judge_stream(description: StreamDescription | EfoError) -> Outcome:
             return passed(f"{found}, with a retention period of {description.retention_hours} hours")
 
 
-def judge_get_records(error: EfoError | None, description: StreamDescription) -> Outcome:
-    """Return what the result of GetShardIterator and GetRecords means. Of efo, only `efo shards` calls them."""
+def judge_get_records(
+    error: EfoError | None, description: StreamDescription, read_mode: ReadMode = "fanout"
+) -> Outcome:
+    """Return what the result of GetShardIterator and GetRecords means: `efo shards` and polling call them."""
     if isinstance(error, KmsError):
         key = description.key_id or "the stream's key"
         return failed(str(error), f"enable the key, and allow kms:Decrypt on {key}", code_of(error))
+    if isinstance(error, AccessDeniedError) and read_mode != "fanout":
+        return failed(
+            str(error),
+            f"allow kinesis:GetShardIterator and kinesis:GetRecords on {description.arn}: read_mode = {read_mode}",
+            code_of(error),
+        )
     if isinstance(error, AccessDeniedError):
         return not_tested(
             "denied to these credentials, and `efo run` does not need it: only the lag of `efo shards` does. Allow"
@@ -206,8 +231,8 @@ def judge_encryption(key_id: str | None) -> Outcome:
     return not_tested(f"only reading a record shows whether kms:Decrypt is allowed on the key {key_id}")
 
 
-def judge_consumers(consumers: Sequence[FanOutConsumer], own: str) -> Outcome:
-    """Return whether efo's own consumer exists, or has room.
+def judge_consumers(consumers: Sequence[FanOutConsumer], own: str, read_mode: ReadMode = "fanout") -> Outcome:
+    """Return whether efo's own consumer exists, or has room. With the read mode "auto", efo can do without.
 
     More than 20 consumers exist only where the quota is 50.
     """
@@ -218,6 +243,8 @@ def judge_consumers(consumers: Sequence[FanOutConsumer], own: str) -> Outcome:
         case "DELETING":
             return failed(f"{found}; {own} is being deleted", "wait until it is gone: `efo run` registers it again")
         case None if len(consumers) >= quota:
+            if read_mode == "auto":
+                return passed(f"{found}, and {own} is not among them: `efo run` polls until another is deregistered")
             advantage = f" (with On-demand Advantage there is room for {ADVANTAGE_QUOTA})" * (quota == QUOTA)
             return failed(
                 f"{found}{advantage}, and {own} is not among them",

@@ -14,7 +14,7 @@ import msgspec
 from efo.consumer.status import ConsumerStatus, ShardStatus
 from efo.model import HashKeyRange, Lease, Shard
 from efo.protocol.lineage import is_startable
-from efo.protocol.reading import Condition
+from efo.protocol.reading import ActiveReadMode, Condition
 
 ShardState = Literal[
     Condition, "other_worker", "handing_over", "ready", "waiting_parent", "finished", "no_lease_yet"
@@ -52,6 +52,7 @@ class Live(msgspec.Struct, frozen=True, omit_defaults=True):
     state: ShardState
     worker: str | None = None
     subscription: str | None = None
+    read_mode: ActiveReadMode | None = None
     checkpoint: str | None = None
     lag: float | None = None
     records: float | None = None
@@ -117,6 +118,7 @@ def _of_reader(shard: ShardStatus, lease: Lease | None, rate: Rate | None, error
         shard.condition,
         holder if gone else worker_id,
         shard.state,
+        shard.read_mode,
         str(shard.checkpoint),
         _rounded(shard.lag),
         None if rate is None else round(rate.records, 1),

@@ -2,7 +2,7 @@
 
 import { element, setText } from "./dom.js";
 import { bytes, hashKey, rate, seconds, share } from "./format.js";
-import { stateOf } from "./states.js";
+import { stateOf, subscriptionOf } from "./states.js";
 
 const READ_HERE = new Set(["current", "unread", "frozen", "disconnected", "paused"]);
 
@@ -32,7 +32,7 @@ export class Details {
     setText(this.meaning, state.meaning);
     const values = {
       Worker: shard.worker ?? "–",
-      Subscription: shard.subscription ?? "–",
+      Subscription: subscriptionOf(shard),
       Lag: seconds(shard.lag),
       Rate: shard.records === null ? "–" : `${rate(shard.records)} records/s, ${bytes(shard.bytes)}/s`,
       "Last event": shard.event_age === null ? "–" : `${seconds(shard.event_age)} ago`,

@@ -25,3 +25,9 @@ export const ORDER = STATES.map(([name]) => name);
 export function stateOf(shard) {
   return BY_NAME.get(shard.state) ?? { name: "unknown", label: shard.state, mark: "?", severity: 5, meaning: "" };
 }
+
+// The state of the subscription. A shard without one is polled by GetRecords.
+export function subscriptionOf(shard) {
+  if (shard.read_mode !== "polling") return shard.subscription ?? "–";
+  return shard.subscription === "live" ? "polled" : `polled, ${shard.subscription}`;
+}

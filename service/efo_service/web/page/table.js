@@ -2,7 +2,7 @@
 
 import { element, setAttribute, setText } from "./dom.js";
 import { bytes, rate, seconds } from "./format.js";
-import { stateOf } from "./states.js";
+import { stateOf, subscriptionOf } from "./states.js";
 
 const PAGE = 25;
 const severity = (shard) => -stateOf(shard).severity * 1e9 - (shard.lag ?? -1);
@@ -11,7 +11,7 @@ const COLUMNS = [
   ["Shard", (shard) => shard.id, null, false],
   ["State", severity, (shard) => `${stateOf(shard).mark} ${stateOf(shard).label}`, false],
   ["Worker", (shard) => shard.worker ?? "", (shard) => shard.worker ?? "–", false],
-  ["Subscription", (shard) => shard.subscription ?? "", (shard) => shard.subscription ?? "–", false],
+  ["Subscription", subscriptionOf, subscriptionOf, false],
   ["Lag", (shard) => -(shard.lag ?? -1), (shard) => seconds(shard.lag), true],
   ["Records/s", (shard) => -(shard.records ?? -1), (shard) => rate(shard.records), true],
   ["Bytes/s", (shard) => -(shard.bytes ?? -1), (shard) => bytes(shard.bytes), true],

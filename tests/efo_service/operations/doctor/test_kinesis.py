@@ -7,7 +7,7 @@ from efo.errors import AccessDeniedError, KmsError, ServiceError, ThrottledError
 from efo.model import FanOutConsumer, StreamDescription
 from efo.testing import FakeKinesis, FakeSettings
 from efo.testing.faults import NoResponse, Refuse
-from efo.testing.faults.script import When
+from efo.testing.faults.script import ALWAYS, When
 from efo_service.exit_codes import Exit
 from efo_service.operations.doctor.kinesis import (
     judge_consumers,
@@ -36,14 +36,14 @@ async def fake():
 def found(fake):
     """Return a function that runs the checks, and returns the outcomes by name."""
 
-    async def run(stream="orders"):
+    async def run(read_mode="fanout", stream="orders"):
         async def client():
             return fake.kinesis(stream)
 
         async def reached():
             return passed("")
 
-        checks = [Check("http2", reached, ""), *kinesis_checks(client, "efo", ("http2",))]
+        checks = [Check("http2", reached, ""), *kinesis_checks(client, "efo", ("http2",), read_mode)]
         return {finding.name: finding.outcome for finding in await run_checks(checks, 5)}
 
     return run
@@ -114,7 +114,7 @@ async def test_a_call_that_hangs_fails_alone(fake, found, autojump_clock):
 
 
 async def test_a_missing_stream_is_one_failure(found, autojump_clock):
-    outcomes = await found("nobody")
+    outcomes = await found(stream="nobody")
     assert failures(outcomes) == ["stream"]
     assert "create the stream" in outcomes["stream"].remedy
     assert outcomes["kinesis:DescribeStreamSummary"].result == "passed"
@@ -187,6 +187,30 @@ def test_a_key_that_cannot_be_used_fails_when_a_record_is_read(error, result):
     outcome = judge_get_records(error, StreamDescription("orders", ARN, "ACTIVE", 24, "alias/own"))
     assert outcome.result == result
     assert ("kms:Decrypt on alias/own" in outcome.remedy) == isinstance(error, KmsError)
+
+
+@pytest.mark.parametrize("read_mode", ["polling", "auto"])
+async def test_polling_needs_get_records(fake, found, autojump_clock, read_mode):
+    assert failures(await found(read_mode)) == []
+    fake.faults.add(DENIED, When(operation="GetRecords", times=ALWAYS))
+    outcomes = await found(read_mode)
+    assert failures(outcomes) == ["kinesis:GetRecords"]
+    assert f"allow kinesis:GetShardIterator and kinesis:GetRecords on {ARN}" in outcomes["kinesis:GetRecords"].remedy
+
+
+async def test_polling_needs_nothing_of_fan_out(fake, found, autojump_clock):
+    for operation in ("ListStreamConsumers", "DescribeStreamConsumer"):
+        fake.faults.add(DENIED, When(operation=operation, times=ALWAYS))
+    outcomes = await found("polling")
+    assert failures(outcomes) == []
+    assert not any("onsumer" in name or "Subscribe" in name for name in outcomes)
+    assert failures(await found("auto")) == ["kinesis:ListStreamConsumers", "kinesis:DescribeStreamConsumer"]
+
+
+def test_auto_does_without_a_fan_out_consumer_while_there_is_no_room():
+    outcome = judge_consumers(consumers(20), "efo", "auto")
+    assert outcome.result == "passed"
+    assert "20 of 20 exist, and efo is not among them: `efo run` polls until another is deregistered" in outcome.detail
 
 
 def test_a_denied_permission_means_that_the_credentials_are_valid():

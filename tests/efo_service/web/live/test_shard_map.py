@@ -72,10 +72,21 @@ def test_a_thousand_generations_are_no_recursion():
 
 
 def test_the_state_of_a_shard_that_this_worker_reads_is_its_condition():
-    read = ShardStatus("b", READ, 0, state="live", lag=0.26, condition="current", last_event_age=1.0, saved_age=2.0)
+    read = ShardStatus(
+        "b",
+        READ,
+        0,
+        state="live",
+        lag=0.26,
+        condition="current",
+        last_event_age=1.0,
+        saved_age=2.0,
+        read_mode="polling",
+    )
     (found,) = live(places([SHARDS[1]], {}), {"b": lease("b")}, status(read), {"b": Rate(12.34, 5678.9)})
     assert (found.state, found.worker, found.subscription, found.checkpoint) == ("current", "w-1", "live", "7")
     assert (found.lag, found.records, found.bytes) == (0.3, 12.3, 5678.9)
+    assert found.read_mode == "polling"
 
 
 def test_the_state_of_other_shards_is_that_of_their_leases():
