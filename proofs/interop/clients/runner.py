@@ -50,8 +50,8 @@ async def run_client(
     """Let a client read a stream that only it uses, and compare what it reports. Raises InteropError."""
     stream = client.name
     fake.create_stream(stream, SHARDS)
-    async with _running(client, address) as process:
-        if not await process.until(lambda: _is_reading(client, fake, process.transcript), _READY_TIMEOUT):
+    async with running(client, address) as process:
+        if not await process.until(lambda: is_reading(client, fake, process.transcript), _READY_TIMEOUT):
             raise process.failed(
                 f"did not read every shard and report every refused call within {_READY_TIMEOUT:.0f} s"
             )
@@ -63,7 +63,8 @@ async def run_client(
     return compare(process.transcript, fake.records(stream), closed)
 
 
-def _is_reading(client: Client, fake: FakeKinesis, transcript: Transcript) -> bool:
+def is_reading(client: Client, fake: FakeKinesis, transcript: Transcript) -> bool:
+    """Return whether the client reads every open shard, and has made the calls that are to be refused."""
     live = all(fake.subscriptions(client.name, shard).live for shard in fake.open_shards(client.name))
     return (live or client.polls) and transcript.refused.keys() >= REFUSED_CALLS.keys()
 
@@ -72,7 +73,7 @@ def _is_complete(transcript: Transcript, closed: int) -> bool:
     return len(transcript.records) >= RECORDS and len(transcript.ends) >= closed
 
 
-class _ClientProcess:
+class ClientProcess:
     """A running client program, and what it reported so far."""
 
     def __init__(self, client: Client, process: trio.Process, stderr: Path) -> None:
@@ -122,14 +123,14 @@ class _ClientProcess:
 
 
 @asynccontextmanager
-async def _running(client: Client, address: Address) -> AsyncIterator[_ClientProcess]:
+async def running(client: Client, address: Address) -> AsyncIterator[ClientProcess]:
     """Run a client program and read its output until the context is left."""
     stderr = client.directory / f"{client.name}.stderr"
     with stderr.open("wb") as file:
         opened = await trio.lowlevel.open_process(
             client.run, cwd=client.directory, env=_environment(client, address), stdout=subprocess.PIPE, stderr=file
         )
-    process = _ClientProcess(client, opened, stderr)
+    process = ClientProcess(client, opened, stderr)
     try:
         async with background() as nursery:
             nursery.start_soon(process.read_output)

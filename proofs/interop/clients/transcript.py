@@ -2,7 +2,8 @@
 
 A client prints one JSON object per line:
 
-    {"record": {"shard": id, "sequence": digits, "key": text, "data": base64}}
+    {"record": {"shard": id, "sequence": digits, "key": text, "data": base64}}; of a user record of an aggregate, also
+        "sub": its index in digits, and "explicit": its explicit hash key, or null
     {"shard_end": {"shard": id, "children": [ids], or null if the client does not expose them}}
     {"refused": {"what": one of REFUSED_CALLS, "error": the name of the SDK's exception type}}
 """
@@ -27,12 +28,14 @@ REFUSED_CALLS: Final = {
 
 
 class ReportedRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A record that the client delivered."""
+    """A record that the client delivered. `sub`: its index in a KPL aggregate. `explicit`: its explicit hash key."""
 
     shard: str
     sequence: str
     key: str
     data: bytes
+    sub: str = "0"
+    explicit: str | None = None
 
 
 class ReportedEnd(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -1,5 +1,7 @@
 """Let workers of KCL and efo share an application. Print the figures and, as the last line, one JSON object.
 
+With --aggregates, KCL reads what efo's producer puts.
+
 Exit status: 0 if nothing is lost or out of order and leases moved both ways, 1 otherwise, 69 if a tool is missing.
 """
 
@@ -16,6 +18,8 @@ from typing import Final
 import trio
 
 from proofs.interop.clients.runner import InteropError
+from proofs.interop.kcl.aggregates import Deaggregated, run_aggregates
+from proofs.interop.kcl.comparison import Comparison
 from proofs.interop.kcl.scenario import run_scenario
 from proofs.interop.kcl.workers import KCL_CLIENT
 from proofs.local_servers.running import NotInstalledError
@@ -33,6 +37,9 @@ def main() -> int:
     )
     parser.add_argument("--efo-makes-table", action="store_true", help="let efo create the lease table, instead of KCL")
     parser.add_argument("--many-streams", action="store_true", help="share a multi-stream application, of two streams")
+    parser.add_argument(
+        "--aggregates", action="store_true", help="let KCL alone read KPL aggregates of efo's producer; two minutes"
+    )
     options = parser.parse_args()
     if missing := KCL_CLIENT.missing():
         print(f"KCL's worker cannot be built: {missing}", file=sys.stderr)
@@ -41,8 +48,9 @@ def main() -> int:
     scenario = partial(
         run_scenario, progress, efo_makes_table=options.efo_makes_table, many_streams=options.many_streams
     )
+    comparison: Comparison | Deaggregated
     try:
-        comparison = trio.run(scenario)
+        comparison = trio.run(run_aggregates, progress) if options.aggregates else trio.run(scenario)
     except NotInstalledError as error:
         print(error, file=sys.stderr)
         return UNAVAILABLE

@@ -26,8 +26,13 @@ final class ShardReader implements ShardRecordProcessor {
     @Override
     public void processRecords(ProcessRecordsInput input) {
         input.records()
-                .forEach(record ->
-                        transcript.record(shard, record.sequenceNumber(), record.partitionKey(), record.data()));
+                .forEach(record -> transcript.record(
+                        shard,
+                        record.sequenceNumber(),
+                        record.subSequenceNumber(),
+                        record.partitionKey(),
+                        record.explicitHashKey(),
+                        record.data()));
     }
 
     @Override

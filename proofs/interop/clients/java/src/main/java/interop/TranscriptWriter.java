@@ -13,10 +13,12 @@ final class TranscriptWriter {
         this.out = out;
     }
 
-    void record(String shard, String sequence, String key, ByteBuffer data) {
+    /** `explicit` is null for a record that is not of an aggregate: Kinesis does not return its explicit hash key. */
+    void record(String shard, String sequence, long sub, String key, String explicit, ByteBuffer data) {
         byte[] bytes = new byte[data.remaining()];
         data.duplicate().get(bytes);
-        write("record", "shard", shard, "sequence", sequence, "key", key, "data",
+        write("record", "shard", shard, "sequence", sequence, "sub", Long.toString(sub), "key", key,
+                "explicit", explicit, "data",
                 Base64.getEncoder().encodeToString(bytes));
     }
 
