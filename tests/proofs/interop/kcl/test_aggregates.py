@@ -47,7 +47,7 @@ def test_only_what_the_producer_sent_again_may_be_read_twice():
     read = [
         *READ,
         changed(READ[0], shard="s-2", sequence="4"),
-    ]  # there it arrived first, in a shard that had been split
+    ]  # where it arrived first
     found = compare(PUT, read, repeated=1)
     assert (found.read_twice, found.unexpected) == (1, 0)
     assert found.passed
