@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Self
 
-from efo.aio.demand import Demand
 from efo.aio.loop_side import LoopSide
 from efo.aio.outcome import outcome_of
 from efo.aio.shard_stream import ShardReader, trio_reader
@@ -29,7 +29,9 @@ class Consumer(DoorConsumer):
         super().__init__(engine)
         self._side = side
         self._iteration: Run[None] | None = None
-        self._demand = Demand(side, self._merge.want)
+        self._merge.on_change = self._notify
+        self._changed = asyncio.Event()
+        self._is_waiting = False
         self._has_ended = False
 
     async def run(self, reader: ShardReader | Handler | ProcessorReader) -> None:
@@ -51,18 +53,33 @@ class Consumer(DoorConsumer):
         return self
 
     async def __anext__(self) -> Batch:
-        if self._iteration is None:
-            self._iteration = self._engine.run(self._engine.value.run, self._merge.read)
-            asyncio.wrap_future(self._iteration.ended).add_done_callback(self._end)
-        batch = None if self._has_ended else await self._demand.next()
-        if batch is not None:
-            return batch
-        if not self._has_ended:
-            self._has_ended = True
-            if self._iteration.ended.done():
-                self._iteration.ended.result()
+        iteration = self._iteration or self._begin()
+        await asyncio.sleep(0)  # other tasks of the loop run between two batches
+        while not self._has_ended:
+            if (batch := self._merge.take()) is not None:
+                self._merge.taking = None
+                return batch
+            if self._merge.has_ended or iteration.ended.done():
+                self._has_ended = True
+                if iteration.ended.done():
+                    iteration.ended.result()
+            else:
+                await self._wait_unless(lambda: self._merge.is_ready or iteration.ended.done())
         raise StopAsyncIteration
 
-    def _end(self, ended: asyncio.Future[None]) -> None:
-        ended.exception()  # raised by `__anext__`
-        self._demand.end()
+    def _begin(self) -> Run[None]:
+        self._iteration = self._engine.run(self._engine.value.run, self._merge.read)
+        self._iteration.ended.add_done_callback(lambda _ended: self._notify())
+        return self._iteration
+
+    async def _wait_unless(self, is_ready: Callable[[], bool]) -> None:
+        """Wait for a notice, unless something is ready. It may end early."""
+        self._changed.clear()
+        self._is_waiting = True  # before the look: whoever makes something ready afterwards notifies
+        if not is_ready():
+            await self._changed.wait()
+
+    def _notify(self) -> None:
+        if self._is_waiting:
+            self._is_waiting = False
+            self._side.post_to_loop(self._changed.set)

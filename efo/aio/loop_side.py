@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from inspect import isawaitable
 from typing import Any
 
 from efo.doors.calls import ApplicationSide, Call
 from efo.doors.mailbox import Mailbox
 from efo.errors import EfoError
+
+_LOOP_CLOSED = "the event loop was closed before the consumer: leave `async with` first"
 
 
 class LoopSide(ApplicationSide):
@@ -18,10 +21,12 @@ class LoopSide(ApplicationSide):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.get_running_loop()
-        self._mailbox = Mailbox(self.loop.call_soon_threadsafe)
+        self._mailbox = Mailbox(self._wake, lambda error: self.fail(error))  # noqa: PLW0108 - set later
 
     def begin(self, call: Call) -> None:
         """Begin a call as a task. Raises EfoError if the loop is closed."""
+        if self.loop.is_closed():
+            raise EfoError(_LOOP_CLOSED)
         self.post_to_loop(self._start, call)
 
     def cancel(self, call: Call) -> None:
@@ -29,37 +34,51 @@ class LoopSide(ApplicationSide):
         self.post_to_loop(_cancel, call)
 
     def post_to_loop(self, function: Callable[..., object], *args: Any) -> None:
-        """Call a function in the loop's thread, in order. Raises EfoError if the loop is closed."""
+        """Call a function in the loop's thread, in order. Called in the trio thread."""
+        self._mailbox.post(function, *args)
+
+    def _wake(self, run: Callable[[], None]) -> None:
+        self.trio_side.at_end_of_step(partial(self._wake_loop, run))
+
+    def _wake_loop(self, run: Callable[[], None]) -> None:
         try:
-            self._mailbox.post(function, *args)
+            self.loop.call_soon_threadsafe(run)
         except RuntimeError:
-            raise EfoError("the event loop was closed before the consumer: leave `async with` first") from None
+            raise EfoError(_LOOP_CLOSED) from None
 
     def _start(self, call: Call) -> None:
         if call.is_cancelled:
             call.was_cancelled()
             return
-        task = self.loop.create_task(_run(call), context=call.context)
-        call.running = task
-        task.add_done_callback(lambda ended: _report(call, ended))
+        call.running = task = self.loop.create_task(_run(call), context=call.context)
+        task.add_done_callback(call.end_early)
 
 
-async def _run(call: Call) -> object:
-    result = call.function(*call.args)
-    return await result if isawaitable(result) else result
+async def _run(call: Call) -> None:
+    """Call the function and report how it ended; the loop itself raises KeyboardInterrupt and SystemExit.
+
+    It reports here and not in a callback of the task, which would cost another round of the loop.
+    """
+    if isinstance(call.running, asyncio.Task):
+        call.running.remove_done_callback(call.end_early)
+    try:
+        result = call.function(*call.args)
+        if isawaitable(result):
+            result = await result
+    except Exception as error:  # noqa: BLE001 - the failure policy decides
+        call.raised(error)
+    except asyncio.CancelledError:
+        call.was_cancelled()
+        raise
+    except BaseException:
+        call.was_cancelled()
+        if (task := asyncio.current_task()) is not None:
+            task.add_done_callback(asyncio.Task.exception)  # so that it is not logged too
+        raise
+    else:
+        call.returned(result)
 
 
 def _cancel(call: Call) -> None:
     if isinstance(call.running, asyncio.Task):
         call.running.cancel()
-
-
-def _report(call: Call, task: asyncio.Task[object]) -> None:
-    """Report the end of a call; the loop itself raises KeyboardInterrupt and SystemExit."""
-    error = None if task.cancelled() else task.exception()
-    if task.cancelled() or (error is not None and not isinstance(error, Exception)):
-        call.was_cancelled()
-    elif error is not None:
-        call.raised(error)
-    else:
-        call.returned(task.result())

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar, cast
 import trio
 
 from efo.checks import signature_of
-from efo.doors.mailbox import Mailbox
+from efo.doors.mailbox import TrioMailbox
 from efo.errors import EfoError, HandlerError
 
 P = ParamSpec("P")
@@ -38,6 +38,7 @@ class Call:
         self._result: object = None
         self._error: Exception | None = None
         self._ended_early = False
+        self._has_resumed = False  # in the trio thread
         self.has_ended = False
 
     def returned(self, result: object) -> None:
@@ -55,9 +56,19 @@ class Call:
         self._ended_early = True
         self._resume()
 
+    def end_early(self, _task: object = None) -> None:
+        """Note that it was interrupted, or that its task was cancelled before it could begin, unless it has ended."""
+        if not self.has_ended:
+            self.was_cancelled()
+
     def _resume(self) -> None:
-        self.has_ended = True
-        self._side.post(trio.lowlevel.reschedule, self._task)
+        self._side.post(self._reschedule)
+        self.has_ended = True  # afterwards: Ctrl-C between them may let it end twice, but never not at all
+
+    def _reschedule(self) -> None:
+        if not self._has_resumed:
+            self._has_resumed = True
+            trio.lowlevel.reschedule(self._task)
 
     async def result(self, cancel: Callable[[Call], None]) -> object:
         """Wait for the end of the call; return its result or raise its error. `cancel`: asks for an early end."""
@@ -78,11 +89,15 @@ class Call:
 
 
 class ApplicationSide(ABC):
-    """The application's side of a door."""
+    """The application's side of a door.
+
+    `fail`: ends what is open with an error that nobody else is told of. Safe in any thread.
+    """
 
     def __init__(self) -> None:
-        self.trio_side: Mailbox  # it and the token are set before the first call
+        self.trio_side: TrioMailbox  # these are set before the first call
         self.token: trio.lowlevel.TrioToken
+        self.fail: Callable[[Exception], object]
 
     @abstractmethod
     def begin(self, call: Call) -> None:
@@ -104,16 +119,20 @@ class ApplicationSide(ABC):
         has ended.
         """
         try:
-            return trio.from_thread.run_sync(function, *args, trio_token=self.token)
+            return trio.from_thread.run_sync(self._after_posts, function, args, trio_token=self.token)
         except trio.RunFinishedError:
             raise EfoError("it is closed already: use it within its `with` block") from None
 
     def call_or_closed(self, function: Callable[..., T], *args: Any) -> T:
         """Call a function in the trio thread, or here if that thread has ended."""
         try:
-            return trio.from_thread.run_sync(function, *args, trio_token=self.token)
+            return trio.from_thread.run_sync(self._after_posts, function, args, trio_token=self.token)
         except trio.RunFinishedError:
             return function(*args)
+
+    def _after_posts(self, function: Callable[..., T], args: tuple[Any, ...]) -> T:
+        self.trio_side.run()
+        return function(*args)
 
 
 SIDE: ContextVar[ApplicationSide] = ContextVar("efo_application_side")

@@ -26,7 +26,7 @@ class DoorConsumer:
 
     def __init__(self, engine: Engine[Consumer]) -> None:
         self._engine = engine
-        self._merge = Merge()
+        self._merge = Merge(engine.post)
         engine.before_close = self._before_close
 
     @property
@@ -48,7 +48,7 @@ class DoorConsumer:
     def resume(self, shard_id: str) -> None:
         """Continue a paused shard, without loss or repetition. Raises ShardNotReadError."""
         self._engine.side.call(self._engine.value.resume, shard_id)
-        self._engine.post(self._merge.match)
+        self._engine.post(self._merge.on_change)
 
     def seek(self, shard_id: str, to: Checkpoint | PositionLike) -> None:
         """Continue a shard after a checkpoint or at a position: see `ShardStream.seek`. Raises ShardNotReadError."""

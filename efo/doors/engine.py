@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 import trio
 
 from efo.doors.calls import SIDE, ApplicationSide
-from efo.doors.mailbox import Mailbox
+from efo.doors.mailbox import TrioMailbox
 from efo.errors import EfoError
 from efo.exception_groups import collapse_groups
 
@@ -63,7 +63,7 @@ class Engine(Generic[O]):
         self.side = side
         self.opened: Future[None] = Future()
         self.closed: Future[None] = Future()
-        side.trio_side = Mailbox(self._wake)
+        side.trio_side, side.fail = TrioMailbox(self._wake, self._fail), self.fail
         self._opening = opening
         self.before_close = before_close
         self._has_begun = threading.Event()
@@ -71,6 +71,7 @@ class Engine(Generic[O]):
         self._nursery: trio.Nursery
         self._everything = trio.CancelScope()
         self._is_open = self._is_cancelled = False
+        self._failure: Exception | None = None
         self._runs: set[Run[Any]] = set()
         run = copy_context().run  # the application's context variables are those of its handlers too
         self._thread = threading.Thread(target=run, args=(self._thread_main,), name="efo", daemon=True)
@@ -86,20 +87,32 @@ class Engine(Generic[O]):
 
     def cancel(self) -> None:
         """Cancel everything: what was acked is saved, leases are released. Then wait for `closed`."""
-        self.post(self._cancel)
+        if self._thread.ident is None:  # Ctrl-C came before it was started
+            self.closed.set_result(None)
+        else:
+            self._has_begun.wait()
+            self.post(self._cancel)
 
     def run(self, function: Callable[..., Awaitable[T]], *args: Any) -> Run[T]:
         """Start an async function in the trio thread. Raises EfoError if the thread has ended."""
         run = Run[T](self.post)
+        self.begin(run, function, *args)
+        return run
+
+    def begin(self, run: Run[T], function: Callable[..., Awaitable[T]], *args: Any) -> None:
+        """Start an async function as a run that the caller has already, and can cancel if Ctrl-C comes meanwhile."""
         try:
             self.side.trio_side.post(self._start_run, run, function, args)
         except trio.RunFinishedError:
             raise EfoError("it is closed already: use it within its `with` block") from None
-        return run
 
     def post(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function in the trio thread soon, in order. No effect if the thread has ended."""
         self.side.post(function, *args)
+
+    def fail(self, error: Exception) -> None:
+        """End everything with an error, in order. What runs, and the end, raise it on the application's side."""
+        self.post(self._fail, error)
 
     def _wake(self, run: Callable[[], None]) -> None:
         self.side.token.run_sync_soon(run)
@@ -125,7 +138,16 @@ class Engine(Generic[O]):
 
     async def _main(self) -> None:
         self.side.token, self._closing = trio.lowlevel.current_trio_token(), trio.Event()
+        self.side.trio_side.open()
         self._has_begun.set()
+        try:
+            await self._hold_open()
+        finally:
+            self.side.trio_side.close()
+        if self._failure is not None:
+            raise self._failure
+
+    async def _hold_open(self) -> None:
         with suppress(_LeftError), collapse_groups(), self._everything:
             async with self._opening as self.value:
                 async with trio.open_nursery() as self._nursery:
@@ -146,6 +168,10 @@ class Engine(Generic[O]):
             self._nursery.cancel_scope.cancel()
         else:
             self._everything.cancel()
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = self._failure or error
+        self._cancel()
 
     def _start_run(self, run: Run[T], function: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> None:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
 from typing import Final
 
@@ -12,34 +11,78 @@ import trio
 from efo.consumer.shard_stream import ShardStream
 from efo.model import Batch
 
-Deliver = Callable[[Batch | None], object]
-"""Passes a batch to the application; None: the iteration has ended."""
 
+class Offer:
+    """A batch that the application may take. `is_taken`: set by the application's thread."""
 
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    shard: ShardStream
-    batch: Batch
-    taken: trio.CancelScope
+    __slots__ = ("batch", "is_taken", "shard", "taken")
+
+    def __init__(self, shard: ShardStream, batch: Batch, taken: trio.CancelScope) -> None:
+        self.shard: Final = shard
+        self.batch: Final = batch
+        self.taken: Final = taken
+        self.is_taken = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may be taken: not after a seek, in a drain, or while the shard is paused."""
+        return not self.is_taken and not self.shard.is_paused and self.shard.is_wanted(self.batch)
 
 
 class Merge:
-    """Reads every shard, and delivers a batch when one is wanted. All methods are called in the trio thread.
+    """Reads every shard, and offers the batches to an application that takes them from another thread.
 
     Each shard offers one batch at a time, and reads on when it is taken. So memory is bound by the number of shards,
-    and no shard waits for another one. `read` is the reader for `Consumer.run`.
+    and no shard waits for another one. `read` is the reader for `Consumer.run`. `post`: calls a function in the trio
+    thread. `on_change`: called there when there may be an offer to take, or the iteration has ended. `taking`: an offer
+    that is taken, and that the application may not have yet.
+
+    An offer is taken without asking the trio thread. A seek or a drain that comes at the same moment counts as one that
+    came afterwards: the batch is delivered, and its acks have no effect or count, as for any batch that is in process.
 
     A shard whose batches are not all acked is kept after its last batch, until they are or the application leaves: a
     drain may come while it works on one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, post: Callable[..., object]) -> None:
+        self.on_change: Callable[[], object] = _nothing
+        self.has_ended = False
+        self._post = post
+        self.taking: Offer | None = None
         self._shards: Final[dict[str, ShardStream]] = {}
-        self._offers: Final[dict[str, _Offer]] = {}  # in the order in which they came
+        self._offers: Final[dict[str, Offer]] = {}  # in the order in which they came
         self._unacked_ends: Final[dict[str, trio.CancelScope]] = {}
         self._iterated: Final[set[str]] = set()
         self._is_draining = self._is_left = False
-        self._deliver: Deliver | None = None
+
+    # --- in the application's thread ---------------------------------------------------------------------------------
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether `take` has a batch, or the iteration has ended."""
+        return self.has_ended or self._first() is not None
+
+    def take(self) -> Batch | None:
+        """Take the oldest batch; None if there is none now.
+
+        The caller sets `taking` to None when it returns the batch. If Ctrl-C comes before, the next call has it again.
+        """
+        offer = self.taking
+        if offer is None or not offer.shard.is_wanted(offer.batch):
+            self.taking = offer = self._first()
+        if offer is None:
+            return None
+        offer.is_taken = True
+        self._post(offer.taken.cancel)  # its shard reads on
+        return offer.batch
+
+    def _first(self) -> Offer | None:
+        for offer in list(self._offers.values()):  # one step of the interpreter, whatever the trio thread does
+            if offer.is_open:
+                return offer
+        return None
+
+    # --- in the trio thread ------------------------------------------------------------------------------------------
 
     async def read(self, shard: ShardStream) -> None:
         """Offer the batches of a shard; at its end, wait until the application has acked them all (rule R2)."""
@@ -57,24 +100,6 @@ class Merge:
             self._unacked_ends.pop(shard.shard_id, None)
             self._offers.pop(shard.shard_id, None)
             del self._shards[shard.shard_id]
-
-    def want(self, deliver: Deliver) -> None:
-        """Call `deliver` with the next batch, as soon as there is one."""
-        self._deliver = deliver
-        self.match()
-        self._end_if_drained()
-
-    def match(self) -> None:
-        """Deliver an offer, if a batch is wanted and its shard is not paused."""
-        if self._deliver is None:
-            return
-        for offer in self._offers.values():
-            if not offer.shard.is_paused and offer.shard.is_wanted(offer.batch):
-                deliver, self._deliver = self._deliver, None
-                del self._offers[offer.shard.shard_id]
-                offer.taken.cancel()
-                deliver(offer.batch)
-                return
 
     def drain(self) -> None:
         """End the iteration when no shard has another batch, even if some are not acked yet."""
@@ -101,9 +126,9 @@ class Merge:
         self._end_if_drained()
 
     def _end_if_drained(self) -> None:
-        if self._is_draining and not self._iterated and self._deliver is not None:
-            deliver, self._deliver = self._deliver, None
-            deliver(None)
+        if self._is_draining and not self._iterated:
+            self.has_ended = True
+            self.on_change()
 
     async def _offer_next(self, shard: ShardStream) -> bool:
         """Offer the next batch until it is taken; return whether there was one.
@@ -114,8 +139,12 @@ class Merge:
         if batch is None:
             return False
         with trio.CancelScope() as taken:
-            self._offers[shard.shard_id] = _Offer(shard, batch, taken)
-            self.match()
+            self._offers[shard.shard_id] = Offer(shard, batch, taken)
+            self.on_change()
             await shard.wait(batch, inf)
-            self._offers.pop(shard.shard_id, None)
+        self._offers.pop(shard.shard_id, None)
         return True
+
+
+def _nothing() -> None:
+    pass

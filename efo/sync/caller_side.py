@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
 from typing import Any
 
 from efo.doors.calls import ApplicationSide, Call
 from efo.doors.engine import Run
+from efo.sync.bell import Bell
 
 
 class CallerSide(ApplicationSide):
@@ -15,40 +16,64 @@ class CallerSide(ApplicationSide):
 
     def __init__(self) -> None:
         super().__init__()
-        self._calls: SimpleQueue[Call | None] = SimpleQueue()
+        self._calls: deque[Call] = deque()  # the first one may be running, or have ended
+        self._bell = Bell()
+        self._is_serving = False
 
     def begin(self, call: Call) -> None:
         """Begin a call when those before it have ended."""
-        self._calls.put(call)
+        self._calls.append(call)
+        self.trio_side.at_end_of_step(self._bell.ring)
 
     def cancel(self, call: Call) -> None:
-        """Do nothing: a call that runs cannot be cancelled, and `serve` does not begin one that is cancelled."""
+        """End a call that nobody will run any more.
 
-    def serve(self, run: Run[None]) -> None:
-        """Run calls until the consumer's run has ended; raise what it raised.
+        One that runs cannot be cancelled, and `serve` begins none that is cancelled.
+        """
+        if not self._is_serving:
+            call.end_early()
+
+    def serve(self, run: Run[None], begin: Callable[[], object]) -> None:
+        """Begin the consumer's run, and run its calls until it has ended; raise what it raised.
 
         Ctrl-C, and SystemExit of a handler, cancel the run: the running call is interrupted, no other one begins, and
         what was acked is saved. That takes some seconds at most, and is not interrupted by a second Ctrl-C.
         """
-        run.ended.add_done_callback(lambda _ended: self._calls.put(None))
+        run.ended.add_done_callback(lambda _ended: self._bell.ring())
         exiting: BaseException | None = None
-        while True:
-            call: Call | None = None
-            try:
-                if (call := self._calls.get()) is None:
-                    break
-                if exiting is not None or call.is_cancelled:
-                    call.was_cancelled()
-                else:
-                    _run(call)
-            except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt, SystemExit: an Exception was reported
-                exiting = exiting or error
+        self._is_serving = True
+        try:
+            begin()
+            while not run.ended.done() or self._calls:
+                try:
+                    self._serve_next(run, is_exiting=exiting is not None)
+                except BaseException as error:  # noqa: BLE001 - KeyboardInterrupt, SystemExit: an Exception was reported
+                    exiting = exiting or error
+                    run.cancel()
+                    if self._calls:
+                        self._calls[0].end_early()
+        finally:
+            self._is_serving = False
+            if not run.ended.done():  # Ctrl-C came outside of what is caught above
                 run.cancel()
-                if call is not None and not call.has_ended:
-                    call.was_cancelled()
+                for call in list(self._calls):
+                    call.end_early()
         if exiting is not None:
             raise exiting
         run.ended.result()
+
+    def _serve_next(self, run: Run[None], *, is_exiting: bool) -> None:
+        """Run the first call, or sleep until there is one. It stays the first one until it has ended."""
+        if not self._calls:
+            self._bell.sleep_unless(lambda: self._calls or run.ended.done())
+            return
+        call = self._calls[0]
+        if not call.has_ended:
+            if is_exiting or call.is_cancelled:
+                call.was_cancelled()
+            else:
+                _run(call)
+        self._calls.popleft()
 
 
 def _run(call: Call) -> None:

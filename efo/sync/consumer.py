@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from queue import SimpleQueue
 from typing import Self
 
 from efo.checks import check_type
@@ -11,6 +10,7 @@ from efo.consumer.consumer import Consumer as TrioConsumer
 from efo.doors.consumer import DoorConsumer
 from efo.doors.engine import Engine, Run
 from efo.model import Batch, Record
+from efo.sync.bell import Bell
 from efo.sync.caller_side import CallerSide
 from efo.sync.handler import Handler
 from efo.sync.processor import ProcessorReader
@@ -26,8 +26,8 @@ class Consumer(DoorConsumer):
         super().__init__(engine)
         self._side = side
         self._iteration: Run[None] | None = None
-        self._answers: SimpleQueue[Batch | None] = SimpleQueue()
-        self._is_asked = False
+        self._bell = Bell()
+        self._merge.on_change = self._notify
         self._has_ended = False
 
     def run(self, reader: Handler | ProcessorReader) -> None:
@@ -38,7 +38,8 @@ class Consumer(DoorConsumer):
         raises, and EfoError.
         """
         check_type("reader", reader, (Handler, ProcessorReader), "an efo.sync.Handler or an efo.sync.ProcessorReader")
-        self._side.serve(self._engine.run(self._engine.value.run, reader))
+        run = Run[None](self._engine.post)
+        self._side.serve(run, lambda: self._engine.begin(run, self._engine.value.run, reader))
 
     def __iter__(self) -> Self:
         """Iterate over the batches of all shards. It ends when the consumer drains, and may be continued.
@@ -49,22 +50,27 @@ class Consumer(DoorConsumer):
         return self
 
     def __next__(self) -> Batch:
-        if self._iteration is None:
-            self._iteration = self._engine.run(self._engine.value.run, self._merge.read)
-            self._iteration.ended.add_done_callback(lambda _ended: self._answers.put(None))
-        if self._has_ended:
-            raise StopIteration
-        if not self._is_asked:  # otherwise Ctrl-C came while the last one waited: its answer is not lost
-            self._is_asked = True
-            self._engine.post(self._merge.want, self._answers.put)
-        batch = self._answers.get()
-        self._is_asked = False
-        if batch is not None:
-            return batch
-        self._has_ended = True
-        if self._iteration.ended.done():
-            self._iteration.ended.result()
+        iteration = self._iteration or self._begin()
+        while not self._has_ended:
+            if (batch := self._merge.take()) is not None:
+                # Python runs signal handlers at calls and at loops: so Ctrl-C comes before this line or after `return`.
+                self._merge.taking = None
+                return batch
+            if self._merge.has_ended or iteration.ended.done():
+                self._has_ended = True
+                if iteration.ended.done():
+                    iteration.ended.result()
+            else:
+                self._bell.sleep_unless(lambda: self._merge.is_ready or iteration.ended.done())
         raise StopIteration
+
+    def _notify(self) -> None:
+        self._side.trio_side.at_end_of_step(self._bell.ring)
+
+    def _begin(self) -> Run[None]:
+        self._iteration = self._engine.run(self._engine.value.run, self._merge.read)
+        self._iteration.ended.add_done_callback(lambda _ended: self._bell.ring())
+        return self._iteration
 
     def records(self) -> Iterator[tuple[Record, Batch]]:
         """Iterate over the records of all shards, each with its batch: then `consumer.ack_record(batch, record)`."""

@@ -14,8 +14,8 @@ T = TypeVar("T")
 @contextmanager
 def open_engine(engine: Engine[Any]) -> Iterator[None]:
     """Start an engine and wait until it is open; close it at the end. An exception of the block cancels it."""
-    engine.start()
     try:
+        engine.start()
         engine.opened.result()
         yield
     except BaseException:
