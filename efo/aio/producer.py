@@ -11,22 +11,17 @@ from efo.aio.loop_side import LoopSide
 from efo.aio.outcome import outcome_of
 from efo.aio.session import open_engine
 from efo.doors.delivery import DoorDelivery
-from efo.doors.engine import Engine
 from efo.doors.opening import producer_engine
 from efo.doors.options import ProducerOptions, Stream
+from efo.doors.producer import DoorProducer
 from efo.producer.delivery import PutResult
-from efo.producer.producer import Producer as TrioProducer
 from efo.producer.producer import ProducerRecord
 
 
 class Delivery(DoorDelivery):
     """A record that was put: `await` it for its PutResult. Raises DeliveryError if the record was given up."""
 
-    __slots__ = ("_engine",)
-
-    def __init__(self, engine: Engine[TrioProducer[Any]], delivery: Any) -> None:
-        super().__init__(delivery, engine.side)
-        self._engine = engine
+    __slots__ = ()
 
     async def wait(self) -> PutResult:
         """Wait until its outcome is known, and return or raise it."""
@@ -39,25 +34,11 @@ class Delivery(DoorDelivery):
         return self.wait().__await__()
 
 
-class Producer:
+class Producer(DoorProducer):
     """Puts records into a stream, for asyncio: `efo.Producer`. Made by `efo.aio.open_producer`.
 
     Each call passes from one thread to another: for many records, `put_many` costs much less than `put`.
     """
-
-    def __init__(self, engine: Engine[TrioProducer[Any]]) -> None:
-        self._engine = engine
-        self.stream: str = engine.value.stream
-
-    @property
-    def buffered_records(self) -> int:
-        """The number of records that were put and are neither stored nor given up."""
-        return self._engine.value.buffered_records
-
-    @property
-    def buffered_bytes(self) -> int:
-        """What counts against `ProducerSettings.max_buffered_bytes`."""
-        return self._engine.value.buffered_bytes
 
     async def put(self, data: Any, partition_key: str, explicit_hash_key: str | None = None) -> Delivery:
         """Take a record, and return its delivery. Waits only while the buffer is full: see `efo.Producer.put`."""
@@ -72,10 +53,6 @@ class Producer:
     async def flush(self) -> None:
         """Send everything now, and wait until all records that were put before are stored or given up."""
         await outcome_of(self._engine.run(self._engine.value.flush))
-
-    def close(self) -> None:
-        """Take no more records: `put` raises ProducerClosedError, also where it waits. What was taken is still sent."""
-        self._engine.post(self._engine.value.close)
 
 
 @asynccontextmanager

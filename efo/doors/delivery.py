@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from efo.doors.calls import ApplicationSide
+from typing import Any
+
+from efo.doors.engine import Engine
 from efo.producer.delivery import Delivery, PutResult
 from efo.producer.entry import Entry
+from efo.producer.producer import Producer
 
 
 class DoorDelivery:
     """A record that was put and may not be stored yet. It may be used in any thread."""
 
-    __slots__ = ("_delivery", "_side")
+    __slots__ = ("_delivery", "_engine")
 
-    def __init__(self, delivery: Delivery, side: ApplicationSide) -> None:
+    def __init__(self, engine: Engine[Producer[Any]], delivery: Delivery) -> None:
+        self._engine = engine
         self._delivery = delivery
-        self._side = side
 
     @property
     def is_done(self) -> bool:
@@ -26,4 +29,4 @@ class DoorDelivery:
         entry = self._delivery.carrier
         if isinstance(entry, Entry) and entry.stored is not None:
             return self._delivery.result()
-        return self._side.call_or_closed(self._delivery.result)  # it counts which failures were seen
+        return self._engine.side.call_or_closed(self._delivery.result)  # it counts which failures were seen

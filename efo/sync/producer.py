@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from typing import Any, Unpack
 
 from efo.doors.delivery import DoorDelivery
-from efo.doors.engine import Engine
 from efo.doors.opening import producer_engine
 from efo.doors.options import ProducerOptions, Stream
+from efo.doors.producer import DoorProducer
 from efo.producer.delivery import PutResult
-from efo.producer.producer import Producer as TrioProducer
 from efo.producer.producer import ProducerRecord
 from efo.sync.caller_side import CallerSide
 from efo.sync.session import open_engine, outcome_of
@@ -20,11 +19,7 @@ from efo.sync.session import open_engine, outcome_of
 class Delivery(DoorDelivery):
     """A record that was put and may not be stored yet."""
 
-    __slots__ = ("_engine",)
-
-    def __init__(self, engine: Engine[TrioProducer[Any]], delivery: Any) -> None:
-        super().__init__(delivery, engine.side)
-        self._engine = engine
+    __slots__ = ()
 
     def result(self, timeout: float | None = None) -> PutResult:
         """Wait until its outcome is known, and return it.
@@ -36,26 +31,12 @@ class Delivery(DoorDelivery):
         return outcome_of(self._engine.run(self._delivery.wait), timeout)
 
 
-class Producer:
+class Producer(DoorProducer):
     """Puts records into a stream, for synchronous code. Made by `efo.sync.open_producer`.
 
     Its methods are those of `efo.Producer`, and block; several threads may call them. Each call passes from one thread
     to another: for many records, `put_many` costs much less than `put`.
     """
-
-    def __init__(self, engine: Engine[TrioProducer[Any]]) -> None:
-        self._engine = engine
-        self.stream: str = engine.value.stream
-
-    @property
-    def buffered_records(self) -> int:
-        """The number of records that were put and are neither stored nor given up."""
-        return self._engine.value.buffered_records
-
-    @property
-    def buffered_bytes(self) -> int:
-        """What counts against `ProducerSettings.max_buffered_bytes`."""
-        return self._engine.value.buffered_bytes
 
     def put(self, data: Any, partition_key: str, explicit_hash_key: str | None = None) -> Delivery:
         """Take a record, and return its delivery. Waits only while the buffer is full: see `efo.Producer.put`."""
@@ -70,10 +51,6 @@ class Producer:
     def flush(self) -> None:
         """Send everything now, and wait until all records that were put before are stored or given up."""
         outcome_of(self._engine.run(self._engine.value.flush))
-
-    def close(self) -> None:
-        """Take no more records: `put` raises ProducerClosedError, also where it waits. What was taken is still sent."""
-        self._engine.post(self._engine.value.close)
 
 
 @contextmanager
