@@ -2,29 +2,39 @@
 
     consume         read a stream with a handler: one call
     open_consumer   read the shards of a stream as async iterators of batches, with acks
+    consume_streams, open_streams   the same of many streams, which are added and removed while they are read
     open_producer   put records into a stream
 
 Batches, records, settings, policies and errors are those of `efo`.
 """
 
-from efo.aio.consumer import Consumer
+from efo.aio.consumer import Consumer, MultiStreamConsumer
 from efo.aio.handler import Handler
 from efo.aio.opening import consume, open_consumer
 from efo.aio.producer import Delivery, Producer, open_producer
 from efo.aio.shard_stream import ShardReader, ShardStream
+from efo.aio.streams import StreamTracker, consume_streams, open_streams
 from efo.consumer.processor import RecordProcessor
+from efo.doors.consumer import StreamConsumer
 from efo.doors.processor import ProcessorReader
+from efo.doors.streams import StreamLike
 
 __all__ = (
     "Consumer",
     "Delivery",
     "Handler",
+    "MultiStreamConsumer",
     "ProcessorReader",
     "Producer",
     "RecordProcessor",
     "ShardReader",
     "ShardStream",
+    "StreamConsumer",
+    "StreamLike",
+    "StreamTracker",
     "consume",
+    "consume_streams",
     "open_consumer",
     "open_producer",
+    "open_streams",
 )

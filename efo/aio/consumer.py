@@ -1,85 +1,33 @@
-"""The consumer behind the asyncio door."""
+"""The consumers behind the asyncio door, of one stream and of many."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import Self
-
 from efo.aio.loop_side import LoopSide
-from efo.aio.outcome import outcome_of
-from efo.aio.shard_stream import ShardReader, trio_reader
-from efo.checks import check_async
+from efo.aio.reading import LoopReading
 from efo.consumer.consumer import Consumer as TrioConsumer
-from efo.consumer.handler import Handler
-from efo.consumer.processor import ProcessorReader
-from efo.consumer.shard_task import ShardReader as TrioReader
-from efo.doors.consumer import DoorConsumer
-from efo.doors.engine import Engine, Run
-from efo.model import Batch
+from efo.consumer.streams.consumer import MultiStreamConsumer as TrioMultiStreamConsumer
+from efo.doors.consumer import StreamConsumer
+from efo.doors.engine import Engine
+from efo.doors.streams import Clients, DoorStreams
 
 
-class Consumer(DoorConsumer):
+class Consumer(LoopReading[TrioConsumer], StreamConsumer):
     """Reads the shards whose leases this worker holds, for asyncio. Made by `efo.aio.open_consumer`.
 
     Either `await consumer.run(reader)`, or iterate over it: `async for batch in consumer`, then `consumer.ack(batch)`.
     """
 
     def __init__(self, engine: Engine[TrioConsumer], side: LoopSide) -> None:
-        super().__init__(engine)
-        self._side = side
-        self._iteration: Run[None] | None = None
-        self._merge.on_change = self._notify
-        self._changed = asyncio.Event()
-        self._is_waiting = False
-        self._has_ended = False
+        LoopReading.__init__(self, engine, side)
+        StreamConsumer.__init__(self, side, self._merge, engine.value)
 
-    async def run(self, reader: ShardReader | Handler | ProcessorReader) -> None:
-        """Read shards until `drain`: as `efo.Consumer.run`, with a reader that runs on asyncio.
 
-        `reader`: an async function of an `efo.aio.ShardStream`, an `efo.aio.Handler` or an `efo.aio.ProcessorReader`.
-        A cancellation cancels the reader's tasks, waits until they have ended, and saves what was acked.
-        """
-        on_trio: TrioReader
-        if isinstance(reader, Handler | ProcessorReader):
-            on_trio = reader
-        else:
-            check_async(reader, "reader", "shard")
-            on_trio = trio_reader(reader)
-        await outcome_of(self._engine.run(self._engine.value.run, on_trio))
+class MultiStreamConsumer(LoopReading[TrioMultiStreamConsumer], DoorStreams):
+    """Reads many streams, for asyncio: `efo.MultiStreamConsumer`. Made by `efo.aio.open_streams`.
 
-    def __aiter__(self) -> Self:
-        """Iterate over the batches of all shards. It ends when the consumer drains, and may be continued."""
-        return self
+    Run it or iterate over it as over a consumer of one stream. `batch.stream` is the name of its stream.
+    """
 
-    async def __anext__(self) -> Batch:
-        iteration = self._iteration or self._begin()
-        await asyncio.sleep(0)  # other tasks of the loop run between two batches
-        while not self._has_ended:
-            if (batch := self._merge.take()) is not None:
-                self._merge.taking = None
-                return batch
-            if self._merge.has_ended or iteration.ended.done():
-                self._has_ended = True
-                if iteration.ended.done():
-                    iteration.ended.result()
-            else:
-                await self._wait_unless(lambda: self._merge.is_ready or iteration.ended.done())
-        raise StopAsyncIteration
-
-    def _begin(self) -> Run[None]:
-        self._iteration = self._engine.run(self._engine.value.run, self._merge.read)
-        self._iteration.ended.add_done_callback(lambda _ended: self._notify())
-        return self._iteration
-
-    async def _wait_unless(self, is_ready: Callable[[], bool]) -> None:
-        """Wait for a notice, unless something is ready. It may end early."""
-        self._changed.clear()
-        self._is_waiting = True  # before the look: whoever makes something ready afterwards notifies
-        if not is_ready():
-            await self._changed.wait()
-
-    def _notify(self) -> None:
-        if self._is_waiting:
-            self._is_waiting = False
-            self._side.post_to_loop(self._changed.set)
+    def __init__(self, engine: Engine[TrioMultiStreamConsumer], side: LoopSide, clients: Clients) -> None:
+        super().__init__(engine, side)
+        self._clients = clients

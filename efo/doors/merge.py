@@ -29,6 +29,14 @@ class Offer:
         return not self.is_taken and not self.shard.is_paused and self.shard.is_wanted(self.batch)
 
 
+_Key = tuple[str, str]
+
+
+def _key(of: ShardStream | Batch) -> _Key:
+    """Return the stream and the shard: streams have shards of the same ids."""
+    return of.stream, of.shard_id
+
+
 class Merge:
     """Reads every shard, and offers the batches to an application that takes them from another thread.
 
@@ -49,10 +57,10 @@ class Merge:
         self.has_ended = False
         self._post = post
         self.taking: Offer | None = None
-        self._shards: Final[dict[str, ShardStream]] = {}
-        self._offers: Final[dict[str, Offer]] = {}  # in the order in which they came
-        self._unacked_ends: Final[dict[str, trio.CancelScope]] = {}
-        self._iterated: Final[set[str]] = set()
+        self._shards: Final[dict[_Key, ShardStream]] = {}
+        self._offers: Final[dict[_Key, Offer]] = {}  # in the order in which they came
+        self._unacked_ends: Final[dict[_Key, trio.CancelScope]] = {}
+        self._iterated: Final[set[_Key]] = set()
         self._is_draining = self._is_left = False
 
     # --- in the application's thread ---------------------------------------------------------------------------------
@@ -86,20 +94,20 @@ class Merge:
 
     async def read(self, shard: ShardStream) -> None:
         """Offer the batches of a shard; at its end, wait until the application has acked them all (rule R2)."""
-        self._shards[shard.shard_id] = shard
-        self._iterated.add(shard.shard_id)
+        self._shards[_key(shard)] = shard
+        self._iterated.add(_key(shard))
         try:
             while await self._offer_next(shard):
                 pass
             self._stop_iterating(shard)
             if shard.has_unacked and not self._is_left:
-                with trio.CancelScope() as self._unacked_ends[shard.shard_id]:
+                with trio.CancelScope() as self._unacked_ends[_key(shard)]:
                     await trio.sleep_forever()
         finally:
             self._stop_iterating(shard)
-            self._unacked_ends.pop(shard.shard_id, None)
-            self._offers.pop(shard.shard_id, None)
-            del self._shards[shard.shard_id]
+            self._unacked_ends.pop(_key(shard), None)
+            self._offers.pop(_key(shard), None)
+            del self._shards[_key(shard)]
 
     def drain(self) -> None:
         """End the iteration when no shard has another batch, even if some are not acked yet."""
@@ -114,15 +122,15 @@ class Merge:
 
     def ack(self, batch: Batch, ack: Callable[[ShardStream], None]) -> None:
         """Ack by `ack`. No effect if the shard was lost since, or the batch is not in flight."""
-        shard = self._shards.get(batch.shard_id)
+        shard = self._shards.get(_key(batch))
         if shard is None or not shard.is_in_flight(batch):
             return
         ack(shard)
-        if not shard.has_unacked and (end := self._unacked_ends.get(batch.shard_id)) is not None:
+        if not shard.has_unacked and (end := self._unacked_ends.get(_key(batch))) is not None:
             end.cancel()
 
     def _stop_iterating(self, shard: ShardStream) -> None:
-        self._iterated.discard(shard.shard_id)
+        self._iterated.discard(_key(shard))
         self._end_if_drained()
 
     def _end_if_drained(self) -> None:
@@ -139,10 +147,10 @@ class Merge:
         if batch is None:
             return False
         with trio.CancelScope() as taken:
-            self._offers[shard.shard_id] = Offer(shard, batch, taken)
+            self._offers[_key(shard)] = Offer(shard, batch, taken)
             self.on_change()
             await shard.wait(batch, inf)
-        self._offers.pop(shard.shard_id, None)
+        self._offers.pop(_key(shard), None)
         return True
 
 

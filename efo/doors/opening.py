@@ -20,17 +20,18 @@ from efo.producer.producer import Producer
 
 def consumer_engine(stream: Stream, options: OpenOptions, side: ApplicationSide) -> Engine[Consumer]:
     """Return an engine of a consumer. Raises ConfigurationError."""
-    _check_stream(stream)
+    check_stream(stream)
     return Engine(_open_consumer(stream, options), side, Consumer.drain)
 
 
 def producer_engine(stream: Stream, options: ProducerOptions, side: ApplicationSide) -> Engine[Producer[Any]]:
     """Return an engine of a producer. Raises ConfigurationError."""
-    _check_stream(stream)
+    check_stream(stream)
     return Engine(_open_producer(stream, options), side, Producer.close)
 
 
-def _check_stream(stream: Stream) -> None:
+def check_stream(stream: object) -> None:
+    """Refuse an open client. Raises ConfigurationError."""
     if isinstance(stream, KinesisClient):
         raise ConfigurationError(
             f"stream={shown(stream)}: an open client belongs to the trio run that opened it: pass the stream's name, "

@@ -2,16 +2,20 @@
 
     open_consumer   iterate over the batches or records of a stream, and ack them
     consume         read a stream with a plain handler: one call
+    consume_streams, open_streams   the same of many streams, which are added and removed while they are read
     open_producer   put records into a stream
 
 Batches, records, settings, policies and errors are those of `efo`.
 """
 
-from efo.sync.consumer import Consumer
+from efo.doors.consumer import StreamConsumer
+from efo.doors.streams import StreamLike
+from efo.sync.consumer import Consumer, MultiStreamConsumer
 from efo.sync.handler import BatchHandler, Flush, Handler, RecordHandler
 from efo.sync.opening import consume, open_consumer
 from efo.sync.processor import ProcessorReader, RecordProcessor
 from efo.sync.producer import Delivery, Producer, open_producer
+from efo.sync.streams import StreamTracker, consume_streams, open_streams
 
 __all__ = (
     "BatchHandler",
@@ -19,11 +23,17 @@ __all__ = (
     "Delivery",
     "Flush",
     "Handler",
+    "MultiStreamConsumer",
     "ProcessorReader",
     "Producer",
     "RecordHandler",
     "RecordProcessor",
+    "StreamConsumer",
+    "StreamLike",
+    "StreamTracker",
     "consume",
+    "consume_streams",
     "open_consumer",
     "open_producer",
+    "open_streams",
 )

@@ -1,79 +1,33 @@
-"""The consumer behind the synchronous door."""
+"""The consumers behind the synchronous door, of one stream and of many."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Self
-
-from efo.checks import check_type
 from efo.consumer.consumer import Consumer as TrioConsumer
-from efo.doors.consumer import DoorConsumer
-from efo.doors.engine import Engine, Run
-from efo.model import Batch, Record
-from efo.sync.bell import Bell
+from efo.consumer.streams.consumer import MultiStreamConsumer as TrioMultiStreamConsumer
+from efo.doors.consumer import StreamConsumer
+from efo.doors.engine import Engine
+from efo.doors.streams import Clients, DoorStreams
 from efo.sync.caller_side import CallerSide
-from efo.sync.handler import Handler
-from efo.sync.processor import ProcessorReader
+from efo.sync.reading import CallerReading
 
 
-class Consumer(DoorConsumer):
+class Consumer(CallerReading[TrioConsumer], StreamConsumer):
     """Reads the shards whose leases this worker holds, for synchronous code. Made by `efo.sync.open_consumer`.
 
     Iterate over it: `for batch in consumer`, then `consumer.ack(batch)`, in one thread; or `consumer.run(reader)`.
     """
 
     def __init__(self, engine: Engine[TrioConsumer], side: CallerSide) -> None:
-        super().__init__(engine)
-        self._side = side
-        self._iteration: Run[None] | None = None
-        self._bell = Bell()
-        self._merge.on_change = self._notify
-        self._has_ended = False
+        CallerReading.__init__(self, engine, side)
+        StreamConsumer.__init__(self, side, self._merge, engine.value)
 
-    def run(self, reader: Handler | ProcessorReader) -> None:
-        """Read shards until `drain`, which another thread or a signal handler calls: as `efo.Consumer.run`.
 
-        The handler's functions are called in this thread, one after the other. Ctrl-C interrupts the one that runs and
-        stops: its batch is not acked, what was acked is saved, and KeyboardInterrupt is raised. Raises what the handler
-        raises, and EfoError.
-        """
-        check_type("reader", reader, (Handler, ProcessorReader), "an efo.sync.Handler or an efo.sync.ProcessorReader")
-        run = Run[None](self._engine.post)
-        self._side.serve(run, lambda: self._engine.begin(run, self._engine.value.run, reader))
+class MultiStreamConsumer(CallerReading[TrioMultiStreamConsumer], DoorStreams):
+    """Reads many streams, for synchronous code: `efo.MultiStreamConsumer`. Made by `efo.sync.open_streams`.
 
-    def __iter__(self) -> Self:
-        """Iterate over the batches of all shards. It ends when the consumer drains, and may be continued.
+    Run it or iterate over it as over a consumer of one stream. `batch.stream` is the name of its stream.
+    """
 
-        A batch that is not acked when the consumer is closed is delivered again, to the next consumer that reads its
-        shard. Raises EfoError.
-        """
-        return self
-
-    def __next__(self) -> Batch:
-        iteration = self._iteration or self._begin()
-        while not self._has_ended:
-            if (batch := self._merge.take()) is not None:
-                # Python runs signal handlers at calls and at loops: so Ctrl-C comes before this line or after `return`.
-                self._merge.taking = None
-                return batch
-            if self._merge.has_ended or iteration.ended.done():
-                self._has_ended = True
-                if iteration.ended.done():
-                    iteration.ended.result()
-            else:
-                self._bell.sleep_unless(lambda: self._merge.is_ready or iteration.ended.done())
-        raise StopIteration
-
-    def _notify(self) -> None:
-        self._side.trio_side.at_end_of_step(self._bell.ring)
-
-    def _begin(self) -> Run[None]:
-        self._iteration = self._engine.run(self._engine.value.run, self._merge.read)
-        self._iteration.ended.add_done_callback(lambda _ended: self._bell.ring())
-        return self._iteration
-
-    def records(self) -> Iterator[tuple[Record, Batch]]:
-        """Iterate over the records of all shards, each with its batch: then `consumer.ack_record(batch, record)`."""
-        for batch in self:
-            for record in batch:
-                yield record, batch
+    def __init__(self, engine: Engine[TrioMultiStreamConsumer], side: CallerSide, clients: Clients) -> None:
+        super().__init__(engine, side)
+        self._clients = clients

@@ -91,6 +91,21 @@ class World:
             **more,
         }
 
+    def streams_options(self, **more: Any) -> dict[str, Any]:
+        """Return the arguments of `open_streams`."""
+        per_stream = {"leases": lambda _stream: self.store, "observer": lambda _stream: self.seen.append}
+        return self.options(**per_stream, **more)
+
+
+class OneOfMany:
+    """A consumer of many streams that looks as one of its only stream. `many`: that consumer."""
+
+    def __init__(self, many: Any) -> None:
+        self.many = many
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.many if name in {"drain", "run", "ack"} else self.many.consumer(STREAM), name)
+
 
 def hash_of(data: object) -> int:
     return sum(str(data).encode())
@@ -208,6 +223,34 @@ async def aio_processor(consumer: efo.aio.Consumer, on_batch: OnBatch, on_error:
     await consumer.run(efo.aio.ProcessorReader(Processor, on_error=on_error))
 
 
+def on_asyncio_of_many(read: Callable[..., Any]) -> Callable[..., None]:
+    def program(world: World, on_batch: OnBatch, *, on_error: Any = None, **options: Any) -> None:
+        async def main() -> None:
+            opening = efo.aio.open_streams([world.stream()], **world.streams_options(**options))
+            async with opening as consumer:
+                await read(OneOfMany(consumer), on_batch, on_error)
+
+        asyncio.run(main())
+
+    return program
+
+
+@on_asyncio_of_many
+async def aio_streams_handler(consumer: Any, on_batch: OnBatch, on_error: Any) -> None:
+    async def handle(batch: efo.Batch) -> efo.HandlerResult | None:
+        await asyncio.sleep(0)
+        return result(on_batch(consumer, batch))
+
+    await consumer.run(efo.aio.Handler(handle, on_error=on_error))
+
+
+@on_asyncio_of_many
+async def aio_streams_iteration(consumer: Any, on_batch: OnBatch, _on_error: Any) -> None:
+    async for batch in consumer.many:
+        if on_batch(consumer, batch):
+            consumer.ack(batch)
+
+
 # --- synchronous code ------------------------------------------------------------------------------------------------
 
 
@@ -249,6 +292,26 @@ def sync_processor(consumer: efo.sync.Consumer, on_batch: OnBatch, on_error: Any
     consumer.run(efo.sync.ProcessorReader(Processor, on_error=on_error))
 
 
+def synchronous_of_many(read: Callable[..., Any]) -> Callable[..., None]:
+    def program(world: World, on_batch: OnBatch, *, on_error: Any = None, **options: Any) -> None:
+        with efo.sync.open_streams([world.stream()], **world.streams_options(**options)) as consumer:
+            read(OneOfMany(consumer), on_batch, on_error)
+
+    return program
+
+
+@synchronous_of_many
+def sync_streams_handler(consumer: Any, on_batch: OnBatch, on_error: Any) -> None:
+    consumer.run(efo.sync.Handler(lambda batch: result(on_batch(consumer, batch)), on_error=on_error))
+
+
+@synchronous_of_many
+def sync_streams_iteration(consumer: Any, on_batch: OnBatch, _on_error: Any) -> None:
+    for batch in consumer.many:
+        if on_batch(consumer, batch):
+            consumer.ack(batch)
+
+
 PROGRAMS: dict[str, Callable[..., None]] = {
     "trio handler": trio_handler,
     "trio shards": trio_shards,
@@ -261,8 +324,12 @@ PROGRAMS: dict[str, Callable[..., None]] = {
     "sync threads": sync_threads,
     "sync iteration": sync_iteration,
     "sync processor": sync_processor,
+    "asyncio streams handler": aio_streams_handler,
+    "asyncio streams iteration": aio_streams_iteration,
+    "sync streams handler": sync_streams_handler,
+    "sync streams iteration": sync_streams_iteration,
 }
-WITH_POLICY = {name: program for name, program in PROGRAMS.items() if name.split()[1] in {"handler", "processor"}}
+WITH_POLICY = {name: program for name, program in PROGRAMS.items() if name.split()[-1] in {"handler", "processor"}}
 
 
 def use_virtual_time(monkeypatch: Any) -> None:

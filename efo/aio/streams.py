@@ -1,0 +1,78 @@
+"""Opening a consumer of many streams behind the asyncio door, and `efo.aio.consume_streams`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Unpack
+
+from efo.aio.consumer import MultiStreamConsumer
+from efo.aio.handler import Handler
+from efo.aio.loop_side import LoopSide
+from efo.aio.session import open_engine
+from efo.checks import check_async
+from efo.consumer.handler import BatchHandler, Flush, RecordHandler
+from efo.consumer.streams.opening import logging_observer
+from efo.doors.calls import outside
+from efo.doors.streams import Clients, StreamHandlers, StreamLike, StreamsOptions, streams_engine
+from efo.events import Observer, ignore_events
+from efo.protocol.failure import OnError
+from efo.settings import PositionLike, settings_from
+
+StreamTracker = Callable[[], Awaitable[Iterable[StreamLike]]]
+"""Returns the streams to read from now on, on asyncio (KCL: MultiStreamTracker)."""
+
+
+@asynccontextmanager
+async def open_streams(
+    streams: Iterable[StreamLike] | StreamTracker, **options: Unpack[StreamsOptions]
+) -> AsyncIterator[MultiStreamConsumer]:
+    """Open a consumer of many streams for asyncio: `efo.open_streams`, with the same arguments.
+
+    `streams`: names, ARNs, StreamConfigs of them, or `efo.open_kinesis(...)` as it was returned, not entered; or an
+    async function that returns names, ARNs and StreamConfigs, called every `refresh_interval` seconds. The consumer
+    runs in a thread of its own; observers, `start_at` and a function that is `leases` are called there.
+    Leaving the context drains the consumer; an exception or a cancellation cancels it. Raises EfoError.
+    """
+    side, clients = LoopSide(), Clients()
+    if callable(streams):
+        check_async(streams, "streams")
+        streams = outside(streams)
+    engine = streams_engine(streams, options, side, clients)
+    async with open_engine(engine):
+        yield MultiStreamConsumer(engine, side, clients)
+
+
+async def consume_streams(
+    streams: Iterable[StreamLike] | StreamTracker,
+    handler: BatchHandler | None = None,
+    *,
+    record_handler: RecordHandler | None = None,
+    on_error: OnError | None = None,
+    flush: Flush | None = None,
+    key_concurrency: int = 1,
+    initial_position: PositionLike | None = None,
+    **options: Unpack[StreamsOptions],
+) -> None:
+    """Read many streams and call a handler on asyncio with each batch, until cancelled. `batch.stream` is its stream.
+
+    It is `efo.consume_streams` for asyncio, with the same arguments. To add and remove streams, use `open_streams`.
+    Raises EfoError, and what the handler and a tracker raise.
+    """
+
+    def make(observer: Observer) -> Handler:
+        return Handler(
+            handler,
+            record_handler=record_handler,
+            on_error=on_error,
+            flush=flush,
+            key_concurrency=key_concurrency,
+            observer=observer,
+        )
+
+    make(ignore_events)  # it refuses wrong arguments at the call
+    reader = StreamHandlers(make, options.get("observer", logging_observer))
+    options["settings"] = settings_from(options.get("settings"), initial_position)
+    options["observer"] = reader.observer_of
+    async with open_streams(streams, **options) as consumer:
+        await consumer.run(reader)

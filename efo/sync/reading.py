@@ -1,0 +1,80 @@
+"""Reading shards in synchronous code: by a handler, or as one iteration over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Self
+
+from efo.checks import check_type
+from efo.doors.engine import Engine, Run
+from efo.doors.reading import C, DoorReading
+from efo.doors.streams import StreamHandlers
+from efo.model import Batch, Record
+from efo.sync.bell import Bell
+from efo.sync.caller_side import CallerSide
+from efo.sync.handler import Handler
+from efo.sync.processor import ProcessorReader
+
+
+class CallerReading(DoorReading[C]):
+    """Reads shards in the calling thread.
+
+    Iterate over it: `for batch in consumer`, then `consumer.ack(batch)`, in one thread; or `consumer.run(reader)`.
+    """
+
+    def __init__(self, engine: Engine[C], side: CallerSide) -> None:
+        super().__init__(engine)
+        self._side = side
+        self._iteration: Run[None] | None = None
+        self._bell = Bell()
+        self._merge.on_change = self._notify
+        self._has_ended = False
+
+    def run(self, reader: Handler | ProcessorReader | StreamHandlers) -> None:
+        """Read shards until `drain`, which another thread or a signal handler calls: as `efo.Consumer.run`.
+
+        The handler's functions are called in this thread, one after the other. Ctrl-C interrupts the one that runs and
+        stops: its batch is not acked, what was acked is saved, and KeyboardInterrupt is raised. Raises what the handler
+        raises, and EfoError.
+        """
+        expected = "an efo.sync.Handler or an efo.sync.ProcessorReader"
+        check_type("reader", reader, (Handler, ProcessorReader, StreamHandlers), expected)
+        run = Run[None](self._engine.post)
+        self._side.serve(run, lambda: self._engine.begin(run, self._engine.value.run, reader))
+
+    def __iter__(self) -> Self:
+        """Iterate over the batches of all shards. It ends when the consumer drains, and may be continued.
+
+        A batch that is not acked when the consumer is closed is delivered again, to the next consumer that reads its
+        shard. Raises EfoError.
+        """
+        return self
+
+    def __next__(self) -> Batch:
+        iteration = self._iteration or self._begin()
+        while not self._has_ended:
+            if (batch := self._merge.take()) is not None:
+                # Python runs signal handlers at calls and at loops: so Ctrl-C comes before this line or after `return`.
+                self._merge.taking = None
+                return batch
+            if self._merge.has_ended or iteration.ended.done():
+                self._has_ended = True
+                if iteration.ended.done():
+                    iteration.ended.result()
+            else:
+                self._bell.sleep_unless(lambda: self._merge.is_ready or iteration.ended.done())
+        raise StopIteration
+
+    def _notify(self) -> None:
+        self._side.trio_side.at_end_of_step(self._bell.ring)
+
+    def _begin(self) -> Run[None]:
+        self._iteration = self._engine.run(self._engine.value.run, self._merge.read)
+        self._iteration.ended.add_done_callback(lambda _ended: self._bell.ring())
+        return self._iteration
+
+    def records(self) -> Iterator[tuple[Record, Batch]]:
+        """Iterate over the records of all shards, each with its batch: then `consumer.ack_record(batch, record)`."""
+        for batch in self:
+            for record in batch:
+                yield record, batch
