@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from efo import aio, deserializers, events, sync
     from efo.consumer.consume import consume
     from efo.consumer.consumer import Consumer
-    from efo.consumer.deserialize import BatchValueHandler, RecordValueHandler, deserialize, deserialize_record
-    from efo.consumer.failure_handler import HOLD, HandlerResult
-    from efo.consumer.handler import BatchHandler, Flush, Handler, RecordHandler
-    from efo.consumer.in_thread import in_thread
+    from efo.consumer.handlers.deserialize import BatchValueHandler, RecordValueHandler, deserialize, deserialize_record
+    from efo.consumer.handlers.failure_handler import HOLD, HandlerResult
+    from efo.consumer.handlers.handler import BatchHandler, Flush, Handler, RecordHandler
+    from efo.consumer.handlers.in_thread import in_thread
+    from efo.consumer.handlers.processor import Checkpointer, ProcessorReader, RecordProcessor
     from efo.consumer.opening import open_consumer
     from efo.consumer.processes import Processes, WorkerProcesses, consume_in_processes
-    from efo.consumer.processor import Checkpointer, ProcessorReader, RecordProcessor
     from efo.consumer.shard_stream import ShardStream
     from efo.consumer.shard_task import ShardReader
     from efo.consumer.status import ConsumerStatus, IsolatedShard, ShardStatus
@@ -146,13 +146,13 @@ if TYPE_CHECKING:
 _NAMES = {
     "efo.consumer.consume": "consume",
     "efo.consumer.consumer": "Consumer",
-    "efo.consumer.deserialize": "BatchValueHandler RecordValueHandler deserialize deserialize_record",
+    "efo.consumer.handlers.deserialize": "BatchValueHandler RecordValueHandler deserialize deserialize_record",
     "efo.consumer.opening": "open_consumer",
-    "efo.consumer.failure_handler": "HOLD HandlerResult",
-    "efo.consumer.handler": "BatchHandler Flush Handler RecordHandler",
-    "efo.consumer.in_thread": "in_thread",
+    "efo.consumer.handlers.failure_handler": "HOLD HandlerResult",
+    "efo.consumer.handlers.handler": "BatchHandler Flush Handler RecordHandler",
+    "efo.consumer.handlers.in_thread": "in_thread",
     "efo.consumer.processes": "Processes WorkerProcesses consume_in_processes",
-    "efo.consumer.processor": "Checkpointer ProcessorReader RecordProcessor",
+    "efo.consumer.handlers.processor": "Checkpointer ProcessorReader RecordProcessor",
     "efo.consumer.shard_stream": "ShardStream",
     "efo.consumer.shard_task": "ShardReader",
     "efo.consumer.status": "ConsumerStatus IsolatedShard ShardStatus",

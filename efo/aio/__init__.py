@@ -14,7 +14,7 @@ from efo.aio.opening import consume, open_consumer
 from efo.aio.producer import Delivery, Producer, open_producer
 from efo.aio.shard_stream import ShardReader, ShardStream
 from efo.aio.streams import StreamTracker, consume_streams, open_streams
-from efo.consumer.processor import RecordProcessor
+from efo.consumer.handlers.processor import RecordProcessor
 from efo.doors.consumer import StreamConsumer
 from efo.doors.processor import ProcessorReader
 from efo.doors.streams import StreamLike

@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from efo.consumer.handler import BatchHandler, Flush, RecordHandler
-from efo.consumer.handler import Handler as TrioHandler
+from efo.consumer.handlers.handler import BatchHandler, Flush, RecordHandler
+from efo.consumer.handlers.handler import Handler as TrioHandler
 from efo.doors.calls import outside
 from efo.events import Observer, ignore_events
 from efo.protocol.failure import FailurePolicy, OnError

@@ -10,7 +10,7 @@ from efo.aio.consumer import Consumer
 from efo.aio.handler import Handler
 from efo.aio.loop_side import LoopSide
 from efo.aio.session import open_engine
-from efo.consumer.handler import BatchHandler, Flush, RecordHandler
+from efo.consumer.handlers.handler import BatchHandler, Flush, RecordHandler
 from efo.doors.opening import consumer_engine
 from efo.doors.options import OpenOptions, Stream
 from efo.protocol.failure import OnError

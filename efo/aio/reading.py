@@ -10,8 +10,8 @@ from efo.aio.loop_side import LoopSide
 from efo.aio.outcome import outcome_of
 from efo.aio.shard_stream import ShardReader, trio_reader
 from efo.checks import check_async
-from efo.consumer.handler import Handler
-from efo.consumer.processor import ProcessorReader
+from efo.consumer.handlers.handler import Handler
+from efo.consumer.handlers.processor import ProcessorReader
 from efo.consumer.shard_task import ShardReader as TrioReader
 from efo.doors.engine import Engine, Run
 from efo.doors.reading import C, DoorReading

@@ -11,7 +11,7 @@ from efo.aio.handler import Handler
 from efo.aio.loop_side import LoopSide
 from efo.aio.session import open_engine
 from efo.checks import check_async
-from efo.consumer.handler import BatchHandler, Flush, RecordHandler
+from efo.consumer.handlers.handler import BatchHandler, Flush, RecordHandler
 from efo.consumer.streams.opening import logging_observer
 from efo.doors.calls import outside
 from efo.doors.streams import Clients, StreamHandlers, StreamLike, StreamsOptions, streams_engine

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from efo.consumer.consumer import Consumer
-from efo.consumer.handler import BatchHandler, Flush, Handler, RecordHandler
+from efo.consumer.handlers.handler import BatchHandler, Flush, Handler, RecordHandler
 from efo.consumer.opening import open_consumer
 from efo.events import Observer
 from efo.kinesis.client import KinesisClient

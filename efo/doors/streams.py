@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Required, TypedDict
 
 from efo.checks import check_callable, shown
-from efo.consumer.handler import Handler
+from efo.consumer.handlers.handler import Handler
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.streams.config import StreamConfig, StreamTracker, stream_config
 from efo.consumer.streams.config import StreamLike as TrioStreamLike

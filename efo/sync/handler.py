@@ -9,9 +9,9 @@ from typing import Any, cast
 import trio
 
 from efo.checks import check_callable, check_count, is_async, name_of
-from efo.consumer.failure_handler import HandlerResult
-from efo.consumer.handler import Handler as TrioHandler
-from efo.consumer.in_thread import in_thread
+from efo.consumer.handlers.failure_handler import HandlerResult
+from efo.consumer.handlers.handler import Handler as TrioHandler
+from efo.consumer.handlers.in_thread import in_thread
 from efo.doors.calls import outside
 from efo.errors import ConfigurationError
 from efo.events import Observer, ignore_events

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from efo.consumer.processor import Checkpointer
+from efo.consumer.handlers.processor import Checkpointer
 from efo.doors.processor import ProcessorReader as DoorProcessorReader
 from efo.model import Batch, Checkpoint
 

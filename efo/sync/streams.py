@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Unpack
 
 from efo.checks import check_callable, is_async, name_of
-from efo.consumer.in_thread import in_thread
+from efo.consumer.handlers.in_thread import in_thread
 from efo.consumer.streams.opening import logging_observer
 from efo.doors.streams import Clients, StreamHandlers, StreamLike, StreamsOptions, streams_engine
 from efo.errors import ConfigurationError

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import trio
 from trio.testing import MockClock
 
-from efo.consumer.processor import Checkpointer
+from efo.consumer.handlers.processor import Checkpointer
 from efo.doors import engine
 from efo.errors import ConfigurationError
 from efo.events import Event

@@ -53,7 +53,20 @@ TARGETS: Final = (
             ("tests/efo/protocol/test_assignment.py", "tests/efo/protocol/test_strategies.py"),
         ),
     ),
-    Target("efo/consumer", "tests/efo/consumer", own=("tests/efo/consumer/test_processes.py",)),
+    Target(
+        "efo/consumer",
+        "tests/efo/consumer",
+        dict.fromkeys(
+            ("acks", "shard_stream", "shard_task"),
+            ("tests/efo/consumer/handlers/test_handler.py", "tests/efo/consumer/handlers/test_processor.py"),
+        ),
+        own=("tests/efo/consumer/test_processes.py",),
+    ),
+    Target(
+        "efo/consumer/handlers",
+        "tests/efo/consumer/handlers",
+        {"failure_handler": ("tests/efo/consumer/handlers/test_handler.py", "tests/efo/consumer/test_isolation.py")},
+    ),
     Target("efo/consumer/streams", "tests/efo/consumer/streams"),
     Target(
         "efo/leases",

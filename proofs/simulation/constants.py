@@ -40,8 +40,8 @@ PERTURBED: Final[Mapping[str, Constant]] = {
     "efo.kinesis.shard_subscription._YIELD_BYTES": Constant((1, 4 * KIB)),
     "efo.kinesis.shard_subscription._PART_BYTES": Constant((1, 64 * KIB)),
     # buffers
-    "efo.consumer.handler.MAX_PENDING_RECORDS": Constant((1, 20)),
-    "efo.consumer.handler.MAX_PENDING_BYTES": Constant((1, 2000)),
+    "efo.consumer.handlers.handler.MAX_PENDING_RECORDS": Constant((1, 20)),
+    "efo.consumer.handlers.handler.MAX_PENDING_BYTES": Constant((1, 2000)),
     "efo.protocol.eventstream._SMALL": Constant((0, 64)),
     "efo.protocol.frame_splitter.MAX_JOINED": Constant((16 * KIB, 32 * KIB)),
     "efo.kinesis.connection._READ_SIZE": Constant((512, 16 * KIB)),
@@ -120,7 +120,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.consumer.shard_task.LAST_SAVE_TIMEOUT",
     ),
     "worlds have no record processors, and their consumers read one stream": (
-        "efo.consumer.processor.LEASE_LOST_TIMEOUT",
+        "efo.consumer.handlers.processor.LEASE_LOST_TIMEOUT",
         "efo.consumer.streams.opening.OPENINGS",
     ),
     "limits of what a peer may send, and of what a producer may put": (
@@ -165,8 +165,8 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.protocol.throughput.DECIMALS",
     ),
     "no world runs that code: several processes of a host, deserializers, and stores that write one by one": (
-        "efo.consumer.deserialize.STEP",
-        "efo.consumer.deserialize._CLOCK_EVERY",
+        "efo.consumer.handlers.deserialize.STEP",
+        "efo.consumer.handlers.deserialize._CLOCK_EVERY",
         "efo.consumer.processes.CANCEL_GRACE",
         "efo.consumer.worker_id.MAX_SLOTS",
         "efo.consumer.worker_id._TOKEN_LENGTH",

@@ -138,7 +138,7 @@ ELSEWHERE: Final[dict[str, Elsewhere]] = {
     ),
     "R11.dead_letter_failed": Elsewhere(
         "the dead-letter function of a world does not fail",
-        "tests/efo/consumer/test_handler.py::"
+        "tests/efo/consumer/handlers/test_handler.py::"
         "test_a_dead_letter_that_cannot_be_stored_isolates_the_shard_and_is_not_lost",
     ),
     "R11.service_error_isolated": Elsewhere(

@@ -10,8 +10,8 @@ from zlib import crc32
 
 import trio
 
-from efo.consumer.failure_handler import HOLD, HandlerResult
-from efo.consumer.handler import Handler
+from efo.consumer.handlers.failure_handler import HOLD, HandlerResult
+from efo.consumer.handlers.handler import Handler
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.shard_task import ShardReader
 from efo.errors import IsolateShardError

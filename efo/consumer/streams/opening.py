@@ -19,7 +19,7 @@ import trio
 from efo.arn import parse_stream
 from efo.checks import check_callable, check_number, check_text, check_type, shown
 from efo.consumer.consumer import Consumer
-from efo.consumer.handler import BatchHandler, Flush, Handler, RecordHandler
+from efo.consumer.handlers.handler import BatchHandler, Flush, Handler, RecordHandler
 from efo.consumer.opening import Shared, check_arguments, open_sharing
 from efo.consumer.shard_stream import ShardStream
 from efo.consumer.streams.config import StreamConfig, StreamLike, StreamTracker

@@ -9,7 +9,7 @@ from typing import Final
 import trio
 
 from efo.checks import check_async, check_callable, check_count
-from efo.consumer.failure_handler import FailureHandler, HandlerResult
+from efo.consumer.handlers.failure_handler import FailureHandler, HandlerResult
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import ConfigurationError, HandlerError
 from efo.events import Observer, ignore_events

@@ -11,7 +11,7 @@ import trio
 
 from efo.checks import check_callable, is_async, shown
 from efo.consumer.acks import record_index
-from efo.consumer.failure_handler import FailureHandler
+from efo.consumer.handlers.failure_handler import FailureHandler
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import ConfigurationError, HandlerError
 from efo.events import Observer, ignore_events
@@ -167,7 +167,8 @@ class ProcessorReader:
 
     @property
     def _name(self) -> str:
-        return f"{self.processor_type.__module__.removesuffix('.processor').removesuffix('.consumer')}.RecordProcessor"
+        package = self.processor_type.__module__.removesuffix(".processor").removesuffix(".consumer.handlers")
+        return f"{package}.RecordProcessor"
 
     def _check(self, kind: type) -> None:
         if not issubclass(kind, self.processor_type):

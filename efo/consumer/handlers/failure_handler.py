@@ -14,7 +14,7 @@ from typing import Final
 import trio
 
 from efo.checks import shown
-from efo.consumer.misuse import misuse_of_efo
+from efo.consumer.handlers.misuse import misuse_of_efo
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import (
     ConfigurationError,

@@ -11,9 +11,9 @@ import trio
 
 import efo
 from efo.checks import name_of
-from efo.consumer.handler import Handler
-from efo.consumer.in_thread import in_thread
-from efo.consumer.misuse import misuse_of_efo
+from efo.consumer.handlers.handler import Handler
+from efo.consumer.handlers.in_thread import in_thread
+from efo.consumer.handlers.misuse import misuse_of_efo
 from efo.errors import HandlerError
 from efo.events import ignore_events
 from efo.model import Batch, Record

@@ -15,7 +15,7 @@ import trio
 
 import efo
 from efo import deserializers, events
-from efo.consumer import deserialize as module
+from efo.consumer.handlers import deserialize as module
 from efo.testing import FakeKinesis
 
 POISON = b"no order"

@@ -12,7 +12,7 @@ import trio
 import trio.testing
 
 from efo import HOLD, DeadLetter, FailurePolicy, Handler, IsolateShardError, events
-from efo.consumer.handler import MAX_PENDING_BYTES
+from efo.consumer.handlers.handler import MAX_PENDING_BYTES
 from efo.errors import ConfigurationError, EfoError, HandlerError
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Batch, Checkpoint

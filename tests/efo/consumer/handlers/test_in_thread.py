@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from efo.checks import check_async, name_of
-from efo.consumer.in_thread import in_thread
+from efo.consumer.handlers.in_thread import in_thread
 from efo.errors import ConfigurationError
 from efo.model import Batch, Record
 

@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 import trio
 
 from efo.checks import check_async, check_callable
-from efo.consumer.failure_handler import HandlerResult
-from efo.consumer.handler import BatchHandler, RecordHandler
+from efo.consumer.handlers.failure_handler import HandlerResult
+from efo.consumer.handlers.handler import BatchHandler, RecordHandler
 from efo.deserializers.base import Deserializer
 from efo.errors import SchemaNotLoadedError
 from efo.model import Batch, Record

@@ -1,0 +1,1 @@
+"""What an application gives a consumer to process records with, and what becomes of its failures."""
