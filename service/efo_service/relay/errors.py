@@ -112,6 +112,31 @@ class TopicNotFoundError(LogError):
     error_type = "topic_not_found"
 
 
+class StoreError(SinkError):
+    """An object store refused a request, and repeating it does not help."""
+
+    error_type = "object_store"
+
+
+class StoreUnavailableError(StoreError):
+    """An object store did not answer, or asked to come back later. A write without an answer may have happened."""
+
+    retryable = True
+    error_type = "object_store_unavailable"
+
+
+class StoreDeniedError(StoreError):
+    """An object store does not know these credentials, or they do not have the right."""
+
+    error_type = "object_store_denied"
+
+
+class StoreUnfitError(StoreError):
+    """An object store takes conditional writes whose condition is false: a log on it could lose records."""
+
+    error_type = "object_store_unfit"
+
+
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from efo.errors import EfoError, IsolateShardError, class_name_of
-from efo_service.relay.errors import RecordRefusedError, SinkDefectError, SinkError
+from efo_service.relay.errors import RecordRefusedError, SinkDefectError, SinkError, SinkFencedError
 
 ShardT = TypeVar("ShardT")
 
@@ -19,6 +19,7 @@ def isolating(
 ) -> Callable[[ShardT], Awaitable[None]]:
     """Return a reader that relays a shard and isolates it after these failures; all others are raised unchanged.
 
+    A shard that another worker has opened since is always isolated: the sink is well, and the other worker goes on.
     `refused_records`: a record that no sink takes, and an unexpected exception of a sink, which a record may cause.
     `sink_errors`: all other errors of a sink.
     """
@@ -29,6 +30,8 @@ def isolating(
         except (RecordRefusedError, SinkDefectError) as error:
             if not refused_records:
                 raise
+            raise IsolateShardError(str(error)) from error
+        except SinkFencedError as error:
             raise IsolateShardError(str(error)) from error
         except SinkError as error:
             if not sink_errors:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ from efo_service.relay.kafka.sink import open_kafka
 from efo_service.relay.log.segments import list_segments, read_segment
 from efo_service.relay.log.sink import LogSink
 from efo_service.relay.mapping import Header, Message
+from efo_service.relay.object_log.catalog import read_catalog
+from efo_service.relay.object_log.partition import Partition
+from efo_service.relay.object_log.sink import ObjectLogSink
+from efo_service.relay.object_store.memory import MemoryStore
 from efo_service.relay.retrying import RetryingSink
 from efo_service.relay.sink import Sink
 from proofs.local_servers.kafka import read_topic, serve_kafka
@@ -54,6 +59,22 @@ def read_log(path: Path, shard_id: str, topic: str = "topic") -> list[Message]:
             if origin.shard_id == shard_id:
                 messages += [_message(row) for row in batch.to_pylist()]
     return messages
+
+
+_STORES: dict[Path, MemoryStore] = defaultdict(MemoryStore)
+"""The object store of each test: workers share it."""
+
+
+@asynccontextmanager
+async def object_log(path: Path):
+    yield ObjectLogSink(_STORES[path].client(), "topic", retry_seconds=0)
+
+
+def read_object_log(path: Path, shard_id: str) -> list[Message]:
+    store = _STORES[path]
+    catalog = read_catalog(store, "topic")
+    partition = Partition(store, "topic", catalog.partitions[shard_id], (catalog.stream, shard_id))
+    return [_message(row) for batch in partition.parts(*partition.bounds()) for row in batch.to_pylist()]
 
 
 def _message(row) -> Message:
@@ -102,6 +123,7 @@ def read_kafka(path: Path, servers: str, shard_id: str) -> list[Message]:
 
 SINKS = {
     "log": Kind(log, read_log, owns_position=True, fences=True),
+    "object log": Kind(object_log, read_object_log, owns_position=True, fences=True),
     "json lines": Kind(json_lines, read_lines, owns_position=False, fences=True),
     "kafka": Kind(kafka, read_kafka, owns_position=True, fences=True, serve=serve_kafka),
     "kafka, at least once": Kind(

@@ -8,7 +8,7 @@ import pytest
 
 from efo.errors import ConfigurationError, EfoError, IsolateShardError
 from efo.model import Checkpoint, Record
-from efo_service.relay.errors import RecordRefusedError, SinkDefectError, SinkError, SinkFullError
+from efo_service.relay.errors import RecordRefusedError, SinkDefectError, SinkError, SinkFencedError, SinkFullError
 from efo_service.relay.failures import isolating
 from efo_service.relay.log.sink import LogSink
 from efo_service.relay.relay import relay_shard
@@ -43,6 +43,16 @@ async def test_a_failure_isolates_the_shard_if_its_setting_says_so(error, settin
     other = {"refused_records", "sink_errors"} - {setting}
     assert await outcome(error, **{other.pop(): True}) is error
     assert await outcome(error) is error
+
+
+async def test_a_shard_that_another_worker_has_opened_is_isolated() -> None:
+    """Whatever the settings: the sink works, and the other worker relays the shard."""
+
+    async def relay(_shard: str) -> None:
+        raise SinkFencedError("opened by another writer")
+
+    with pytest.raises(IsolateShardError, match="opened by another writer"):
+        await isolating(relay, refused_records=False, sink_errors=False)("the shard")
 
 
 @pytest.mark.parametrize("error", [ConfigurationError("wrong"), EfoError("other"), AssertionError("a defect")])

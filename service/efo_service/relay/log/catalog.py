@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from efo.errors import ConfigurationError
 from efo.model import Checkpoint
@@ -61,14 +62,24 @@ class Catalog:
         return {partition: shard_id for shard_id, partition in self.partitions.items()}
 
 
-def topic_directory(root: Path, topic: str) -> Path:
-    """Return the directory of a topic. Raises ConfigurationError if the topic's name is invalid."""
-    if _TOPIC.fullmatch(topic) is None:
+def check_topic_name(topic: str) -> str:
+    """Return the name. Raises ConfigurationError if it is not valid for a topic."""
+    if not is_topic_name(topic):
         raise ConfigurationError(
             f"{topic!r} is not a valid topic name: use up to 249 letters, digits, '.', '_' and '-', not starting with"
             " '.'"
         )
-    return root / topic
+    return topic
+
+
+def is_topic_name(name: str) -> bool:
+    """Return whether a name is valid for a topic."""
+    return _TOPIC.fullmatch(name) is not None
+
+
+def topic_directory(root: Path, topic: str) -> Path:
+    """Return the directory of a topic. Raises ConfigurationError if the topic's name is invalid."""
+    return root / check_topic_name(topic)
 
 
 def topics(root: Path) -> list[str]:
@@ -81,7 +92,7 @@ def uncatalogued_topics(root: Path) -> list[str]:
     """Return the names of the directories that have partitions, but no catalog."""
     with os_errors("list", root):
         candidates = [path.name for path in root.iterdir() if path.is_dir() and not (path / CATALOG).exists()]
-    return sorted(name for name in candidates if _TOPIC.fullmatch(name) and partition_names(root / name))
+    return sorted(name for name in candidates if is_topic_name(name) and partition_names(root / name))
 
 
 def partition_names(directory: Path) -> list[str]:
@@ -125,13 +136,7 @@ def _read(path: Path) -> Catalog | None:
     try:
         fields = parse_json(content)
         version = whole_number(fields["format"])
-        catalog = _with_distinct_partitions(
-            str(fields["stream"]),
-            {str(shard_id): whole_number(number, MAX_PARTITION) for shard_id, number in fields["partitions"].items()},
-            frozenset(map(whole_number, fields.get("written", ()))),
-            {whole_number(number): str(checkpoint) for number, checkpoint in fields.get("adopted", {}).items()},
-            notes_records="written" in fields,
-        )
+        catalog = catalog_from(fields)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LogError(f"{path} is not a valid catalog ({error!r}): restore it from a copy") from error
     if version > FORMAT_VERSION:
@@ -139,6 +144,62 @@ def _read(path: Path) -> Catalog | None:
             f"{path} has format version {version}, but this efo supports up to {FORMAT_VERSION}: upgrade efo"
         )
     return catalog
+
+
+# --- what a catalog says: pure, the same on disks and on object stores --------------------------------------
+
+
+def catalog_from(fields: Mapping[str, Any]) -> Catalog:
+    """Return the catalog of these fields. Raises ValueError, KeyError, TypeError and AttributeError."""
+    return _with_distinct_partitions(
+        str(fields["stream"]),
+        {str(shard_id): whole_number(number, MAX_PARTITION) for shard_id, number in fields["partitions"].items()},
+        frozenset(map(whole_number, fields.get("written", ()))),
+        {whole_number(number): str(checkpoint) for number, checkpoint in fields.get("adopted", {}).items()},
+        notes_records="written" in fields,
+    )
+
+
+def catalog_fields(catalog: Catalog) -> dict[str, Any]:
+    """Return the fields of a catalog, without its format."""
+    return {
+        "stream": catalog.stream,
+        "partitions": dict(catalog.partitions),
+        "written": sorted(catalog.written),
+        "adopted": {str(number): catalog.adopted[number] for number in sorted(catalog.adopted)},
+    }
+
+
+def check_stream(catalog: Catalog, stream: str, where: object) -> None:
+    """Raise LogOwnerError if a topic belongs to another stream. `where`: the topic, for the message."""
+    if catalog.stream != stream:
+        raise LogOwnerError(
+            f"the topic {where} belongs to the stream {catalog.stream!r}, not to {stream!r}:"
+            " choose another topic or another directory"
+        )
+
+
+def with_partition(
+    catalog: Catalog, shard_id: str, checkpoint: Checkpoint, where: object, existing: Callable[[], Iterable[int]]
+) -> Catalog:
+    """Return the catalog with a partition of this shard, see `allocate_partition`.
+
+    `existing`: returns the partitions that are there: an older copy of the catalog may be in use. Raises
+    LogIncompleteError.
+    """
+    if shard_id in catalog.partitions:
+        return catalog
+    if not checkpoint.is_sentinel:
+        raise LogIncompleteError(not_adopted(where, shard_id, checkpoint))
+    return _with_partitions(catalog, [shard_id], existing())
+
+
+def with_adoptions(catalog: Catalog, adoptions: Iterable[Adoption], existing: Callable[[], Iterable[int]]) -> Catalog:
+    """Return the catalog after these adoptions, see `adopt_shards`. Doing it twice has the effect of once."""
+    due = [one for one in adoptions if catalog.partitions.get(one.shard_id) == one.replaces]
+    changed = _with_partitions(catalog, [one.shard_id for one in due], existing())
+    checkpoints = {changed.partitions[one.shard_id]: str(one.after) for one in due}
+    return replace(changed, written=changed.written & changed.shards.keys(), adopted={**catalog.adopted, **checkpoints})
 
 
 def _with_distinct_partitions(
@@ -166,11 +227,8 @@ def allocate_partition(
     """
 
     def allocate(catalog: Catalog) -> Catalog:
-        if shard_id in catalog.partitions:
-            return catalog
-        if not checkpoint.is_sentinel:
-            raise LogIncompleteError(not_adopted(topic_directory(root, topic), shard_id, checkpoint))
-        return _with_partitions(catalog, [shard_id], topic_directory(root, topic))
+        directory = topic_directory(root, topic)
+        return with_partition(catalog, shard_id, checkpoint, directory, partial(_existing, directory))
 
     return _update(root, topic, stream, allocate).partitions[shard_id]
 
@@ -197,13 +255,10 @@ def adopt_shards(root: Path, topic: str, stream: str, adoptions: Iterable[Adopti
     adopted: dict[str, int] = {}
 
     def adopt(catalog: Catalog) -> Catalog:
-        due = [one for one in adoptions if catalog.partitions.get(one.shard_id) == one.replaces]
-        changed = _with_partitions(catalog, [one.shard_id for one in due], topic_directory(root, topic))
-        adopted.update((one.shard_id, changed.partitions[one.shard_id]) for one in due)
-        checkpoints = {changed.partitions[one.shard_id]: str(one.after) for one in due}
-        return replace(
-            changed, written=changed.written & changed.shards.keys(), adopted={**catalog.adopted, **checkpoints}
-        )
+        changed = with_adoptions(catalog, adoptions, partial(_existing, topic_directory(root, topic)))
+        new = changed.partitions.items() - catalog.partitions.items()
+        adopted.update((shard_id, partition) for shard_id, partition in sorted(new, key=lambda one: one[1]))
+        return changed
 
     _update(root, topic, stream, adopt)
     return adopted
@@ -214,7 +269,7 @@ def mark_written(root: Path, topic: str, stream: str, partition: int) -> None:
     _update(root, topic, stream, lambda catalog: replace(catalog, written=catalog.written | {partition}))
 
 
-def not_adopted(directory: Path, shard_id: str, checkpoint: Checkpoint) -> str:
+def not_adopted(directory: object, shard_id: str, checkpoint: Checkpoint) -> str:
     """Return the message for a shard that was read before, and has no partition."""
     return (
         f"the lease of {shard_id} is at {checkpoint}, but {directory} has no partition of this shard: what was read"
@@ -223,9 +278,13 @@ def not_adopted(directory: Path, shard_id: str, checkpoint: Checkpoint) -> str:
     )
 
 
-def _with_partitions(catalog: Catalog, shard_ids: Iterable[str], directory: Path) -> Catalog:
-    """Return the catalog with new partitions. Directories count too: an older copy of the catalog may be in use."""
-    last = max([-1, *catalog.partitions.values(), *map(int, partition_names(directory))])
+def _existing(directory: Path) -> Iterable[int]:
+    return map(int, partition_names(directory))
+
+
+def _with_partitions(catalog: Catalog, shard_ids: Sequence[str], existing: Iterable[int]) -> Catalog:
+    """Return the catalog with new partitions. What exists counts too: an older copy of the catalog may be in use."""
+    last = max([-1, *catalog.partitions.values(), *existing])
     return replace(
         catalog,
         partitions={**catalog.partitions, **{shard_id: last + at for at, shard_id in enumerate(shard_ids, 1)}},
@@ -243,11 +302,7 @@ def _update(root: Path, topic: str, stream: str, change: Callable[[Catalog], Cat
             if catalog is None and partition_names(directory):
                 raise _lost(path)
             before = catalog = catalog or Catalog(stream, {})
-            if catalog.stream != stream:
-                raise LogOwnerError(
-                    f"the topic {directory} belongs to the stream {catalog.stream!r}, not to {stream!r}:"
-                    " choose another topic or another directory"
-                )
+            check_stream(catalog, stream, directory)
             if not catalog.notes_records:
                 written = (number for number in catalog.shards if has_segments(directory / str(number)))
                 catalog = replace(catalog, written=frozenset(written), notes_records=True)
@@ -258,13 +313,7 @@ def _update(root: Path, topic: str, stream: str, change: Callable[[Catalog], Cat
 
 
 def _replace(path: Path, catalog: Catalog) -> None:
-    fields = {
-        "format": FORMAT_VERSION,
-        "stream": catalog.stream,
-        "partitions": dict(catalog.partitions),
-        "written": sorted(catalog.written),
-        "adopted": {str(number): catalog.adopted[number] for number in sorted(catalog.adopted)},
-    }
+    fields = {"format": FORMAT_VERSION, **catalog_fields(catalog)}
     temporary = path.with_suffix(".tmp")
     with temporary.open("w") as file:
         json.dump(fields, file, indent=1)

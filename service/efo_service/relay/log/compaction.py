@@ -37,20 +37,24 @@ _TEMPORARY: Final = "rollup.tmp"
 # --- the plan: pure --------------------------------------------------------------------------------------
 
 
-def plan_compaction(segments: Sequence[SizedSegment], fan_in: int = FAN_IN) -> list[list[SizedSegment]]:
+def plan_compaction(
+    segments: Sequence[SizedSegment], fan_in: int = FAN_IN, compacted_bytes: int = COMPACTED_BYTES
+) -> list[list[SizedSegment]]:
     """Return the groups of neighbours of which each is to become one segment.
 
     `segments`: the current segments of a partition, in order, without the newest one, which belongs to the writer.
-    `fan_in`: how many members of a tier make one of the next tier.
+    `fan_in`: how many members of a tier make one of the next tier. `compacted_bytes`: segments of this size or more are
+    left alone.
     """
-    return [group for run in _small_runs(segments) for group in _plan_run(run, fan_in)]
+    runs = _small_runs(segments, compacted_bytes)
+    return [group for run in runs for group in _plan_run(run, fan_in, compacted_bytes)]
 
 
-def _small_runs(segments: Iterable[SizedSegment]) -> Iterator[list[SizedSegment]]:
+def _small_runs(segments: Iterable[SizedSegment], compacted_bytes: int) -> Iterator[list[SizedSegment]]:
     """Yield the longest runs of small segments without a gap between their offsets."""
     run: list[SizedSegment] = []
     for sized in segments:
-        is_small = sized.size < COMPACTED_BYTES
+        is_small = sized.size < compacted_bytes
         if run and not (is_small and run[-1].segment.end == sized.segment.base):
             yield run
             run = []
@@ -59,13 +63,13 @@ def _small_runs(segments: Iterable[SizedSegment]) -> Iterator[list[SizedSegment]
     yield run
 
 
-def _plan_run(run: list[SizedSegment], fan_in: int) -> Iterator[list[SizedSegment]]:
+def _plan_run(run: list[SizedSegment], fan_in: int, compacted_bytes: int) -> Iterator[list[SizedSegment]]:
     rest: list[SizedSegment] = []
     size = 0
     for sized in run:
         rest.append(sized)
         size += sized.size
-        if size >= COMPACTED_BYTES or len(rest) == MAX_PARTS:
+        if size >= compacted_bytes or len(rest) == MAX_PARTS:
             yield rest
             rest, size = [], 0
     lower = 0

@@ -1,0 +1,222 @@
+"""Compaction of a partition on an object store: commits become segments, and small segments larger ones. Blocking.
+
+**A fold** writes the records of all live commits as segments, and names them in the head by compare-and-set. From then
+on the commits are superseded, and each is replaced by its tombstone. A commit's key is never deleted: a stalled writer
+may still want to create it (efo_service.relay.object_log.writer).
+
+**A merge** writes neighbouring segments as one. Their keys are used once, so they are deleted.
+
+A crash may come between any two steps. A fold that was not finished leaves commits below `next` that are no tombstones
+yet: `bury` is repeated. A segment that no head names is an orphan: `remove_orphans`. Two processes that compact at once
+cost work, and no records: of two changes of a head, one is refused, and its segment is deleted.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from efo_service.relay.errors import SegmentGoneError, StoreUnavailableError
+from efo_service.relay.log import compaction as on_disk
+from efo_service.relay.log import segments as disk
+from efo_service.relay.object_log import keys
+from efo_service.relay.object_log.codec import Header, concatenated, encode, tombstone
+from efo_service.relay.object_log.head import Head, Segment, encode_head, expired, folded, merged, touched
+from efo_service.relay.object_log.partition import Partition, ReadCommit, ReadHead
+from efo_service.relay.object_store.store import ChangedError, ExistsError, Store, Version
+
+FOLD_COMMITS: Final = 32
+"""How many live commits are folded. Fewer wait for FOLD_SECONDS: each fold costs a segment and a write of the head."""
+FOLD_SECONDS: Final = 3600.0
+"""After this time even a single live commit is folded, so that it can expire."""
+SEGMENT_BYTES: Final = 64 * on_disk.MIB
+"""Segments of this size or more are left alone, in bytes of their records in memory. Two smaller parts make less than
+twice that. It is four times the size on a disk, since a head names all segments, and a reader reads the head."""
+
+
+def due(partition: Partition, head: Head, now: float, fold_commits: int = FOLD_COMMITS) -> bool:
+    """Return whether the live commits are to be folded. It costs one or two small requests. `now`: the store's time."""
+    oldest = partition.modified(head.next)
+    return oldest is not None and (
+        now - oldest > FOLD_SECONDS or partition.modified(head.next + fold_commits - 1) is not None
+    )
+
+
+class Compactor:
+    """Compacts one partition. All methods raise StoreUnavailableError, SegmentCorruptError and SinkError."""
+
+    def __init__(self, store: Store, partition: Partition) -> None:
+        self._store = store
+        self._partition = partition
+        self._buried = 0
+
+    def fold(self, read: ReadHead) -> tuple[int, int] | None:
+        """Fold all live commits. Return how many became how many segments; None if another process was faster."""
+        head, versions, written = read.head, dict[int, tuple[Header, Version]](), list[Segment]()
+        try:
+            newest = self._partition.end(read.head)
+            if newest is None:
+                return 0, 0
+            for group in self._groups(range(head.next, newest.number + 1)):
+                versions.update((one.header.number, (one.header, one.stored.version)) for one in group)
+                segment = self._write_segment(group, max(one.stored.modified for one in group))
+                written += [] if segment is None else [segment]
+                head = folded(head, segment, group[-1].header)
+        except SegmentGoneError:  # another process folds them
+            self._store.delete([segment.key for segment in written])
+            return None
+        if not self._replace_head(read, head, written):
+            return None
+        for number, (header, version) in versions.items():
+            self._bury(number, header, version)
+        self._buried = head.next
+        return len(versions), len(written)
+
+    def _groups(self, numbers: Iterable[int]) -> Iterator[list[ReadCommit]]:
+        """Yield the commits in groups of which each becomes a segment. Only one group is in memory at a time."""
+        group: list[ReadCommit] = []
+        size = 0
+        for number in numbers:
+            group.append(self._partition.read_commit(number))
+            size += group[-1].batch.nbytes
+            if size >= SEGMENT_BYTES:
+                yield group
+                group, size = [], 0
+        if group:
+            yield group
+
+    def bury(self, head: Head) -> None:
+        """Replace commits below `next` by their tombstones, if a fold was cut off before it had done so.
+
+        They are always the last ones: tombstones are made in ascending order, and before the next fold.
+        """
+        left: list[Header] = []
+        for number in range(head.next - 1, self._buried - 1, -1):
+            header = self._partition.header(number)
+            if header is None or header.kind == "tombstone":
+                break
+            left.append(header)
+        for header in reversed(left):
+            stored = self._store.head(keys.commit(self._partition.topic, self._partition.number, header.number), 1)
+            if stored is not None:
+                self._bury(header.number, header, stored.version)
+        self._buried = head.next
+
+    def _bury(self, number: int, header: Header, version: Version) -> None:
+        key = keys.commit(self._partition.topic, self._partition.number, number)
+        try:
+            self._store.replace(key, tombstone(header), version)
+        except ChangedError:  # another process has done it
+            return
+
+    def merge(self, read: ReadHead, group: Sequence[Segment]) -> bool:
+        """Write neighbouring segments as one, and delete them. Return False if another process was faster."""
+        try:
+            parts = [self._partition.read_segment(segment) for segment in group]
+        except SegmentGoneError:
+            return False
+        whole = self._write_segment(parts, max(segment.written_at for segment in group))
+        assert whole is not None  # noqa: S101 - a segment has records
+        if not self._replace_head(read, merged(read.head, group, whole), [whole]):
+            return False
+        self._store.delete([segment.key for segment in group])
+        return True
+
+    def _write_segment(self, parts: Sequence[ReadCommit], written_at: float) -> Segment | None:
+        """Write the records of commits or segments as a segment; None if they have none."""
+        batches = [part.batch for part in parts if part.batch.num_rows]
+        if not batches:
+            return None
+        records: pa.RecordBatch = concatenated(batches)
+        first, last = parts[0].header, parts[-1].header
+        write = secrets.token_hex(8)
+        header = msgspec.structs.replace(
+            last,
+            kind="segment",
+            base=first.base,
+            first=next(part.header.first for part in parts if part.batch.num_rows),
+            write=write,
+        )
+        key = keys.segment(self._partition.topic, self._partition.number, header.base, header.end, write)
+        content = encode(header, records)
+        try:
+            self._store.create(key, content)
+        except (
+            ExistsError
+        ):  # a request of its own that was not answered, or one at the same time: it is named by chance
+            if self._store.head(key, 1) is None:
+                raise StoreUnavailableError(f"{self._store.name}/{key}: the store reports a conflict") from None
+        return Segment(
+            key=key, base=header.base, end=header.end, size=len(content), memory=records.nbytes, written_at=written_at
+        )
+
+    def _replace_head(self, read: ReadHead, head: Head, written: Sequence[Segment]) -> bool:
+        """Write the head if nobody has since it was read. If somebody has, delete the segments that were written.
+
+        After a lost answer the very same request is repeated, and what is there is compared: so if this head is not
+        there, it never will be, and its segments can be deleted.
+        """
+        content, key = encode_head(head), keys.head(self._partition.topic, self._partition.number)
+        for _ in range(_REPEATS):
+            try:
+                self._store.replace(key, content, read.version)
+            except StoreUnavailableError:
+                continue
+            except ChangedError:
+                now = self._partition.read_head()
+                if now is not None and now.version == read.version:
+                    continue  # S3 also answers so if a request for the same key is in progress
+                if now is not None and now.head.write == head.write:
+                    return True
+                known = {segment.key for segment in now.head.segments} if now is not None else set()
+                lost = [segment.key for segment in written if segment.key not in known]
+                if now is not None and len(lost) == len(written):
+                    self._store.delete(lost)
+                return now is not None and len(lost) < len(written)
+            return True
+        raise StoreUnavailableError(f"{self._store.name}/{key}: no answer to {_REPEATS} requests to replace it")
+
+    def expire(self, read: ReadHead, count: int) -> bool:
+        """Take the oldest segments out of the head, and delete them. Return False if another process was faster."""
+        gone = read.head.segments[:count]
+        if not self._replace_head(read, expired(read.head, count), ()):
+            return False
+        self._store.delete([segment.key for segment in gone])
+        return True
+
+    def remove_orphans(self) -> int:
+        """Delete segments that no head names. Return their number.
+
+        Who has written one of them may still be about to name it in the head that it has read. So the head is written
+        again first: then that is refused.
+        """
+        listed = [one.key for one in self._store.keys(keys.segments(self._partition.topic, self._partition.number))]
+        read = self._partition.read_head()
+        if read is None or {*listed} <= {segment.key for segment in read.head.segments}:
+            return 0
+        head = touched(read.head)
+        if not self._replace_head(read, head, ()):
+            return 0
+        orphans = sorted({*listed} - {segment.key for segment in head.segments})
+        self._store.delete(orphans)
+        return len(orphans)
+
+
+_REPEATS: Final = 3
+"""How often the same request to replace a head is made, if none is answered."""
+
+
+def plan_merges(head: Head, fan_in: int = on_disk.FAN_IN) -> list[list[Segment]]:
+    """Return the groups of neighbouring segments of which each is to become one: as on a disk. Pure."""
+    by_base = {segment.base: segment for segment in head.segments}
+    sized = [
+        disk.SizedSegment(disk.Segment(segment.base, segment.end, 0, Path()), segment.memory)
+        for segment in head.segments
+    ]
+    groups = on_disk.plan_compaction(sized, fan_in, SEGMENT_BYTES)
+    return [[by_base[one.segment.base] for one in group] for group in groups if len(group) > 1]

@@ -1,0 +1,177 @@
+"""The sink on a store that fails: it waits, looks, and repeats. What all sinks do: relay/test_conformance.py."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from efo.model import Batch, Checkpoint
+from efo_service.relay.errors import (
+    LogIncompleteError,
+    LogOwnerError,
+    LogVersionError,
+    SegmentCorruptError,
+    SinkClosedError,
+    StoreDeniedError,
+    StoreUnavailableError,
+)
+from efo_service.relay.object_log.sink import ObjectLogSink
+from tests.efo_service.relay.object_log.logs import SHARD, STREAM, TOPIC, make_records
+
+
+def batch(count: int, start: int = 0) -> Batch:
+    return Batch("s", SHARD, make_records(count, start), str(start + count), 0, 0)
+
+
+@pytest.fixture
+def retries() -> list:
+    return []
+
+
+@pytest.fixture
+def sink(log, retries) -> ObjectLogSink:
+    def on_retry(shard_id, error, seconds) -> None:
+        retries.append((shard_id, error.error_type, seconds))
+
+    return ObjectLogSink(log.memory, TOPIC, on_retry=on_retry)
+
+
+@pytest.mark.parametrize("fault", ["refused", "lost", "late"])
+async def test_a_store_that_fails_for_a_while_is_waited_for(log, sink, retries, fault, autojump_clock) -> None:
+    failing = iter([fault] * 4)
+    async with sink.open(STREAM, SHARD) as shard:
+        log.memory.fault = lambda _operation, _key: next(failing, None)
+        shard.write(batch(3))
+        await shard.commit()
+        shard.write(batch(2, 3))
+        log.memory.arrive()
+        await shard.commit()
+    log.check(5)
+    assert [one[:2] for one in retries] == [(SHARD, "object_store_unavailable")] * 4
+    assert all(before[2] < 2 * after[2] for before, after in zip(retries, retries[1:], strict=False))
+
+
+async def test_opening_waits_for_a_store_that_fails(log, sink, retries, autojump_clock) -> None:
+    failing = iter(["refused"] * 6)
+    log.memory.fault = lambda _operation, _key: next(failing, None)
+    async with sink.open(STREAM, SHARD) as shard:
+        shard.write(batch(1))
+        await shard.commit()
+    log.check(1)
+    assert len(retries) == 6
+
+
+async def test_a_store_that_stays_away_ends_the_commit_and_nothing_is_lost(log, sink, autojump_clock) -> None:
+    async with sink.open(STREAM, SHARD) as shard:
+        shard.write(batch(3))
+        await shard.commit()
+        began = trio.current_time()
+        log.memory.fault = lambda _operation, _key: "refused"
+        shard.write(batch(2, 3))
+        with pytest.raises(StoreUnavailableError, match="503 Slow Down"):
+            await shard.commit()
+        assert trio.current_time() - began >= 300
+        with pytest.raises(SinkClosedError):
+            shard.write(batch(1, 5))
+    log.memory.fault = lambda _operation, _key: None
+    async with sink.open(STREAM, SHARD) as shard:
+        assert shard.position == Checkpoint(batch(3).records[-1].sequence_number)
+        shard.write(batch(2, 3))
+        await shard.commit()
+    log.check(5)
+
+
+async def test_a_cancelled_retry_ends_at_once(log, sink, autojump_clock) -> None:
+    async with sink.open(STREAM, SHARD) as shard:
+        log.memory.fault = lambda _operation, _key: "refused"
+        shard.write(batch(3))
+        with trio.move_on_after(60):
+            await shard.commit()
+        assert trio.current_time() < 61
+        with pytest.raises(SinkClosedError):
+            await shard.commit()
+
+
+async def test_missing_rights_are_no_reason_to_wait(log, sink, monkeypatch, retries) -> None:
+    def denied(*_: object) -> None:
+        raise StoreDeniedError("no rights")
+
+    async with sink.open(STREAM, SHARD) as shard:
+        monkeypatch.setattr(log.memory, "create", denied)
+        shard.write(batch(3))
+        with pytest.raises(StoreDeniedError, match="no rights"):
+            await shard.commit()
+    assert retries == []
+
+
+def _without(log, name: str) -> None:
+    for key in [key for key in log.memory.objects if name in key]:
+        del log.memory.objects[key]
+
+
+def _edit(log, name: str, old: bytes, new: bytes) -> None:
+    for key, one in log.memory.objects.items():
+        if name in key:
+            assert old in one.content
+            one.content = one.content.replace(old, new)
+
+
+@pytest.mark.parametrize(
+    ("damage", "error", "message"),
+    [
+        (lambda log: _without(log, "catalog"), LogIncompleteError, "catalog.json does not exist, but the topic has"),
+        (lambda log: _without(log, "head"), LogIncompleteError, "head.json does not exist, but its partition has"),
+        (lambda log: _without(log, "/0/"), LogIncompleteError, "has no objects, but records were committed to it"),
+        (lambda log: _edit(log, "catalog", b'"format": 1', b'"format": 2'), LogVersionError, "upgrade efo"),
+        (lambda log: _edit(log, "head", b'"format":1', b'"format":2'), LogVersionError, "upgrade efo"),
+        (lambda log: _edit(log, "/commits/", b"-log 1 ", b"-log 2 "), LogVersionError, "upgrade efo"),
+        (lambda log: _edit(log, "commits/00000000000000000001", b"topic", b"topiC"), SegmentCorruptError, "damaged"),
+        (
+            lambda log: _edit(log, "catalog", STREAM.encode(), b"clicks"),
+            LogOwnerError,
+            "belongs to the stream 'clicks'",
+        ),
+        (lambda log: _edit(log, "head.json", b"-000000000000", b"-000000000007"), LogOwnerError, "was copied there"),
+    ],
+)
+async def test_a_log_that_is_not_whole_is_not_continued(log, sink, damage, error, message) -> None:
+    async with sink.open(STREAM, SHARD) as shard:
+        shard.write(batch(3))
+        await shard.commit()
+    damage(log)
+    before = dict(log.memory.objects)
+    with pytest.raises(error, match=message):
+        async with sink.open(STREAM, SHARD):
+            pass
+    assert log.memory.objects.keys() == before.keys()
+
+
+async def test_an_old_copy_of_a_head_is_not_continued(log, sink) -> None:
+    async with sink.open(STREAM, SHARD) as shard:
+        shard.write(batch(3))
+        await shard.commit()
+    key = f"{TOPIC}/0/head.json"
+    old = log.memory.objects[key]
+    log.fold()
+    log.memory.objects[key] = old
+    with pytest.raises(LogIncompleteError, match="it is an old copy"):
+        async with sink.open(STREAM, SHARD):
+            pass
+
+
+async def test_two_services_with_different_streams_cannot_write_one_topic(log, sink) -> None:
+    async with sink.open(STREAM, SHARD) as shard:
+        shard.write(batch(3))
+        await shard.commit()
+        with pytest.raises(LogOwnerError, match="belongs to the stream 'orders', not to 'clicks'"):
+            async with sink.open("clicks", SHARD):
+                pass
+        shard.write(batch(2, 3))
+        await shard.commit()
+    log.check(5)
+
+
+async def test_a_shard_that_was_read_without_this_log_is_not_begun(sink) -> None:
+    with pytest.raises(LogIncompleteError, match="run `efo log adopt`"):
+        async with sink.open(STREAM, SHARD, Checkpoint(make_records(1)[0].sequence_number)):
+            pass
