@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import trio
 
@@ -48,7 +50,7 @@ async def test_a_store_that_fails_for_a_while_is_waited_for(log, sink, retries, 
         await shard.commit()
     log.check(5)
     assert [one[:2] for one in retries] == [(SHARD, "object_store_unavailable")] * 4
-    assert all(before[2] < 2 * after[2] for before, after in zip(retries, retries[1:], strict=False))
+    assert all(before[2] < 2 * after[2] for before, after in pairwise(retries))
 
 
 async def test_opening_waits_for_a_store_that_fails(log, sink, retries, autojump_clock) -> None:

@@ -1,0 +1,246 @@
+"""A real object store, through obstore: Amazon S3 and what speaks its protocol, Google Cloud Storage, Azure Blob.
+
+obstore never repeats a request here. It would repeat a write whose answer was lost, and then report that the object
+exists, which is true and misleads. Whoever writes looks first (efo_service.relay.object_log.writer), and waits longer.
+All calls block, and release Python's lock meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from efo.errors import ConfigurationError
+from efo_service.errors import UnavailableError
+from efo_service.relay.errors import StoreDeniedError, StoreError, StoreUnavailableError
+from efo_service.relay.object_store.store import ChangedError, ExistsError, Listed, Stored, Version
+from efo_service.relay.object_store.url import StoreUrl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from obstore import GetResult, PutMode, PutResult
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Credential
+
+TIMEOUT: Final = 60.0
+"""Seconds for a whole request, which may send or fetch a segment. A thread waits for it, and so does a cancellation."""
+_CONNECT_SECONDS: Final = 5
+_CREDENTIAL_SECONDS: Final = 300
+"""How long obstore keeps temporary credentials before it asks botocore again, which renews them long before they end."""
+_STATUS: Final = re.compile(r"status code: (\d{3}) ?([A-Za-z ]*)")
+_CODE: Final = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
+_MESSAGE: Final = re.compile(r"<Message>([^<]{1,200})")
+_WRONG_PLACE: Final = ("NoSuchBucket", "ContainerNotFound", "UserNotFound", "NoSuchUpload", "bucket does not exist")
+_DENIED: Final = frozenset({401, 403})
+_LATER: Final = frozenset({408, 409, 425, 429})
+"""Statuses after which a request may be made again, besides all from 500 on."""
+
+
+def open_store(url: StoreUrl) -> RemoteStore:
+    """Return the store of a URL. Nothing is requested yet.
+
+    Raises UnavailableError if obstore is not installed, and ConfigurationError if an option is wrong.
+    """
+    try:
+        import obstore  # noqa: F401, PLC0415 - an extra, may not be installed
+        from obstore.exceptions import BaseError  # noqa: PLC0415 - the same
+    except ImportError as error:
+        raise UnavailableError(
+            f"{url} needs a client of object stores: pip install 'efo[service,object-store]'"
+        ) from error
+    try:
+        return RemoteStore(url, _open(url))
+    except (BaseError, ValueError, TypeError) as error:
+        raise ConfigurationError(f"{url}: {_first_line(error)}") from error
+
+
+def _open(url: StoreUrl) -> ObjectStore:
+    from obstore.store import AzureStore, GCSStore, S3Store  # noqa: PLC0415 - an extra, may not be installed
+
+    options: dict[str, Any] = dict(url.options)
+    client: ClientConfig = {
+        "allow_http": bool(options.pop("allow_http", False)),
+        "timeout": timedelta(seconds=float(options.pop("timeout_seconds", TIMEOUT))),
+        "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
+    }
+    if (ca_file := options.pop("ca_file", None)) is not None:
+        try:
+            client["root_certificate"] = Path(ca_file).read_bytes()
+        except OSError as error:
+            raise ConfigurationError(f"store_options: ca_file {ca_file}: {error.strerror}") from error
+    common: dict[str, Any] = {
+        "prefix": url.prefix or None,
+        "client_options": client,
+        "retry_config": _NO_RETRIES,
+    }
+    match url.scheme:
+        case "s3":
+            return S3Store(url.bucket, **common, **_aws(options))
+        case "gs":
+            if (endpoint := options.pop("endpoint", None)) is not None:
+                options["base_url"] = endpoint
+            return GCSStore(url.bucket, **common, **options)
+        case "az":
+            return AzureStore(url.bucket, **common, **options)
+
+
+_NO_RETRIES: Final[RetryConfig] = {"max_retries": 0, "retry_timeout": timedelta(seconds=TIMEOUT)}
+
+
+def _aws(options: dict[str, Any]) -> dict[str, Any]:
+    """Return S3's options, with credentials and region as the AWS SDKs find them: profiles, SSO, roles, containers."""
+    from botocore.session import Session  # noqa: PLC0415 - slow to import, only if it is used
+
+    session = Session(profile=options.pop("profile", None))
+    if "region" not in options and (region := session.get_config_variable("region")) is not None:
+        options["region"] = region
+    # The checksum lets the bucket have an object lock, which needs one, and S3 refuses what was damaged on its way.
+    if options.pop("checksum", True):
+        options["checksum_algorithm"] = "SHA256"
+    try:
+        credentials = session.get_credentials()
+    except Exception as error:
+        raise ConfigurationError(f"AWS credentials: {_first_line(error)}") from error
+    if credentials is None:
+        raise ConfigurationError(
+            "there are no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or give this"
+            " machine or pod a role"
+        )
+    is_temporary = hasattr(credentials, "refresh_needed")
+
+    def provide() -> S3Credential:
+        frozen = credentials.get_frozen_credentials()
+        expires = datetime.now(UTC) + timedelta(seconds=_CREDENTIAL_SECONDS) if is_temporary else None
+        return {
+            "access_key_id": frozen.access_key,
+            "secret_access_key": frozen.secret_key,
+            "token": frozen.token,
+            "expires_at": expires,
+        }
+
+    return {**options, "credential_provider": provide}
+
+
+class RemoteStore:
+    """See Store. `client`: obstore's store."""
+
+    def __init__(self, url: StoreUrl, client: ObjectStore) -> None:
+        self.url = url
+        self.name = str(url)
+        self._client = client
+
+    def get(self, key: str) -> Stored | None:
+        """Return an object."""
+        return self._get(key, None)
+
+    def head(self, key: str, size: int) -> Stored | None:
+        """Return the first bytes of an object. The log has no empty objects: of them, no store has a range."""
+        return self._get(key, size)
+
+    def _get(self, key: str, size: int | None) -> Stored | None:
+        def get() -> Stored:
+            result: GetResult = self._client.get(key, options={"range": (0, size)} if size is not None else {})
+            content = bytes(result.bytes())
+            meta = result.meta
+            version = Version(meta["e_tag"], meta["version"])
+            return Stored(content, version, meta["last_modified"].timestamp(), meta["size"])
+
+        with self._errors("read", key):
+            try:
+                return get()
+            except FileNotFoundError as error:
+                if (text := str(error)) and any(code in text for code in _WRONG_PLACE):
+                    raise
+                return None
+
+    def create(self, key: str, content: bytes) -> Version:
+        """Create an object."""
+        return self._put(key, content, "create", ExistsError)
+
+    def replace(self, key: str, content: bytes, version: Version) -> Version:
+        """Replace an object."""
+        known = {"e_tag": version.e_tag, "version": version.generation if self.url.scheme == "gs" else None}
+        mode: Any = {name: value for name, value in known.items() if value is not None}
+        return self._put(key, content, mode, ChangedError)
+
+    def _put(
+        self, key: str, content: bytes, mode: PutMode, refused: Callable[[], ExistsError | ChangedError]
+    ) -> Version:
+        from obstore.exceptions import AlreadyExistsError, PreconditionError  # noqa: PLC0415 - an extra
+
+        with self._errors("write", key):
+            try:
+                result: PutResult = self._client.put(key, content, mode=mode, use_multipart=False)
+            except (AlreadyExistsError, PreconditionError):
+                raise refused() from None
+            except FileNotFoundError as error:
+                # A condition on an object that does not exist: S3 may answer 404 to it.
+                if mode == "create" or any(code in str(error) for code in _WRONG_PLACE):
+                    raise
+                raise refused() from None
+        return Version(result["e_tag"], result["version"])
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Delete objects."""
+        for key in keys:
+            with self._errors("delete", key):
+                try:
+                    self._client.delete(key)
+                except FileNotFoundError:
+                    continue
+
+    def keys(self, prefix: str) -> Iterator[Listed]:
+        """Yield the keys below a prefix."""
+        with self._errors("list", prefix):
+            for page in self._client.list(prefix.rstrip("/") or None, chunk_size=1000):
+                for one in page:
+                    yield Listed(one["path"], one["size"])
+
+    def folders(self, prefix: str) -> list[str]:
+        """Return the names below a prefix that have keys below them."""
+        with self._errors("list", prefix):
+            found = self._client.list_with_delimiter(prefix.rstrip("/") or None)
+        return sorted(path.rstrip("/").rpartition("/")[2] for path in found["common_prefixes"])
+
+    @contextmanager
+    def _errors(self, action: str, key: str) -> Iterator[None]:
+        """Translate obstore's errors. What is not known to be permanent is taken for a missing answer."""
+        from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError  # noqa: PLC0415 - an extra
+
+        try:
+            yield
+        except (BaseError, OSError, ValueError, RuntimeError) as error:
+            where = f"cannot {action} {self.name}/{key}"
+            status, reason = explain(str(error))
+            if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or status in _DENIED:
+                raise StoreDeniedError(
+                    f"{where}: {reason}; check the credentials, their rights (docs/object-storage.md) and this"
+                    " machine's clock"
+                ) from None
+            if isinstance(error, FileNotFoundError):
+                raise StoreError(f"{where}: {reason}; check the name of the bucket, and its region") from None
+            if status is not None and 300 <= status < 500 and status not in _LATER:  # noqa: PLR2004 - HTTP's classes
+                raise StoreError(f"{where}: {reason}; check [relay] directory and store_options") from None
+            raise StoreUnavailableError(f"{where}: {reason}") from None
+
+
+def explain(text: str) -> tuple[int | None, str]:
+    """Return the HTTP status in the text of an error of obstore, and its reason in a line without a URL's query. Pure.
+
+    The query of a URL may have a signature, and the text of an error may be several pages.
+    """
+    status = _STATUS.search(text)
+    if status is None:
+        return None, _first_line(text)
+    parts = [f"{status[1]} {status[2].strip()}".strip()]
+    parts += [match[1] for match in (_CODE.search(text), _MESSAGE.search(text)) if match]
+    return int(status[1]), ": ".join(parts)
+
+
+def _first_line(error: object) -> str:
+    line = next(iter(str(error).splitlines()), "") or type(error).__name__
+    return re.sub(r"\?\S*", "?...", line)[:300]
