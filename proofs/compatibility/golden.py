@@ -31,6 +31,7 @@ from efo_service.relay.log.catalog import allocate_partition
 from efo_service.relay.log.compaction import compact
 from efo_service.relay.log.export import export
 from efo_service.relay.log.partition_writer import open_partition
+from efo_service.relay.log.readable import LocalLog
 from efo_service.relay.log.reader_offsets import commit_reader
 from efo_service.relay.log.segments import list_segments
 from efo_service.relay.mapping import from_tags
@@ -52,7 +53,7 @@ def write(directory: Path) -> None:
     """Write the golden files of this version into a new directory. Raises FileExistsError."""
     directory.mkdir(parents=True)
     _write_log(directory / "log")
-    (directory / "export.jsonl").write_bytes(b"".join(export(directory / "log", STREAM, encoding="base64")))
+    (directory / "export.jsonl").write_bytes(b"".join(export(LocalLog(directory / "log"), STREAM, encoding="base64")))
     trio.run(_write_sqlite, directory / "leases.sqlite")
     rows = [msgspec.json.encode(LeaseRow.of(lease)) + b"\n" for lease in leases()]
     (directory / "leases.jsonl").write_bytes(b"".join(rows))

@@ -22,6 +22,7 @@ from efo_service.relay.log.export import export
 from efo_service.relay.log.inspection import inspect_topic, verify_topic
 from efo_service.relay.log.maintenance import Maintenance
 from efo_service.relay.log.partition_writer import open_partition
+from efo_service.relay.log.readable import LocalLog
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.spark.source.offsets import Range
 from efo_service.spark.source.reading import read_range
@@ -70,7 +71,7 @@ def _same(what: str, found: object, expected: object) -> str | None:
 def _log(directory: Path) -> Iterator[str | None]:
     """Export, verify, maintain, and continue each partition after its last record."""
     root, expected = directory / "log", (directory / "export.jsonl").read_bytes().splitlines()
-    yield _same("the export", [*export(root, STREAM, encoding="base64")], [line + b"\n" for line in expected])
+    yield _same("the export", [*export(LocalLog(root), STREAM, encoding="base64")], [line + b"\n" for line in expected])
     yield from verify_topic(root, STREAM).problems
     before = inspect_topic(root, STREAM)
     for partition in before.partitions:
@@ -84,7 +85,8 @@ def _log(directory: Path) -> Iterator[str | None]:
         yield _same(f"the position of partition {partition.partition}", (writer.position, writer.end), (position, last))
         writer.close()
     Maintenance(root, STREAM, RetentionRules(), grace=0).run(2e9)
-    yield _same("the export after maintenance", len([*export(root, STREAM, encoding="base64")]), len(expected))
+    exported = [*export(LocalLog(root), STREAM, encoding="base64")]
+    yield _same("the export after maintenance", len(exported), len(expected))
     readers = [(reader.name, reader.lag, reader.committed_at) for reader in before.readers]
     yield _same("the readers", readers, [("billing", 7, 1_700_000_000.125)])
 
@@ -97,7 +99,7 @@ def _spark(directory: Path) -> Iterator[str | None]:
         expected = [(line["offset"], b64decode(line["value"])) for line in lines if line["partition"] == partition]
         if expected:
             wanted = Range(STREAM, partition, expected[0][0], expected[-1][0] + 1)
-            batches = [batch.to_pydict() for batch in read_range(root, wanted, allow_gaps=False)]
+            batches = [batch.to_pydict() for batch in read_range(LocalLog(root, mapped=True), wanted, allow_gaps=False)]
             rows = [row for batch in batches for row in zip(batch["offset"], batch["value"], strict=True)]
             yield _same(f"partition {partition}", rows, expected)
 

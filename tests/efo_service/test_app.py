@@ -106,7 +106,10 @@ class FakeParts:
     @property
     def parts(self) -> Parts:
         return Parts(
-            self.open_kinesis, self.open_leases, lambda _settings, _observer: nullcontext(self), self.open_consumer
+            self.open_kinesis,
+            self.open_leases,
+            lambda *_: nullcontext(self),
+            self.open_consumer,
         )
 
     @asynccontextmanager

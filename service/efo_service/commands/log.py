@@ -25,13 +25,16 @@ from efo_service.config.settings import Settings
 from efo_service.errors import UsageError
 from efo_service.relay.errors import LogError, TopicNotFoundError
 from efo_service.relay.jsonlines import Encoding
-from efo_service.relay.log.adoption import adopt_into, plan_adoption
-from efo_service.relay.log.catalog import Adoption, read_catalog, topics, uncatalogued_topics
+from efo_service.relay.log.catalog import Adoption
 from efo_service.relay.log.consistency import lease_problems
 from efo_service.relay.log.export import export as export_lines
-from efo_service.relay.log.inspection import TopicState, Verification, inspect_topic, verify_topic
+from efo_service.relay.log.inspection import TopicState, Verification
+from efo_service.relay.object_store.url import log_root
+from efo_service.relay.readable import ReadableLog, open_readable
 
-Directory = Annotated[Path | None, Parameter(help="Root directory of the log. Default: [relay] directory.")]
+Directory = Annotated[
+    str | None, Parameter(help="Root of the log: a directory or a URL. Default: [relay] directory, with its options.")
+]
 Topic = Annotated[str | None, Parameter(help="One topic of the log. Default: all.")]
 
 
@@ -44,12 +47,12 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show what the log holds: topics, partitions, their shards and positions, the readers and their lag."""
-    root = _root(config, stream, directory)
-    states = [inspect_topic(root, name) for name in _topics(root, topic)]
-    for name in uncatalogued_topics(root) if topic is None else ():
-        write_note(f"{root / name} has partitions, but no catalog: see `efo log verify`")
+    log = _log(config, stream, directory)
+    states = [log.inspect(name) for name in _topics(log, topic)]
+    for name in log.uncatalogued_topics() if topic is None else ():
+        write_note(f"{log.where(name)} has partitions, but no catalog: see `efo log verify`")
     if as_json:
-        write_json({"log": str(root), "topics": [asdict(state) for state in states]})
+        write_json({"log": log.name, "topics": [asdict(state) for state in states]})
         return
     for state in states:
         for table in _tables(state):
@@ -57,7 +60,7 @@ def inspect(
         for problem in state.problems:
             write_note(problem)
     if not states:
-        write_line(f"the log {root} has no topics")
+        write_line(f"the log {log.name} has no topics")
 
 
 def verify(
@@ -71,19 +74,19 @@ def verify(
     """Read every byte of the log, and report what is damaged, missing, duplicated or misplaced."""
     settings = load(config, stream) if directory is None else None
     leases = _leases(config, stream, settings) if settings is not None and topic in {None, settings.topic} else None
-    root = _root(config, stream, directory)
+    log = _log(config, stream, directory)
     problems: list[str] = []
     counts = {"segments": 0, "records": 0, "bytes": 0}
-    for name in [*_topics(root, topic), *(uncatalogued_topics(root) if topic is None else ())]:
+    for name in [*_topics(log, topic), *(log.uncatalogued_topics() if topic is None else ())]:
         with _progress(name) as show:
-            found = verify_topic(root, name, show)
+            found = log.verify(name, show)
         for key, count in zip(counts, (found.segments, found.records, found.size), strict=True):
             counts[key] += count
         problems += found.problems
     if settings is not None and leases is not None:
-        problems += _compare_leases(root, settings.topic, leases)
+        problems += _compare_leases(log, settings.topic, leases)
     if as_json:
-        write_json({"log": str(root), **counts, "problems": problems})
+        write_json({"log": log.name, **counts, "problems": problems})
     else:
         for problem in problems:
             write_line(problem)
@@ -108,7 +111,7 @@ def export(
 ) -> None:
     """Write records as JSON lines."""
     lines = export_lines(
-        _root(config, stream, directory),
+        _log(config, stream, directory),
         topic,
         partition=partition,
         start=start,
@@ -144,13 +147,14 @@ def adopt(
         name = settings.topic if topic is None else topic
         # A topic of dead letters may begin at any time: the leases say nothing about it.
         leases = await store.list() if name == settings.topic else ()
-        planned = plan_adoption(settings.relay.directory, name, leases)
+        log = open_readable(settings.relay.log_root)
+        planned = log.plan_adoption(name, leases)
         if not planned:
             return {}
         for adoption in planned:
             write_note(_describe(adoption))
-        await confirm(f"adopt {len(planned)} shards into the topic {name} of {settings.relay.directory}", yes=yes)
-        return adopt_into(settings.relay.directory, name, settings.kinesis.stream_name, planned)
+        await confirm(f"adopt {len(planned)} shards into the topic {name} of {log.name}", yes=yes)
+        return log.adopt(name, settings.kinesis.stream_name, planned)
 
     adopted = with_lease_store(config, stream, work)
     if as_json:
@@ -180,25 +184,25 @@ def _leases(config: Path | None, stream: str | None, settings: Settings) -> Sequ
     return with_lease_store(config, stream, work)
 
 
-def _compare_leases(root: Path, topic: str, leases: Sequence[Lease]) -> list[str]:
+def _compare_leases(log: ReadableLog, topic: str, leases: Sequence[Lease]) -> list[str]:
     try:
-        catalog = read_catalog(root, topic)
+        catalog = log.catalog(topic)
     except TopicNotFoundError:
         catalog = None
     except LogError:  # verify_topic has reported it
         return []
-    return list(lease_problems(root, topic, catalog, leases))
+    return list(lease_problems(log.where(topic), catalog, leases))
 
 
-def _root(config: Path | None, stream: str | None, directory: Path | None) -> Path:
-    root = directory if directory is not None else load(config, stream).relay.directory
-    if not os.path.isdir(root):  # noqa: PTH112 - false for a path that no file system takes, without an error
+def _log(config: Path | None, stream: str | None, directory: str | None) -> ReadableLog:
+    root = load(config, stream).relay.log_root if directory is None else log_root(directory)
+    if isinstance(root, Path) and not os.path.isdir(root):  # noqa: PTH112 - false for a path that no file system takes
         raise UsageError(f"{root} is not a directory: set the log's root with --directory or [relay] directory")
-    return root
+    return open_readable(root)
 
 
-def _topics(root: Path, topic: str | None) -> list[str]:
-    return topics(root) if topic is None else [topic]
+def _topics(log: ReadableLog, topic: str | None) -> list[str]:
+    return log.topics() if topic is None else [topic]
 
 
 @contextmanager

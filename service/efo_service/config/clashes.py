@@ -10,6 +10,7 @@ from typing import Final
 
 from efo.arn import parse_stream
 from efo_service.config.settings import KinesisSettings, Settings
+from efo_service.relay.object_store.url import StoreUrl
 
 
 def clashes(streams: Mapping[str, Settings]) -> Iterator[str]:
@@ -122,7 +123,9 @@ _TOLD: Final = {
 def _outputs(settings: Settings) -> tuple[set[tuple[str, ...]], set[tuple[str, ...]]]:
     """Return where records go, and where dead letters go."""
     relay = settings.relay
-    log, brokers = ("log", _normal(relay.directory)), ("kafka", relay.kafka.bootstrap_servers)
+    root = relay.log_root
+    log = ("log", str(root) if isinstance(root, StoreUrl) else _normal(root))
+    brokers = ("kafka", relay.kafka.bootstrap_servers)
     written: tuple[str, ...]
     letters = log
     match relay.sink:

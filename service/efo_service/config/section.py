@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.fields import FieldInfo
 
 from efo.checks import shown
+from efo_service.relay.object_store.url import is_url
 
 
 def _check_endpoint(value: str) -> str:
@@ -38,7 +39,18 @@ def _check_path(value: object) -> object:
     return value
 
 
+def _check_log_directory(value: object) -> object:
+    """Keep a URL as text, and make all else a path."""
+    return value if isinstance(value, str) and is_url(value) else _check_path(value)
+
+
+def _as_path(value: str | Path) -> str | Path:
+    return value if isinstance(value, Path) or is_url(value) else Path(value)
+
+
 LocalPath = Annotated[Path, BeforeValidator(_check_path)]
+LogDirectory = Annotated[Path | str, BeforeValidator(_check_log_directory), AfterValidator(_as_path)]
+"""A directory, or the URL of a log on an object store as a str."""
 ExistingFile = Annotated[FilePath, BeforeValidator(_check_path)]
 Endpoint = Annotated[str, AfterValidator(_check_endpoint)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,128}$")]

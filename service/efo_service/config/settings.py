@@ -31,7 +31,8 @@ from efo_service.config.cloudwatch import CloudWatchSettings
 from efo_service.config.dynamodb import DynamoDbSettings
 from efo_service.config.kafka import KafkaSettings
 from efo_service.config.pipeline import PipelineSettings
-from efo_service.config.section import Count, Endpoint, ExistingFile, LocalPath, Name, Seconds, Section
+from efo_service.config.section import Count, Endpoint, ExistingFile, LocalPath, LogDirectory, Name, Seconds, Section
+from efo_service.relay.object_store.url import StoreUrl, log_root, parse_url
 from efo_service.relay.plugins import BUILT_IN, check_sink, owns_positions
 from efo_service.web.probe import ServiceAddress
 from efo_service.web.tls import TlsFiles
@@ -319,6 +320,12 @@ class LeaseSettings(Section):
         return self
 
 
+_COMMIT_MILLISECONDS: Final = 50
+_STORE_COMMIT_MILLISECONDS: Final = 5000
+_MAINTENANCE_SECONDS: Final = 30.0
+_STORE_MAINTENANCE_SECONDS: Final = 300.0
+
+
 class RelaySettings(Section):
     """The sink, and when to commit. The first limit that is reached triggers a commit."""
 
@@ -331,7 +338,17 @@ class RelaySettings(Section):
     options: dict[str, str | int | float | bool] = Field(
         default={}, description="Options of a sink of another package, which it documents."
     )
-    directory: LocalPath = Field(Path("var/log"), description="Root directory of the embedded log.")
+    directory: LogDirectory = Field(
+        Path("var/log"),
+        description="Root of the embedded log: a directory, or s3://bucket/prefix, gs://bucket/prefix,"
+        " az://container/prefix.",
+        examples=["s3://logs/efo"],
+    )
+    store_options: dict[str, str | int | float | bool] = Field(
+        default={},
+        description="Options of the object store of such a URL, such as endpoint and region. Never credentials: they"
+        " come from the environment.",
+    )
     topic: Name | None = Field(
         None, description="Topic that records are written to. Default: the stream's name.", examples=["orders"]
     )
@@ -339,10 +356,11 @@ class RelaySettings(Section):
     commit_bytes: Count = Field(
         4 * 1024 * 1024, description="Commit after this many bytes as the sink writes them, headers included."
     )
-    commit_milliseconds: Count = Field(
-        50,
+    commit_milliseconds: Count | None = Field(
+        None,
         description="Commit this long after the first uncommitted record; up to a second later with many shards, or for"
-        " a shard that lags.",
+        " a shard that lags. Default: 50, and 5000 for a log on an object store, where each commit has a price.",
+        examples=[50],
     )
     retention_hours: Seconds | None = Field(
         None, description="How long the log keeps a record after its commit. Default: forever.", examples=[72.0]
@@ -352,10 +370,11 @@ class RelaySettings(Section):
         description="Maximum size of a topic of the log. Above it, the oldest records expire. Default: no limit.",
         examples=[107374182400],
     )
-    maintenance_seconds: Seconds = Field(
-        30.0,
+    maintenance_seconds: Seconds | None = Field(
+        None,
         description="Time between two maintenance passes. A pass compacts segments, and deletes expired ones that all"
-        " readers have read.",
+        " readers have read. Default: 30, and 300 for a log on an object store.",
+        examples=[30.0],
     )
     jsonl_file: LocalPath = Field(
         Path("-"),
@@ -382,7 +401,9 @@ class RelaySettings(Section):
         " (R11).",
     )
     retry_seconds: Seconds = Field(
-        300.0, description="How long the log and JSON lines retry on a full disk. Kafka has its own retry_seconds."
+        300.0,
+        description="How long the log and JSON lines retry on a full disk, and a log on an object store while the store"
+        " does not answer. Kafka has its own retry_seconds.",
     )
     trace_extractor: str | None = Field(
         None,
@@ -420,7 +441,34 @@ class RelaySettings(Section):
     @property
     def commit_seconds(self) -> float:
         """How long after its first record a commit is due, in seconds."""
-        return (self.kafka.commit_milliseconds if self.sink == "kafka" else self.commit_milliseconds) / 1000
+        if self.sink == "kafka":
+            return self.kafka.commit_milliseconds / 1000
+        default = _STORE_COMMIT_MILLISECONDS if self.sink == "log" and self.is_on_object_store else _COMMIT_MILLISECONDS
+        return (self.commit_milliseconds or default) / 1000
+
+    @property
+    def is_on_object_store(self) -> bool:
+        """Whether the embedded log is on an object store."""
+        return isinstance(self.directory, str)
+
+    @property
+    def log_root(self) -> Path | StoreUrl:
+        """The root of the embedded log."""
+        return parse_url(self.directory, self.store_options) if isinstance(self.directory, str) else self.directory
+
+    @property
+    def maintenance_interval(self) -> float:
+        """Seconds between two maintenance passes of the embedded log."""
+        default = _STORE_MAINTENANCE_SECONDS if self.is_on_object_store else _MAINTENANCE_SECONDS
+        return self.maintenance_seconds or default
+
+    @model_validator(mode="after")
+    def _has_options_for_a_store(self) -> RelaySettings:
+        try:
+            log_root(str(self.directory), self.store_options)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
+        return self
 
     @property
     def owns_positions(self) -> bool:

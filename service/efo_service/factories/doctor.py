@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Final
 
 import trio
@@ -21,6 +22,7 @@ from efo_service.operations.doctor.leases import lease_checks
 from efo_service.operations.doctor.machine import MIB, disk_check, java_check, port_check
 from efo_service.operations.doctor.running import Check, missing_package, untested
 from efo_service.operations.doctor.shared import Shared
+from efo_service.relay.object_store.url import StoreUrl
 from efo_service.spark.java import find_java
 
 _LOG_FREE: Final = 1024 * MIB
@@ -84,14 +86,25 @@ def _sink(settings: Settings, seconds: float) -> list[Check]:
     topics = {f"{relay.sink} topic": settings.topic, **letters}
     if relay.sink == "kafka":
         return _kafka(settings, topics, seconds)
-    from efo_service.operations.doctor.files import jsonl_check, log_checks, plugin_check  # noqa: PLC0415 - pyarrow is slow to import
+    from efo_service.operations.doctor.files import jsonl_check, plugin_check  # noqa: PLC0415 - pyarrow is slow to import
 
     if relay.sink == "log":
-        return log_checks(relay.directory, topics, settings.kinesis.stream_name)
-    written = log_checks(relay.directory, letters, settings.kinesis.stream_name) if letters else []
+        return _log_checks(settings, topics)
+    written = _log_checks(settings, letters) if letters else []
     if relay.sink == "jsonl":
         return [jsonl_check(None if relay.writes_to_stdout else relay.jsonl_file), *written]
     return [plugin_check(relay.sink), *written]
+
+
+def _log_checks(settings: Settings, topics: Mapping[str, str]) -> list[Check]:
+    root = settings.relay.log_root
+    if isinstance(root, StoreUrl):
+        from efo_service.operations.doctor.object_store import object_log_checks  # noqa: PLC0415 - pyarrow is slow to import
+
+        return object_log_checks(root, topics, settings.kinesis.stream_name)
+    from efo_service.operations.doctor.files import log_checks  # noqa: PLC0415 - the same
+
+    return log_checks(root, topics, settings.kinesis.stream_name)
 
 
 def _system(relay: RelaySettings) -> str:
@@ -130,7 +143,8 @@ def _machine(settings: Settings) -> list[Check]:
 
     checks = [port_check("service port", service.host, service.port, "[service] host and port", get)]
     relay = settings.relay
-    if relay.sink == "log" or (relay.sink != "kafka" and relay.dead_letters is not None):
+    writes_log = relay.sink == "log" or (relay.sink != "kafka" and relay.dead_letters is not None)
+    if writes_log and isinstance(relay.directory, Path):
         checks.append(disk_check("log disk", relay.directory, _LOG_FREE))
     if relay.sink == "jsonl" and not relay.writes_to_stdout:
         checks.append(disk_check("jsonl disk", relay.jsonl_file, _LOG_FREE))

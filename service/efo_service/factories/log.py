@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import asdict
+from pathlib import Path
 
 import structlog
 import trio
@@ -14,7 +15,7 @@ from efo.exception_groups import collapse_groups
 from efo_service.config.settings import RelaySettings, Settings
 from efo_service.relay.errors import SinkError
 from efo_service.relay.log.consistency import check_topic
-from efo_service.relay.log.maintenance import Maintenance
+from efo_service.relay.log.maintenance import Maintenance, MaintenanceReport
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.log.sink import LOCK_TIMEOUT, LogSink
 from efo_service.relay.mapping import Extractor
@@ -32,10 +33,18 @@ async def open_log(
     """
     # A worker that lost its lease holds the lock on the shard's partition until it notices, within the fail-over time.
     lock_timeout = max(LOCK_TIMEOUT, settings.leases.failover_seconds)
-    await trio.to_thread.run_sync(check_topic, settings.relay.directory, topic)
-    async with _maintained(settings.relay, topic):
+    root = settings.relay.log_root
+    if not isinstance(root, Path):
+        raise TypeError(f"{root} is not a directory")
+    await trio.to_thread.run_sync(check_topic, root, topic)
+    maintenance = Maintenance(root, topic, retention_rules(settings.relay))
+
+    def run_pass(check_cancelled: Callable[[], object]) -> MaintenanceReport | None:
+        return maintenance.run(time.time(), check_cancelled)
+
+    async with maintained(run_pass, topic, settings.relay.maintenance_interval):
         yield LogSink(
-            settings.relay.directory,
+            root,
             topic,
             lock_timeout=lock_timeout,
             retry_seconds=settings.relay.retry_seconds,
@@ -45,25 +54,33 @@ async def open_log(
         )
 
 
-@asynccontextmanager
-async def _maintained(relay: RelaySettings, topic: str) -> AsyncIterator[None]:
-    """Run maintenance of a topic of the log for the duration of the context: compaction and retention."""
+def retention_rules(relay: RelaySettings) -> RetentionRules:
+    """Return when the log's segments expire."""
     hours = relay.retention_hours
-    rules = RetentionRules(None if hours is None else hours * 3600, relay.retention_bytes)
+    return RetentionRules(None if hours is None else hours * 3600, relay.retention_bytes)
+
+
+Pass = Callable[[Callable[[], object]], MaintenanceReport | None]
+"""Makes one pass, blocking. Its argument is called between steps, and may raise to stop the pass."""
+
+
+@asynccontextmanager
+async def maintained(run_pass: Pass, topic: str, seconds: float) -> AsyncIterator[None]:
+    """Run maintenance of a topic of the log for the duration of the context: compaction and retention."""
     with collapse_groups():
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_maintain, Maintenance(relay.directory, topic, rules), topic, relay.maintenance_seconds)
+            nursery.start_soon(_maintain, run_pass, topic, seconds)
             yield
             nursery.cancel_scope.cancel()
 
 
-async def _maintain(maintenance: Maintenance, topic: str, seconds: float) -> None:
+async def _maintain(run_pass: Pass, topic: str, seconds: float) -> None:
     """Run a pass every `seconds`. Errors are logged and the next pass retries, since the relay works without."""
     log = structlog.get_logger().bind(topic=topic)
     while True:
         await trio.sleep(seconds)
         try:
-            report = await trio.to_thread.run_sync(maintenance.run, time.time(), trio.from_thread.check_cancelled)
+            report = await trio.to_thread.run_sync(run_pass, trio.from_thread.check_cancelled)
         except SinkError as error:
             log.warning("maintenance_failed", error_type=error.error_type, message=str(error))
         else:

@@ -19,7 +19,7 @@ def pipeline_settings(settings: Settings, *, available_now: bool | None = None) 
     from_kafka = spark.source == "kafka"
     default_deduplicate = 0 if not from_kafka or kafka.delivery == "exactly_once" else DAY
     return PipelineSettings(
-        log=settings.relay.directory,
+        log=settings.relay.log_root,
         topic=settings.topic,
         kafka=reader_options(kafka_options(kafka), settings.topic) if from_kafka else None,
         jars=jars(spark.jars),

@@ -9,6 +9,7 @@ from typing import Final
 
 import structlog
 import trio
+from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 
 from efo.arn import parse_stream
 from efo.events import Observer, RecordDeadLettered, RecordSkipped, ignore_events
@@ -31,10 +32,13 @@ SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka"}
 
 
 @asynccontextmanager
-async def open_sink(settings: Settings, observer: Observer = ignore_events) -> AsyncIterator[Sink]:
+async def open_sink(
+    settings: Settings, observer: Observer = ignore_events, meter_provider: MeterProvider | None = None
+) -> AsyncIterator[Sink]:
     """Open the sink of [relay], with what happens to records that it refuses.
 
-    `observer`: gets an event for each record that is skipped or dead-lettered. Raises ConfigurationError, SinkError.
+    `observer`: gets an event for each record that is skipped or dead-lettered. `meter_provider`: counts the requests
+    to an object store. Raises ConfigurationError, SinkError.
     """
     relay = settings.relay
     extract = load_extractor(relay.trace_extractor) if relay.trace_extractor else None
@@ -44,20 +48,23 @@ async def open_sink(settings: Settings, observer: Observer = ignore_events) -> A
         async with _open_kafka(settings, extract, on_refused, log) as sink:
             yield sink
         return
-    async with _open(settings, extract, log) as sink:
+    meters = NoOpMeterProvider() if meter_provider is None else meter_provider
+    async with _open(settings, extract, log, meters) as sink:
         if relay.dead_letters is not None:
-            async with _open_log(settings, relay.dead_letters, extract, _OutageLog()) as dead_letters:
+            async with _open_log(settings, relay.dead_letters, extract, _OutageLog(), meters) as dead_letters:
                 yield DeadLetteringSink(sink, dead_letters, on_refused)
         else:
             yield _skipping(sink, on_refused) if relay.refused_record_action == "skip" else sink
 
 
 @asynccontextmanager
-async def _open(settings: Settings, extract: Extractor | None, log: _OutageLog) -> AsyncIterator[Sink]:
+async def _open(
+    settings: Settings, extract: Extractor | None, log: _OutageLog, meters: MeterProvider
+) -> AsyncIterator[Sink]:
     relay = settings.relay
     match relay.sink:
         case "log":
-            async with _open_log(settings, settings.topic, extract, log) as sink:
+            async with _open_log(settings, settings.topic, extract, log, meters) as sink:
                 yield sink
         case "jsonl":
             path = None if relay.writes_to_stdout else relay.jsonl_file
@@ -80,8 +87,14 @@ def _retrying(sink: Sink, seconds: float, log: _OutageLog) -> RetryingSink:
 
 
 def _open_log(
-    settings: Settings, topic: str, extract: Extractor | None, log: _OutageLog
+    settings: Settings, topic: str, extract: Extractor | None, log: _OutageLog, meters: MeterProvider
 ) -> AbstractAsyncContextManager[Sink]:
+    if settings.relay.is_on_object_store:
+        from efo_service.factories.object_log import open_object_log  # noqa: PLC0415 - the same
+
+        return open_object_log(
+            settings, topic, extract, on_retry=log.retried, on_success=log.succeeded, meter_provider=meters
+        )
     from efo_service.factories.log import open_log  # noqa: PLC0415 - pyarrow is slow to import, only if it is used
 
     return open_log(settings, topic, extract, on_retry=log.retried, on_success=log.succeeded)

@@ -7,6 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from opentelemetry.metrics import MeterProvider
+
 from efo.consumer.opening import open_consumer
 from efo.consumer.shard_task import ShardReader
 from efo.events import Observer
@@ -60,7 +62,7 @@ class Parts:
 
     open_kinesis: Callable[[KinesisSettings], AbstractAsyncContextManager[KinesisClient]]
     open_leases: Callable[[Settings], AbstractAsyncContextManager[LeaseStore]]
-    open_sink: Callable[[Settings, Observer], AbstractAsyncContextManager[Sink]]
+    open_sink: Callable[[Settings, Observer, MeterProvider], AbstractAsyncContextManager[Sink]]
     open_consumer: OpenConsumer
 
 

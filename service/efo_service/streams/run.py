@@ -97,7 +97,7 @@ class StreamRun:
         settings, parts = self.settings, self._parts
         metrics = _LateObserver()  # it needs the open client; no record is refused before
         async with (
-            parts.open_sink(settings, metrics) as sink,
+            parts.open_sink(settings, metrics, self._telemetry.meter_provider) as sink,
             parts.open_kinesis(settings.kinesis) as kinesis,
             parts.open_leases(settings) as leases,
             open_metrics(settings) as cloudwatch,

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
-from efo.model import Checkpoint, Lease
+from efo.model import Lease
 from efo_service.relay.errors import SinkLockedError, TopicNotFoundError, os_errors
 from efo_service.relay.log.catalog import Adoption, adopt_shards, topic_directory
-from efo_service.relay.log.consistency import emptied, read_checked_catalog, refuse, unknown_shards
+from efo_service.relay.log.consistency import emptied, planned_adoptions, read_checked_catalog, refuse
 from efo_service.relay.storage import lock
 
 
@@ -23,19 +23,12 @@ def plan_adoption(root: Path, topic: str, leases: Iterable[Lease]) -> list[Adopt
     Raises LogIncompleteError if the catalog lacks a partition that has segments: these are not lost.
     """
     leases = list(leases)
-    checkpoints = {lease.key: lease.checkpoint for lease in leases}
     try:
         catalog, problems = read_checked_catalog(root, topic)
     except TopicNotFoundError:
-        return [Adoption(shard_id, after, None) for shard_id, after in unknown_shards(None, leases).items()]
+        return planned_adoptions(None, (), leases)
     refuse(problems)
-    unknown = [Adoption(shard_id, after, None) for shard_id, after in unknown_shards(catalog, leases).items()]
-    shards = catalog.shards
-    replaced = [
-        Adoption(shards[partition], checkpoints.get(shards[partition], Checkpoint.TRIM_HORIZON), partition)
-        for partition in emptied(root, topic, catalog)
-    ]
-    return replaced + unknown
+    return planned_adoptions(catalog, emptied(root, topic, catalog), leases)
 
 
 def adopt_into(root: Path, topic: str, stream: str, adoptions: Iterable[Adoption]) -> dict[str, int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from efo.model import Checkpoint, Lease
 from efo_service.relay.errors import LogIncompleteError, LogOwnerError, SinkError, TopicNotFoundError
-from efo_service.relay.log.catalog import Catalog, not_adopted, partition_names, read_catalog, topic_directory
+from efo_service.relay.log.catalog import Adoption, Catalog, not_adopted, partition_names, read_catalog, topic_directory
 from efo_service.relay.log.reader_offsets import read_readers
 from efo_service.relay.log.segments import check_owner, has_segments, last_segment, read_origin, read_segment
 
@@ -151,7 +151,21 @@ def unknown_shards(catalog: Catalog | None, leases: Iterable[Lease]) -> dict[str
     return {lease.key: lease.checkpoint for lease in sorted(unknown, key=lambda lease: lease.key)}
 
 
-def lease_problems(root: Path, topic: str, catalog: Catalog | None, leases: Iterable[Lease]) -> Iterator[str]:
-    """Yield a message for each shard of `unknown_shards`."""
+def planned_adoptions(catalog: Catalog | None, emptied: Iterable[int], leases: Iterable[Lease]) -> list[Adoption]:
+    """Return the adoptions of shards that were read but are unknown, and of those with these emptied partitions."""
+    leases = list(leases)
+    unknown = [Adoption(shard_id, after, None) for shard_id, after in unknown_shards(catalog, leases).items()]
+    if catalog is None:
+        return unknown
+    checkpoints = {lease.key: lease.checkpoint for lease in leases}
+    shards = catalog.shards
+    replaced = [
+        Adoption(shards[number], checkpoints.get(shards[number], Checkpoint.TRIM_HORIZON), number) for number in emptied
+    ]
+    return replaced + unknown
+
+
+def lease_problems(where: object, catalog: Catalog | None, leases: Iterable[Lease]) -> Iterator[str]:
+    """Yield a message for each shard of `unknown_shards`. `where`: the topic."""
     for shard_id, checkpoint in unknown_shards(catalog, leases).items():
-        yield not_adopted(topic_directory(root, topic), shard_id, checkpoint)
+        yield not_adopted(where, shard_id, checkpoint)

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -15,9 +14,7 @@ import pyarrow.compute as pc
 
 from efo.errors import ConfigurationError
 from efo_service.relay.jsonlines import Encoding
-from efo_service.relay.log.catalog import read_catalog, topic_directory
-from efo_service.relay.log.consistency import check_topic
-from efo_service.relay.log.segments import list_segments, read_parts
+from efo_service.relay.readable import ReadableLog
 
 
 class ExportedLine(msgspec.Struct, frozen=True):
@@ -36,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def export(
-    root: Path,
+    log: ReadableLog,
     topic: str,
     *,
     partition: int | None = None,
@@ -52,19 +49,18 @@ def export(
     Raises ConfigurationError, TopicNotFoundError, SegmentCorruptError, LogOwnerError and SinkError.
     """
     if not allow_gaps:
-        check_topic(root, topic)
-    catalog = read_catalog(root, topic)
+        log.check(topic)
+    catalog = log.catalog(topic)
     known = sorted(catalog.shards)
     if partition is not None and partition not in known:
         raise ConfigurationError(f"topic {topic} has no partition {partition}; it has: {', '.join(map(str, known))}")
     for number in known if partition is None else [partition]:
-        directory = topic_directory(root, topic) / str(number)
-        if not (segments := list_segments(directory)):
+        newest = log.end(topic, number, catalog)
+        if newest is None:
             continue
-        first = segments[0].base if start is None else start
-        last = segments[-1].end if end is None else min(end, segments[-1].end)
-        owner = (catalog.stream, catalog.shards[number])
-        for _, batch in read_parts(directory, first, last, owner, allow_gaps=allow_gaps):
+        first = log.start(topic, number, catalog) if start is None else start
+        last = newest if end is None else min(end, newest)
+        for batch in log.parts(topic, number, first, last, catalog, allow_gaps=allow_gaps):
             yield from _lines(batch, encoding)
 
 

@@ -81,7 +81,7 @@ def inspect_topic(root: Path, topic: str) -> TopicState:
         _inspect_partition(directory / str(number), number, shard_id)
         for shard_id, number in sorted(catalog.partitions.items(), key=lambda one: one[1])
     )
-    readers = tuple(_reader_state(reader, partitions) for reader in read_readers(root, topic))
+    readers = tuple(reader_state(reader, partitions) for reader in read_readers(root, topic))
     return TopicState(topic, catalog.stream, partitions, readers, tuple(problems))
 
 
@@ -118,7 +118,8 @@ def _size(segment: Segment) -> int:
             return 0
 
 
-def _reader_state(reader: ReaderCommit, partitions: tuple[PartitionState, ...]) -> ReaderState:
+def reader_state(reader: ReaderCommit, partitions: tuple[PartitionState, ...]) -> ReaderState:
+    """Return how far a reader is behind these partitions."""
     lag = sum(at.end - max(at.start, reader.offsets.get(at.partition, 0)) for at in partitions)
     return ReaderState(reader.name, lag, reader.committed_at)
 

@@ -30,7 +30,7 @@ TIMEOUT: Final = 60.0
 """Seconds for a whole request, which may send or fetch a segment. A thread waits for it, and so does a cancellation."""
 _CONNECT_SECONDS: Final = 5
 _CREDENTIAL_SECONDS: Final = 300
-"""How long obstore keeps temporary credentials before it asks botocore again, which renews them long before they end."""
+"""How long obstore keeps temporary credentials. Then it asks botocore again, which renews them long before they end."""
 _STATUS: Final = re.compile(r"status code: (\d{3}) ?([A-Za-z ]*)")
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<]{1,200})")

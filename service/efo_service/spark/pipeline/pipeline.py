@@ -20,7 +20,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from efo_service.relay.log.catalog import read_catalog, topics
+from efo_service.relay.errors import LogError, TopicNotFoundError
+from efo_service.relay.readable import open_readable
 from efo_service.spark.errors import SparkError, reason, spark_errors
 from efo_service.spark.pipeline.progress import PipelineResult, Progress, ProgressReporter
 from efo_service.spark.pipeline.queries import make_frames, start_query
@@ -53,7 +54,7 @@ def run_pipeline(
     """
     stop = stop or threading.Event()
     if settings.available_now and settings.kafka is None:
-        read_catalog(settings.log, settings.topic)
+        open_readable(settings.log).catalog(settings.topic)
     session = spark_session(
         "efo pipeline",
         master=settings.master,
@@ -200,12 +201,22 @@ def _wait_for_topic(settings: PipelineSettings, on_progress: Callable[[Progress]
     For a topic in Kafka it returns at once: Spark reports a missing topic.
     """
     reported = False
-    while settings.kafka is None and settings.topic not in topics(settings.log):
+    while settings.kafka is None and not _has_topic(settings):
         if not reported:
             on_progress({"waiting_for": settings.topic, "log": str(settings.log)})
             reported = True
         if stop.wait(POLL_SECONDS):
             return False
+    return True
+
+
+def _has_topic(settings: PipelineSettings) -> bool:
+    try:
+        open_readable(settings.log).catalog(settings.topic)
+    except TopicNotFoundError:
+        return False
+    except LogError:  # the query reports it
+        return True
     return True
 
 

@@ -7,8 +7,10 @@ windows      count, bytes, first and last arrival per event-time window and key 
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
+from efo_service.relay.object_store.url import StoreUrl
 from efo_service.spark.pipeline.decoding import decode, decoded_rows, failed_rows
 from efo_service.spark.pipeline.progress import ROWS, WRITTEN
 from efo_service.spark.pipeline.settings import PipelineSettings
@@ -86,6 +88,8 @@ def source_options(settings: PipelineSettings, query: str) -> dict[str, str]:
         defaults |= settings.kafka
     else:
         defaults["subscribe"] = settings.topic
+        if isinstance(settings.log, StoreUrl) and settings.log.options:
+            defaults["storeOptions"] = json.dumps(dict(settings.log.options))
         if settings.reader is not None:
             defaults["reader"] = f"{settings.reader}-{query}"
     overridden = {name.lower() for name in settings.source_options}

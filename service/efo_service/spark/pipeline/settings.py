@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from efo.errors import ConfigurationError
+from efo_service.relay.object_store.url import StoreUrl
 from efo_service.spark.pipeline.decoding import Decoding
 
 
@@ -14,7 +15,7 @@ from efo_service.spark.pipeline.decoding import Decoding
 class PipelineSettings:
     """What the pipeline reads and writes, and how.
 
-    `log`: the log's directory. `topic`: what to read. `kafka`: options of Spark's Kafka source, to read Kafka instead
+    `log`: the log's root. `topic`: what to read. `kafka`: options of Spark's Kafka source, to read Kafka instead
     of the log. `jars`: the connector for that, if Spark does not have it. `source_options`: more options, for either
     source. `reader`: prefix of the queries' reader names, for which the log's retention waits; None for no waiting.
     `decoding`: how values are decoded. `deduplicate_seconds`: duplicates of an at-least-once relay are dropped if they
@@ -27,7 +28,7 @@ class PipelineSettings:
     `stop_seconds`: how long a stop waits for the running micro-batch.
     """
 
-    log: Path
+    log: Path | StoreUrl
     topic: str
     output: str
     checkpoint: str

@@ -34,8 +34,6 @@ from pyspark.sql.types import StructType
 
 from efo.errors import ConfigurationError
 from efo_service.relay.errors import SegmentMissingError, SinkError
-from efo_service.relay.log.catalog import read_catalog
-from efo_service.relay.log.reader_offsets import commit_reader, read_readers
 from efo_service.spark.source.bounds import EARLIEST, ENDING, LATEST, names_latest
 from efo_service.spark.source.filters import is_useful, narrowed
 from efo_service.spark.source.offsets import TopicPartition, from_json, lag, limit_rows, ranges, to_json
@@ -59,7 +57,7 @@ class EfoDataSource(DataSource):
         super().__init__(dict(options))
         self._options = parse_options(options)
         for topic in self._options.subscription.topics:
-            read_catalog(self._options.root, topic)
+            self._options.log.catalog(topic)
 
     @classmethod
     def name(cls) -> str:
@@ -154,9 +152,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._planner.options
         result: dict[str, dict[str, int]] = {}
         for topic, partitions in offsets.items():
-            committed = [
-                reader.offsets for reader in read_readers(options.root, topic) if reader.name == options.reader
-            ]
+            committed = [reader.offsets for reader in options.log.readers(topic) if reader.name == options.reader]
             result[topic] = {
                 partition: min([offset, *(before.get(int(partition), 0) for before in committed)])
                 for partition, offset in partitions.items()
@@ -231,4 +227,4 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.reader is not None:
             for topic in sorted(self._planner.catalogs()):
                 offsets = {int(partition): offset for partition, offset in end.get(topic, {}).items()}
-                commit_reader(options.root, topic, options.reader, offsets, time.time())
+                options.log.commit_reader(topic, options.reader, offsets, time.time())

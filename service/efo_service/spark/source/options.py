@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Final
 
 from efo.errors import ConfigurationError
 from efo_service.relay.files import whole_number
+from efo_service.relay.log.readable import LocalLog
 from efo_service.relay.log.reader_offsets import check_reader
+from efo_service.relay.object_store.url import StoreUrl, log_root
+from efo_service.relay.readable import ReadableLog, open_readable
 from efo_service.spark.source import subscription
 from efo_service.spark.source.bounds import ENDING, STARTING, STRATEGY, OffsetBound, ending_bound, starting_bound
 from efo_service.spark.source.subscription import Subscription, parse_subscription
@@ -46,6 +49,7 @@ _OPTIONS: Final = (
     "pushDownFilters",
     "failOnDataLoss",
     "reader",
+    "storeOptions",
 )
 _NO_BROKER: Final = "the log is files, there is no broker to connect to or to wait for"
 _NO_GROUP: Final = (
@@ -69,7 +73,7 @@ _UNITS: Final = {"us": 1e-6, "ms": 1e-3, "": 1e-3, "s": 1, "m": 60, "min": 60, "
 class Options:
     """The parsed options of the source.
 
-    `root`: the log's directory. `subscription`: what to read. `starting`, `ending`: None if not set.
+    `log`: the log. `subscription`: what to read. `starting`, `ending`: None if not set.
     `max_rows`, `min_rows`: most and fewest records of a micro-batch. `trigger_delay`: seconds for which fewer than
     `min_rows` wait. `tasks`: the least number of tasks of a batch, None for one for each core. `task_rows`: most
     records of a task. `columns`: what is read of a record. `filters`: Spark
@@ -77,7 +81,7 @@ class Options:
     `reader`: the name under which a query saves its reader offsets (efo_service.relay.log.reader_offsets).
     """
 
-    root: Path
+    log: ReadableLog
     subscription: Subscription
     starting: OffsetBound | None
     ending: OffsetBound | None
@@ -102,7 +106,7 @@ def parse_options(arguments: Mapping[str, str]) -> Options:
             raise ConfigurationError(f'format("efo") has no option {name!r}: {_hint(name.lower(), known)}')
     values = {known[name.lower()]: value for name, value in arguments.items()}
     if "path" not in values:
-        raise ConfigurationError('format("efo") needs the log\'s directory: .load("/path/of/the/log")')
+        raise ConfigurationError('format("efo") needs the log\'s directory or URL: .load("/path/of/the/log")')
     read = parse_subscription(values)
     if read.partitions and "reader" in values:
         raise ConfigurationError(
@@ -115,7 +119,7 @@ def parse_options(arguments: Mapping[str, str]) -> Options:
     if "maxTriggerDelay" in values and min_rows is None:
         raise ConfigurationError("maxTriggerDelay has no effect without minOffsetsPerTrigger: remove it")
     return Options(
-        root=Path(values["path"].removeprefix("file://")),
+        log=_log(values),
         subscription=read,
         starting=starting_bound(values, read),
         ending=ending_bound(values, read),
@@ -130,6 +134,17 @@ def parse_options(arguments: Mapping[str, str]) -> Options:
         reader=check_reader(values["reader"]) if "reader" in values else None,
         names=frozenset(values),
     )
+
+
+def _log(values: Mapping[str, str]) -> ReadableLog:
+    try:
+        options = json.loads(values.get("storeOptions", "{}"))
+    except (ValueError, RecursionError):
+        options = None
+    if not isinstance(options, dict):
+        raise ConfigurationError('storeOptions: expected JSON like {"region": "eu-west-1"}')
+    root = log_root(values["path"], options)
+    return open_readable(root) if isinstance(root, StoreUrl) else LocalLog(root, mapped=True)
 
 
 def _hint(name: str, known: Mapping[str, str]) -> str:

@@ -14,14 +14,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from efo.errors import ConfigurationError
-from efo_service.relay.log.catalog import Catalog, topics, uncatalogued_topics
-from efo_service.relay.log.consistency import emptied_message, read_checked_catalog, refuse
-from efo_service.relay.log.segments import last_segment, list_segments
+from efo_service.relay.log.catalog import Catalog
+from efo_service.relay.log.consistency import refuse
 from efo_service.spark.source.bounds import EARLIEST, LATEST, AtTime, OffsetBound
 from efo_service.spark.source.offsets import Range, TopicPartition, split_ranges, task_rows
 from efo_service.spark.source.options import Options
-from efo_service.spark.source.reading import partition_directory, read_range
-from efo_service.spark.source.times import first_offset
+from efo_service.spark.source.reading import read_range
 
 logger = logging.getLogger(__name__)
 
@@ -44,14 +42,14 @@ class Planner:
 
         A partition that is not in its catalog raises LogIncompleteError; without fail_on_data_loss it is a warning.
         """
-        root, subscription = self.options.root, self.options.subscription
+        log, subscription = self.options.log, self.options.subscription
         result: dict[str, Catalog] = {}
-        for topic in subscription.select(topics(root)):
-            result[topic], problems = read_checked_catalog(root, topic)
+        for topic in subscription.select(log.topics() if subscription.pattern is not None else ()):
+            result[topic], problems = log.checked_catalog(topic)
             self._refuse(problems)
         if subscription.pattern is not None:
-            lost = subscription.select(uncatalogued_topics(root))
-            self._refuse([f"{root / topic} has partitions, but no catalog: see `efo log verify`" for topic in lost])
+            lost = subscription.select(log.uncatalogued_topics())
+            self._refuse([f"{log.where(topic)} has partitions, but no catalog: see `efo log verify`" for topic in lost])
         return result
 
     def _refuse(self, problems: list[str]) -> None:
@@ -94,12 +92,10 @@ class Planner:
             offset = bound if isinstance(bound, int) else bound.get(partition, others)
         if offset == LATEST:
             return self._end(partition, catalogs)
-        return self._start(partition) if offset == EARLIEST else offset
+        return self.options.log.start(*partition, catalogs[partition.topic]) if offset == EARLIEST else offset
 
     def _at_time(self, partition: TopicPartition, time: int, bound: AtTime, catalogs: Mapping[str, Catalog]) -> int:
-        catalog = catalogs[partition.topic]
-        owner = (catalog.stream, catalog.shards[partition.partition])
-        offset = first_offset(partition_directory(self.options.root, *partition), time, owner)
+        offset = self.options.log.first_offset(*partition, time, catalogs[partition.topic])
         if offset is not None:
             return offset
         end = self._end(partition, catalogs)  # refuses a partition that was emptied
@@ -111,15 +107,11 @@ class Planner:
         return end
 
     def _end(self, partition: TopicPartition, catalogs: Mapping[str, Catalog]) -> int:
-        directory = partition_directory(self.options.root, *partition)
-        last = last_segment(directory)
-        if last is None and partition.partition in catalogs[partition.topic].written:
-            self._refuse([emptied_message(directory)])
-        return last.end if last is not None else 0
-
-    def _start(self, partition: TopicPartition) -> int:
-        segments = list_segments(partition_directory(self.options.root, *partition))
-        return segments[0].base if segments else 0
+        catalog = catalogs[partition.topic]
+        end = self.options.log.end(*partition, catalog)
+        if end is None and partition.partition in catalog.written:
+            self._refuse([self.options.log.emptied_message(*partition)])
+        return 0 if end is None else end
 
     def tasks(self, whole: Sequence[Range]) -> list[LogRanges]:
         """Split the records of these ranges into tasks."""
@@ -131,7 +123,7 @@ class Planner:
         """Read the records of one task. For an empty read Spark passes a partition without ranges."""
         columns = list(self.options.columns)
         for task_range in getattr(partition, "ranges", ()):
-            for batch in read_range(self.options.root, task_range, allow_gaps=not self.options.fail_on_data_loss):
+            for batch in read_range(self.options.log, task_range, allow_gaps=not self.options.fail_on_data_loss):
                 yield batch.select(columns)
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
 from efo_service.relay.errors import LogIncompleteError
-from efo_service.relay.log.catalog import read_catalog, topic_directory
-from efo_service.relay.log.segments import Segment, read_parts
+from efo_service.relay.readable import ReadableLog
 from efo_service.spark.source.offsets import Range
 
 BATCH_ROWS: Final = 16_384
@@ -22,36 +20,27 @@ BATCH_BYTES: Final = 16 * 1024 * 1024
 logger = logging.getLogger(__name__)
 
 
-def partition_directory(root: Path, topic: str, partition: int) -> Path:
-    """Return the directory of a partition's segments."""
-    return topic_directory(root, topic) / str(partition)
-
-
-def read_range(root: Path, requested: Range, *, allow_gaps: bool) -> Iterator[pa.RecordBatch]:
+def read_range(log: ReadableLog, requested: Range, *, allow_gaps: bool) -> Iterator[pa.RecordBatch]:
     """Yield the records of a range in order, after checksum verification.
 
     `allow_gaps`: skip missing records with a warning, instead of raising SegmentMissingError.
     Raises SegmentMissingError, SegmentCorruptError, LogOwnerError if segments belong to another shard than the catalog
     says, LogVersionError, SinkError.
     """
-    directory = partition_directory(root, requested.topic, requested.partition)
-    catalog = read_catalog(root, requested.topic)
-    shard_id = catalog.shards.get(requested.partition)
-    if shard_id is None:
-        raise LogIncompleteError(f"{directory} is not in the catalog any more: see `efo log verify`")
-    owner = (catalog.stream, shard_id)
+    where = log.where(requested.topic, requested.partition)
+    catalog = log.catalog(requested.topic)
+    if requested.partition not in catalog.shards:
+        raise LogIncompleteError(f"{where} is not in the catalog any more: see `efo log verify`")
     rows = 0
-    for batch in _merge(
-        _split(read_parts(directory, requested.start, requested.end, owner, allow_gaps=allow_gaps, mapped=True))
-    ):
+    for batch in _merge(_split(log.parts(*requested, catalog, allow_gaps=allow_gaps))):
         rows += batch.num_rows
         yield batch
     if missing := requested.end - requested.start - rows:
-        logger.warning("%s: %d of the records %d to %d are missing", directory, missing, *requested[2:])
+        logger.warning("%s: %d of the records %d to %d are missing", where, missing, *requested[2:])
 
 
-def _split(parts: Iterator[tuple[Segment, pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    for _, batch in parts:
+def _split(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in parts:
         for first in range(0, batch.num_rows, BATCH_ROWS):
             yield batch.slice(first, BATCH_ROWS)
 

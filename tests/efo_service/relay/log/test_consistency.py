@@ -15,6 +15,7 @@ from efo_service.relay.log.consistency import check_topic, lease_problems
 from efo_service.relay.log.export import export
 from efo_service.relay.log.inspection import verify_topic
 from efo_service.relay.log.partition_writer import open_partition
+from efo_service.relay.log.readable import LocalLog
 from efo_service.relay.log.reader_offsets import commit_reader
 from efo_service.relay.log.segments import list_segments
 from efo_service.relay.log.sink import LogSink
@@ -46,7 +47,7 @@ def problems(root) -> list[str]:
 
 
 def exported(root, **which) -> list[tuple[int, int]]:
-    lines = map(json.loads, export(root, "t", encoding="base64", **which))
+    lines = map(json.loads, export(LocalLog(root), "t", encoding="base64", **which))
     return [(line["partition"], line["offset"]) for line in lines]
 
 
@@ -276,11 +277,11 @@ def test_leases_are_compared_with_the_catalog(root) -> None:
         lease("four", FIVE),
         lease("five", Checkpoint.LATEST),
     ]
-    four, three = lease_problems(root, "t", read_catalog(root, "t"), leases)
+    four, three = lease_problems(root / "t", read_catalog(root, "t"), leases)
     assert "the lease of four is at 5" in four
     assert "the lease of three is at SHARD_END" in three
     adopt_into(root, "t", "s", plan_adoption(root, "t", leases))
-    assert list(lease_problems(root, "t", read_catalog(root, "t"), leases)) == []
+    assert list(lease_problems(root / "t", read_catalog(root, "t"), leases)) == []
     assert plan_adoption(root, "t", leases) == []
 
 

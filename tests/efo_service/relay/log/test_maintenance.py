@@ -15,6 +15,7 @@ from efo_service.relay.log import segments as segments_module
 from efo_service.relay.log.compaction import FAN_IN, compact
 from efo_service.relay.log.maintenance import Maintenance
 from efo_service.relay.log.partition_writer import open_partition
+from efo_service.relay.log.readable import LocalLog
 from efo_service.relay.log.reader_offsets import commit_reader
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.log.segments import all_segments, list_segments, read_segment
@@ -56,7 +57,7 @@ def grow(root, make_records):
 
 
 def values(root, end: int, start: int = 0) -> list[bytes]:
-    batches = read_range(root, Range("t", 0, start, end), allow_gaps=False)
+    batches = read_range(LocalLog(root), Range("t", 0, start, end), allow_gaps=False)
     return [value for batch in batches for value in batch.column("value").to_pylist()]
 
 

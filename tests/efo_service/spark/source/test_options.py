@@ -1,8 +1,12 @@
+import pickle
 from pathlib import Path
 
 import pytest
 
 from efo.errors import ConfigurationError
+from efo_service.relay.log.readable import LocalLog
+from efo_service.relay.object_log.readable import ObjectLog
+from efo_service.relay.object_store.url import parse_url
 from efo_service.spark.source.bounds import EARLIEST, LATEST, AtTime
 from efo_service.spark.source.offsets import TopicPartition
 from efo_service.spark.source.options import COLUMNS, parse_options
@@ -12,7 +16,11 @@ REQUIRED = {"path": "/log", "subscribe": "t"}
 
 def test_options_have_defaults() -> None:
     options = parse_options(REQUIRED)
-    assert (options.root, options.subscription.topics, options.reader) == (Path("/log"), ("t",), None)
+    assert (options.log, options.subscription.topics, options.reader) == (
+        LocalLog(Path("/log"), mapped=True),
+        ("t",),
+        None,
+    )
     assert (options.starting, options.ending, options.max_rows) == (None, None, None)
     assert (options.tasks, options.task_rows, options.min_rows) == (None, None, None)
     assert (options.columns, options.fail_on_data_loss) == (tuple(COLUMNS)[:-1], True)
@@ -32,7 +40,8 @@ def test_option_names_are_case_insensitive() -> None:
             "Reader": "billing-1",
         }
     )
-    assert (options.root, options.subscription.topics, options.reader) == (Path("/log"), ("a", "b"), "billing-1")
+    assert options.log == LocalLog(Path("/log"), mapped=True)
+    assert (options.subscription.topics, options.reader) == (("a", "b"), "billing-1")
     assert (options.starting, options.ending, options.max_rows, options.tasks) == (EARLIEST, LATEST, 10, 3)
     assert (options.columns, options.fail_on_data_loss) == (tuple(COLUMNS), False)
 
@@ -98,7 +107,7 @@ def test_assign_selects_single_partitions() -> None:
     [
         ({"path": "/log"}, "needs exactly one of"),
         ({"path": "/log", "subscribe": " , "}, "needs exactly one of"),
-        ({"subscribe": "t"}, "needs the log's directory"),
+        ({"subscribe": "t"}, "needs the log's directory or URL"),
         ({**REQUIRED, "maxOffsetPerTriger": "5"}, "did you mean maxOffsetsPerTrigger"),
         ({**REQUIRED, "kafka.bootstrap.servers": "x:9092"}, "there is no broker to connect to"),
         ({**REQUIRED, "fetchOffset.numRetries": "3"}, "there is no broker to connect to"),
@@ -149,3 +158,25 @@ def test_assign_selects_single_partitions() -> None:
 def test_invalid_options_are_rejected(options, message) -> None:
     with pytest.raises(ConfigurationError, match=message):
         parse_options(options)
+
+
+def test_a_log_on_an_object_store_has_a_url_and_options() -> None:
+    options = parse_options({**REQUIRED, "path": "s3://logs/efo", "storeOptions": '{"region": "eu-west-1"}'})
+    assert options.log == ObjectLog(parse_url("s3://logs/efo"))
+    assert options.log.name == "s3://logs/efo"
+    assert pickle.loads(pickle.dumps(options.log))._url.options == {"region": "eu-west-1"}  # noqa: S301 - its own
+
+
+@pytest.mark.parametrize(
+    ("path", "store_options", "message"),
+    [
+        ("s3://logs/efo", "region", "storeOptions: expected JSON like"),
+        ("s3://logs/efo", "[1]", "storeOptions: expected JSON like"),
+        ("s3://logs/efo", '{"secret_access_key": "x"}', "Credentials come from the environment"),
+        ("/log", '{"region": "eu-west-1"}', "are for a log on an object store"),
+        ("ftp://logs/efo", "{}", "expected s3://bucket/prefix"),
+    ],
+)
+def test_invalid_stores_are_rejected(path, store_options, message) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        parse_options({**REQUIRED, "path": path, "storeOptions": store_options})

@@ -1,0 +1,93 @@
+"""The embedded log on an object store, from the configuration."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import structlog
+import trio
+from opentelemetry.metrics import MeterProvider
+
+from efo_service.config.settings import Settings
+from efo_service.factories.log import maintained, retention_rules
+from efo_service.relay.errors import SinkError
+from efo_service.relay.log.catalog import check_topic_name
+from efo_service.relay.mapping import Extractor
+from efo_service.relay.object_log import keys
+from efo_service.relay.object_log.consistency import check_topic
+from efo_service.relay.object_log.maintenance import Maintenance
+from efo_service.relay.object_log.sink import ObjectLogSink
+from efo_service.relay.object_store.measured import MeasuredStore
+from efo_service.relay.object_store.probe import Probe, probe
+from efo_service.relay.object_store.remote import open_store
+from efo_service.relay.object_store.store import Store
+from efo_service.relay.object_store.url import StoreUrl
+from efo_service.relay.retrying import OnRetry, OnSuccess
+from efo_service.relay.sink import Sink
+
+_INTERVAL = 5.0
+"""Seconds between two tries to reach a store at the start."""
+
+
+@asynccontextmanager
+async def open_object_log(
+    settings: Settings,
+    topic: str,
+    extract: Extractor | None,
+    *,
+    on_retry: OnRetry,
+    on_success: OnSuccess,
+    meter_provider: MeterProvider,
+) -> AsyncIterator[Sink]:
+    """Open a topic of the log as a sink, after a probe of its store, and run its maintenance.
+
+    Raises StoreUnfitError if the store does not honour conditions, LogIncompleteError if a part of the log is gone,
+    LogOwnerError if the topic belongs to another stream, StoreUnavailableError after `[relay] retry_seconds`,
+    UnavailableError if obstore is not installed, StoreDeniedError, ConfigurationError and SinkError.
+    """
+    url = settings.relay.log_root
+    if not isinstance(url, StoreUrl):
+        raise TypeError(f"{url} is not on an object store")
+    store: Store = MeasuredStore(open_store(url), meter_provider, check_topic_name(topic))
+    checking = partial(_check, store, url, topic, settings.kinesis.stream_name)
+    found = await _waiting(checking, settings.relay.retry_seconds, on_retry, on_success)
+    if found.keeps_versions:
+        structlog.get_logger().warning(
+            "bucket_keeps_versions",
+            message=f"the bucket of {url} is versioned: what compaction and retention remove stays, and costs, until a"
+            " lifecycle rule of the bucket expires noncurrent versions (docs/object-storage.md)",
+        )
+    maintenance = Maintenance(store, topic, retention_rules(settings.relay))
+    async with maintained(maintenance.run, topic, settings.relay.maintenance_interval):
+        yield ObjectLogSink(
+            store,
+            topic,
+            retry_seconds=settings.relay.retry_seconds,
+            extract=extract,
+            on_retry=on_retry,
+            on_success=on_success,
+        )
+
+
+def _check(store: Store, url: StoreUrl, topic: str, stream: str) -> Probe:
+    found = probe(store, keys.PROBES, has_generations=url.scheme == "gs")
+    check_topic(store, topic, stream)
+    return found
+
+
+async def _waiting(checking: partial[Probe], seconds: float, on_retry: OnRetry, on_success: OnSuccess) -> Probe:
+    """Check until the store answers."""
+    deadline = trio.current_time() + seconds
+    while True:
+        try:
+            found = await trio.to_thread.run_sync(checking)
+        except SinkError as error:
+            if not error.retryable or trio.current_time() >= deadline:
+                raise
+            on_retry("start", error, _INTERVAL)
+        else:
+            on_success("start")
+            return found
+        await trio.sleep(_INTERVAL)
