@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards parity bench-polling bench-producer bench-doors migrate-test spark-parity
+.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e object-store-e2e object-stores fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards parity bench-polling bench-producer bench-doors migrate-test spark-parity
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -76,6 +76,13 @@ bench-relay: $(READY) ## Measure the relay, and Spark on its log; takes minutes 
 
 log-e2e: $(READY) ## Kill relays and Spark twenty times under load, and compare the output (ARGS="--help")
 	@$(BIN)/python -m proofs.e2e.log $(ARGS)
+
+# moto, versitygw and Azurite: they need Go and Node. `test` includes their conformance, if they are downloaded.
+OBJECT_STORES := .tools/object-stores
+object-store-e2e: $(READY) $(OBJECT_STORES)/.ready ## Kill relays while requests to real object stores fail, and compare the log (ARGS="versitygw --kills 20")
+	@$(BIN)/python -m proofs.e2e.object_store $(ARGS)
+
+object-stores: $(OBJECT_STORES)/.ready ## Download object stores, for tests
 
 parity: $(READY) ## Show what users of other libraries can do: run the tests of docs/parity.md, and print a table (ARGS="-k lease")
 	@$(BIN)/python -m tools.parity $(ARGS)
@@ -212,12 +219,12 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 	$(COMPILE) requirements/uv.in -o requirements/uv.txt
 	$(COMPILE) requirements/build.in -o requirements/build.txt
 	$(COMPILE) pyproject.toml --extra service --extra spark --extra kafka --extra postgres --extra redis \
-		--extra mysql --extra grpc --extra avro --extra pydantic --extra zstd --extra testing --extra dev \
+		--extra mysql --extra grpc --extra avro --extra object-store --extra pydantic --extra zstd --extra testing --extra dev \
 		-o requirements/dev.txt
 	$(COMPILE) pyproject.toml --extra service --extra kafka --extra postgres --extra redis --extra mysql --extra grpc \
-		-c requirements/dev.txt -o requirements/service.txt
-	$(COMPILE) pyproject.toml --extra service --extra spark --extra kafka --extra grpc --extra zstd -c requirements/dev.txt \
-		-o requirements/spark.txt
+		--extra object-store -c requirements/dev.txt -o requirements/service.txt
+	$(COMPILE) pyproject.toml --extra service --extra spark --extra kafka --extra grpc --extra zstd --extra object-store \
+		-c requirements/dev.txt -o requirements/spark.txt
 	$(COMPILE) pyproject.toml -c requirements/dev.txt -o requirements/base.txt
 	$(COMPILE) requirements/witnesses.in -o requirements/witnesses.txt
 	$(COMPILE) requirements/peers.in -o requirements/peers.txt
@@ -228,6 +235,7 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 	$(COMPILE) requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
 	$(COMPILE) requirements/delivery.in -o requirements/delivery.txt
 	$(COMPILE) requirements/ministack.in -o requirements/ministack.txt
+	$(COMPILE) requirements/object-stores.in -o requirements/object-stores.txt
 	$(COMPILE) --exclude-newer 2025-11-01 requirements/foreign-localstack.in -o requirements/foreign-localstack.txt
 
 clean: ## Delete everything that these targets create, including environments
@@ -335,6 +343,19 @@ $(DYNAMODB_LOCAL)/.ready: proofs/local_servers/dynamodb_local/pom.xml
 $(MINISTACK)/.ready: $(UV) requirements/ministack.txt
 	@test -x $(MINISTACK)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(MINISTACK)
 	$(UV) pip install --quiet --python $(MINISTACK)/bin/python --require-hashes -r requirements/ministack.txt
+	@touch $@
+
+# Go's checksum database vouches for this version.
+VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
+$(OBJECT_STORES)/.ready: $(UV) requirements/object-stores.txt proofs/local_servers/object_stores/package-lock.json
+	$(NEED_NODE)
+	@command -v go >/dev/null || { echo "make: $(@D) needs Go: https://go.dev/doc/install" >&2; exit 69; }
+	@mkdir -p $(@D)/bin
+	@test -x $(@D)/moto/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(@D)/moto
+	$(UV) pip install --quiet --python $(@D)/moto/bin/python --require-hashes -r requirements/object-stores.txt
+	GOBIN=$(CURDIR)/$(@D)/bin go install $(VERSITYGW)
+	cp proofs/local_servers/object_stores/package.json proofs/local_servers/object_stores/package-lock.json $(@D)
+	cd $(@D) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
 $(FOREIGN)/localstack/.ready: $(UV) requirements/foreign-localstack.txt

@@ -1,0 +1,116 @@
+"""The log on an object store, from the configuration: its probe, its defaults, its metrics, its refusals."""
+
+from __future__ import annotations
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from efo.model import Batch
+from efo_service.config.settings import Settings
+from efo_service.factories import object_log
+from efo_service.factories.sinks import open_sink
+from efo_service.relay.errors import LogOwnerError, StoreDeniedError, StoreUnavailableError, StoreUnfitError
+from efo_service.relay.object_store.memory import MemoryStore
+from efo_service.relay.object_store.store import Version
+from tests.efo_service.relay.object_log.logs import SHARD, STREAM, Log, make_records
+
+
+def settings(**relay: object) -> Settings:
+    return Settings(
+        kinesis={"stream": STREAM},
+        consumer={"application": "test"},
+        relay={"directory": "s3://logs/efo", **relay},
+        _env_file=None,
+    )
+
+
+@pytest.fixture
+def store(monkeypatch) -> MemoryStore:
+    store = MemoryStore()
+    monkeypatch.setattr(object_log, "open_store", lambda _url: store)
+    return store
+
+
+def batch(count: int) -> Batch:
+    return Batch("s", SHARD, make_records(count), str(count), 0, 0)
+
+
+async def test_the_sink_of_a_url_writes_to_the_store_and_counts_its_requests(store) -> None:
+    reader = InMemoryMetricReader()
+    async with open_sink(settings(), meter_provider=MeterProvider([reader])) as sink, sink.open(STREAM, SHARD) as shard:
+        shard.write(batch(3))
+        await shard.commit()
+    requests = store.requests
+    Log(store).check(3)
+    data = reader.get_metrics_data()
+    metrics = {m.name: m.data.data_points for s in data.resource_metrics[0].scope_metrics for m in s.metrics}
+    assert sum(point.value for point in metrics["efo.object_store.requests"]) == requests
+    kinds = {point.attributes["efo.object_store.operation"] for point in metrics["efo.object_store.requests"]}
+    assert kinds == {"get", "put", "list", "delete"}
+    sent = [p.value for p in metrics["efo.object_store.io"] if p.attributes["network.io.direction"] == "transmit"]
+    assert sum(sent) > len(store.objects["orders/0/commits/00000000000000000001"].content)
+
+
+def test_commits_and_maintenance_are_rarer_where_each_request_has_a_price() -> None:
+    on_store, on_disk = settings().relay, settings(directory="var/log").relay
+    assert (on_store.commit_seconds, on_store.maintenance_interval) == (5.0, 300.0)
+    assert (on_disk.commit_seconds, on_disk.maintenance_interval) == (0.05, 30.0)
+    chosen = settings(commit_milliseconds=70, maintenance_seconds=9).relay
+    assert (chosen.commit_seconds, chosen.maintenance_interval) == (0.07, 9.0)
+
+
+@pytest.mark.parametrize(
+    ("relay", "message"),
+    [
+        ({"directory": "ftp://logs/efo"}, "expected s3://bucket/prefix"),
+        ({"store_options": {"secret_access_key": "x"}}, "Credentials come from the environment"),
+        ({"directory": "var/log", "store_options": {"region": "x"}}, "are for a log on an object store"),
+    ],
+)
+def test_wrong_settings_are_refused(relay, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        settings(**relay)
+
+
+async def test_a_store_without_conditional_writes_is_refused_before_anything_is_written(store, monkeypatch) -> None:
+    monkeypatch.setattr(store, "create", lambda _key, _content: Version("1"))
+    with pytest.raises(StoreUnfitError, match="creates an object that exists"):
+        async with open_sink(settings()):
+            pass
+    assert not store.objects
+
+
+async def test_a_topic_of_another_stream_is_refused_at_the_start(store) -> None:
+    Log(store).writer(stream="clicks")
+    with pytest.raises(LogOwnerError, match="belongs to the stream 'clicks', not to 'orders'"):
+        async with open_sink(settings()):
+            pass
+
+
+async def test_the_start_waits_for_a_store_that_does_not_answer(store, autojump_clock) -> None:
+    failing = iter(["refused"] * 3)
+    store.fault = lambda _operation, _key: next(failing, None)
+    async with open_sink(settings()):
+        pass
+    store.fault = lambda _operation, _key: "refused"
+    with pytest.raises(StoreUnavailableError, match="503"):
+        async with open_sink(settings()):
+            pass
+
+
+async def test_missing_rights_end_the_start(store, monkeypatch) -> None:
+    def denied(*_: object) -> None:
+        raise StoreDeniedError("403: no rights")
+
+    monkeypatch.setattr(store, "create", denied)
+    with pytest.raises(StoreDeniedError, match="no rights"):
+        async with open_sink(settings()):
+            pass
+
+
+async def test_a_versioned_bucket_is_a_warning(store, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(MemoryStore, "_version", staticmethod(lambda one: Version(f'"{one.generation}"', "v1")))
+    async with open_sink(settings()):
+        pass
+    assert "bucket_keeps_versions" in capsys.readouterr().out

@@ -1,0 +1,115 @@
+"""What a real store's failures become: a wait, a missing right, or a mistake in the settings."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from efo.errors import ConfigurationError
+from efo_service.relay.errors import StoreDeniedError, StoreError, StoreUnavailableError
+from efo_service.relay.object_store.remote import explain, open_store
+from efo_service.relay.object_store.store import ChangedError, ExistsError, Version
+from efo_service.relay.object_store.url import parse_url
+from proofs.local_servers.object_stores import ENVIRONMENT
+
+
+@pytest.fixture
+def answer() -> dict:
+    return {"status": 200, "code": "", "requests": 0}
+
+
+@pytest.fixture
+def store(answer, monkeypatch) -> Iterator:
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            answer["requests"] += 1
+            body = f"<Error><Code>{answer['code']}</Code><Message>why</Message></Error>".encode()
+            self.send_response(answer["status"])
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_PUT = _answer  # noqa: N815
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        options = {"endpoint": f"http://127.0.0.1:{server.server_port}", "region": "eu-west-1", "allow_http": True}
+        yield open_store(parse_url("s3://logs/efo", options))
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "error", "message"),
+    [
+        (503, "SlowDown", StoreUnavailableError, "503 Service Unavailable: SlowDown: why"),
+        (500, "InternalError", StoreUnavailableError, "InternalError"),
+        (429, "TooManyRequests", StoreUnavailableError, "429"),
+        (403, "AccessDenied", StoreDeniedError, "AccessDenied: why; check the credentials, their rights"),
+        (403, "RequestTimeTooSkewed", StoreDeniedError, "RequestTimeTooSkewed: why.*clock"),
+        (401, "Unauthorized", StoreDeniedError, "check the credentials"),
+        (404, "NoSuchBucket", StoreError, "NoSuchBucket: why; check the name of the bucket"),
+        (400, "InvalidRequest", StoreError, "InvalidRequest: why; check"),
+        (501, "NotImplemented", StoreUnavailableError, "NotImplemented"),
+    ],
+)
+def test_each_failure_says_what_is_wrong_and_is_not_repeated(store, answer, status, code, error, message) -> None:
+    answer.update(status=status, code=code)
+    calls = [lambda: store.create("a", b"x"), lambda: store.get("a")]
+    if status != 404:  # the condition on an object that is not there is false
+        calls.append(lambda: store.replace("a", b"x", Version('"1"')))
+    for number, call in enumerate(calls, 1):
+        with pytest.raises(error, match=message) as caught:
+            call()
+        assert type(caught.value) is error
+        assert "s3://logs/efo/a" in str(caught.value)
+        assert answer["requests"] == number
+
+
+@pytest.mark.parametrize(("status", "code"), [(412, "PreconditionFailed"), (409, "ConditionalRequestConflict")])
+def test_a_condition_that_is_false_and_a_conflict_are_for_the_caller_to_look_at(store, answer, status, code) -> None:
+    answer.update(status=status, code=code)
+    with pytest.raises(ExistsError):
+        store.create("a", b"x")
+    with pytest.raises((ChangedError, StoreUnavailableError)):
+        store.replace("a", b"x", Version('"1"'))
+    assert answer["requests"] == 2
+
+
+def test_a_missing_object_is_none(store, answer) -> None:
+    answer.update(status=404, code="NoSuchKey")
+    assert store.get("a") is None
+    assert store.head("a", 10) is None
+
+
+def test_a_store_that_is_not_there_is_waited_for(monkeypatch) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    options = {"endpoint": "http://127.0.0.1:1", "region": "eu-west-1", "allow_http": True}
+    with pytest.raises(StoreUnavailableError, match="cannot read s3://logs/efo/a"):
+        open_store(parse_url("s3://logs/efo", options)).get("a")
+
+
+def test_no_credentials_are_refused_by_name(monkeypatch, tmp_path) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    with pytest.raises(ConfigurationError, match="there are no AWS credentials: set AWS_ACCESS_KEY_ID"):
+        open_store(parse_url("s3://logs/efo", {"region": "eu-west-1"}))
+
+
+def test_a_reason_has_no_signature_of_a_url() -> None:
+    text = "Error performing GET https://x/y?sig=secret&se=1 in 2ms - error sending request\n\nDebug source: sig=secret"
+    assert explain(text) == (None, "Error performing GET https://x/y?... in 2ms - error sending request")
