@@ -347,14 +347,14 @@ $(MINISTACK)/.ready: $(UV) requirements/ministack.txt
 
 # Go's checksum database vouches for this version.
 VERSITYGW := github.com/versity/versitygw/cmd/versitygw@v1.8.0
-$(OBJECT_STORES)/.ready: $(UV) requirements/object-stores.txt proofs/local_servers/object_stores/package-lock.json
+$(OBJECT_STORES)/.ready: $(UV) requirements/object-stores.txt proofs/local_servers/azurite/package-lock.json
 	$(NEED_NODE)
 	@command -v go >/dev/null || { echo "make: $(@D) needs Go: https://go.dev/doc/install" >&2; exit 69; }
 	@mkdir -p $(@D)/bin
 	@test -x $(@D)/moto/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(@D)/moto
 	$(UV) pip install --quiet --python $(@D)/moto/bin/python --require-hashes -r requirements/object-stores.txt
 	GOBIN=$(CURDIR)/$(@D)/bin go install $(VERSITYGW)
-	cp proofs/local_servers/object_stores/package.json proofs/local_servers/object_stores/package-lock.json $(@D)
+	cp proofs/local_servers/azurite/package.json proofs/local_servers/azurite/package-lock.json $(@D)
 	cd $(@D) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 

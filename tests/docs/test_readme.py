@@ -14,7 +14,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_the_table_of_extras_has_each_extra_for_users():
-    named = re.findall(r"^\| `(\w+)` \|", PAGE.partition("## Install")[2].partition("\n## ")[0], re.MULTILINE)
+    named = re.findall(r"^\| `([\w-]+)` \|", PAGE.partition("## Install")[2].partition("\n## ")[0], re.MULTILINE)
     assert sorted(named) == sorted(set(PROJECT["optional-dependencies"]) - {"dev"})
 
 
