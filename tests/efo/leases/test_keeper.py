@@ -538,3 +538,10 @@ async def test_a_damaged_row_ends_the_run_and_the_other_leases_are_released(tmp_
     with closing(sqlite3.connect(path)) as connection:
         owners = connection.execute("SELECT lease_key, lease_owner FROM lease").fetchall()
     assert sorted(owners) == [("s", "ann"), ("t", None)]  # the damaged row is not overwritten
+
+
+async def test_leases_that_nobody_may_take_are_counted_as_unowned(autojump_clock, fleet):
+    await fleet.create(3)
+    ann = fleet.start("ann", max_leases=1)
+    await settle(20)
+    assert ann.last_count.counts == {"held": 1, "unowned": 2, "expired": 0}

@@ -28,8 +28,8 @@ def test_by_default_the_final_action_follows_the_first_failure(then):
     assert decide_after(policy_of(then)) == Decision(then)
 
 
-def test_the_default_policy_stops_the_consumer():
-    assert decide_after(FailurePolicy()) == Decision("stop")
+def test_the_default_policy_stops_the_consumer_at_once():
+    assert decide_after(FailurePolicy()) == Decision("stop", 0.0)
 
 
 @pytest.mark.parametrize(
