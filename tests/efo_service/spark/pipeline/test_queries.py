@@ -45,3 +45,9 @@ def test_spark_can_read_kafka_with_another_login_than_the_relay() -> None:
     result = options({"kafka": kafka}, source="kafka", source_options={"kafka.sasl.jaas.config": "another"})
     assert result["kafka.sasl.jaas.config"] == "another"
     assert result["kafka.sasl.mechanism"] == "PLAIN"
+
+
+def test_the_options_of_an_object_store_reach_the_source() -> None:
+    relay = {"directory": "s3://logs/efo", "store_options": {"region": "eu-west-1"}}
+    assert options(relay)["storeOptions"] == '{"region": "eu-west-1"}'
+    assert "storeOptions" not in options({"directory": "s3://logs/efo"})
