@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from efo.testing.faults.script import PASSING, When
-from tests.efo.consumer.test_handler import STREAM, NumberHandler, make_handler, open_environment
+from tests.efo.consumer.handlers.test_handler import STREAM, NumberHandler, make_handler, open_environment
 
 EXCEPT = {"Http2", "_UnboundedStreams"}
 """h2's connection has a table of its own methods, so it refers to itself. It has no buffers by then."""
