@@ -246,6 +246,10 @@ class ShardStream:
         """Whether delivered batches are not acked yet."""
         return not self._progress.is_idle
 
+    def has_unacked_besides(self, batch: Batch) -> bool:
+        """Return whether delivered batches other than this one are not acked yet."""
+        return any(number != batch.number for number in self._unacked)
+
     def has_delivered(self, batch: Batch) -> bool:
         """Return whether this is a batch of this shard's iteration, acked or not. May be called from any thread."""
         return batch.shard_id == self.shard_id and batch.stream == self.stream and 0 <= batch.number < self._number

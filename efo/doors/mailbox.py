@@ -53,10 +53,11 @@ class Mailbox:
             raise
 
     def _call_all(self) -> None:
-        while self._posted:
+        while True:  # also if nothing is posted: a wake that finds nothing is the one of a pause, and ends it
             self._call_posted()
             self._pause += 1
-            # Look again: what came just before was posted by someone who saw a thread at work.
+            if not self._posted:  # look again: what came just before was posted by someone who saw a thread at work
+                return
 
     def _call_posted(self) -> None:
         while self._posted:

@@ -60,6 +60,7 @@ class Merge:
         self._shards: Final[dict[_Key, ShardStream]] = {}
         self._offers: Final[dict[_Key, Offer]] = {}  # in the order in which they came
         self._unacked_ends: Final[dict[_Key, trio.CancelScope]] = {}
+        self._withdrawn: Final[dict[_Key, Batch]] = {}  # the last offer of a shard, if nobody took it
         self._iterated: Final[set[_Key]] = set()
         self._is_draining = self._is_left = False
 
@@ -100,13 +101,14 @@ class Merge:
             while await self._offer_next(shard):
                 pass
             self._stop_iterating(shard)
-            if shard.has_unacked and not self._is_left:
+            if self._awaits_acks(shard) and not self._is_left:
                 with trio.CancelScope() as self._unacked_ends[_key(shard)]:
                     await trio.sleep_forever()
         finally:
             self._stop_iterating(shard)
             self._unacked_ends.pop(_key(shard), None)
             self._offers.pop(_key(shard), None)
+            self._withdrawn.pop(_key(shard), None)
             del self._shards[_key(shard)]
 
     def drain(self) -> None:
@@ -126,8 +128,13 @@ class Merge:
         if shard is None or not shard.is_in_flight(batch):
             return
         ack(shard)
-        if not shard.has_unacked and (end := self._unacked_ends.get(_key(batch))) is not None:
+        if not self._awaits_acks(shard) and (end := self._unacked_ends.get(_key(batch))) is not None:
             end.cancel()
+
+    def _awaits_acks(self, shard: ShardStream) -> bool:
+        """Return whether the application has a batch of the shard that it did not ack."""
+        withdrawn = self._withdrawn.get(_key(shard))
+        return shard.has_unacked if withdrawn is None else shard.has_unacked_besides(withdrawn)
 
     def _stop_iterating(self, shard: ShardStream) -> None:
         self._iterated.discard(_key(shard))
@@ -141,16 +148,20 @@ class Merge:
     async def _offer_next(self, shard: ShardStream) -> bool:
         """Offer the next batch until it is taken; return whether there was one.
 
-        After a seek or in a drain it is withdrawn. No variable has it afterwards: idle shards would hold much memory.
+        After a seek or in a drain it is withdrawn. Otherwise no variable has it afterwards: idle shards would hold much
+        memory.
         """
         batch = await anext(shard, None)
         if batch is None:
             return False
         with trio.CancelScope() as taken:
-            self._offers[_key(shard)] = Offer(shard, batch, taken)
+            offer = self._offers[_key(shard)] = Offer(shard, batch, taken)
+            self._withdrawn.pop(_key(shard), None)
             self.on_change()
             await shard.wait(batch, inf)
         self._offers.pop(_key(shard), None)
+        if not offer.is_taken:
+            self._withdrawn[_key(shard)] = batch
         return True
 
 

@@ -97,9 +97,7 @@ def streams_engine(
     Raises ConfigurationError.
     """
     if not callable(streams):
-        if isinstance(streams, str | bytes) or not isinstance(streams, Iterable):
-            raise ConfigurationError(f"streams={shown(streams)}: expected several, such as ['orders', 'clicks']")
-        streams = [*streams]
+        streams = _several(streams)
         check_streams(streams)
     return Engine(_open(streams, options, clients), side, MultiStreamConsumer.drain)
 
@@ -118,7 +116,7 @@ async def _open(
 
 def _tracker(track: Callable[[], Awaitable[Iterable[StreamLike]]], clients: Clients) -> StreamTracker:
     async def tracker() -> Iterable[StreamConfig]:
-        return [clients.find(stream) for stream in await track()]
+        return [clients.find(stream) for stream in _several(await track())]
 
     return tracker
 
@@ -193,3 +191,10 @@ class StreamHandlers:
         if shard.stream not in self._handlers:
             self._handlers[shard.stream] = self._make(self.observer_of(shard.stream))
         await self._handlers[shard.stream](shard)
+
+
+def _several(streams: object) -> list[StreamLike]:
+    """Return streams as a list. Raises ConfigurationError for what is none, such as a single name."""
+    if isinstance(streams, str | bytes) or not isinstance(streams, Iterable):
+        raise ConfigurationError(f"streams={shown(streams)}: expected several, such as ['orders', 'clicks']")
+    return [*streams]

@@ -48,14 +48,15 @@ def combine_observers(*observers: Observer) -> Observer:
     """Return an observer that calls each of these observers, in this order. Raises ConfigurationError.
 
     An observer may have a method `observes(event_type: type) -> bool`, which is asked once for each type of event. Then
-    it is called only with events for which that is True, and what it ignores costs nothing.
+    it is called only with events for which that is True, and what it ignores costs nothing. A subclass with its own
+    `__call__` needs its own `observes`, or gets every event.
     """
     for each in observers:
         check_callable("observer", each, "a function of an event", "event")
     flat = tuple(_flattened(observers))
     if not flat:
         return ignore_events
-    is_plain = len(flat) == 1 and not hasattr(flat[0], "observes") and not _takes_many(flat[0])
+    is_plain = len(flat) == 1 and not _has(flat[0], "observes") and not _takes_many(flat[0])
     return flat[0] if is_plain else Combined(flat)
 
 
@@ -117,9 +118,23 @@ def _flattened(observers: tuple[Observer, ...]) -> Iterator[Observer]:
 
 
 def _takes_many(observer: Observer) -> TypeGuard[BurstObserver]:
-    return hasattr(observer, "observe_many")
+    return _has(observer, "observe_many")
 
 
 def _observes(observer: Observer, event_type: type) -> bool:
-    observes = getattr(observer, "observes", None)
-    return observes is None or observes(event_type)
+    return not _has(observer, "observes") or bool(observer.observes(event_type))  # type: ignore[attr-defined]
+
+
+def _has(observer: Observer, name: str) -> bool:
+    """Return whether an observer has a method that goes with its `__call__`.
+
+    A subclass that has a `__call__` of its own alone does not inherit what its base wants to be called with.
+    """
+    if name in getattr(observer, "__dict__", {}):
+        return True
+    for each in type(observer).__mro__:
+        if name in vars(each):
+            return True
+        if "__call__" in vars(each):
+            return False
+    return False

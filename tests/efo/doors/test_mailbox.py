@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 import trio
 
@@ -26,6 +28,28 @@ def test_what_is_posted_meanwhile_is_called_without_a_wake_and_what_is_posted_la
     assert (made, wakes) == (["meanwhile"], [])
     mailbox.post(made.append, "later")
     assert len(wakes) == 1
+
+
+def test_a_wake_that_finds_nothing_does_not_hide_the_next_one():
+    wakes, made = [], []
+    mailbox = Mailbox(wakes.append, made.append)
+
+    class Switching(deque):
+        """Lets the other thread run as soon as something is appended, before the poster looks whether to wake it."""
+
+        def append(self, posted):
+            super().append(posted)
+            if wakes and made != ["first", "second"]:
+                wakes.pop()()
+
+    mailbox._posted = Switching()
+    mailbox.post(made.append, "first")
+    mailbox.post(made.append, "second")
+    assert made == ["first", "second"]
+    wakes.pop()()  # of the second post, which could not know
+    mailbox.post(made.append, "third")
+    wakes.pop()()
+    assert made == ["first", "second", "third"]
 
 
 def test_a_thread_that_has_ended_raises_each_time():

@@ -186,6 +186,17 @@ def test_a_plain_tracker_may_block_and_what_it_raises_is_raised():
         efo.sync.consume_streams(nothing, print, **Streams().options())
 
 
+def test_a_tracker_of_one_name_is_refused():
+    def track():
+        return "orders"
+
+    with (
+        pytest.raises(efo.ConfigurationError, match="streams='orders': expected several"),
+        efo.sync.open_streams(track, **Streams().options()) as consumer,
+    ):
+        next(iter(consumer))
+
+
 def test_what_cannot_be_a_stream_is_refused():
     with pytest.raises(efo.ConfigurationError, match="expected several"):
         efo.sync.consume_streams("orders", print, application="app")

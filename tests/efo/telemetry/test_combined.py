@@ -9,6 +9,7 @@ import pytest
 from efo import events
 from efo.events import BatchDelivered, Event, EventReceived, ShardPaused
 from efo.telemetry.combined import MAX_HELD, MAX_SECONDS, Combined, combine_observers
+from efo.telemetry.log import LoggingObserver
 
 SHARD = "shardId-000000000000"
 
@@ -131,3 +132,18 @@ def test_observers_that_were_combined_before_are_held_once():
         observe(event)
     holding.drain()
     assert holding.seen == other.seen == received
+
+
+def test_a_subclass_with_a_call_of_its_own_gets_every_event():
+    class Noting(LoggingObserver):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[Event] = []
+
+        def __call__(self, event: Event) -> None:
+            self.seen.append(event)
+
+    noting = Noting()
+    delivered = BatchDelivered("s-0", 1)
+    combine_observers(noting, events.ignore_events)(delivered)
+    assert noting.seen == [delivered]
