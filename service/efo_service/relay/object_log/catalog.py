@@ -52,10 +52,8 @@ def read_catalog(store: Store, topic: str) -> Catalog:
     Raises TopicNotFoundError, LogIncompleteError if only the catalog is missing, LogVersionError, and LogError if it is
     invalid.
     """
-    stored = store.get(keys.catalog(check_topic_name(topic)))
+    stored = store.get(keys.catalog(check_topic_name(topic))) or _created_meanwhile(store, topic)
     if stored is None:
-        if existing(store, topic):
-            raise _lost(store, topic)
         known = ", ".join(topics(store)) or "none"
         raise TopicNotFoundError(
             f"the log {store.name} has no topic {topic!r}; it has: {known}; start the relay that writes it, or check"
@@ -64,11 +62,21 @@ def read_catalog(store: Store, topic: str) -> Catalog:
     return _parse(store, topic, stored)
 
 
-def _lost(store: Store, topic: str) -> LogIncompleteError:
-    return LogIncompleteError(
-        f"{store.name}/{keys.catalog(topic)} does not exist, but the topic has partitions: restore an earlier version"
-        " of it, or write it again (docs/object-storage.md, Damage)"
-    )
+def _created_meanwhile(store: Store, topic: str) -> Stored | None:
+    """Return the catalog of a topic that had none; None if it has no partitions either.
+
+    Between two requests another worker may have created the catalog and a partition. Raises LogIncompleteError if there
+    are partitions, and still no catalog.
+    """
+    if not existing(store, topic):
+        return None
+    stored = store.get(keys.catalog(topic))
+    if stored is None:
+        raise LogIncompleteError(
+            f"{store.name}/{keys.catalog(topic)} does not exist, but the topic has partitions: restore an earlier"
+            " version of it, or write it again (docs/object-storage.md, Damage)"
+        )
+    return stored
 
 
 def _parse(store: Store, topic: str, stored: Stored) -> Catalog:
@@ -126,8 +134,10 @@ def _update(store: Store, topic: str, stream: str, change: Callable[[Catalog], C
     result: list[Catalog] = []
 
     def changed(stored: Stored | None) -> Fields | None:
-        if stored is None and existing(store, topic):
-            raise _lost(store, topic)
+        if stored is None:
+            # The catalog to change is the one that `update` has read: if there is one by now, that is refused, and
+            # this is called again with it.
+            stored = _created_meanwhile(store, topic)
         before = Catalog(stream, {}) if stored is None else _parse(store, topic, stored)
         check_stream(before, stream, f"{store.name}/{topic}")
         after = change(before)

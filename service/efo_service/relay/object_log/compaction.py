@@ -21,7 +21,7 @@ from typing import Final
 import msgspec
 import pyarrow as pa
 
-from efo_service.relay.errors import SegmentGoneError, StoreUnavailableError
+from efo_service.relay.errors import LogIncompleteError, SegmentGoneError, StoreUnavailableError
 from efo_service.relay.log import compaction as on_disk
 from efo_service.relay.log import segments as disk
 from efo_service.relay.object_log import keys
@@ -39,11 +39,14 @@ SEGMENT_BYTES: Final = 64 * on_disk.MIB
 twice that. It is four times the size on a disk, since a head names all segments, and a reader reads the head."""
 
 
-def due(partition: Partition, head: Head, now: float, fold_commits: int = FOLD_COMMITS) -> bool:
-    """Return whether the live commits are to be folded. It costs one or two small requests. `now`: the store's time."""
-    oldest = partition.modified(head.next)
+def due(partition: Partition, read: ReadHead, now: float, fold_commits: int = FOLD_COMMITS) -> bool:
+    """Return whether the live commits are to be folded. It costs one or two small requests. `now`: the store's time.
+
+    Raises LogIncompleteError if the head is an old copy, SegmentGoneError if another process has replaced it since.
+    """
+    oldest = partition.first_live(read)
     return oldest is not None and (
-        now - oldest > FOLD_SECONDS or partition.modified(head.next + fold_commits - 1) is not None
+        now - oldest.modified > FOLD_SECONDS or partition.modified(read.head.next + fold_commits - 1) is not None
     )
 
 
@@ -193,18 +196,38 @@ class Compactor:
         """Delete segments that no head names. Return their number.
 
         Who has written one of them may still be about to name it in the head that it has read. So the head is written
-        again first: then that is refused.
+        again first: then that is refused. Raises LogIncompleteError if the head is an old copy, or names a segment that
+        does not exist: what it does not name is perhaps what the newest head names.
         """
-        listed = [one.key for one in self._store.keys(keys.segments(self._partition.topic, self._partition.number))]
+        listed = {one.key for one in self._store.keys(keys.segments(self._partition.topic, self._partition.number))}
         read = self._partition.read_head()
-        if read is None or {*listed} <= {segment.key for segment in read.head.segments}:
+        if read is None or listed <= {segment.key for segment in read.head.segments}:
+            return 0
+        try:
+            self._partition.first_live(read)
+            self._check_segments(read, listed)
+        except SegmentGoneError:  # another process has replaced the head since
             return 0
         head = touched(read.head)
         if not self._replace_head(read, head, ()):
             return 0
-        orphans = sorted({*listed} - {segment.key for segment in head.segments})
+        orphans = sorted(listed - {segment.key for segment in head.segments})
         self._store.delete(orphans)
         return len(orphans)
+
+    def _check_segments(self, read: ReadHead, listed: set[str]) -> None:
+        """Check that the segments of a head exist. Those that were written after the listing are looked for."""
+        for segment in read.head.segments:
+            if segment.key in listed or self._store.head(segment.key, 1) is not None:
+                continue
+            now = self._partition.read_head()
+            if now is None or now.version != read.version:
+                raise SegmentGoneError(f"{self._store.name}/{segment.key} was compacted")
+            raise LogIncompleteError(
+                f"{self._partition.name}/head.json names {segment.key}, which does not exist: either it is an old copy,"
+                " or something else than efo deleted the segment. Restore the newest version of both"
+                " (docs/object-storage.md, Damage). No segment is cleaned up before"
+            )
 
 
 _REPEATS: Final = 3

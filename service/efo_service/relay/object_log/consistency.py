@@ -61,8 +61,9 @@ def emptied_messages(store: Store, topic: str, catalog: Catalog) -> list[str]:
 def check_topic(store: Store, topic: str, stream: str | None = None) -> None:
     """Check the catalog against the partitions, before a topic is written or exported. A new topic is consistent.
 
-    `stream`: the topic must belong to it. Of each partition only the head is read. Raises LogIncompleteError, which
-    names the first problem, LogOwnerError, LogVersionError, LogError and SinkError.
+    `stream`: the topic must belong to it. Of each partition the head is read, and the end looked for: so an old copy of
+    a head is found. Raises LogIncompleteError, which names the first problem, LogOwnerError, LogVersionError, LogError
+    and SinkError.
     """
     with suppress(TopicNotFoundError):
         catalog, problems = read_checked_catalog(store, topic)
@@ -71,7 +72,7 @@ def check_topic(store: Store, topic: str, stream: str | None = None) -> None:
         problems += emptied_messages(store, topic, catalog)
         refuse(problems)
         for number in catalog.shards:
-            partition_of(store, topic, number, catalog).read_head()
+            partition_of(store, topic, number, catalog).bounds()
 
 
 def readers_ahead(store: Store, topic: str, catalog: Catalog) -> Iterator[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from efo_service.relay.errors import SinkError
+from efo_service.relay.errors import SegmentGoneError, SinkError
 from efo_service.relay.files import whole_number
 from efo_service.relay.log.maintenance import MaintenanceReport
 from efo_service.relay.log.reader_offsets import ReaderCommit, floor
@@ -128,7 +128,11 @@ class Maintenance:
             return 0, 0  # the head has changed: the next pass goes on
         compactor.bury(read.head)
         parts = compacted = 0
-        if due(partition, read.head, now, self._fold_commits):
+        try:
+            is_due = due(partition, read, now, self._fold_commits)
+        except SegmentGoneError:  # another process was faster
+            return 0, 0
+        if is_due:
             check_cancelled()
             folded = compactor.fold(read)
             if folded is None:

@@ -61,12 +61,14 @@ class Partition:
         key = keys.head(self.topic, self.number)
         stored = self._store.get(key)
         if stored is None:
-            if self.header(0) is not None:
-                raise LogIncompleteError(
-                    f"{self._store.name}/{key} does not exist, but its partition has commits: restore an earlier"
-                    " version of it (docs/object-storage.md, Damage)"
-                )
-            return None
+            if self.header(0) is None:
+                return None
+            stored = self._store.get(key)  # another worker may have opened it between the two requests
+        if stored is None:
+            raise LogIncompleteError(
+                f"{self._store.name}/{key} does not exist, but its partition has commits: restore an earlier version of"
+                " it (docs/object-storage.md, Damage)"
+            )
         head = decode_head(stored.content, f"{self._store.name}/{key}")
         self._check_head(head, f"{self._store.name}/{key}")
         return ReadHead(head, stored.version)
@@ -115,8 +117,13 @@ class Partition:
 
     def newest(self, after: int) -> Header | None:
         """Return the header of the newest commit after this number; None if there is none. It may be a tombstone."""
-        found: Header | None = None
-        low, step = after, 1
+        return self._first_and_newest(after)[1]
+
+    def _first_and_newest(self, after: int) -> tuple[Header | None, Header | None]:
+        first = found = self.header(after + 1)
+        if first is None:
+            return None, None
+        low, step = after + 1, 2
         while (header := self.header(low + step)) is not None:
             found, low, step = header, low + step, 2 * step
         high = low + step
@@ -126,17 +133,35 @@ class Partition:
                 high = middle
             else:
                 found, low = header, middle
-        return found
+        return first, found
 
     def end(self, head: Head) -> Header | None:
         """Return the header of the newest live commit, None if there is none.
 
         Raises SegmentGoneError if commits were compacted since the head was read: read it again.
         """
-        newest = self.newest(head.next - 1)
-        if newest is not None and newest.kind == "tombstone":
-            raise SegmentGoneError(f"{self.commit_name(newest.number)} was compacted")
+        # The newest one may be live although the head is an old copy, so both ends are checked.
+        first, newest = self._first_and_newest(head.next - 1)
+        for one in (first, newest):
+            if one is not None and one.kind == "tombstone":
+                raise SegmentGoneError(f"{self.commit_name(one.number)} was compacted")
         return newest
+
+    def first_live(self, read: ReadHead) -> Stored | None:
+        """Return the first live commit's header as it is stored, None if there is none. One small request.
+
+        Whoever changes what a head names calls it first. Raises LogIncompleteError if the head is an old copy, and
+        SegmentGoneError if another process has replaced it since.
+        """
+        number = read.head.next
+        stored = self._store.head(keys.commit(self.topic, self.number, number), HEADER_BYTES)
+        if stored is None or self._checked_header(stored, number).kind != "tombstone":
+            return stored
+        # A tombstone is made after the head that begins behind it. So this head was an old one when it was read.
+        now = self.read_head()
+        if now is not None and now.version == read.version:
+            raise self._stale(read.head)
+        raise SegmentGoneError(f"{self.commit_name(number)} was compacted")
 
     def read_commit(self, commit_number: int) -> ReadCommit:
         """Return a live commit, every byte checked. Raises SegmentGoneError for a tombstone, SegmentCorruptError."""
