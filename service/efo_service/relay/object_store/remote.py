@@ -38,6 +38,10 @@ _WRONG_PLACE: Final = ("NoSuchBucket", "ContainerNotFound", "UserNotFound", "NoS
 _DENIED: Final = frozenset({401, 403})
 _LATER: Final = frozenset({408, 409, 425, 429})
 """Statuses after which a request may be made again, besides all from 500 on."""
+_TRANSIENT_CODES: Final = frozenset({"RequestTimeout", "IncompleteBody", "BadDigest", "XAmzContentChecksumMismatch"})
+"""S3 answers these with status 400: a request was cut off or damaged on its way (S3 API reference, Error responses)."""
+_DENIED_CODES: Final = frozenset({"ExpiredToken", "InvalidToken", "TokenRefreshRequired"})
+"""S3 answers these with status 400, too: the temporary credentials have ended."""
 
 
 def open_store(url: StoreUrl) -> RemoteStore:
@@ -95,15 +99,15 @@ def _aws(options: dict[str, Any]) -> dict[str, Any]:
     """Return S3's options, with credentials and region as the AWS SDKs find them: profiles, SSO, roles, containers."""
     from botocore.session import Session  # noqa: PLC0415 - slow to import, only if it is used
 
-    session = Session(profile=options.pop("profile", None))
-    if "region" not in options and (region := session.get_config_variable("region")) is not None:
-        options["region"] = region
     # The checksum lets the bucket have an object lock, which needs one, and S3 refuses what was damaged on its way.
     if options.pop("checksum", True):
         options["checksum_algorithm"] = "SHA256"
     try:
+        session = Session(profile=options.pop("profile", None))
+        if "region" not in options and (region := session.get_config_variable("region")) is not None:
+            options["region"] = region
         credentials = session.get_credentials()
-    except Exception as error:
+    except Exception as error:  # of botocore and of its plugins: a profile that does not exist, a file that is wrong
         raise ConfigurationError(f"AWS credentials: {_first_line(error)}") from error
     if credentials is None:
         raise ConfigurationError(
@@ -216,7 +220,11 @@ class RemoteStore:
         except (BaseError, OSError, ValueError, RuntimeError) as error:
             where = f"cannot {action} {self.name}/{key}"
             status, reason = explain(str(error))
-            if isinstance(error, (PermissionDeniedError, UnauthenticatedError)) or status in _DENIED:
+            code = match[1] if (match := _CODE.search(str(error))) else None
+            if code in _TRANSIENT_CODES:
+                raise StoreUnavailableError(f"{where}: {reason}") from None
+            is_denied = status in _DENIED or code in _DENIED_CODES
+            if is_denied or isinstance(error, (PermissionDeniedError, UnauthenticatedError)):
                 raise StoreDeniedError(
                     f"{where}: {reason}; check the credentials, their rights (docs/object-storage.md) and this"
                     " machine's clock"
@@ -243,4 +251,4 @@ def explain(text: str) -> tuple[int | None, str]:
 
 def _first_line(error: object) -> str:
     line = next(iter(str(error).splitlines()), "") or type(error).__name__
-    return re.sub(r"\?\S*", "?...", line)[:300]
+    return re.sub(r"\?\S*", "?...", re.sub(r"//[^/\s]*@", "//...@", line))[:300]

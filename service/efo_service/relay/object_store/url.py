@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 from efo.errors import ConfigurationError
 
@@ -19,6 +20,9 @@ _BUCKET: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,221}")
 _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]*")
 """One part of a prefix. Stores would take more; these are taken alike by all, and never need an escape."""
 _LOCAL: Final = frozenset({"", "file"})
+
+MAX_SECONDS: Final = 3600
+"""The longest time for one request. A cancellation waits for it."""
 
 _COMMON: Final[Mapping[str, type]] = {"allow_http": bool, "timeout_seconds": float, "ca_file": str}
 OPTIONS: Final[Mapping[Scheme, Mapping[str, type]]] = {
@@ -80,16 +84,17 @@ def parse_url(text: str, options: Mapping[str, Option] | None = None) -> StoreUr
         raise ConfigurationError(f"{_shown(text)} has no valid bucket: {expected}, without credentials")
     for part in prefix.split("/") if prefix else ():
         if _PART.fullmatch(part) is None:
+            shown = "a part" if "@" in text else repr(part[:60])
             raise ConfigurationError(
-                f"{_shown(text)}: {part[:60]!r} is not valid in a prefix: use letters, digits, '.', '_', '=' and '-',"
-                " not starting with '.', and one '/' between parts"
+                f"{_shown(text)}: {shown} is not valid in a prefix: use letters, digits, '.', '_', '=' and '-', not"
+                " starting with '.', and one '/' between parts"
             )
     return StoreUrl(scheme, bucket, prefix, check_options(scheme, options or {}))
 
 
 def _shown(text: str) -> str:
-    """Return the text without what could be a password before an @."""
-    return repr(re.sub(r"//[^/]*@", "//...@", text)[:200])
+    """Return the text without what could be a password before an @, or a signature in a query."""
+    return repr(re.sub(r"[?#].*", "?...", re.sub(r"//.*@", "//...@", text, flags=re.DOTALL), flags=re.DOTALL)[:200])
 
 
 def check_options(scheme: Scheme, options: Mapping[str, Option]) -> Mapping[str, Option]:
@@ -107,10 +112,29 @@ def check_options(scheme: Scheme, options: Mapping[str, Option]) -> Mapping[str,
             if expected is float
             else type(value) is expected
         )
-        if not fits or (expected is float and float(value) <= 0):
-            wanted = {str: "a text", bool: "true or false", float: "a number above 0"}[expected]
+        if not fits or (expected is float and not 0 < float(value) <= MAX_SECONDS):
+            number = f"a number above 0, at most {MAX_SECONDS}"
+            wanted = {str: "a text", bool: "true or false", float: number}[expected]
             raise ConfigurationError(f"store_options: {name} is {wanted}")
+    if (endpoint := options.get("endpoint")) is not None:
+        _check_endpoint(str(endpoint), allow_http=bool(options.get("allow_http")))
     return dict(options)
+
+
+def _check_endpoint(endpoint: str, *, allow_http: bool) -> None:
+    """Raise ConfigurationError unless it is a URL that the client takes. The message has nothing of the endpoint."""
+    where = "store_options: endpoint"
+    if "@" in endpoint:
+        raise ConfigurationError(f"{where} has an '@': credentials come from the environment, not from a URL")
+    try:
+        url = urlsplit(endpoint)
+        is_url = bool(url.scheme in {"http", "https"} and url.hostname) and url.port != 0
+    except ValueError:  # a port that is no number, or half of a bracket
+        is_url = False
+    if not is_url or re.search(r"[\s?#]", endpoint):
+        raise ConfigurationError(f"{where} is a URL such as https://store.example:9000")
+    if url.scheme == "http" and not allow_http:
+        raise ConfigurationError(f"{where} is without TLS: use https://, or set allow_http = true")
 
 
 def log_root(text: str, options: Mapping[str, Option] | None = None) -> Path | StoreUrl:

@@ -60,6 +60,9 @@ def store(answer, monkeypatch) -> Iterator:
         (401, "Unauthorized", StoreDeniedError, "check the credentials"),
         (404, "NoSuchBucket", StoreError, "NoSuchBucket: why; check the name of the bucket"),
         (400, "InvalidRequest", StoreError, "InvalidRequest: why; check"),
+        (400, "RequestTimeout", StoreUnavailableError, "RequestTimeout: why"),
+        (400, "XAmzContentChecksumMismatch", StoreUnavailableError, "XAmzContentChecksumMismatch: why"),
+        (400, "ExpiredToken", StoreDeniedError, "ExpiredToken: why; check the credentials"),
         (501, "NotImplemented", StoreUnavailableError, "NotImplemented"),
     ],
 )
@@ -113,3 +116,13 @@ def test_no_credentials_are_refused_by_name(monkeypatch, tmp_path) -> None:
 def test_a_reason_has_no_signature_of_a_url() -> None:
     text = "Error performing GET https://x/y?sig=secret&se=1 in 2ms - error sending request\n\nDebug source: sig=secret"
     assert explain(text) == (None, "Error performing GET https://x/y?... in 2ms - error sending request")
+
+
+def test_a_reason_has_no_password_of_an_endpoint() -> None:
+    assert explain("no answer from https://user:secret@x/y") == (None, "no answer from https://...@x/y")
+
+
+def test_a_profile_that_does_not_exist_is_named(monkeypatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nope")
+    with pytest.raises(ConfigurationError, match=r"AWS credentials: The config profile \(nope\) could not be found"):
+        open_store(parse_url("s3://logs/efo"))

@@ -34,6 +34,11 @@ def test_urls(text, parts) -> None:
         ("s3://logs/../b", "'..' is not valid in a prefix"),
         ("s3://logs/a b", "'a b' is not valid in a prefix"),
         ("s3://logs/a?versionId=1", "is no URL of a log"),
+        ("s3://key:a/b-secret@logs/efo", "has no valid bucket"),
+        ("s3://key:a?b-secret@logs/efo", "is no URL of a log"),
+        ("s3://logs/key:secret@x", "is not valid in a prefix"),
+        ("az://logs/efo?sv=2024&sig=secret", "'az://logs/efo?...' is no URL of a log"),
+        ("https://a.example/logs#secret", "'https://a.example/logs?...' is no URL of a log"),
     ],
 )
 def test_wrong_urls_are_refused_without_their_secrets(text, message) -> None:
@@ -52,6 +57,15 @@ def test_wrong_urls_are_refused_without_their_secrets(text, message) -> None:
         ({"allow_http": "yes"}, "allow_http is true or false"),
         ({"timeout_seconds": 0}, "timeout_seconds is a number above 0"),
         ({"timeout_seconds": True}, "timeout_seconds is a number above 0"),
+        ({"timeout_seconds": 1e18}, "timeout_seconds is a number above 0, at most 3600"),
+        ({"timeout_seconds": float("nan")}, "timeout_seconds is a number above 0"),
+        ({"endpoint": "localhost:9000"}, "endpoint is a URL such as"),
+        ({"endpoint": "not a url"}, "endpoint is a URL such as"),
+        ({"endpoint": "https://"}, "endpoint is a URL such as"),
+        ({"endpoint": "https://x:port"}, "endpoint is a URL such as"),
+        ({"endpoint": "https://x?a=1"}, "endpoint is a URL such as"),
+        ({"endpoint": "http://x:9000"}, "endpoint is without TLS: use https://, or set allow_http"),
+        ({"endpoint": "https://user:password@x"}, "endpoint has an '@': credentials come from the environment"),
     ],
 )
 def test_wrong_options_are_refused(options, message) -> None:
