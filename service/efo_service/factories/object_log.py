@@ -50,7 +50,9 @@ async def open_object_log(
     url = settings.relay.log_root
     if not isinstance(url, StoreUrl):
         raise TypeError(f"{url} is not on an object store")
-    store: Store = MeasuredStore(open_store(url), meter_provider, check_topic_name(topic))
+    # It looks for credentials: in files, by processes and by requests.
+    opened = await trio.to_thread.run_sync(open_store, url)
+    store: Store = MeasuredStore(opened, meter_provider, check_topic_name(topic))
     checking = partial(_check, store, url, topic, settings.kinesis.stream_name)
     found = await _waiting(checking, settings.relay.retry_seconds, on_retry, on_success)
     if found.keeps_versions:

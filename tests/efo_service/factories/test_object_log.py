@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -79,6 +81,15 @@ async def test_a_store_without_conditional_writes_is_refused_before_anything_is_
         async with open_sink(settings()):
             pass
     assert not store.objects
+
+
+async def test_the_store_is_opened_in_a_thread_since_that_looks_for_credentials(store, monkeypatch) -> None:
+    threads = []
+    monkeypatch.setattr(object_log, "open_store", lambda _url: threads.append(threading.current_thread()) or store)
+    async with open_sink(settings()):
+        pass
+    assert threads
+    assert threading.current_thread() not in threads
 
 
 async def test_a_topic_of_another_stream_is_refused_at_the_start(store) -> None:

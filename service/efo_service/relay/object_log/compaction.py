@@ -14,14 +14,15 @@ cost work, and no records: of two changes of a head, one is refused, and its seg
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import pyarrow as pa
 
-from efo_service.relay.errors import LogIncompleteError, SegmentGoneError, StoreUnavailableError
+from efo_service.relay.errors import LogIncompleteError, SegmentGoneError, SinkError, StoreUnavailableError
 from efo_service.relay.log import compaction as on_disk
 from efo_service.relay.log import segments as disk
 from efo_service.relay.object_log import keys
@@ -34,9 +35,15 @@ FOLD_COMMITS: Final = 32
 """How many live commits are folded. Fewer wait for FOLD_SECONDS: each fold costs a segment and a write of the head."""
 FOLD_SECONDS: Final = 3600.0
 """After this time even a single live commit is folded, so that it can expire."""
+MAX_FOLD: Final = 1000
+"""So many commits are folded at most before the head is replaced: what was done is then not lost by a failure."""
 SEGMENT_BYTES: Final = 64 * on_disk.MIB
 """Segments of this size or more are left alone, in bytes of their records in memory. Two smaller parts make less than
 twice that. It is four times the size on a disk, since a head names all segments, and a reader reads the head."""
+
+
+def _never() -> None:
+    """Is never cancelled."""
 
 
 def due(partition: Partition, read: ReadHead, now: float, fold_commits: int = FOLD_COMMITS) -> bool:
@@ -58,33 +65,43 @@ class Compactor:
         self._partition = partition
         self._buried = 0
 
-    def fold(self, read: ReadHead) -> tuple[int, int] | None:
-        """Fold all live commits. Return how many became how many segments; None if another process was faster."""
+    def fold(self, read: ReadHead, check_cancelled: Callable[[], object] = _never) -> tuple[int, int] | None:
+        """Fold the live commits, at most MAX_FOLD. Return how many became how many segments.
+
+        None if another process was faster. `check_cancelled` is called between requests, and may raise: what was done
+        is then cleaned up, or gone on with by `bury`.
+        """
         head, versions, written = read.head, dict[int, tuple[Header, Version]](), list[Segment]()
         try:
             newest = self._partition.end(read.head)
             if newest is None:
                 return 0, 0
-            for group in self._groups(range(head.next, newest.number + 1)):
+            last = min(newest.number, head.next + MAX_FOLD - 1)
+            for group in self._groups(range(head.next, last + 1), check_cancelled):
                 versions.update((one.header.number, (one.header, one.stored.version)) for one in group)
                 segment = self._write_segment(group, max(one.stored.modified for one in group))
                 written += [] if segment is None else [segment]
                 head = folded(head, segment, group[-1].header)
-        except SegmentGoneError:  # another process folds them
-            self._store.delete([segment.key for segment in written])
-            return None
+        except BaseException as error:  # a cancellation, too
+            with suppress(SinkError):  # what stays is an orphan
+                self._store.delete([segment.key for segment in written])
+            if isinstance(error, SegmentGoneError):  # another process folds them
+                return None
+            raise
         if not self._replace_head(read, head, written):
             return None
         for number, (header, version) in versions.items():
+            check_cancelled()
             self._bury(number, header, version)
         self._buried = head.next
         return len(versions), len(written)
 
-    def _groups(self, numbers: Iterable[int]) -> Iterator[list[ReadCommit]]:
+    def _groups(self, numbers: Iterable[int], check_cancelled: Callable[[], object]) -> Iterator[list[ReadCommit]]:
         """Yield the commits in groups of which each becomes a segment. Only one group is in memory at a time."""
         group: list[ReadCommit] = []
         size = 0
         for number in numbers:
+            check_cancelled()
             group.append(self._partition.read_commit(number))
             size += group[-1].batch.nbytes
             if size >= SEGMENT_BYTES:
@@ -93,18 +110,20 @@ class Compactor:
         if group:
             yield group
 
-    def bury(self, head: Head) -> None:
+    def bury(self, head: Head, check_cancelled: Callable[[], object] = _never) -> None:
         """Replace commits below `next` by their tombstones, if a fold was cut off before it had done so.
 
         They are always the last ones: tombstones are made in ascending order, and before the next fold.
         """
         left: list[Header] = []
         for number in range(head.next - 1, self._buried - 1, -1):
+            check_cancelled()
             header = self._partition.header(number)
             if header is None or header.kind == "tombstone":
                 break
             left.append(header)
         for header in reversed(left):
+            check_cancelled()
             stored = self._store.head(keys.commit(self._partition.topic, self._partition.number, header.number), 1)
             if stored is not None:
                 self._bury(header.number, header, stored.version)

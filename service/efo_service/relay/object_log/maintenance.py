@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from efo_service.relay.errors import SegmentGoneError, SinkError
+from efo_service.relay.errors import LogIncompleteError, SegmentGoneError, SinkError
 from efo_service.relay.files import whole_number
 from efo_service.relay.log.maintenance import MaintenanceReport
 from efo_service.relay.log.reader_offsets import ReaderCommit, floor
@@ -22,7 +22,7 @@ from efo_service.relay.log.segments import Segment as DiskSegment
 from efo_service.relay.log.segments import SizedSegment
 from efo_service.relay.object_log import keys
 from efo_service.relay.object_log.catalog import read_catalog
-from efo_service.relay.object_log.compaction import FOLD_COMMITS, Compactor, due, plan_merges
+from efo_service.relay.object_log.compaction import FOLD_COMMITS, MAX_FOLD, Compactor, due, plan_merges
 from efo_service.relay.object_log.documents import Fields, parse, update
 from efo_service.relay.object_log.head import Segment, new_write
 from efo_service.relay.object_log.partition import Partition, ReadHead
@@ -67,11 +67,17 @@ class Maintenance:
         heads: dict[int, tuple[Compactor, ReadHead]] = {}
         for number, shard_id in catalog.shards.items():
             check_cancelled()
+            partition = Partition(self._store, self._topic, number, (catalog.stream, shard_id))
+            compactor = self._compactors.setdefault(number, Compactor(self._store, partition))
             try:
-                partition = Partition(self._store, self._topic, number, (catalog.stream, shard_id))
-                compactor = self._compactors.setdefault(number, Compactor(self._store, partition))
                 for at, count in enumerate(self._compact(partition, compactor, now, check_cancelled)):
                     counts[at] += count
+            except LogIncompleteError as error:  # an old head: what it names must stay as it is
+                failures.append(error)
+                continue
+            except SinkError as error:  # a segment that cannot be read can still expire
+                failures.append(error)
+            try:
                 if (read := partition.read_head()) is not None:
                     heads[number] = compactor, read
             except SinkError as error:
@@ -126,18 +132,20 @@ class Maintenance:
             return 0, 0
         if self._passes % ORPHAN_PASSES == 0 and compactor.remove_orphans():
             return 0, 0  # the head has changed: the next pass goes on
-        compactor.bury(read.head)
+        compactor.bury(read.head, check_cancelled)
         parts = compacted = 0
-        try:
-            is_due = due(partition, read, now, self._fold_commits)
-        except SegmentGoneError:  # another process was faster
-            return 0, 0
-        if is_due:
+        while True:
             check_cancelled()
-            folded = compactor.fold(read)
-            if folded is None:
-                return 0, 0
-            parts, compacted = folded
+            try:
+                is_due = due(partition, read, now, self._fold_commits)
+                folded = compactor.fold(read, check_cancelled) if is_due else (0, 0)
+            except SegmentGoneError:
+                folded = None
+            if folded is None:  # another process was faster
+                return parts, compacted
+            parts, compacted = parts + folded[0], compacted + folded[1]
+            if folded[0] < MAX_FOLD or (read := partition.read_head()) is None:
+                break
         while (read := partition.read_head()) is not None and (groups := plan_merges(read.head)):
             check_cancelled()
             if not compactor.merge(read, groups[0]):

@@ -36,6 +36,10 @@ _INTERVALS: Final = (0.2, 20.0)
 """The first and the longest time between two tries, in seconds. Half of each is random."""
 
 
+def _never() -> None:
+    """Is never cancelled."""
+
+
 class ObjectLogSink:
     """Writes records to one topic of a log on an object store, with a partition for each shard.
 
@@ -66,6 +70,8 @@ class ObjectLogSink:
         self._on_retry = on_retry
         self._on_success = on_success
         self._rng = rng or random.Random()  # noqa: S311 - not used for security
+        # A thread of trio can ask whether its task was cancelled.
+        self._check_cancelled = trio.from_thread.check_cancelled if run_blocking is None else _never
         self._run_blocking = run_blocking or partial(
             trio.to_thread.run_sync, limiter=trio.CapacityLimiter(PARALLEL_COMMITS)
         )
@@ -93,6 +99,7 @@ class ObjectLogSink:
             self._clock,
             self._extract,
             checkpoint=checkpoint,
+            check_cancelled=self._check_cancelled,
         )
         shard_sink = ObjectShardSink(await retry(opening), retry, self._run_blocking)
         try:

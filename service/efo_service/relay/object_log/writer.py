@@ -152,12 +152,14 @@ def open_partition(
     extract: Extractor | None = None,
     *,
     checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON,
+    check_cancelled: Callable[[], object] = lambda: None,
 ) -> PartitionWriter:
     """Open a shard's partition for writing, and fence all earlier writers.
 
-    `extract`: see RecordMapping. `checkpoint`: that of the shard's lease, see `allocate_partition`. It may be called
-    again after any error. Raises LogIncompleteError if a part of the partition is gone or the shard was read without
-    it, SegmentCorruptError, LogOwnerError, LogVersionError, StoreUnavailableError and SinkError.
+    `extract`: see RecordMapping. `checkpoint`: that of the shard's lease, see `allocate_partition`. `check_cancelled`
+    is called before each number that is taken, and may raise: who has lost the shard must not fence its next owner. It
+    may be called again after any error. Raises LogIncompleteError if a part of the partition is gone or the shard was
+    read without it, SegmentCorruptError, LogOwnerError, LogVersionError, StoreUnavailableError and SinkError.
     """
     number, catalog = allocate_partition(store, topic, stream, shard_id, checkpoint)
     partition = Partition(store, topic, number, (stream, shard_id))
@@ -166,7 +168,7 @@ def open_partition(
         if is_written:
             raise LogIncompleteError(emptied_message(partition.name))
         _create_head(store, partition)
-    newest = _begin_epoch(store, partition, clock)
+    newest = _begin_epoch(store, partition, clock, check_cancelled)
     note = None if is_written else partial(mark_written, store, topic, stream, number)
     if note is not None and newest.last is not None:
         with suppress(SinkError):  # an earlier writer was killed before it noted that; each commit repeats it
@@ -190,7 +192,9 @@ def _create_head(store: Store, partition: Partition) -> None:
         store.create(keys.head(partition.topic, partition.number), encode_head(head))
 
 
-def _begin_epoch(store: Store, partition: Partition, clock: Callable[[], float]) -> Header:
+def _begin_epoch(
+    store: Store, partition: Partition, clock: Callable[[], float], check_cancelled: Callable[[], object]
+) -> Header:
     """Take the next number for this writer, and return its header."""
     pending: _Pending | None = None
     for _ in range(OPEN_ATTEMPTS):
@@ -213,6 +217,7 @@ def _begin_epoch(store: Store, partition: Partition, clock: Callable[[], float])
             write=secrets.token_hex(8),
         )
         pending = _Pending(header, encode(header))
+        check_cancelled()
         if take_number(store, partition, pending):
             return header
     raise StoreUnavailableError(

@@ -94,6 +94,26 @@ async def test_a_cancelled_retry_ends_at_once(log, sink, autojump_clock) -> None
             await shard.commit()
 
 
+async def test_a_cancelled_opener_does_not_fence_the_next_owner(log, sink) -> None:
+    """It was cancelled because its lease is lost, while one of its requests hung. Meanwhile the next owner opened."""
+    await trio.lowlevel.checkpoint()
+    store, scope, owners = log.client(), trio.CancelScope(), []
+    token = trio.lowlevel.current_trio_token()
+
+    def on_step(step) -> None:
+        if step.operation == "create" and "/commits/" in step.key and not step.is_done and not owners:
+            owners.append(log.writer())
+            trio.from_thread.run_sync(scope.cancel, trio_token=token)
+
+    store.on_step = on_step
+    with scope:
+        async with ObjectLogSink(store, TOPIC).open(STREAM, SHARD):
+            pass
+    assert scope.cancelled_caught
+    log.append(owners[0], 3)
+    log.check(3)
+
+
 async def test_missing_rights_are_no_reason_to_wait(log, sink, monkeypatch, retries) -> None:
     def denied(*_: object) -> None:
         raise StoreDeniedError("no rights")
