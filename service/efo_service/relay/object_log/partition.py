@@ -11,6 +11,7 @@ the head has changed, and it is read again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -210,35 +211,47 @@ class Partition:
     def parts(self, start: int, end: int, *, allow_gaps: bool = False) -> Iterator[pa.RecordBatch]:
         """Yield the records with the offsets `start` to `end` - 1, in order.
 
-        `allow_gaps`: pass over what is missing. Raises SegmentMissingError, SegmentCorruptError, LogOwnerError and
-        others.
+        `allow_gaps`: pass over what is missing, but not over what is damaged. Raises SegmentMissingError,
+        SegmentCorruptError, LogOwnerError and others.
         """
         at, reads_left = start, MAX_READS
+        gone: Counter[str] = Counter()
         while at < end:
             before = at
             found = self.read_head()
             try:
-                for batch in self._parts(found.head if found else None, at, end, allow_gaps=allow_gaps):
+                for batch in self._parts(found.head if found else None, at, end, gone, allow_gaps=allow_gaps):
                     yield batch
                     at = batch.column("offset")[-1].as_py() + 1
             except SegmentGoneError as error:
                 reads_left = reads_left - 1 if at == before else MAX_READS
                 if not reads_left:
+                    if allow_gaps and gone and max(gone.values()) >= MAX_READS:
+                        reads_left = MAX_READS  # `_parts` passes over it
+                        continue
                     raise SegmentMissingError(f"{error}, but the head of {self.name} names it: restore it") from error
             else:
                 return
 
-    def _parts(self, head: Head | None, start: int, end: int, *, allow_gaps: bool) -> Iterator[pa.RecordBatch]:
+    def _parts(
+        self, head: Head | None, start: int, end: int, gone: Counter[str], *, allow_gaps: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records that a head names. `gone`: how often each segment was not there."""
         at = start
         for segment in head.segments if head else ():
-            if segment.end <= at or segment.base >= end:
+            if segment.end <= at or segment.base >= end or gone[segment.key] >= MAX_READS:
                 continue
             self._check_gap(at, segment.base, allow_gaps=allow_gaps)
             at = max(at, segment.base)
-            yield _slice(self.read_segment(segment), at, min(end, segment.end))
+            try:
+                read = self.read_segment(segment)
+            except SegmentGoneError:
+                gone[segment.key] += 1
+                raise
+            yield _slice(read, at, min(end, segment.end))
             at = min(end, segment.end)
         if head and at < end:
-            for read in self._live(head, at, end):
+            for read in self._live(head, at, end, allow_gaps=allow_gaps):
                 if read.header.end <= at:
                     continue
                 self._check_gap(at, read.header.base, allow_gaps=allow_gaps)
@@ -247,8 +260,11 @@ class Partition:
                 at = min(end, read.header.end)
         self._check_gap(at, end, allow_gaps=allow_gaps)
 
-    def _live(self, head: Head, start: int, end: int) -> Iterator[ReadCommit]:
-        """Yield the live commits that may have records of this range, from the last one that begins before it on."""
+    def _live(self, head: Head, start: int, end: int, *, allow_gaps: bool) -> Iterator[ReadCommit]:
+        """Yield the live commits that may have records of this range, from the last one that begins before it on.
+
+        A commit that does not exist, though later ones do, was deleted by something else: no key of it disappears.
+        """
         newest = self.end(head)
         if newest is None:
             return
@@ -256,11 +272,16 @@ class Partition:
         while low < high:
             middle = (low + high + 1) // 2
             header = self.header(middle)
-            if header is None or header.kind == "tombstone":
+            if header is not None and header.kind == "tombstone":
                 raise SegmentGoneError(f"{self.commit_name(middle)} was compacted")
-            low, high = (middle, high) if header.base <= start else (low, middle - 1)
+            low, high = (middle, high) if header is not None and header.base <= start else (low, middle - 1)
         for number in range(low, newest.number + 1):
-            read = self.read_commit(number)
+            try:
+                read = self.read_commit(number)
+            except SegmentMissingError:
+                if allow_gaps:
+                    continue
+                raise
             if read.header.base >= end:
                 return
             if read.batch.num_rows:
