@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from efo_service.relay.errors import LogError, TopicNotFoundError
-from efo_service.relay.readable import open_readable
+from efo_service.relay.errors import LogError, SinkError, TopicNotFoundError
+from efo_service.relay.readable import ReadableLog, open_readable
 from efo_service.spark.errors import SparkError, reason, spark_errors
 from efo_service.spark.pipeline.progress import PipelineResult, Progress, ProgressReporter
 from efo_service.spark.pipeline.queries import make_frames, start_query
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 POLL_SECONDS: Final = 0.2
 """How often the queries are polled; a micro-batch takes longer."""
+STORE_POLL_SECONDS: Final = 5.0
+"""How often a topic on an object store is looked for: each look costs some requests."""
 WORKER_TIMEOUT: Final = "Python worker failed to connect back"
 """Spark's error if a Python worker does not start within ten seconds, which cannot be set (PythonWorkerFactory)."""
 MAX_RETRIES: Final = 20
@@ -50,7 +53,7 @@ def run_pipeline(
 
     Without `available_now` it waits for its topic to exist. `on_progress` is called in this thread after each
     micro-batch, with values that JSON supports.
-    Raises JavaMissingError, SparkError, TopicNotFoundError, ConfigurationError.
+    Raises JavaMissingError, SparkError, TopicNotFoundError, ConfigurationError; of a log on an object store StoreError.
     """
     stop = stop or threading.Event()
     if settings.available_now and settings.kafka is None:
@@ -198,25 +201,33 @@ def _retry_worker_timeouts(make: Callable[[], dict[str, DataFrame]]) -> dict[str
 def _wait_for_topic(settings: PipelineSettings, on_progress: Callable[[Progress], None], stop: threading.Event) -> bool:
     """Wait until the log has the topic, as services start in any order; return False if `stop` is set first.
 
-    For a topic in Kafka it returns at once: Spark reports a missing topic.
+    For a topic in Kafka it returns at once: Spark reports a missing topic. A store that does not answer is waited for,
+    too. Raises StoreDeniedError and StoreError.
     """
-    reported = False
-    while settings.kafka is None and not _has_topic(settings):
+    if settings.kafka is not None:
+        return True
+    log, reported = open_readable(settings.log), False  # one client: it looks for credentials once
+    seconds = POLL_SECONDS if isinstance(settings.log, Path) else STORE_POLL_SECONDS
+    while not _has_topic(log, settings.topic):
         if not reported:
             on_progress({"waiting_for": settings.topic, "log": str(settings.log)})
             reported = True
-        if stop.wait(POLL_SECONDS):
+        if stop.wait(seconds):
             return False
     return True
 
 
-def _has_topic(settings: PipelineSettings) -> bool:
+def _has_topic(log: ReadableLog, topic: str) -> bool:
     try:
-        open_readable(settings.log).catalog(settings.topic)
+        log.catalog(topic)
     except TopicNotFoundError:
         return False
     except LogError:  # the query reports it
         return True
+    except SinkError as error:
+        if not error.retryable:
+            raise
+        return False
     return True
 
 
