@@ -398,7 +398,7 @@ class RelaySettings(Section):
     on_sink_error: Literal["stop", "isolate"] = Field(
         "stop",
         description="What a permanent error of the sink for one shard does: stop the service, or isolate the shard"
-        " (R11).",
+        " (R11). A shard that another worker has opened since (sink_fenced) is always isolated.",
     )
     retry_seconds: Seconds = Field(
         300.0,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from typing import Final
 
 import pyarrow as pa
 
@@ -22,6 +23,8 @@ from efo_service.relay.object_log.head import Head
 from efo_service.relay.object_log.partition import MAX_READS, Partition, ReadCommit
 from efo_service.relay.object_log.reader_offsets import read_readers
 from efo_service.relay.object_store.store import Store
+
+_NUMBER: Final = re.compile(r"[0-9]{20}")
 
 
 def inspect_topic(store: Store, topic: str) -> TopicState:
@@ -166,9 +169,12 @@ class _Verifier:
         It costs a listing: a request for each 1,000 tombstones.
         """
         prefix = f"{keys.partition(self._partition.topic, self._partition.number)}/{keys.COMMITS}/"
-        listed = {one.key.rpartition("/")[2] for one in self._store.keys(prefix)}
-        with suppress(StopIteration):
-            free = next(number for number in range(head.next) if f"{number:020}" not in listed)
+        taken = bytearray(head.next)  # of a year with a commit each 5 s: 6 MB
+        for one in self._store.keys(prefix):
+            name = one.key.rpartition("/")[2]
+            if _NUMBER.fullmatch(name) is not None and int(name) < head.next:
+                taken[int(name)] = 1
+        if (free := taken.find(0)) >= 0:
             self._found.problems.append(
                 f"{self._store.name}/{prefix}{free:020} does not exist: something else than efo deleted tombstones, so"
                 " that a stalled writer is not refused there. Remove expiration rules of the bucket for the log"

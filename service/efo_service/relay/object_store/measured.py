@@ -62,10 +62,17 @@ class MeasuredStore:
 
     def keys(self, prefix: str) -> Iterator[Listed]:
         """Yield the keys below a prefix."""
-        for number, one in enumerate(self._store.keys(prefix)):
-            if number % 1000 == 0:
-                self._add("list", None)
-            yield one
+        number = -1
+        try:
+            for number, one in enumerate(self._store.keys(prefix)):
+                if number % 1000 == 0:
+                    self._add("list", None)
+                yield one
+        except StoreError as error:
+            self._add("list", error.error_type)
+            raise
+        if number < 0:
+            self._add("list", None)
 
     def folders(self, prefix: str) -> list[str]:
         """Return the names below a prefix that have keys below them."""

@@ -234,6 +234,14 @@ class RemoteStore:
             if status is not None and 300 <= status < 500 and status not in _LATER:  # noqa: PLR2004 - HTTP's classes
                 raise StoreError(f"{where}: {reason}; check [relay] directory and store_options") from None
             raise StoreUnavailableError(f"{where}: {reason}") from None
+        except BaseException as error:
+            # pyo3's error for a panic is no Exception, and has no importable name.
+            if type(error).__name__ != "PanicException":
+                raise
+            raise StoreError(
+                f"cannot {action} {self.name}/{key}: the client failed ({_first_line(error)}); check the endpoint, also"
+                " in the environment (such as AWS_ENDPOINT_URL)"
+            ) from None
 
 
 def explain(text: str) -> tuple[int | None, str]:

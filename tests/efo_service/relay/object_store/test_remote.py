@@ -126,3 +126,11 @@ def test_a_profile_that_does_not_exist_is_named(monkeypatch) -> None:
     monkeypatch.setenv("AWS_PROFILE", "nope")
     with pytest.raises(ConfigurationError, match=r"AWS credentials: The config profile \(nope\) could not be found"):
         open_store(parse_url("s3://logs/efo"))
+
+
+def test_a_wrong_endpoint_of_the_environment_is_no_panic(monkeypatch) -> None:
+    for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": "localhost:9"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(StoreError, match="check the endpoint, also in the environment") as caught:
+        open_store(parse_url("s3://logs/efo", {"region": "eu-west-1"})).get("a")
+    assert not caught.value.retryable
