@@ -65,10 +65,10 @@ class Running:
                 }
 
 
-def _program(path: str) -> str:
+def _program(name: str, path: str) -> str:
     program = INSTALLED / path
     if not program.exists():
-        raise NotInstalledError(f"{program.name} is not installed: run `make object-stores`")
+        raise NotInstalledError(f"{name} is not installed: run `make object-stores`")
     return str(program)
 
 
@@ -96,7 +96,7 @@ def running(text: str) -> Running:
 
 def serve_moto() -> AbstractContextManager[str]:
     """Run moto. Raises NotInstalledError."""
-    return _serving("s3", lambda port, _path: [_program("moto/bin/python"), "-c", _MOTO, str(port)], _s3_bucket)
+    return _serving("s3", lambda port, _path: [_program("moto", "moto/bin/python"), "-c", _MOTO, str(port)], _s3_bucket)
 
 
 def serve_versitygw() -> AbstractContextManager[str]:
@@ -105,7 +105,14 @@ def serve_versitygw() -> AbstractContextManager[str]:
     def command(port: int, path: Path) -> list[str]:
         (path / "data").mkdir()
         keys = ["--access", ENVIRONMENT["AWS_ACCESS_KEY_ID"], "--secret", ENVIRONMENT["AWS_SECRET_ACCESS_KEY"]]
-        return [_program("bin/versitygw"), *keys, "--port", f"127.0.0.1:{port}", "posix", str(path / "data")]
+        return [
+            _program("versitygw", "bin/versitygw"),
+            *keys,
+            "--port",
+            f"127.0.0.1:{port}",
+            "posix",
+            str(path / "data"),
+        ]
 
     return _serving("s3", command, _s3_bucket)
 
@@ -117,7 +124,7 @@ def serve_azurite() -> AbstractContextManager[str]:
         node = shutil.which("node")
         if node is None:
             raise NotInstalledError("Azurite needs Node")
-        program = _program("node_modules/azurite/dist/src/blob/main.js")
+        program = _program("Azurite", "node_modules/azurite/dist/src/blob/main.js")
         options = ["--blobHost", "127.0.0.1", "--blobPort", str(port)]
         return [
             node,
