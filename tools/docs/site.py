@@ -56,7 +56,7 @@ def sections(index: Page) -> dict[str, list[str]]:
 
 
 def navigation_problems(pages: Sequence[Page]) -> list[str]:
-    """Return the pages that docs/index.md does not list, or lists twice."""
+    """Return the pages that docs/index.md does not list, or lists twice, and what it lists that is no page."""
     index = next((page for page in pages if page.path == INDEX), None)
     if index is None:
         return [f"{INDEX} is missing"]
@@ -64,6 +64,11 @@ def navigation_problems(pages: Sequence[Page]) -> list[str]:
     missing = [page.path for page in pages if page.path not in listed and page.path != INDEX]
     return [
         *(f"{path} is in no list of {INDEX}: add it to the section where a reader looks for it" for path in missing),
+        *(
+            f"{path} is in a list of {INDEX}, and no page of the site: link to its folder"
+            for path in dict.fromkeys(listed)
+            if path not in {page.path for page in pages}
+        ),
         *(f"{path} is listed twice in {INDEX}" for path in dict.fromkeys(listed) if listed.count(path) > 1),
     ]
 

@@ -29,6 +29,12 @@ def test_a_page_that_is_listed_twice_is_an_error():
     ]
 
 
+def test_a_file_in_the_lists_that_is_no_page_is_an_error():
+    index = INDEX.replace("- [A]", "- [An example](../examples/orders/README.md)\n- [A]")
+    (problem,) = navigation_problems(pages(**{"docs/index.md": index}))
+    assert problem.startswith("examples/orders/README.md is in a list of docs/index.md, and no page of the site")
+
+
 def test_a_missing_index_is_an_error():
     assert navigation_problems([]) == ["docs/index.md is missing"]
 
