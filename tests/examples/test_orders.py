@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
@@ -21,12 +22,19 @@ MAX_LINES = 400
 
 
 def run_tests(*arguments: str) -> str:
-    """Run tests of the project as its reader does; return their output."""
+    """Run tests of the project as its reader does, in an active environment; return their output."""
     paths = [str(EXAMPLE), str(ROOT), str(ROOT / "service")]
+    # Spark's Java looks for data sources with the python3 of the PATH.
+    programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", ".", *arguments],
         cwd=EXAMPLE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTEST_ADDOPTS": "-p no:asyncio -p no:anyio"},
+        env={
+            **os.environ,
+            "PATH": programs,
+            "PYTHONPATH": os.pathsep.join(paths),
+            "PYTEST_ADDOPTS": "-p no:asyncio -p no:anyio",
+        },
         capture_output=True,
         text=True,
         timeout=550,
