@@ -97,8 +97,8 @@ async def service(mock_clock, nursery, sink_name):
                 yield part
 
             parts = Parts(
-                lambda _settings: opened(fake.kinesis("orders")),
-                lambda _settings: opened(store),
+                lambda *_: opened(fake.kinesis("orders")),
+                lambda *_: opened(store),
                 open_sink,
                 open_consumer,
             )
@@ -188,7 +188,7 @@ async def test_with_a_dead_lease_store_readiness_turns_when_the_shards_stop_and_
 
     assert [line["event"] for line in service.logged()] == ["lease_store_outage_began"]
     service.store.is_down, lasted = False, mock_clock.current_time() - down_at
-    await service.passes(12)
+    await service.passes(30)  # leases are taken with jitter
     assert sorted(line["event"] for line in service.logged()) == [
         "lease_store_outage_began",
         "lease_store_outage_ended",

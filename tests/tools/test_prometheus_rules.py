@@ -15,7 +15,8 @@ from prometheus_client import Counter, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from efo.telemetry.observer import OtelObserver
-from efo_service.relay.measured import MeasuredSink
+from efo_service.relay.errors import SinkFullError
+from efo_service.relay.measured import MeasuredSink, SinkRetries
 from efo_service.spark.pipeline.metrics import PipelineMetrics
 from efo_service.telemetry.sdk import telemetry
 from efo_service.web.readiness import WorkerReadiness, measure_readiness
@@ -53,6 +54,7 @@ def scrape() -> str:
         PipelineMetrics(sdk.meter_provider)(PROGRESS)
         sink = MeasuredSink(FakeSink(), system="efo", topic="s", meter_provider=sdk.meter_provider)
         trio.run(commit, sink)
+        SinkRetries("efo", "s", sdk.meter_provider).add(SinkFullError("no space"))
         sdk.registry.register(WorkerEndpoints("127.0.0.1", lambda: {"w-1-1": None}))
         restarts = Counter("efo_worker_restarts", "Restarts of workers that ended.", ["worker"], registry=sdk.registry)
         restarts.labels("w-1-1").inc()

@@ -28,12 +28,11 @@ SINKS: Final = Dashboard(
                 ),
                 Panel(
                     title="Commits that failed",
-                    about="Records of commits that failed, by error. They are tried again.",
+                    about="Commits and openings of the sink that failed, by error. They are tried again.",
                     unit="cps",
                     queries=(
                         Query(
-                            f"sum by (messaging_system, error_type)"
-                            f""" ({rate(of_job("messaging_client_sent_messages_total", 'error_type!=""'))})""",
+                            f"sum by (messaging_system, error_type) ({rate(of_job('efo_sink_retries_total'))})",
                             "{{messaging_system}}: {{error_type}}",
                         ),
                     ),

@@ -22,6 +22,7 @@ from efo_service.relay.dead_letter import DeadLetteringSink, OnDeadLetter, Skipp
 from efo_service.relay.errors import RecordRefusedError, SinkError
 from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.mapping import Extractor, load_extractor
+from efo_service.relay.measured import SinkRetries
 from efo_service.relay.plugins import SinkContext, open_plugin
 from efo_service.relay.retrying import RetryingSink
 from efo_service.relay.sink import Sink
@@ -37,21 +38,23 @@ async def open_sink(
 ) -> AsyncIterator[Sink]:
     """Open the sink of [relay], with what happens to records that it refuses.
 
-    `observer`: gets an event for each record that is skipped or dead-lettered. `meter_provider`: counts the requests
-    to an object store. Raises ConfigurationError, SinkError.
+    `observer`: gets an event for each record that is skipped or dead-lettered. `meter_provider`: counts the sink's
+    failures that are tried again, and the requests to an object store. Raises ConfigurationError, SinkError.
     """
     relay = settings.relay
     extract = load_extractor(relay.trace_extractor) if relay.trace_extractor else None
-    log = _OutageLog()
+    meters = NoOpMeterProvider() if meter_provider is None else meter_provider
+    system = SYSTEMS.get(relay.sink, relay.sink)
+    log = _OutageLog(SinkRetries(system, settings.topic, meters))
     on_refused = partial(_report_refused_record, observer, relay.refused_record_action)
     if relay.sink == "kafka":
         async with _open_kafka(settings, extract, on_refused, log) as sink:
             yield sink
         return
-    meters = NoOpMeterProvider() if meter_provider is None else meter_provider
     async with _open(settings, extract, log, meters) as sink:
         if relay.dead_letters is not None:
-            async with _open_log(settings, relay.dead_letters, extract, _OutageLog(), meters) as dead_letters:
+            log = _OutageLog(SinkRetries(system, relay.dead_letters, meters))
+            async with _open_log(settings, relay.dead_letters, extract, log, meters) as dead_letters:
                 yield DeadLetteringSink(sink, dead_letters, on_refused)
         else:
             yield _skipping(sink, on_refused) if relay.refused_record_action == "skip" else sink
@@ -154,15 +157,17 @@ def _report_refused_record(observer: Observer, action: str, shard_id: str, recor
 
 
 class _OutageLog:
-    """Logs the outages of a sink: a line when one begins and when it ends; each retry at "debug"."""
+    """Logs the outages of a sink: a line when one begins and when it ends; each retry at "debug". Counts retries."""
 
-    def __init__(self) -> None:
+    def __init__(self, retries: SinkRetries) -> None:
         self._outage = Outage("sink")
+        self._retries = retries
 
     def retried(self, shard_id: str, error: SinkError, seconds: float) -> None:
         """Note that a shard's sink failed, and is tried again in some seconds."""
         for began in self._outage.failed(shard_id, trio.current_time(), error.error_type, str(error), shard_id):
             log_outage(began)
+        self._retries.add(error)
         structlog.get_logger().debug(
             "sink_retried",
             shard_id=shard_id,

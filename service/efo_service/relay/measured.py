@@ -22,6 +22,24 @@ from efo_service.relay.sink import ShardSink, Sink
 NAME: Final = "messaging.client.sent.messages"
 
 
+class SinkRetries:
+    """Counts the failures of a sink that are tried again: `efo.sink.retries`, by `error.type`.
+
+    `system`, `topic`: see MeasuredSink, which counts a commit when it has succeeded, or was given up.
+    """
+
+    def __init__(self, system: str, topic: str, meter_provider: MeterProvider) -> None:
+        meter = meter_provider.get_meter("efo.service", schema_url=SCHEMA_URL)
+        self._counter = meter.create_counter(
+            "efo.sink.retries", "{retry}", "Commits and openings of the sink that failed and are tried again, by error."
+        )
+        self._attributes = {"messaging.system": system, "messaging.destination.name": topic}
+
+    def add(self, error: EfoError) -> None:
+        """Count a failure."""
+        self._counter.add(1, self._attributes | {"error.type": error.error_type})
+
+
 class MeasuredSink:
     """Passes all calls to `sink`, and counts the records of each commit. Failed commits have an `error.type`.
 

@@ -160,17 +160,22 @@ def configure(level: str, output: TextIO | None = None) -> None:
     `efo run --workers N` share stdout, and must not mix their lines even if Python does not buffer.
     """
     output = output or sys.stdout
+    configure_lines(level, output)
     renderer = structlog.processors.JSONRenderer()
-    structlog.configure(
-        processors=[*_CHAIN, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.WriteLoggerFactory(output),
-        cache_logger_on_first_use=False,
-    )
     handler = logging.StreamHandler(output)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(processor=renderer, foreign_pre_chain=_CHAIN))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.captureWarnings(capture=True)
+
+
+def configure_lines(level: str, output: TextIO) -> None:
+    """Send efo's own log lines to `output`, and leave the logging of libraries to the process that efo is a part of."""
+    structlog.configure(
+        processors=[*_CHAIN, structlog.processors.JSONRenderer()],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.WriteLoggerFactory(output),
+        cache_logger_on_first_use=False,
+    )
 
 
 def log_outage(change: OutageBegan | OutageEnded) -> None:

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from random import Random
 from types import SimpleNamespace
+from typing import BinaryIO
 
 import pytest
 import trio
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from pydantic import ValidationError
 from structlog.testing import capture_logs
 
@@ -18,6 +23,7 @@ from efo_service.factories.sinks import SYSTEMS, _OutageLog, open_sink
 from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkFullError
 from efo_service.relay.log.segments import list_segments
 from efo_service.relay.log.sink import LogSink
+from efo_service.relay.measured import SinkRetries
 from efo_service.relay.plugins import BUILT_IN
 from efo_service.relay.retrying import RetryingSink
 from tests.efo_service.relay.all_sinks import read_log
@@ -128,6 +134,18 @@ async def test_failed_maintenance_is_logged_and_the_sink_stays_open(tmp_path) ->
     assert (logs[0]["event"], logs[0]["error_type"]) == ("maintenance_failed", "segment_corrupt")
 
 
+def points(reader: InMemoryMetricReader, name: str) -> list[tuple[dict[str, object], float]]:
+    """Return the attributes and the value of each point of a counter."""
+    return [
+        (dict(point.attributes), point.value)
+        for resource in reader.get_metrics_data().resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        if metric.name == name
+        for point in metric.data.data_points
+    ]
+
+
 class DownSink:
     """A sink whose shards cannot be opened `failures` times."""
 
@@ -143,7 +161,8 @@ class DownSink:
 
 
 async def test_an_outage_of_the_sink_is_one_line_when_it_begins_and_one_when_it_ends(autojump_clock) -> None:
-    log = _OutageLog()
+    reader = InMemoryMetricReader()
+    log = _OutageLog(SinkRetries("efo_log", STREAM, MeterProvider(metric_readers=[reader], shutdown_on_exit=False)))
     sink = RetryingSink(
         DownSink(241), seconds=3600, isolating_errors=(), on_retry=log.retried, on_success=log.succeeded, rng=Random(1)
     )
@@ -161,6 +180,35 @@ async def test_an_outage_of_the_sink_is_one_line_when_it_begins_and_one_when_it_
         SHARD,
     )
     assert (ended["event"], ended["duration"], ended["failures"]) == ("sink_outage_ended", round(lasted, 3), 241)
+    attributes = {"messaging.system": "efo_log", "messaging.destination.name": STREAM, "error.type": "sink_full"}
+    assert points(reader, "efo.sink.retries") == [(attributes, 241)]
+
+
+@pytest.fixture
+def full_device() -> Iterator[BinaryIO]:
+    """A device without space."""
+    with Path("/dev/full").open("wb") as full:
+        yield full
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+async def test_a_commit_is_counted_while_it_is_tried_again(full_device, tmp_path, monkeypatch, autojump_clock) -> None:
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(fileno=full_device.fileno))
+    reader = InMemoryMetricReader()
+    meters = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
+    config = settings(tmp_path, sink="jsonl", jsonl_file="-", retry_seconds=60)
+    async with open_sink(config, meter_provider=meters) as sink, sink.open(STREAM, SHARD) as shard_sink:
+        shard_sink.write(BATCH)
+        with capture_logs(), trio.move_on_after(30) as still_trying:
+            await shard_sink.commit()
+    assert still_trying.cancelled_caught
+    ((attributes, count),) = points(reader, "efo.sink.retries")
+    assert attributes == {
+        "messaging.system": "efo_jsonl",
+        "messaging.destination.name": STREAM,
+        "error.type": "sink_full",
+    }
+    assert count >= 1
 
 
 def test_the_dead_letter_topic_must_not_be_the_topic_of_the_records(tmp_path) -> None:
