@@ -22,6 +22,7 @@ from efo_service.relay.object_log.sink import ObjectLogSink
 from efo_service.relay.object_store.measured import MeasuredStore
 from efo_service.relay.object_store.probe import Probe, probe
 from efo_service.relay.object_store.remote import open_store
+from efo_service.relay.object_store.repeating import RepeatingStore
 from efo_service.relay.object_store.store import Store
 from efo_service.relay.object_store.url import StoreUrl
 from efo_service.relay.retrying import OnRetry, OnSuccess
@@ -52,7 +53,7 @@ async def open_object_log(
         raise TypeError(f"{url} is not on an object store")
     # It looks for credentials: in files, by processes and by requests.
     opened = await trio.to_thread.run_sync(open_store, url)
-    store: Store = MeasuredStore(opened, meter_provider, check_topic_name(topic))
+    store: Store = RepeatingStore(MeasuredStore(opened, meter_provider, check_topic_name(topic)))
     checking = partial(_check, store, url, topic, settings.kinesis.stream_name)
     found = await _waiting(checking, settings.relay.retry_seconds, on_retry, on_success)
     if found.keeps_versions:

@@ -22,6 +22,7 @@ from efo_service.relay.object_log import consistency, inspection, reader_offsets
 from efo_service.relay.object_log.partition import Partition
 from efo_service.relay.object_log.writer import emptied_message
 from efo_service.relay.object_store.remote import open_store
+from efo_service.relay.object_store.repeating import RepeatingStore
 from efo_service.relay.object_store.store import Store
 from efo_service.relay.object_store.url import StoreUrl
 
@@ -52,7 +53,7 @@ class ObjectLog:
     @property
     def _store(self) -> Store:
         if self._opened is None:
-            self._opened = open_store(self._url)
+            self._opened = RepeatingStore(open_store(self._url))
         return self._opened
 
     def where(self, topic: str, partition: int | None = None) -> str:

@@ -10,7 +10,15 @@ from opentelemetry.metrics import Counter, MeterProvider
 
 from efo.telemetry.instruments import SCHEMA_URL
 from efo_service.relay.errors import StoreError
-from efo_service.relay.object_store.store import ChangedError, ExistsError, Listed, Store, Stored, Version
+from efo_service.relay.object_store.store import (
+    ChangedError,
+    ExistsError,
+    Listed,
+    Store,
+    Stored,
+    UnchangedError,
+    Version,
+)
 
 T = TypeVar("T")
 
@@ -37,9 +45,9 @@ class MeasuredStore:
         """The name of the store."""
         return self._store.name
 
-    def get(self, key: str) -> Stored | None:
-        """Return an object."""
-        return self._received(self._counted("get", lambda: self._store.get(key)))
+    def get(self, key: str, unless: Version | None = None) -> Stored | None:
+        """Return an object, unless its version is known."""
+        return self._received(self._counted("get", lambda: self._store.get(key, unless)))
 
     def head(self, key: str, size: int) -> Stored | None:
         """Return the first bytes of an object."""
@@ -83,6 +91,9 @@ class MeasuredStore:
             result = call()
         except (ExistsError, ChangedError):
             self._add(operation, "conflict")
+            raise
+        except UnchangedError:
+            self._add(operation, None)
             raise
         except StoreError as error:
             self._add(operation, error.error_type)

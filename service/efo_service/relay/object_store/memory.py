@@ -9,7 +9,7 @@ from functools import partial
 from typing import Literal, TypeVar
 
 from efo_service.relay.errors import StoreUnavailableError
-from efo_service.relay.object_store.store import ChangedError, ExistsError, Listed, Stored, Version
+from efo_service.relay.object_store.store import ChangedError, ExistsError, Listed, Stored, UnchangedError, Version
 
 T = TypeVar("T")
 
@@ -66,14 +66,21 @@ class MemoryStore:
         for request in late:
             try:
                 request()
-            except (ExistsError, ChangedError):
+            except (ExistsError, ChangedError, UnchangedError):
                 continue
 
     # --- the Store protocol --------------------------------------------------------------------------------
 
-    def get(self, key: str) -> Stored | None:
-        """Return an object."""
-        return self._request("get", key, lambda: self._read(key, None))
+    def get(self, key: str, unless: Version | None = None) -> Stored | None:
+        """Return an object, unless its version is known."""
+
+        def get() -> Stored | None:
+            stored = self._read(key, None)
+            if stored is not None and stored.version == unless:
+                raise UnchangedError
+            return stored
+
+        return self._request("get", key, get)
 
     def head(self, key: str, size: int) -> Stored | None:
         """Return the first bytes of an object."""

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 from efo.errors import ConfigurationError
 from efo_service.errors import UnavailableError
 from efo_service.relay.errors import StoreDeniedError, StoreError, StoreUnavailableError
-from efo_service.relay.object_store.store import ChangedError, ExistsError, Listed, Stored, Version
+from efo_service.relay.object_store.store import ChangedError, ExistsError, Listed, Stored, UnchangedError, Version
 from efo_service.relay.object_store.url import StoreUrl
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from obstore import GetResult, PutMode, PutResult
+    from obstore import GetOptions, GetResult, PutMode, PutResult
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Credential
 
 TIMEOUT: Final = 60.0
@@ -137,17 +137,20 @@ class RemoteStore:
         self.name = str(url)
         self._client = client
 
-    def get(self, key: str) -> Stored | None:
-        """Return an object."""
-        return self._get(key, None)
+    def get(self, key: str, unless: Version | None = None) -> Stored | None:
+        """Return an object, unless its version is known."""
+        e_tag = None if unless is None else unless.e_tag
+        return self._get(key, {} if e_tag is None else {"if_none_match": e_tag})
 
     def head(self, key: str, size: int) -> Stored | None:
         """Return the first bytes of an object. The log has no empty objects: of them, no store has a range."""
-        return self._get(key, size)
+        return self._get(key, {"range": (0, size)})
 
-    def _get(self, key: str, size: int | None) -> Stored | None:
+    def _get(self, key: str, options: GetOptions) -> Stored | None:
+        from obstore.exceptions import NotModifiedError  # noqa: PLC0415 - an extra, may not be installed
+
         def get() -> Stored:
-            result: GetResult = self._client.get(key, options={"range": (0, size)} if size is not None else {})
+            result: GetResult = self._client.get(key, options=options)
             content = bytes(result.bytes())
             meta = result.meta
             version = Version(meta["e_tag"], meta["version"])
@@ -156,6 +159,8 @@ class RemoteStore:
         with self._errors("read", key):
             try:
                 return get()
+            except NotModifiedError:
+                raise UnchangedError from None
             except FileNotFoundError as error:
                 if (text := str(error)) and any(code in text for code in _WRONG_PLACE):
                     raise

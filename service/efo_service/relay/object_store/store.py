@@ -44,6 +44,10 @@ class ChangedError(Exception):
     """`replace`: the object is not the one that was read, or another writer was at it at the same time. Look."""
 
 
+class UnchangedError(Exception):
+    """`get`: the object still has the version that is known, so that its content was not sent."""
+
+
 class Store(Protocol):
     """An object store below one prefix. Keys are relative to it.
 
@@ -56,8 +60,8 @@ class Store(Protocol):
         """Where the keys are, for messages: a URL."""
         ...
 
-    def get(self, key: str) -> Stored | None:
-        """Return an object, None if there is none."""
+    def get(self, key: str, unless: Version | None = None) -> Stored | None:
+        """Return an object, None if there is none. Raises UnchangedError if it has the version `unless`."""
         ...
 
     def head(self, key: str, size: int) -> Stored | None:

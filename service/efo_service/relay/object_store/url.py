@@ -78,7 +78,8 @@ def parse_url(text: str, options: Mapping[str, Option] | None = None) -> StoreUr
     expected = "expected s3://bucket/prefix, gs://bucket/prefix or az://container/prefix"
     scheme = _SCHEMES.get(match["scheme"].lower()) if match else None
     if match is None or scheme is None:
-        raise ConfigurationError(f"{_shown(text)} is no URL of a log: {expected}")
+        hadoop = "; s3a:// and s3n:// are Hadoop's names of s3://" if re.match("s3[an]:", text.strip().lower()) else ""
+        raise ConfigurationError(f"{_shown(text)} is no URL of a log: {expected}, or a directory{hadoop}")
     bucket, prefix = match["bucket"], (match["prefix"] or "").strip("/")
     if _BUCKET.fullmatch(bucket) is None:
         raise ConfigurationError(f"{_shown(text)} has no valid bucket: {expected}, without credentials")

@@ -14,7 +14,7 @@ from efo_service.relay.object_log import keys
 from efo_service.relay.object_store.memory import MemoryStore
 from efo_service.relay.object_store.probe import probe
 from efo_service.relay.object_store.remote import open_store
-from efo_service.relay.object_store.store import ChangedError, ExistsError, Listed, Store, Version
+from efo_service.relay.object_store.store import ChangedError, ExistsError, Listed, Store, UnchangedError, Version
 from efo_service.relay.object_store.url import parse_url
 from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT, SERVERS, running
 from tests.efo_service.relay.object_log.logs import Log, make_records
@@ -73,6 +73,19 @@ def test_the_first_bytes_of_an_object(store) -> None:
     assert store.head("a/b", 4).version == store.get("a/b").version
     assert store.head("a/c", 4) is None
     assert store.get("a/c") is None
+
+
+def test_an_object_whose_version_is_known_is_not_sent_again(store) -> None:
+    written = store.create("a/b", b"one")
+    with pytest.raises(UnchangedError):
+        store.get("a/b", written)
+    first = store.get("a/b").version
+    with pytest.raises(UnchangedError):
+        store.get("a/b", first)
+    store.replace("a/b", b"two", first)
+    assert store.get("a/b", first).content == b"two"
+    store.delete(["a/b"])
+    assert store.get("a/b", first) is None
 
 
 def test_what_was_deleted_is_gone(store) -> None:

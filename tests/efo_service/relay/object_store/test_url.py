@@ -27,7 +27,8 @@ def test_urls(text, parts) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("s3a://logs/efo", "is no URL of a log: expected s3://bucket/prefix"),
+        ("ftp://logs/efo", "is no URL of a log: expected s3://bucket/prefix"),
+        ("S3a://logs/efo", "or a directory; s3a:// and s3n:// are Hadoop's names of s3://"),
         ("s3:///efo", "has no valid bucket"),
         ("s3://key:secret@logs/efo", "has no valid bucket"),
         ("s3://logs/a//b", "'' is not valid in a prefix"),
