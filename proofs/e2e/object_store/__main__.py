@@ -37,6 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="seed of the kills and faults (1)")
     parser.add_argument("--records", type=int, default=20_000, help="number of records for each server (20000)")
     parser.add_argument("--rate", type=float, default=2_000, help="most records per second (2000)")
+    parser.add_argument(
+        "--leases",
+        choices=("sqlite", "log"),
+        default="sqlite",
+        help="where the leases are: log is beside the log (sqlite)",
+    )
     parsed = parser.parse_args(arguments)
     names = parsed.servers or list(SERVERS)
     if unknown := [name for name in names if name not in SERVERS]:
@@ -56,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 rate=parsed.rate,
                 kills=parsed.kills,
                 seed=parsed.seed,
+                leases=parsed.leases,
                 directory=Path(directory).resolve(),
             )
             try:

@@ -34,12 +34,13 @@ OUTAGE_SECONDS: Final = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Options of a run. `rate`: most records per second."""
+    """Options of a run. `rate`: most records per second. `leases`: [leases] store."""
 
     records: int
     rate: float
     kills: int
     seed: int
+    leases: str
     directory: Path
 
 
@@ -58,7 +59,7 @@ async def _run(server: Running, options: Options, report: Callable[[str], None])
         async with fake.serve() as address:
             with proxy(server.url, faults) as url:
                 config = options.directory / "efo.toml"
-                config.write_text(_config(address.url, str(address.ca_file), server, url))
+                config.write_text(_config(address.url, str(address.ca_file), server, url, options.leases))
                 relays = [_relay(options, config, number) for number in (1, 2)]
                 target = Target("relay", [*relays], lambda: _count(log), options.kills, max_delay=1.5)
                 load = Load(
@@ -167,7 +168,7 @@ def _relay(options: Options, config: Path, number: int) -> _Relay:
     return _Relay(f"run-{number}", ["run", "--config", str(config)], options.directory, ENVIRONMENT | worker)
 
 
-def _config(kinesis: str, ca_file: str, server: Running, store: str) -> str:
+def _config(kinesis: str, ca_file: str, server: Running, store: str, leases: str) -> str:
     """Return the configuration: defaults, except for addresses and shorter intervals."""
     options = "\n".join(f"{name} = {json.dumps(value)}" for name, value in server.options(store).items())
     return f"""\
@@ -182,6 +183,7 @@ application = "e2e"
 checkpoint_seconds = 1
 
 [leases]
+store = "{leases}"
 path = "leases.sqlite"
 failover_seconds = 3
 

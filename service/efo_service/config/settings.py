@@ -236,9 +236,10 @@ _SCHEMES: Final = {"postgres": ("postgresql", "postgres"), "redis": ("redis", "r
 class LeaseSettings(Section):
     """The lease store, and how workers share the shards."""
 
-    store: Literal["sqlite", "dynamodb", "postgres", "redis"] = Field(
+    store: Literal["sqlite", "dynamodb", "postgres", "redis", "log"] = Field(
         "sqlite",
-        description="Lease store: sqlite (a file, for one machine), dynamodb (KCL's table), postgres or redis.",
+        description="Lease store: sqlite (a file, for one machine), dynamodb (KCL's table), postgres, redis, or log"
+        " (beside the log of [relay] directory, on an object store).",
     )
     path: LocalPath = Field(Path("var/leases.sqlite"), description="File of the sqlite lease store.")
     url: SecretStr | None = Field(
@@ -599,6 +600,22 @@ class Settings(BaseSettings):
     def _letters_apart(self) -> Settings:
         if self.relay.dead_letters == self.topic:
             raise ValueError(f"[relay] dead_letters {self.topic!r} is also the records' topic: choose another name")
+        return self
+
+    @model_validator(mode="after")
+    def _leases_beside_a_log(self) -> Settings:
+        if self.leases.store != "log":
+            return self
+        if self.relay.sink != "log":
+            raise ValueError(
+                f'[leases] store = "log" keeps the leases beside the log, but [relay] sink is "{self.relay.sink}": use'
+                " sqlite, dynamodb, postgres or redis"
+            )
+        if not self.relay.is_on_object_store:
+            raise ValueError(
+                f'[leases] store = "log" needs a log on an object store, but [relay] directory is'
+                f' {self.relay.directory}, on a local disk: use store = "sqlite", for one machine as this log is'
+            )
         return self
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,6 +22,8 @@ from efo_service.errors import UnavailableError
 from efo_service.telemetry.logs import log_outage
 
 if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+
     from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
     from efo.leases.stores.postgres.store import PostgresLeaseStore
     from efo.leases.stores.redis.store import RedisLeaseStore
@@ -38,8 +41,10 @@ _Opening = AbstractAsyncContextManager[LeaseStore]
 
 
 @asynccontextmanager
-async def open_leases(settings: Settings) -> AsyncIterator[LeaseStore]:
+async def open_leases(settings: Settings, meter_provider: MeterProvider | None = None) -> AsyncIterator[LeaseStore]:
     """Open the store of [leases], and wait for its server if it has one.
+
+    `meter_provider`: counts the requests to an object store.
 
     Raises LeaseError, ConfigurationError, and UnavailableError if a directory or a driver is missing.
     """
@@ -53,6 +58,11 @@ async def open_leases(settings: Settings) -> AsyncIterator[LeaseStore]:
                 yield await _retry_until_open(stack, lambda: _dynamodb(settings), leases.start_seconds)
             case "postgres" | "redis":
                 yield await _retry_until_open(stack, lambda: _server(settings), leases.start_seconds)
+            case "log":
+                from efo_service.factories.object_leases import open_leases_beside_log  # noqa: PLC0415 - only if used
+
+                opening = partial(open_leases_beside_log, settings, meter_provider)
+                yield await _retry_until_open(stack, opening, leases.start_seconds)
 
 
 def inspectable_leases(settings: Settings) -> Inspectable:
@@ -64,6 +74,10 @@ def inspectable_leases(settings: Settings) -> Inspectable:
             return _dynamodb(settings)
         case "postgres" | "redis":
             return _server(settings)
+        case "log":
+            from efo_service.factories.object_leases import LeasesBesideLog  # noqa: PLC0415 - only if used
+
+            return LeasesBesideLog(settings)
 
 
 def _make_directory(path: Path) -> None:

@@ -16,6 +16,7 @@ _REMEDIES: Final[Mapping[str, str]] = {
     "dynamodb": "allow these actions of dynamodb: on the table, in the policies of these credentials",
     "postgres": "as the owner, GRANT the role these permissions: see docs/leases.md",
     "redis": "grant the user the permissions in docs/leases.md",
+    "log": "allow these credentials to write below [relay] directory: see docs/object-storage.md",
 }
 """What to do if a write is not permitted, by [leases] store."""
 
@@ -35,6 +36,8 @@ def lease_checks(make: Callable[[], Inspectable], store: str, path: Path | None)
         return judge_writing(found[0], store)
 
     server = "check the server of [leases], its address and the network"
+    if store == "log":
+        server = "check [relay] directory, its store_options and the network"
     checks = [
         Check("lease store", read, server if path is None else f"check the file {path} and its disk"),
         Check("lease store writes", write, server, ("lease store",)),

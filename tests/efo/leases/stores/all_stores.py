@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from unittest import mock
 
 from efo.leases.store import LeaseStore
 from efo.leases.stores.dynamodb.store import DynamoDbLeaseStore
@@ -13,7 +15,12 @@ from efo.leases.stores.memory import MemoryLeaseStore
 from efo.leases.stores.postgres.store import PostgresLeaseStore
 from efo.leases.stores.redis.store import RedisLeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
+from efo_service.relay.object_leases.store import ObjectLeaseStore
+from efo_service.relay.object_store.memory import MemoryStore
+from efo_service.relay.object_store.remote import open_store
+from efo_service.relay.object_store.url import parse_url
 from proofs.local_servers.dynamodb import credentials, serve_dynamodb_local, serve_ministack
+from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT, running, serve_azurite, serve_versitygw
 from proofs.local_servers.postgres import serve_postgres
 from proofs.local_servers.redis import serve_redis
 from proofs.local_servers.running import Serve
@@ -82,6 +89,28 @@ many_streams = partial(dynamodb, stream_id="123456789012:orders:1700000000")
 """DynamoDB with the lease table of a KCL multi-stream application."""
 
 
+@asynccontextmanager
+async def objects_in_memory(_path):
+    objects = MemoryStore()
+    async with (
+        ObjectLeaseStore(objects.client(), "app", "stream", timeout=CALL_TIMEOUT) as one,
+        ObjectLeaseStore(objects.client(), "app", "stream", timeout=CALL_TIMEOUT) as other,
+    ):
+        yield one, other
+
+
+@asynccontextmanager
+async def objects(_path, text):
+    server = running(text)
+    url = parse_url(f"{server.scheme}://{BUCKET}/{uuid.uuid4().hex}/log", server.options())
+    with mock.patch.dict("os.environ", ENVIRONMENT):
+        async with (
+            ObjectLeaseStore(open_store(url), "app", "stream", timeout=CALL_TIMEOUT) as one,
+            ObjectLeaseStore(open_store(url), "app", "stream", timeout=CALL_TIMEOUT) as other,
+        ):
+            yield one, other
+
+
 STORES = {
     "memory": StoreKind(memory),
     "sqlite": StoreKind(sqlite),
@@ -89,4 +118,7 @@ STORES = {
     "ministack": StoreKind(many_streams, serve_ministack),
     "postgres": StoreKind(postgres, serve_postgres),
     "redis": StoreKind(redis, serve_redis),
+    "objects-in-memory": StoreKind(objects_in_memory),
+    "versitygw": StoreKind(objects, serve_versitygw),
+    "azurite": StoreKind(objects, serve_azurite),
 }

@@ -10,7 +10,7 @@ from efo_service.exit_codes import Exit
 from efo_service.operations.doctor.leases import judge_reading, judge_writing, lease_checks
 from efo_service.operations.doctor.running import run_checks
 
-SERVERS = ["dynamodb", "postgres", "redis"]
+SERVERS = ["dynamodb", "postgres", "redis", "log"]
 
 
 class Scripted:
@@ -75,6 +75,11 @@ async def test_a_server_that_cannot_be_used_fails_with_the_remedy_of_its_error(e
     assert (outcomes["lease store"].result, outcomes["lease store"].code) == ("failed", code)
     assert outcomes["lease store"].remedy.startswith(remedy)
     assert outcomes["lease store writes"].result == "not tested"
+
+
+async def test_leases_beside_the_log_have_no_server_of_their_own():
+    outcomes = await found(lambda: Scripted(ConfigurationError("there are no AWS credentials")), "log")
+    assert outcomes["lease store"].remedy == "check [relay] directory, its store_options and the network"
 
 
 async def test_a_store_that_cannot_be_made_fails_too():

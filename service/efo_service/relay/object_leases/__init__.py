@@ -1,0 +1,1 @@
+"""Leases on the object store of the log: one document, changed by compare-and-set."""
