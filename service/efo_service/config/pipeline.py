@@ -81,6 +81,10 @@ class PipelineSettings(Section):
         description="Schema of the values: DDL for json, an Avro schema in JSON for avro.",
         examples=["id bigint, price double"],
     )
+    older_value_schemas: tuple[str, ...] = Field(
+        (),
+        description="Avro schemas of earlier values, the newest first. Such values are resolved to value_schema.",
+    )
     deduplicate_seconds: Annotated[int, Field(ge=0)] | None = Field(
         None,
         description="Drop duplicates that arrive within this time. Default: a day if source is kafka with"
@@ -125,7 +129,7 @@ class PipelineSettings(Section):
     @model_validator(mode="after")
     def _can_decode(self) -> PipelineSettings:
         try:
-            Decoding(self.decode, self.value_schema, self.unwrap)
+            Decoding(self.decode, self.value_schema, self.unwrap, self.older_value_schemas)
         except ConfigurationError as error:
             raise ValueError(str(error)) from None
         return self

@@ -57,6 +57,11 @@ def test_by_default_only_records_of_an_at_least_once_relay_are_deduplicated(sour
     assert pipeline_settings(settings({"deduplicate_seconds": 5})).deduplicate_seconds == 5
 
 
+def test_older_schemas_reach_the_decoding() -> None:
+    avro = {"decode": "avro", "value_schema": '"long"', "older_value_schemas": ['"int"']}
+    assert pipeline_settings(settings(avro)).decoding.older == ('"int"',)
+
+
 def test_option_names_with_dots_are_quoted_in_toml() -> None:
     text = to_toml(resolved(settings({"spark_options": {"spark.jars.packages": "a:b:1"}})))
     assert '[pipeline.spark_options]\n"spark.jars.packages" = "a:b:1"\n' in text

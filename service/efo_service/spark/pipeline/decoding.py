@@ -6,7 +6,10 @@ Before that, it takes off the layers around them: compression, and headers of sc
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from efo.errors import ConfigurationError
@@ -31,28 +34,41 @@ class Decoding:
     """How values are decoded.
 
     `schema`: for JSON a DDL string, such as "id bigint, name string"; for Avro an Avro schema in JSON.
-    `unwrap`: the layers around the values, the outermost first.
+    `unwrap`: the layers around the values, the outermost first. `older`: schemas with which values were written that
+    `schema` cannot read, the newest first; for Avro alone, whose values are read by the schema of their writer.
     """
 
     format: Format = "raw"
     schema: str | None = None
     unwrap: tuple[Layer, ...] = ()
+    older: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.format == "raw" and self.schema:
             raise ConfigurationError('decode = "raw" takes no value_schema: remove it, or set decode to json or avro')
         if self.format != "raw" and not self.schema:
             raise ConfigurationError(f'decode = "{self.format}" needs value_schema, the schema of the values')
+        if self.older and self.format != "avro":
+            raise ConfigurationError(
+                f'decode = "{self.format}" takes no older_value_schemas: JSON of every version is read by value_schema,'
+                " in which a field that a value does not have is null"
+            )
         if self.format == "avro":
-            try:
-                json.loads(self.schema or "")
-            except (ValueError, RecursionError) as error:
-                raise ConfigurationError(f"value_schema is not an Avro schema in JSON: {error}") from error
+            _check_avro("value_schema", self.schema or "")
+            for number, schema in enumerate(self.older):
+                _check_avro(f"older_value_schemas[{number}]", schema)
 
     @property
     def may_fail(self) -> bool:
         """Whether there are values that cannot be decoded; false for raw values without layers."""
         return self.format != "raw" or bool(self.unwrap)
+
+
+def _check_avro(name: str, schema: str) -> None:
+    try:
+        json.loads(schema)
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{name} is not an Avro schema in JSON: {error}") from error
 
 
 def decode(frame: DataFrame, decoding: Decoding) -> DataFrame:
@@ -75,7 +91,7 @@ def _decode(frame: DataFrame, decoding: Decoding, column: str) -> DataFrame:
         case "json":
             return _json(frame, decoding.schema or "", column)
         case "avro":
-            return _avro(frame, decoding.schema or "", column)
+            return _avro(frame, decoding.schema or "", decoding.older, column)
         case _:
             return frame
 
@@ -119,25 +135,19 @@ def _json(frame: DataFrame, schema: str, column: str) -> DataFrame:
     return frame.withColumn(REASON, reason).withColumn(DATA, data).drop("_efo_parsed")
 
 
-def _avro(frame: DataFrame, schema: str, column: str) -> DataFrame:
+def _avro(frame: DataFrame, schema: str, older: Sequence[str], column: str) -> DataFrame:
+    """Read each value with the first schema that fits it, and resolve it to `schema`, by Avro's rules."""
     from py4j.protocol import Py4JJavaError  # noqa: PLC0415 - as above
     from pyspark.errors import AnalysisException  # noqa: PLC0415 - the same
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - the same
-    from pyspark.sql.avro.functions import from_avro  # noqa: PLC0415 - the same
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - as above
 
     # from_avro ignores bytes after the end of the schema, and returns null fields for a record that it cannot read.
     # So each value is read together with a marker behind it: if the marker is read back, the value is complete.
     marked = F.concat(F.col(column), F.lit(_AVRO_MARKER))
-    with_marker = {
-        "type": "record",
-        "name": "EfoMarked",
-        "fields": [
-            {"name": "value", "type": json.loads(schema)},
-            {"name": "mark", "type": {"type": "fixed", "name": "EfoMark", "size": len(_AVRO_MARKER)}},
-        ],
-    }
+    columns = [f"_efo_avro_{number}" for number in range(1 + len(older))]
     try:
-        frame = frame.withColumn("_efo_avro", from_avro(marked, json.dumps(with_marker), {"mode": "PERMISSIVE"}))
+        read = [_from_avro(marked, writer, schema) for writer in (schema, *older)]
+        frame = frame.withColumns(dict(zip(columns, read, strict=True)))
     except AnalysisException as error:
         if error.getCondition() != "AVRO_NOT_LOADED_SQL_FUNCTIONS_UNUSABLE":
             raise
@@ -149,10 +159,24 @@ def _avro(frame: DataFrame, schema: str, column: str) -> DataFrame:
         raise ConfigurationError(
             f"[pipeline] value_schema is not an Avro schema that Spark can read: {error.java_exception}"
         ) from error
-    is_complete = F.coalesce(F.col("_efo_avro.mark") == F.lit(_AVRO_MARKER), F.lit(False))
-    reason = F.when(~is_complete, "not Avro that fits the schema")
-    data = F.when(is_complete, F.col("_efo_avro.value"))
-    return frame.withColumn(REASON, reason).withColumn(DATA, data).drop("_efo_avro")
+    complete = [F.coalesce(F.col(f"{name}.mark") == F.lit(_AVRO_MARKER), F.lit(False)) for name in columns]
+    data = F.coalesce(*(F.when(c, F.col(f"{name}.value")) for c, name in zip(complete, columns, strict=True)))
+    reason = F.when(~reduce(or_, complete), "not Avro that fits the schema")
+    return frame.withColumn(REASON, reason).withColumn(DATA, data).drop(*columns)
+
+
+def _from_avro(marked: Column, writer: str, reader: str) -> Column:
+    """Return the column that reads a marked value which `writer` wrote, as `reader` has it."""
+    from pyspark.sql.avro.functions import from_avro  # noqa: PLC0415 - as above
+
+    options = {"mode": "PERMISSIVE"} | ({} if writer == reader else {"avroSchema": _with_marker(reader)})
+    return from_avro(marked, _with_marker(writer), options)
+
+
+def _with_marker(schema: str) -> str:
+    mark = {"type": "fixed", "name": "EfoMark", "size": len(_AVRO_MARKER)}
+    fields = [{"name": "value", "type": json.loads(schema)}, {"name": "mark", "type": mark}]
+    return json.dumps({"type": "record", "name": "EfoMarked", "fields": fields})
 
 
 def decoded_rows(frame: DataFrame, decoding: Decoding) -> DataFrame:

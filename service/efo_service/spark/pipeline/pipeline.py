@@ -27,6 +27,7 @@ from efo_service.spark.errors import SparkError, reason, spark_errors
 from efo_service.spark.pipeline.progress import PipelineResult, Progress, ProgressReporter
 from efo_service.spark.pipeline.queries import make_frames, start_query
 from efo_service.spark.pipeline.settings import PipelineSettings
+from efo_service.spark.pipeline.versions import check_versions
 from efo_service.spark.session import spark_session
 
 if TYPE_CHECKING:
@@ -58,6 +59,10 @@ def run_pipeline(
     stop = stop or threading.Event()
     if settings.available_now and settings.kafka is None:
         open_readable(settings.log).catalog(settings.topic)
+    with spark_errors("the pipeline"):
+        from pyspark import __version__  # noqa: PLC0415 - pyspark is slow to import and optional
+
+        check_versions(__version__, settings)
     session = spark_session(
         "efo pipeline",
         master=settings.master,
@@ -65,7 +70,8 @@ def run_pipeline(
         jars=settings.jars,
         options=settings.spark_options,
     )
-    with spark_errors("the pipeline"), session as spark:
+    # The inner one is for what Java throws: its message is in Java, which has ended when the session has.
+    with spark_errors("the pipeline"), session as spark, spark_errors("the pipeline"):
         return run_in_session(spark, settings, on_progress=on_progress, stop=stop)
 
 

@@ -28,6 +28,11 @@ AVRO = json.dumps(
         ({"format": "avro", "schema": ""}, "needs value_schema"),
         ({"format": "raw", "schema": SCHEMA}, "takes no value_schema"),
         ({"format": "avro", "schema": SCHEMA}, "value_schema is not an Avro schema in JSON"),
+        ({"format": "avro", "schema": AVRO, "older": (AVRO, "id")}, r"older_value_schemas\[1\] is not an Avro schema"),
+        (
+            {"format": "json", "schema": SCHEMA, "older": (SCHEMA,)},
+            "takes no older_value_schemas: JSON of every version",
+        ),
     ],
 )
 def test_a_schema_must_fit_the_format(arguments, message) -> None:
@@ -107,6 +112,30 @@ def test_avro_is_decoded_and_invalid_values_get_a_reason(frame) -> None:
     assert [(row.number, row.data.id, row.data.name) for row in rows] == [(0, 7, "café"), (1, None, None)]
     reasons = {row.number: row.reason for row in failed_rows(decoded, ["number", "value"]).collect()}
     assert reasons == dict.fromkeys(range(2, 9), "not Avro that fits the schema")
+
+
+@pytest.mark.spark
+def test_avro_of_earlier_schemas_is_resolved_to_the_newest(frame) -> None:
+    if AVRO_MODULE is None:
+        pytest.skip("Spark's Avro module is not installed: make kafka-install")
+    number, name = {"name": "id", "type": "int"}, {"name": "name", "type": "string"}
+    region = {"name": "region", "type": ["null", "string"], "default": None}
+    legacy = {"name": "legacy", "type": "boolean"}
+    newest, older, oldest = (
+        json.dumps({"type": "record", "name": "Order", "fields": fields})
+        for fields in ([{"name": "id", "type": "long"}, name, region], [number, name], [number, legacy, name])
+    )
+    decoding = Decoding("avro", newest, older=(older, oldest))
+    values = frame(b"\x0e\x02x\x02\x04eu", b"\x10\x02y", b"\x12\x01\x02z", b"\x10\x02y\xff", b"", None)
+    decoded = decode(values, decoding)
+    rows = decoded_rows(decoded, decoding).orderBy("number").collect()
+    assert [(row.number, row.data.id, row.data.name, row.data.region) for row in rows] == [
+        (0, 7, "x", "eu"),
+        (1, 8, "y", None),
+        (2, 9, "z", None),
+    ]
+    reasons = {row.number: row.reason for row in failed_rows(decoded, ["number", "value"]).collect()}
+    assert reasons == dict.fromkeys(range(3, 6), "not Avro that fits the schema")
 
 
 @pytest.mark.spark

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import collections
 import contextlib
 import gzip
@@ -10,12 +12,14 @@ import threading
 import zlib
 
 import pytest
+from py4j.protocol import Py4JError
 
 from efo.errors import ConfigurationError
 from efo_service.relay.errors import TopicNotFoundError
 from efo_service.relay.log.reader_offsets import read_readers
 from efo_service.relay.log.segments import list_segments
 from efo_service.spark.errors import JavaMissingError, SparkError
+from efo_service.spark.pipeline import pipeline
 from efo_service.spark.pipeline.decoding import Decoding
 from efo_service.spark.pipeline.pipeline import MAX_RETRIES, _RunningQueries, run_in_session, run_pipeline
 from efo_service.spark.pipeline.settings import PipelineSettings
@@ -282,7 +286,7 @@ def test_a_failed_query_ends_the_run_with_the_reason(spark, log, run) -> None:
 
 
 def test_an_available_now_run_needs_its_topic(settings) -> None:
-    with pytest.raises(TopicNotFoundError, match="it has: none"):
+    with pytest.raises(TopicNotFoundError, match="this machine has no such directory"):
         run_pipeline(settings())
 
 
@@ -318,6 +322,48 @@ def test_a_killed_pipeline_resumes_without_loss_or_duplicates(log, run, written,
     log.grow(0, 100, at=START + 500)
     run()
     assert written() == log.values
+
+
+class JavaError(Py4JError):
+    """An exception in Java: py4j asks Java for its message."""
+
+    def __init__(self, session: JavaSession) -> None:
+        self._session = session
+
+    def __str__(self) -> str:
+        if not self._session.is_running:
+            raise ConnectionRefusedError(111, "Connection refused")
+        return "no such bucket"
+
+
+class JavaSession:
+    is_running = True
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self.is_running = False
+
+
+def test_the_reason_of_an_exception_in_java_is_reported(log, settings, monkeypatch) -> None:
+    log.grow(0, 1)
+    session = JavaSession()
+
+    def fail(*_: object, **__: object) -> None:
+        raise JavaError(session)
+
+    monkeypatch.setattr(pipeline, "spark_session", lambda *_, **__: session)
+    monkeypatch.setattr(pipeline, "run_in_session", fail)
+    with pytest.raises(SparkError, match="the pipeline failed: no such bucket"):
+        run_pipeline(settings())
+
+
+def test_packages_of_another_spark_are_refused_before_java_is_started(log, settings, monkeypatch) -> None:
+    log.grow(0, 1)
+    monkeypatch.setattr(pipeline, "spark_session", lambda *_, **__: pytest.fail("a session was started"))
+    packages = {"spark.jars.packages": "io.delta:delta-spark_3.5_2.13:4.4.0"}
+    with pytest.raises(ConfigurationError, match=r"is built for Spark 3\.5, but this is Spark"):
+        run_pipeline(settings(spark_options=packages))
 
 
 def test_without_java_nothing_is_started(log, settings, monkeypatch) -> None:
