@@ -1,0 +1,1 @@
+"""The PySpark data source that reads Kinesis without a service: format("kinesis")."""
