@@ -35,7 +35,12 @@ def append(root: Path, partition: int, records: list[Record]) -> None:
 
 def rows_of(root: Path, partition: int, start: int = 0) -> list[dict[str, Any]]:
     """Return the rows of a partition of the log, from this offset on."""
-    segments = list_segments(root / TOPIC / str(partition))
+    return rows_of_topic(root, TOPIC, partition, start)
+
+
+def rows_of_topic(root: Path, topic: str, partition: int, start: int = 0) -> list[dict[str, Any]]:
+    """Do what `rows_of` does, of another topic."""
+    segments = list_segments(root / topic / str(partition))
     return [row for segment in segments for row in read_segment(segment)[0].to_pylist() if row["offset"] >= start]
 
 

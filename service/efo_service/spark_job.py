@@ -24,6 +24,7 @@ from efo_service.exit_codes import report
 from efo_service.factories.pipeline import pipeline_settings
 from efo_service.spark.errors import spark_errors
 from efo_service.spark.pipeline.pipeline import run_in_session
+from efo_service.spark.pipeline.versions import check_versions
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             spark = (
                 SparkSession.builder.appName("efo pipeline").config("spark.sql.session.timeZone", "UTC").getOrCreate()
             )
+            check_versions(spark.version, settings)
             result = run_in_session(spark, settings, on_progress=_print_json, stop=stop)
     except EfoError as error:
         return report(error)

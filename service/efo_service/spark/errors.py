@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,17 +22,36 @@ class JavaMissingError(SparkError):
     error_type = "java_missing"
 
 
-_EFO_ERROR = re.compile(r"^(?:efo|efo_service)\.[\w.]+Error: (.+)$", re.MULTILINE)
+_EFO_ERROR = re.compile(
+    r"""(?:^|: )(?:(?:efo|efo_service)\.[\w.]+Error: |ImportError: (?=format\("efo"\)))(.+)$""", re.MULTILINE
+)
+"""An error of efo's, or of a Python that has no efo or another version of it (efo_service.spark.source.shipping)."""
 
 
 def reason(error: BaseException) -> str:
     """Return the reason of a Spark exception in one line: efo's own error inside it, else its first line.
 
-    An error in a Python worker arrives as text, inside the worker's traceback.
+    An error in a Python worker arrives as text: after Spark's own words, or inside the worker's traceback.
     """
     text = str(error)
     efo_errors = _EFO_ERROR.findall(text)
     return str(efo_errors[-1]) if efo_errors else text.strip().partition("\n")[0]
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Make Spark report an error of efo in one line, without the traceback of its Python worker.
+
+    Its message says what to do, and the traceback, of efo's own code, says nothing to a user. Another exception keeps
+    its traceback. A Python worker reads the variable after the error, and then it ends (pyspark.util
+    handle_worker_exception); other processes are left alone.
+    """
+    try:
+        yield
+    except EfoError:
+        if os.environ.get("SPARK_PYTHON_RUNTIME") == "PYTHON_WORKER":
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise
 
 
 @contextmanager

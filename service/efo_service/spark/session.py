@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from efo_service.spark.java import Java, find_java
+from efo_service.spark.workers import worker_environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,9 +62,7 @@ def spark_session(
     Raises JavaMissingError before anything is started.
     """
     java = find_java()
-    os.environ["SPARK_WORKER_PYTHON"] = sys.executable
-    # Java looks for unregistered data sources with the driver's Python (PythonUtils.defaultPythonExec).
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = worker_python()
+    os.environ.update(worker_environment())
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession  # noqa: PLC0415 - see class_archive
 
@@ -84,15 +83,6 @@ def spark_session(
             session.stop()
         finally:
             _stop_java()
-
-
-def worker_python() -> str:
-    """Return the program that starts Python workers: the script worker-python, see there.
-
-    Some installers drop its x bit; then it is Python itself.
-    """
-    script = Path(__file__).with_name("worker-python")
-    return str(script) if os.access(script, os.X_OK) else sys.executable
 
 
 def _default_java_options(java: Java, *, quick: bool) -> str:

@@ -1,5 +1,6 @@
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,11 @@ from proofs.e2e.kafka.broker import AVRO_MODULE
 def spark() -> Iterator:
     """One session for the whole run: a start takes seconds."""
     jars = [] if AVRO_MODULE is None else [AVRO_MODULE]
-    with spark_session("efo tests", quick=True, jars=jars) as session:
+    with ExitStack() as stack:
+        with pytest.MonkeyPatch.context() as environment:  # Java passes its environment on to Python workers
+            environment.setenv("AWS_ACCESS_KEY_ID", "test")
+            environment.setenv("AWS_SECRET_ACCESS_KEY", "test")
+            session = stack.enter_context(spark_session("efo tests", quick=True, jars=jars))
         yield session
 
 

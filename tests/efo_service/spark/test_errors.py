@@ -1,7 +1,10 @@
+import os
+
 import pytest
 from pyspark.errors import PySparkRuntimeError
 
-from efo_service.spark.errors import SparkError, reason, spark_errors
+from efo.errors import ConfigurationError
+from efo_service.spark.errors import SparkError, one_line_errors, reason, spark_errors
 
 WORKER = """[PYTHON_DATA_SOURCE_ERROR] Failed to plan: Traceback (most recent call last):
   File "/somewhere/source.py", line 63, in read
@@ -31,3 +34,27 @@ def test_other_exceptions_are_not_translated() -> None:
 def test_a_lost_java_process_is_reported() -> None:
     with pytest.raises(SparkError, match="Spark's Java process has ended"), spark_errors("the pipeline"):
         raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_the_reason_is_efos_own_error_without_a_traceback() -> None:
+    text = (
+        "[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_DATA_SOURCE_ERROR] Failed:"
+        " efo.errors.ConfigurationError: columns=',': expected some\n SQLSTATE: 38000 SQLSTATE: XXKST\n=== Streaming"
+    )
+    assert reason(Exception(text)) == "columns=',': expected some"
+
+
+@pytest.mark.parametrize(
+    ("runtime", "error", "hidden"),
+    [
+        ("PYTHON_WORKER", ConfigurationError("wrong"), "1"),
+        ("PYTHON_WORKER", KeyError("a defect"), None),
+        ("", ConfigurationError("wrong"), None),
+    ],
+)
+def test_a_python_worker_hides_the_traceback_of_efos_errors_alone(monkeypatch, runtime, error, hidden) -> None:
+    environment = {"SPARK_PYTHON_RUNTIME": runtime}
+    monkeypatch.setattr(os, "environ", environment)
+    with pytest.raises(type(error)), one_line_errors():
+        raise error
+    assert environment.get("SPARK_HIDE_TRACEBACK") == hidden

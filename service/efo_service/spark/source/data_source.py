@@ -12,8 +12,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -32,46 +33,60 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from efo.errors import ConfigurationError
+from efo.errors import ConfigurationError, EfoError
 from efo_service.relay.errors import SegmentMissingError, SinkError
+from efo_service.spark.errors import one_line_errors
 from efo_service.spark.source.bounds import EARLIEST, ENDING, LATEST, names_latest
+from efo_service.spark.source.checkpoint import checkpoint_offsets
 from efo_service.spark.source.filters import is_useful, narrowed
-from efo_service.spark.source.offsets import TopicPartition, from_json, lag, limit_rows, ranges, to_json
+from efo_service.spark.source.offsets import TopicPartition, lag, limit_rows, ranges, to_json
 from efo_service.spark.source.options import COLUMNS, Options, parse_options
 from efo_service.spark.source.planner import Planner
+from efo_service.spark.source.shipping import Shipped
 
-_STREAM_ONLY: Final = {
+STREAM_ONLY: Final = {
     "maxOffsetsPerTrigger": "use endingOffsets to read a part of the log",
     "minOffsetsPerTrigger": "remove it",
     "maxTriggerDelay": "remove it",
 }
 """Options of a stream that a batch query cannot have, and what to do instead."""
 
+_READ_ONLY: Final = (
+    'format("efo") is for reading: the relay alone writes the log, since each record has its position in Kinesis.'
+    ' Write to another sink, such as format("kafka") or format("parquet")'
+)
+
 logger = logging.getLogger(__name__)
 
 
-class EfoDataSource(DataSource):
-    """`format("efo")`. Its options: see efo_service.spark.source.options."""
+class EfoDataSource(Shipped, DataSource):
+    """`format("efo")`. Its options: see efo_service.spark.source.options.
 
-    def __init__(self, options: Mapping[str, str]) -> None:
-        super().__init__(dict(options))
-        self._options = parse_options(options)
-        for topic in self._options.subscription.topics:
-            self._options.log.catalog(topic)
+    They are parsed when Spark reads: Spark creates the source for a write, too, with the writer's options.
+    """
+
+    @cached_property
+    def _options(self) -> Options:
+        options = parse_options(self.options)
+        for topic in options.subscription.topics:
+            options.log.catalog(topic)
+        return options
 
     @classmethod
     def name(cls) -> str:
         """Return the format's name."""
         return "efo"
 
+    @one_line_errors()
     def schema(self) -> str:
         """Return the schema of Spark's Kafka source, or the chosen columns of it, as DDL."""
         return ", ".join(f"{name} {COLUMNS[name]}" for name in self._options.columns)
 
+    @one_line_errors()
     def reader(self, schema: StructType) -> LogReader:
         """Return a batch reader."""
         self._check_schema(schema)
-        for name, instead in _STREAM_ONLY.items():
+        for name, instead in STREAM_ONLY.items():
             if name in self._options.names:
                 raise ConfigurationError(f"{name} is for readStream: {instead}")
         if names_latest(self._options.starting):
@@ -79,11 +94,28 @@ class EfoDataSource(DataSource):
         return FilteringLogReader(self._options) if self._options.filters else LogReader(self._options)
 
     def streamReader(self, schema: StructType) -> LogStreamReader:
-        """Return a stream reader."""
-        self._check_schema(schema)
-        if names := self._options.names.intersection({*ENDING, "pushDownFilters"}):
-            raise ConfigurationError(f"{min(names)} is for read, not for readStream: remove it")
-        return LogStreamReader(self._options)
+        """Return a stream reader. Its first call raises what is wrong.
+
+        Spark 4.3 hides an error that is raised here behind one of its own: python_streaming_source_runner stops a
+        reader that it does not have.
+        """
+        try:
+            self._check_schema(schema)
+            if names := self._options.names.intersection({*ENDING, "pushDownFilters"}):
+                raise ConfigurationError(f"{min(names)} is for read, not for readStream: remove it")
+            return LogStreamReader(self._options)
+        except EfoError as error:
+            return LogStreamReader(error)
+
+    @one_line_errors()
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - Spark's signature
+        """Refuse `df.write`."""
+        raise ConfigurationError(_READ_ONLY)
+
+    @one_line_errors()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - the same
+        """Refuse `df.writeStream`."""
+        raise ConfigurationError(_READ_ONLY)
 
     def _check_schema(self, schema: StructType) -> None:
         columns = list(self._options.columns)
@@ -91,13 +123,14 @@ class EfoDataSource(DataSource):
             raise ConfigurationError(f'format("efo") has the columns {", ".join(columns)}: remove .schema()')
 
 
-class LogReader(DataSourceReader):
+class LogReader(Shipped, DataSourceReader):
     """Reads the log once, from startingOffsets (default: earliest) to endingOffsets (default: latest)."""
 
     def __init__(self, options: Options) -> None:
         self._planner = Planner(options)
         self._filters: tuple[Filter, ...] = ()
 
+    @one_line_errors()
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the tasks. Raises ConfigurationError for a start beyond the end, as Spark's Kafka source."""
         options = self._planner.options
@@ -130,15 +163,25 @@ class FilteringLogReader(LogReader):
         return filters
 
 
-class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads the log as it grows. A query without a checkpoint starts at startingOffsets (default: latest)."""
+class LogStreamReader(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the log as it grows. A query without a checkpoint starts at startingOffsets (default: latest).
 
-    def __init__(self, options: Options, clock: Callable[[], float] = time.monotonic) -> None:
-        self._planner = Planner(options)
+    `options`: if they are wrong, the error that the first call raises.
+    """
+
+    def __init__(self, options: Options | EfoError, clock: Callable[[], float] = time.monotonic) -> None:
+        self._options = options
         self._available_now_end: dict[TopicPartition, int] | None = None
         self._clock = clock
         self._triggered_at = -inf
 
+    @cached_property
+    def _planner(self) -> Planner:
+        if isinstance(self._options, EfoError):
+            raise self._options
+        return Planner(self._options)
+
+    @one_line_errors()
     def initialOffset(self) -> dict[str, Any]:
         """Return the offsets at which a query without a checkpoint starts."""
         starting = self._planner.options.starting
@@ -159,6 +202,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             }
         return result
 
+    @one_line_errors()
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return the limit of a micro-batch: maxOffsetsPerTrigger, otherwise minOffsetsPerTrigger."""
         options = self._planner.options
@@ -166,19 +210,22 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxRows(options.max_rows)
         return ReadAllAvailable() if options.min_rows is None else ReadMinRows(options.min_rows)
 
+    @one_line_errors()
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of this run: later records are for the next run."""
         self._available_now_end = self._planner.latest()
 
+    @one_line_errors()
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next micro-batch."""
-        begin = from_json(start)
+        begin = self._from_checkpoint(start)
         end = self._planner.latest() if self._available_now_end is None else self._available_now_end
         for tp, offset in begin.items():
             if end.get(tp, 0) < offset and self._planner.options.fail_on_data_loss:
                 raise SegmentMissingError(
                     f"partition {tp.partition} of {tp.topic} ends at offset {end.get(tp, 0)}, but this query has read"
-                    f" to {offset}: the log was replaced. Use a new checkpoint, or set failOnDataLoss=false to wait"
+                    f" to {offset}: the log was replaced, or the checkpoint is of another source, such as Kafka. Use a"
+                    " new checkpoint, or set failOnDataLoss=false to wait"
                 )
         end = {tp: max(end.get(tp, 0), begin.get(tp, 0)) for tp in {**begin, **end}}
         if isinstance(limit, ReadMaxRows | ReadMinRows) and self._waits(lag(begin, end)):
@@ -198,18 +245,25 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._triggered_at = now
         return False
 
+    def _from_checkpoint(self, offsets: Any) -> dict[TopicPartition, int]:
+        options = self._planner.options
+        return checkpoint_offsets(offsets, options.subscription, all_subscribed=options.fail_on_data_loss)
+
+    @one_line_errors()
     def reportLatestOffset(self) -> dict[str, Any]:
         """Return the log's end, for the query's progress."""
         return to_json(self._planner.latest())
 
+    @one_line_errors()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan the tasks of one micro-batch."""
-        return self._planner.tasks(ranges(from_json(start), from_json(end)))
+        return self._planner.tasks(ranges(self._from_checkpoint(start), self._from_checkpoint(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the records of one task."""
         return self._planner.batches(partition)
 
+    @one_line_errors()
     def commit(self, end: dict[str, Any]) -> None:
         """Save the reader offsets below which this query will not read again, if it has a reader name.
 

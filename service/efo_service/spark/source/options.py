@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Final
 
 from efo.errors import ConfigurationError
@@ -33,7 +34,7 @@ COLUMNS: Final[Mapping[str, str]] = {
 DEFAULT_TRIGGER_DELAY: Final = 900.0
 """Seconds of `maxTriggerDelay`: the default of Spark's Kafka source."""
 
-_OPTIONS: Final = (
+NAMES: Final = (
     "path",
     *subscription.OPTIONS,
     *reversed(STARTING),
@@ -100,7 +101,7 @@ class Options:
 
 def parse_options(arguments: Mapping[str, str]) -> Options:
     """Parse the options. Their names are case-insensitive. Raises ConfigurationError."""
-    known = {name.lower(): name for name in _OPTIONS}
+    known = {name.lower(): name for name in NAMES}
     for name in arguments:
         if name.lower() not in known:
             raise ConfigurationError(f'format("efo") has no option {name!r}: {_hint(name.lower(), known)}')
@@ -136,14 +137,19 @@ def parse_options(arguments: Mapping[str, str]) -> Options:
     )
 
 
-def _log(values: Mapping[str, str]) -> ReadableLog:
+def root_of(values: Mapping[str, str]) -> Path | StoreUrl:
+    """Return where a log is, from the options path and storeOptions. Raises ConfigurationError."""
     try:
         options = json.loads(values.get("storeOptions", "{}"))
     except (ValueError, RecursionError):
         options = None
     if not isinstance(options, dict):
         raise ConfigurationError('storeOptions: expected JSON like {"region": "eu-west-1"}')
-    root = log_root(values["path"], options)
+    return log_root(values["path"], options)
+
+
+def _log(values: Mapping[str, str]) -> ReadableLog:
+    root = root_of(values)
     return open_readable(root) if isinstance(root, StoreUrl) else LocalLog(root, mapped=True)
 
 
@@ -153,7 +159,7 @@ def _hint(name: str, known: Mapping[str, str]) -> str:
     if name.startswith("kafka."):
         return _NO_BROKER
     close = get_close_matches(name, known, 1)
-    return f"did you mean {known[close[0]]}?" if close else f"the options are {', '.join(_OPTIONS)}"
+    return f"did you mean {known[close[0]]}?" if close else f"the options are {', '.join(NAMES)}"
 
 
 def _columns(values: Mapping[str, str]) -> tuple[str, ...]:

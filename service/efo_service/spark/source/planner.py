@@ -16,6 +16,7 @@ from pyspark.sql.datasource import InputPartition
 from efo.errors import ConfigurationError
 from efo_service.relay.log.catalog import Catalog
 from efo_service.relay.log.consistency import refuse
+from efo_service.spark.errors import one_line_errors
 from efo_service.spark.source.bounds import EARLIEST, LATEST, AtTime, OffsetBound
 from efo_service.spark.source.offsets import Range, TopicPartition, split_ranges, task_rows
 from efo_service.spark.source.options import Options
@@ -122,9 +123,10 @@ class Planner:
     def batches(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the records of one task. For an empty read Spark passes a partition without ranges."""
         columns = list(self.options.columns)
-        for task_range in getattr(partition, "ranges", ()):
-            for batch in read_range(self.options.log, task_range, allow_gaps=not self.options.fail_on_data_loss):
-                yield batch.select(columns)
+        with one_line_errors():
+            for task_range in getattr(partition, "ranges", ()):
+                for batch in read_range(self.options.log, task_range, allow_gaps=not self.options.fail_on_data_loss):
+                    yield batch.select(columns)
 
 
 def _named(bound: OffsetBound) -> Mapping[TopicPartition, int]:

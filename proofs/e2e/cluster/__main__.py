@@ -1,0 +1,78 @@
+"""`make cluster-e2e`: `format("efo")` on a standalone Spark cluster, with workers killed. Prints a JSON line last.
+
+Exit status 1: records were lost, repeated or out of order, or a wrong environment was not refused. 69: something that
+the run needs is not installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import trio
+
+from efo.errors import EfoError
+from efo_service.exit_codes import Exit
+from efo_service.spark.errors import JavaMissingError
+from efo_service.spark.java import find_java
+from proofs.e2e.cluster.environments import check_installed
+from proofs.e2e.cluster.run import WAYS, Options, run
+from proofs.e2e.cluster.verdict import problems
+from proofs.local_servers.running import NotInstalledError
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m proofs.e2e.cluster",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="example: make cluster-e2e ARGS='--records 100000'",
+    )
+    parser.add_argument("--records", type=int, default=40_000, help="number of records to produce (40000)")
+    parser.add_argument("--rate", type=float, default=1_000, help="most records per second (1000)")
+    parser.add_argument("--keep", type=Path, help="keep logs, environments and Parquet files in this new directory")
+    parsed = parser.parse_args(arguments)
+    if parsed.records < 1 or parsed.rate <= 0:
+        parser.error("--records and --rate must be above 0")
+    return parsed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; return the exit code."""
+    parsed = parse(arguments)
+    started = time.monotonic()
+
+    def report(text: str) -> None:
+        print(f"{time.monotonic() - started:6.1f} s  {text}", file=sys.stderr, flush=True)  # noqa: T201 - a command
+
+    try:
+        find_java()
+        check_installed()
+        keep = parsed.keep
+        with tempfile.TemporaryDirectory(prefix="efo-e2e-") if keep is None else nullcontext(str(keep)) as name:
+            directory = Path(name).resolve()
+            directory.mkdir(parents=True, exist_ok=True)
+            options = Options(records=parsed.records, rate=parsed.rate, directory=directory)
+            summary = trio.run(run, options, report)
+    except (NotInstalledError, JavaMissingError) as error:
+        print(f"cluster-e2e: skipped: {error}", file=sys.stderr)  # noqa: T201 - the same
+        return Exit.UNAVAILABLE
+    except EfoError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - the same
+        return 1
+    found = problems(summary, WAYS)
+    for problem in found:
+        report(problem)
+    print(json.dumps(summary))  # noqa: T201 - the same
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
