@@ -24,28 +24,29 @@ import pyarrow.compute as pc
 import trio
 
 from efo.model import Batch, Checkpoint, Record
-from efo.testing import FakeKinesis
 from efo_service.config.settings import Settings
-from efo_service.demo.children import Child
-from efo_service.demo.load import Load
 from efo_service.factories.sinks import open_sink
 from efo_service.relay.log.catalog import read_catalog, topics
-from efo_service.relay.log.partition_writer import open_partition
 from efo_service.relay.log.segments import Segment, list_segments, read_segment
 from efo_service.relay.relay import CommitPace, relay_shard
 from proofs.benchmarks.log import FIRST_SEQUENCE_NUMBER, timed
+from proofs.benchmarks.service_load import run_service
 
 SHARD = "shardId-000000000000"
 EVENT_RECORDS = 500
-SHARDS = 2
 ROUNDS = 3
 TARGETS = {
     "relay_200_records_per_cpu_second": 300_000,
     "relay_1000_mb_per_cpu_second": 150,
     "kafka_client_200_records_per_second": 250_000,
-    "spark_noop_log_to_parquet": 0.6,
-    "spark_parquet_log_to_parquet": 1.0,
     "visible_ms_p99": 150,
+    "spark_noop_cpu_of_parquet": 1.25,
+    "spark_noop_cpu_of_kafka": 0.5,
+    "spark_available_now_cpu_of_parquet": 1.05,
+    "spark_scaling_2_cores": 1.8,
+    "spark_scaling_4_cores": 3.2,
+    "spark_landed_ms_p50": 1000,
+    "spark_landed_ms_p99": 2000,
 }
 
 
@@ -190,7 +191,7 @@ def measure_visibility(root: Path, seconds: float, rate: int) -> dict[str, float
     same machine.
     """
     with segment_times(root / "log", "orders") as seen:
-        trio.run(_load, root, seconds, rate)
+        trio.run(run_service, root, seconds, rate)
     ages = []
     for segment, at in seen.items():
         arrivals = read_segment(segment)[0].column("timestamp").cast(pa.int64())
@@ -201,71 +202,6 @@ def measure_visibility(root: Path, seconds: float, rate: int) -> dict[str, float
         "records_per_second": rate,
         "records": records,
         **{name: round(value, 1) for name, value in zip(("ms_p50", "ms_p99", "ms_max"), quantiles, strict=True)},
-    }
-
-
-async def _load(root: Path, seconds: float, rate: int) -> None:
-    async with FakeKinesis(clock=time.time) as fake:
-        fake.create_stream("orders", shards=SHARDS)
-        async with fake.serve() as address:
-            environment = {
-                "AWS_ACCESS_KEY_ID": "bench",
-                "AWS_SECRET_ACCESS_KEY": "bench",
-                "AWS_EC2_METADATA_DISABLED": "true",
-                "EFO_KINESIS__STREAM": "orders",
-                "EFO_KINESIS__REGION": "us-east-1",
-                "EFO_KINESIS__ENDPOINT_URL": address.url,
-                "EFO_KINESIS__CA_FILE": str(address.ca_file),
-                "EFO_LEASES__PATH": "leases.sqlite",
-                "EFO_RELAY__DIRECTORY": "log",
-                "EFO_RELAY__MAINTENANCE_SECONDS": "3600",
-                "EFO_SERVICE__PORT": "0",
-            }
-            child = Child("run", ["run"], root, environment)
-            await child.start()
-            try:
-                while sum(fake.subscriptions("orders", shard).live for shard in fake.open_shards("orders")) < SHARDS:
-                    child.check()
-                    await trio.sleep(0.1)
-                records = round(seconds * rate)
-                await Load(fake, "orders", records, seconds=seconds, split_at=2, merge_at=2).run()
-                await trio.sleep(1)
-                await child.stop(30)
-            finally:
-                await child.end()
-
-
-# --- Spark ---------------------------------------------------------------------------------------------
-
-
-def measure_spark(root: Path, count: int) -> dict[str, object]:
-    """Read the same rows from the log, and from Parquet with Spark's own reader, into the noop sink and into Parquet.
-
-    Java uses both of its compilers, as in a long-running pipeline.
-    """
-    from efo_service.spark.session import spark_session  # noqa: PLC0415 - optional
-
-    writer = open_partition(root / "log", "orders", "orders", SHARD, time.time)
-    batches = make_batches(count, 200)
-    for at in range(0, len(batches), 20):  # commits of 10,000 records, as the relay makes them under load
-        writer.append([record for batch in batches[at : at + 20] for record in batch.records])
-    writer.close()
-    with spark_session("efo benchmark") as session:
-        log = session.read.format("efo").options(subscribe="orders", includeHeaders="true").load(str(root / "log"))
-        log.write.parquet(str(root / "parquet"))
-        native = session.read.parquet(str(root / "parquet"))
-        rates: dict[str, list[float]] = {}
-        for _ in range(ROUNDS + 1):
-            for source, frame in (("log", log), ("parquet", native)):
-                for sink in ("noop", "parquet"):
-                    save = frame.write.format(sink).mode("overwrite")
-                    wall, _ = timed(partial(save.save, *([str(root / "out")] * (sink != "noop"))))
-                    rates.setdefault(f"{source}_to_{sink}", []).append(count / wall)
-    best = {name: round(max(values)) for name, values in rates.items()}
-    return {
-        "rows_per_second": best,
-        "noop_log_to_parquet": round(best["log_to_noop"] / best["parquet_to_noop"], 2),
-        "parquet_log_to_parquet": round(best["log_to_parquet"] / best["parquet_to_parquet"], 2),
     }
 
 
@@ -282,25 +218,33 @@ def main() -> None:
         "--seconds", type=float, default=15.0, help="duration of the load for the visibility benchmark (15)"
     )
     parser.add_argument("--rate", type=int, default=10_000, help="records per second of that load (10000)")
+    parser.add_argument(
+        "--landing-seconds", type=float, default=45.0, help="duration of each load for the time to land in Parquet (45)"
+    )
+    parser.add_argument("--only-spark", action="store_true", help="skip the relay and the visibility to a reader")
     parser.add_argument("--no-kafka", action="store_true", help="skip Kafka")
     parser.add_argument("--no-spark", action="store_true", help="skip Spark; no Java is needed then")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="efo-bench-") as name:
         root = Path(name)
         result: dict[str, object] = {"cores": os.cpu_count(), "marks": TARGETS}
-        report("the relay into the log")
-        result["relay"] = [
-            measure_relay(log_settings(root / str(size)), options.records * 200 // size, size) for size in (200, 1000)
-        ]
-        if not options.no_kafka:
-            report("the relay into Kafka")
-            result["kafka"] = measure_kafka(root / "kafka", options.records)
-        report("visibility of records to a reader")
-        (root / "visible").mkdir()
-        result["visible"] = measure_visibility(root / "visible", options.seconds, options.rate)
+        if not options.only_spark:
+            report("the relay into the log")
+            result["relay"] = [
+                measure_relay(log_settings(root / str(size)), options.records * 200 // size, size)
+                for size in (200, 1000)
+            ]
+            if not options.no_kafka:
+                report("the relay into Kafka")
+                result["kafka"] = measure_kafka(root / "kafka", options.records)
+            report("visibility of records to a reader")
+            (root / "visible").mkdir()
+            result["visible"] = measure_visibility(root / "visible", options.seconds, options.rate)
         if not options.no_spark:
-            report("Spark from the log and from Parquet")
-            result["spark"] = measure_spark(root / "spark", options.records)
+            report("Spark from the log, from Parquet and from Kafka")
+            from proofs.benchmarks.spark.run import measure_spark  # noqa: PLC0415 - optional
+
+            result["spark"] = measure_spark(root / "spark", options.records, options.landing_seconds, report)
     json.dump(result, sys.stdout)
     print()
 

@@ -45,7 +45,7 @@ def execute(arguments: argparse.Namespace, kills: Mapping[str, int], make_output
     def report(text: str) -> None:
         print(f"{time.monotonic() - started:6.1f} s  {text}", file=sys.stderr, flush=True)  # noqa: T201 - a command
 
-    with _run_directory(arguments.keep) as name:
+    with run_directory(arguments.keep) as name:
         directory = Path(name).resolve()
         directory.mkdir(parents=True, exist_ok=True)
         options = E2eOptions(
@@ -60,5 +60,6 @@ def execute(arguments: argparse.Namespace, kills: Mapping[str, int], make_output
     return 0 if result.passed else 1
 
 
-def _run_directory(keep: Path | None) -> AbstractContextManager[str]:
+def run_directory(keep: Path | None) -> AbstractContextManager[str]:
+    """Return the directory of a run, a temporary one if none is to be kept."""
     return tempfile.TemporaryDirectory(prefix="efo-e2e-") if keep is None else nullcontext(str(keep))

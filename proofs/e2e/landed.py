@@ -1,13 +1,15 @@
-"""Counts the rows that Spark has written so far."""
+"""The Parquet files of Spark's file sink: their rows are counted, and they are the destination of a run."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pyarrow.parquet as pq
 import trio
 
-from efo_service.demo.verify import committed_files
+from efo_service.demo.verify import Row, committed_files, parquet_rows
 
 
 class LandedRows:
@@ -26,3 +28,22 @@ class LandedRows:
             if path not in self._rows:
                 self._rows[path] = pq.read_metadata(path).num_rows
         return sum(self._rows.values())
+
+
+class ParquetFiles:
+    """See `Destination`. `directory`: of the run."""
+
+    pipeline_config = 'output = "parquet"\ncheckpoint = "checkpoint"'
+    environment: Mapping[str, str] = MappingProxyType({})
+
+    def __init__(self, directory: Path) -> None:
+        self._output = directory / "parquet" / "records"
+        self._landed = LandedRows(self._output)
+
+    async def count(self) -> int:
+        """Return how many rows Spark has committed."""
+        return await self._landed.count()
+
+    async def rows(self) -> list[Row]:
+        """Return all rows."""
+        return await trio.to_thread.run_sync(parquet_rows, self._output)

@@ -1,8 +1,8 @@
-"""The interface of an output of the relays, from which Spark reads."""
+"""The interfaces of an output of the relays, from which Spark reads, and of the destination to which it writes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from efo_service.demo.children import Child
@@ -50,3 +50,23 @@ class Output(Protocol):
 
     async def rows(self) -> list[Row]:
         """Return all records."""
+
+
+class Destination(Protocol):
+    """Parquet files, or a table."""
+
+    @property
+    def pipeline_config(self) -> str:
+        """Lines for the table [pipeline] of the configuration: where it writes, and its checkpoint."""
+        ...
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment of the pipeline's process, besides this process's."""
+        ...
+
+    async def count(self) -> int:
+        """Return how many rows Spark has committed so far."""
+
+    async def rows(self) -> list[Row]:
+        """Return all rows."""

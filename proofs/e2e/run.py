@@ -14,10 +14,10 @@ from efo.exception_groups import collapse_groups
 from efo.testing import FakeKinesis, FakeSettings
 from efo_service.demo.children import Child, ended
 from efo_service.demo.load import Load
-from efo_service.demo.verify import Comparison, compare, parquet_rows
+from efo_service.demo.verify import Comparison, compare
 from proofs.e2e.kills import Killer, Target, pace_load, wait_for_records
-from proofs.e2e.landed import LandedRows
-from proofs.e2e.output import Output
+from proofs.e2e.landed import ParquetFiles
+from proofs.e2e.output import Destination, Output
 
 STREAM: Final = "orders"
 SHARDS: Final = 4
@@ -42,29 +42,35 @@ class E2eOptions:
 
 @dataclass(frozen=True, slots=True)
 class E2eResult:
-    """The result of the run: the records in the output and in Parquet, compared with the records sent."""
+    """The result of the run: the records in the output and where Spark wrote them, compared with the records sent."""
 
     output: Comparison
-    parquet: Comparison
+    landed: Comparison
     summary: dict[str, Any]
 
     @property
     def passed(self) -> bool:
         """Whether both places hold every record once, unchanged and in order."""
-        places = (self.output, self.parquet)
+        places = (self.output, self.landed)
         return not any(p.lost or p.duplicated or p.unexpected or p.order_violations for p in places)
 
 
-async def run(options: E2eOptions, output: Output, report: Callable[[str], None]) -> E2eResult:
-    """Do the run. Raises EfoError if a process fails or makes no progress."""
+async def run(
+    options: E2eOptions, output: Output, report: Callable[[str], None], destination: Destination | None = None
+) -> E2eResult:
+    """Do the run. Raises EfoError if a process fails or makes no progress.
+
+    `destination`: where Spark writes; None for Parquet files.
+    """
     started = time.monotonic()
+    destination = destination or ParquetFiles(options.directory)
     async with FakeKinesis(settings=FakeSettings(subscription_life=20.0), clock=time.time) as fake:
         fake.create_stream(STREAM, shards=SHARDS)
         async with fake.serve() as address:
             config = options.directory / "efo.toml"
-            config.write_text(_config(address.url, str(address.ca_file), output))
-            written, targets = await _load_and_kill(options, output, fake, config, report)
-    landed = compare(await trio.to_thread.run_sync(parquet_rows, _parquet_directory(options)), options.records)
+            config.write_text(_config(address.url, str(address.ca_file), output, destination))
+            written, targets = await _load_and_kill(options, output, destination, fake, config, report)
+    landed = compare(await destination.rows(), options.records)
     summary = {
         "produced": options.records,
         "landed": landed.found,
@@ -82,18 +88,24 @@ async def run(options: E2eOptions, output: Output, report: Callable[[str], None]
 
 
 async def _load_and_kill(
-    options: E2eOptions, output: Output, fake: FakeKinesis, config: Path, report: Callable[[str], None]
+    options: E2eOptions,
+    output: Output,
+    destination: Destination,
+    fake: FakeKinesis,
+    config: Path,
+    report: Callable[[str], None],
 ) -> tuple[Comparison, list[Target]]:
     """Produce records and kill processes, then wait for the rest, drain, and compare the output with the load."""
     relays = [_relay(options, config, number) for number in (1, 2)]
-    spark = Child("pipeline", ["pipeline", "--config", str(config), "--json"], options.directory, {})
-    kills, count, landed = options.kills, output.count, LandedRows(_parquet_directory(options))
+    pipeline = ["pipeline", "--config", str(config), "--json"]
+    spark = Child("pipeline", pipeline, options.directory, destination.environment)
+    kills, count = options.kills, output.count
     relay_target = Target("relay", relays, count, kills["relay"], max_delay=1.0, max_restarts=output.max_relay_restarts)
     server_targets = [
         Target(server.name, [server], count, kills[server.name], max_delay=3.0) for server in output.servers
     ]
     spark_target = Target(
-        "spark", [spark], landed.count, kills["spark"], max_delay=3.0, max_restarts=output.max_spark_restarts
+        "spark", [spark], destination.count, kills["spark"], max_delay=3.0, max_restarts=output.max_spark_restarts
     )
     targets = [relay_target, *server_targets, spark_target]
     load = Load(
@@ -130,11 +142,7 @@ def _relay(options: E2eOptions, config: Path, number: int) -> Child:
     return Child(f"run-{number}", ["run", "--config", str(config)], options.directory, _CREDENTIALS | worker)
 
 
-def _parquet_directory(options: E2eOptions) -> Path:
-    return options.directory / "parquet" / "records"
-
-
-def _config(url: str, ca_file: str, output: Output) -> str:
+def _config(url: str, ca_file: str, output: Output, destination: Destination) -> str:
     """Return the configuration of all processes: defaults, except for addresses, paths and shorter intervals."""
     return f"""\
 [kinesis]
@@ -155,10 +163,9 @@ failover_seconds = 3
 port = 0
 
 [pipeline]
-output = "parquet"
-checkpoint = "checkpoint"
 trigger_seconds = 1
 quick_start = true
+{destination.pipeline_config}
 {output.pipeline_config}
 
 {output.relay_config}

@@ -12,7 +12,12 @@ from typing import Final
 
 from proofs.paths import ROOT
 
-TARGETS: Final = {"dynamodb-local": "dynamodb-local", "ministack": "ministack"}
+TARGETS: Final = {
+    "dynamodb-local": "dynamodb-local",
+    "ministack": "ministack",
+    "versitygw": "object-stores",
+    "azurite": "object-stores",
+}
 """The target of make that downloads the server of a lease store. Stores that are not in it need no download."""
 
 

@@ -1,0 +1,1 @@
+"""What Spark costs with the log, beside Parquet and Kafka."""
