@@ -19,7 +19,7 @@ COPY requirements/uv.txt requirements/build.txt requirements/
 RUN python -m pip install --no-cache-dir --require-hashes -r requirements/uv.txt
 
 FROM build AS wheel
-COPY pyproject.toml README.md LICENSE pyspark_efo.py ./
+COPY pyproject.toml README.md LICENSE pyspark_efo.py pyspark_kinesis.py ./
 COPY efo efo
 COPY service service
 RUN uv build --quiet --wheel --build-constraints requirements/build.txt --require-hashes --out-dir /dist

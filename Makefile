@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e object-store-e2e object-stores fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards parity bench-polling bench-producer bench-doors migrate-test spark-parity
+.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e kinesis-source-e2e object-store-e2e object-stores cluster-e2e cluster-install tables-e2e tables-install fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards parity bench-polling bench-producer bench-doors migrate-test spark-parity
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -77,12 +77,29 @@ bench-relay: $(READY) ## Measure the relay, and Spark on its log; takes minutes 
 log-e2e: $(READY) ## Kill relays and Spark twenty times under load, and compare the output (ARGS="--help")
 	@$(BIN)/python -m proofs.e2e.log $(ARGS)
 
+kinesis-source-e2e: $(READY) ## Kill the driver of format("kinesis") and its planners, and compare the output (ARGS="--help")
+	@$(BIN)/python -m proofs.e2e.kinesis_source $(ARGS)
+
 # moto, versitygw and Azurite: they need Go and Node. `test` includes their conformance, if they are downloaded.
 OBJECT_STORES := .tools/object-stores
 object-store-e2e: $(READY) $(OBJECT_STORES)/.ready ## Kill relays while requests to real object stores fail, and compare the log (ARGS="versitygw --kills 20")
 	@$(BIN)/python -m proofs.e2e.object_store $(ARGS)
 
 object-stores: $(OBJECT_STORES)/.ready ## Download object stores, for tests
+
+# Into Delta and Iceberg, each on the newest Spark that it is built for. Needs PostgreSQL, for Iceberg's catalog.
+TABLES := .tools/tables
+tables-e2e: $(READY) $(TABLES)/.ready $(OBJECT_STORES)/.ready $(KAFKA)/.ready ## Kill Spark while it writes tables of Delta and Iceberg on an S3 server, and change their schemas (ARGS="--only delta")
+	@$(BIN)/python -m proofs.e2e.tables $(ARGS)
+
+tables-install: $(TABLES)/.ready ## Download Spark 4.2 and 4.1, Delta and Iceberg, for `make tables-e2e` (1 GB)
+
+# It needs the Pythons of cluster-install, which have no efo, and versitygw.
+CLUSTER := .tools/cluster
+cluster-e2e: $(READY) $(OBJECT_STORES)/.ready $(CLUSTER)/.ready ## Read the log on a standalone Spark cluster without efo, kill workers, and compare (ARGS="--help")
+	@$(BIN)/python -m proofs.e2e.cluster $(ARGS)
+
+cluster-install: $(CLUSTER)/.ready ## Make the Pythons of `make cluster-e2e`
 
 parity: $(READY) ## Show what users of other libraries can do: run the tests of docs/parity.md, and print a table (ARGS="-k lease")
 	@$(BIN)/python -m tools.parity $(ARGS)
@@ -234,8 +251,12 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 	$(COMPILE) requirements/audit.in -o requirements/audit.txt
 	$(COMPILE) requirements/docs.in -c requirements/dev.txt -o requirements/docs.txt
 	$(COMPILE) requirements/delivery.in -o requirements/delivery.txt
+	$(COMPILE) --no-deps requirements/tables-spark-4.2.in -o requirements/tables-spark-4.2.txt
+	$(COMPILE) --no-deps requirements/tables-spark-4.1.in -o requirements/tables-spark-4.1.txt
 	$(COMPILE) requirements/ministack.in -o requirements/ministack.txt
 	$(COMPILE) requirements/object-stores.in -o requirements/object-stores.txt
+	$(COMPILE) pyproject.toml --extra service --extra object-store -c requirements/dev.txt -o requirements/cluster.txt
+	$(COMPILE) requirements/cluster-client.in -c requirements/dev.txt -o requirements/cluster-client.txt
 	$(COMPILE) --exclude-newer 2025-11-01 requirements/foreign-localstack.in -o requirements/foreign-localstack.txt
 
 clean: ## Delete everything that these targets create, including environments
@@ -358,6 +379,14 @@ $(OBJECT_STORES)/.ready: $(UV) requirements/object-stores.txt proofs/local_serve
 	cd $(@D) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
+# venv of the standard library, as in docs/spark.md. The three differ in their packages alone.
+$(CLUSTER)/.ready: $(UV) requirements/build.txt requirements/cluster.txt requirements/cluster-client.txt
+	for name in bare environment client; do .tools/uv/bin/python -m venv --without-pip --clear $(@D)/$$name || exit 1; done
+	$(UV) pip install --quiet --python $(@D)/environment/bin/python --require-hashes -r requirements/cluster.txt
+	$(UV) pip install --quiet --python $(@D)/client/bin/python --require-hashes -r requirements/build.txt
+	$(UV) pip install --quiet --python $(@D)/client/bin/python --require-hashes --no-build-isolation -r requirements/cluster-client.txt
+	@touch $@
+
 $(FOREIGN)/localstack/.ready: $(UV) requirements/foreign-localstack.txt
 	@test -x $(@D)/bin/python || $(UV) venv --quiet --python .tools/uv/bin/python $(@D)
 	$(UV) pip install --quiet --python $(@D)/bin/python --require-hashes -r requirements/foreign-localstack.txt
@@ -374,4 +403,14 @@ $(KAFKA)/.ready: proofs/e2e/kafka/pom.xml
 	$(NEED_MAVEN)
 	rm -rf $(KAFKA)
 	mvn --quiet --batch-mode --no-transfer-progress --strict-checksums -f $< package
+	@touch $@
+
+# PySpark alone, beside the environment: what it imports is in the environment, which comes after it on PYTHONPATH.
+$(TABLES)/.ready: $(READY) requirements/tables-spark-4.2.txt requirements/tables-spark-4.1.txt proofs/e2e/tables/delta/pom.xml proofs/e2e/tables/iceberg/pom.xml
+	$(NEED_MAVEN)
+	rm -rf $(TABLES)
+	for spark in 4.2 4.1; do $(UV) pip install --quiet --python $(BIN)/python --target $(TABLES)/spark-$$spark --no-deps \
+		--no-build-isolation --require-hashes -r requirements/tables-spark-$$spark.txt || exit 1; done
+	for format in delta iceberg; do mvn --quiet --batch-mode --no-transfer-progress --strict-checksums \
+		-f proofs/e2e/tables/$$format/pom.xml package || exit 1; done
 	@touch $@

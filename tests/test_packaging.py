@@ -81,8 +81,14 @@ def test_the_wheel_has_only_the_packages_and_the_spark_hook(tmp_path):
         "efo/model.py",
         "efo_service/cli.py",
         "pyspark_efo.py",
+        "pyspark_kinesis.py",
     } <= names
-    assert {name.split("/")[0].split("-")[0] for name in names} == {"efo", "efo_service", "pyspark_efo.py"}
+    assert {name.split("/")[0].split("-")[0] for name in names} == {
+        "efo",
+        "efo_service",
+        "pyspark_efo.py",
+        "pyspark_kinesis.py",
+    }
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 

@@ -56,7 +56,7 @@ def test_the_service_loads_only_the_sink_and_the_exporters_that_are_configured()
 
 
 def test_the_package_for_spark_executors_loads_neither_trio_nor_aws():
-    loaded = modules_after("import pyspark_efo")
+    loaded = modules_after("import pyspark_efo, pyspark_kinesis")
     assert loaded & {"trio", "aiobotocore", "botocore", "h2", "pydantic"} == set()
 
 

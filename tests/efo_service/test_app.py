@@ -126,7 +126,7 @@ class FakeParts:
         kinesis = KinesisClient(settings.stream, None, nothing, nothing, "kinesis.test", "https", lambda: 0.0)
         return self.part("kinesis", kinesis)
 
-    def open_leases(self, _settings):
+    def open_leases(self, _settings, _meter_provider):
         return self.part("leases", MemoryLeaseStore())
 
     def open_consumer(self, _kinesis, *, settings, observer, **arguments):

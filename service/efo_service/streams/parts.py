@@ -61,7 +61,7 @@ class Parts:
     """The functions that open the components."""
 
     open_kinesis: Callable[[KinesisSettings], AbstractAsyncContextManager[KinesisClient]]
-    open_leases: Callable[[Settings], AbstractAsyncContextManager[LeaseStore]]
+    open_leases: Callable[[Settings, MeterProvider], AbstractAsyncContextManager[LeaseStore]]
     open_sink: Callable[[Settings, Observer, MeterProvider], AbstractAsyncContextManager[Sink]]
     open_consumer: OpenConsumer
 

@@ -99,7 +99,7 @@ class StreamRun:
         async with (
             parts.open_sink(settings, metrics, self._telemetry.meter_provider) as sink,
             parts.open_kinesis(settings.kinesis) as kinesis,
-            parts.open_leases(settings) as leases,
+            parts.open_leases(settings, self._telemetry.meter_provider) as leases,
             open_metrics(settings) as cloudwatch,
         ):
             metrics.observer = instruments = _metrics(settings, self._telemetry, kinesis)

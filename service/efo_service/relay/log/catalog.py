@@ -114,11 +114,23 @@ def read_catalog(root: Path, topic: str) -> Catalog:
     if catalog is None:
         if partition_names(directory):
             raise _lost(directory / CATALOG)
-        known = ", ".join(topics(root)) or "none"
-        raise TopicNotFoundError(
-            f"the log {root} has no topic {topic!r}; it has: {known}; start the relay that writes it, or check the name"
-        )
+        raise TopicNotFoundError(_no_topic(root, topic))
     return catalog
+
+
+def _no_topic(root: Path, topic: str) -> str:
+    """Return the message for a topic that is not there: what is there instead, and what to do."""
+    missing = f"the log {root} has no topic {topic!r}"
+    with os_errors("look at", root):
+        if not root.exists():
+            return f"{missing}: this machine has no such directory; start the relay that writes it, or check the path"
+        if not root.is_dir():
+            return f"{missing}: it is a file, and a log is a directory; check the path"
+        if (root / CATALOG).exists():
+            return f"{missing}: it is itself a topic of the log {root.parent}; use that path"
+    if not (known := ", ".join(topics(root))):
+        return f"{missing}, nor any other: it is no log, or empty; start the relay that writes it, or check the path"
+    return f"{missing}; it has: {known}; start the relay that writes it, or check the name"
 
 
 def _lost(path: Path) -> LogIncompleteError:
@@ -136,10 +148,10 @@ def _read(path: Path) -> Catalog | None:
     try:
         fields = parse_json(content)
         version = whole_number(fields["format"])
-        catalog = catalog_from(fields)
+        catalog = catalog_from(fields) if version <= FORMAT_VERSION else None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise LogError(f"{path} is not a valid catalog ({error!r}): restore it from a copy") from error
-    if version > FORMAT_VERSION:
+    if catalog is None:
         raise LogVersionError(
             f"{path} has format version {version}, but this efo supports up to {FORMAT_VERSION}: upgrade efo"
         )

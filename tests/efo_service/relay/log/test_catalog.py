@@ -74,17 +74,32 @@ def test_an_invalid_topic_name_is_rejected(tmp_path, topic) -> None:
 
 
 def test_a_missing_topic_is_reported_with_the_existing_ones(tmp_path) -> None:
-    with pytest.raises(TopicNotFoundError, match="it has: none"):
-        read_catalog(tmp_path, "t")
     allocate_partition(tmp_path, "orders", "s", "x")
     with pytest.raises(TopicNotFoundError, match="it has: orders"):
         read_catalog(tmp_path, "t")
 
 
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("missing", "this machine has no such directory.*check the path"),
+        ("empty", "nor any other: it is no log, or empty.*check the path"),
+        ("file", "it is a file, and a log is a directory"),
+        ("log/orders", r"it is itself a topic of the log .*/log; use that path"),
+    ],
+)
+def test_a_path_that_is_no_log_is_reported_with_what_it_is(tmp_path, path, message) -> None:
+    allocate_partition(tmp_path / "log", "orders", "s", "x")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(TopicNotFoundError, match=f"{path} has no topic 't'.*{message}"):
+        read_catalog(tmp_path / path, "t")
+
+
 def test_a_catalog_of_a_newer_format_is_rejected(tmp_path) -> None:
     allocate_partition(tmp_path, "t", "s", "x")
     path = tmp_path / "t" / "catalog.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
+    path.write_text(json.dumps({"format": 2, "partitions": ["a new form"]}))
     with pytest.raises(LogVersionError, match="upgrade efo"):
         read_catalog(tmp_path, "t")
     with pytest.raises(LogVersionError, match="upgrade efo"):
