@@ -5,7 +5,7 @@ import time
 import pytest
 import trio
 
-from tests.step_meter import BOUND, Step, StepMeter, slowest_step
+from tests.step_meter import BOUND, Step, StepMeter, slowest_step, slowness
 
 HERE = (__name__,)
 
@@ -61,8 +61,31 @@ async def test_a_scenario_is_run_again_if_it_exceeds_the_bound_and_the_better_ru
         runs.append(meter)
         meter.steps, meter.slowest = 1, Step(BOUND * (3 - len(runs)), "task")
 
-    assert await slowest_step(scenario) == Step(BOUND, "task")
+    assert await slowest_step(scenario, slowness=lambda: 1.0) == Step(BOUND, "task")
     assert len(runs) == 2
+
+
+async def test_three_runs_beyond_the_bound_are_enough():
+    runs = []
+
+    async def scenario(meter):
+        runs.append(meter)
+        meter.steps, meter.slowest = 1, Step(BOUND * (6 - len(runs)), "task")
+
+    assert await slowest_step(scenario, slowness=lambda: 1.0) == Step(BOUND * 3, "task")
+    assert len(runs) == 3
+
+
+async def test_a_slow_machine_has_as_much_more_time():
+    async def scenario(meter):
+        meter.steps, meter.slowest = 1, Step(BOUND * 4, "task")
+
+    paces = iter([1.0, 4.0])  # it became slow during the run
+    assert await slowest_step(scenario, slowness=lambda: next(paces)) == Step(BOUND, "task")
+
+
+def test_no_machine_is_fast_enough_to_lower_the_bound():
+    assert slowness() >= 1.0
 
 
 async def test_a_scenario_without_a_step_proves_nothing():

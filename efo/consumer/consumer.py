@@ -254,8 +254,7 @@ class Consumer:
         )
 
     def _is_isolated(self, key: str) -> bool:
-        until, _ = self._isolated.get(key, (-inf, ""))
-        return trio.current_time() < until
+        return key in self._isolated and trio.current_time() < self._isolated[key][0]
 
     def _to_start(self) -> list[HeldLease]:
         return [

@@ -120,10 +120,11 @@ def is_startable(lease: Lease, leases: Mapping[str, Lease]) -> bool:
 
     The result depends only on the lease table, so all workers decide alike.
     """
-    return (
-        not lease.is_finished
-        and not any(parent in leases and not leases[parent].is_finished for parent in lease.parents)
-        and not _awaited_parents(lease, leases)
+    if lease.is_finished or not lease.parents:
+        return not lease.is_finished
+    return not (
+        any(parent in leases and not leases[parent].is_finished for parent in lease.parents)
+        or _awaited_parents(lease, leases)
     )
 
 
