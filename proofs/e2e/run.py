@@ -15,6 +15,7 @@ from efo.testing import FakeKinesis, FakeSettings
 from efo_service.demo.children import Child, ended
 from efo_service.demo.load import Load
 from efo_service.demo.verify import Comparison, compare
+from proofs.e2e.config import efo_config
 from proofs.e2e.kills import Killer, Target, pace_load, wait_for_records
 from proofs.e2e.landed import ParquetFiles
 from proofs.e2e.output import Destination, Output
@@ -51,8 +52,7 @@ class E2eResult:
     @property
     def passed(self) -> bool:
         """Whether both places hold every record once, unchanged and in order."""
-        places = (self.output, self.landed)
-        return not any(p.lost or p.duplicated or p.unexpected or p.order_violations for p in places)
+        return self.output.is_exact and self.landed.is_exact
 
 
 async def run(
@@ -68,7 +68,8 @@ async def run(
         fake.create_stream(STREAM, shards=SHARDS)
         async with fake.serve() as address:
             config = options.directory / "efo.toml"
-            config.write_text(_config(address.url, str(address.ca_file), output, destination))
+            tables = (_pipeline(output, destination), output.relay_config)
+            config.write_text(efo_config(STREAM, address.url, str(address.ca_file), *tables))
             written, targets = await _load_and_kill(options, output, destination, fake, config, report)
     landed = compare(await destination.rows(), options.records)
     summary = {
@@ -142,31 +143,11 @@ def _relay(options: E2eOptions, config: Path, number: int) -> Child:
     return Child(f"run-{number}", ["run", "--config", str(config)], options.directory, _CREDENTIALS | worker)
 
 
-def _config(url: str, ca_file: str, output: Output, destination: Destination) -> str:
-    """Return the configuration of all processes: defaults, except for addresses, paths and shorter intervals."""
+def _pipeline(output: Output, destination: Destination) -> str:
     return f"""\
-[kinesis]
-stream = "{STREAM}"
-region = "us-east-1"
-endpoint_url = "{url}"
-ca_file = "{ca_file}"
-
-[consumer]
-application = "e2e"
-checkpoint_seconds = 1
-
-[leases]
-path = "leases.sqlite"
-failover_seconds = 3
-
-[service]
-port = 0
-
 [pipeline]
 trigger_seconds = 1
 quick_start = true
 {destination.pipeline_config}
 {output.pipeline_config}
-
-{output.relay_config}
 """

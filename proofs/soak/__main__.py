@@ -30,7 +30,7 @@ def summarize(soak: Soak, seconds: float) -> tuple[dict[str, Any], str]:
     series = {name: [(sample.at, float(getattr(sample, name))) for sample in soak.samples] for name in ALLOWANCES}
     growths = {name: growth(series[name], ALLOWANCES[name]) for name in ALLOWANCES}
     judged = seconds >= JUDGED_AFTER
-    exact = not (comparison.lost or comparison.duplicated or comparison.unexpected or comparison.order_violations)
+    exact = comparison.is_exact
     flat = all(value.is_flat for value in growths.values())
     result = {
         "soak": "passed" if exact and (flat or not judged) else "failed",

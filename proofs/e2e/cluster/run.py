@@ -25,6 +25,7 @@ from proofs.e2e.cluster import environments
 from proofs.e2e.cluster.cluster import PYTHON, Cluster, Program
 from proofs.e2e.cluster.environments import BARE, CLIENT, NAME, WITHOUT_EFO, Environments
 from proofs.e2e.cluster.verdict import is_slow, refusal, summarize
+from proofs.e2e.config import efo_config, object_log
 from proofs.e2e.kills import STALLED_SECONDS
 from proofs.e2e.landed import LandedRows
 from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT, Running, running, serve_versitygw
@@ -250,7 +251,7 @@ async def _read_in_all_ways(one: _Run) -> None:
         )
         fake.create_stream(STREAM, shards=SHARDS)
         address = await stack.enter_async_context(fake.serve())
-        one.config.write_text(_config(address.url, str(address.ca_file), one))
+        one.config.write_text(efo_config(STREAM, address.url, str(address.ca_file), *_tables(one)))
         relay = Child("relay", ["run", "--config", str(one.config)], options.directory, ENVIRONMENT)
         await stack.enter_async_context(ended(cluster.master, *cluster.workers, relay))
         await relay.start()
@@ -287,38 +288,12 @@ def _url(server: Running) -> str:
     return f"{server.scheme}://{BUCKET}/e2e/log"
 
 
-def _config(kinesis: str, ca_file: str, one: _Run) -> str:
-    """Return the configuration of the relay and the pipeline: defaults, except for addresses and shorter intervals."""
-    store = "\n".join(f"{name} = {json.dumps(value)}" for name, value in one.store.options().items())
-    return f"""\
-[kinesis]
-stream = "{STREAM}"
-region = "us-east-1"
-endpoint_url = "{kinesis}"
-ca_file = "{ca_file}"
-
-[consumer]
-application = "e2e"
-checkpoint_seconds = 1
-
-[leases]
-path = "leases.sqlite"
-failover_seconds = 3
-
-[service]
-port = 0
-
-[relay]
-directory = "{_url(one.store)}"
-commit_milliseconds = 200
-maintenance_seconds = 2
-
-[relay.store_options]
-{store}
-timeout_seconds = 10
-
+def _tables(one: _Run) -> tuple[str, str]:
+    """Return the tables of the log and of the pipeline."""
+    pipeline = f"""\
 [pipeline]
 output = "{(one.options.directory / "parquet").as_uri()}"
 checkpoint = "{(one.options.directory / "checkpoint").as_uri()}"
 trigger_seconds = 1
 """
+    return object_log(_url(one.store), one.store.options()), pipeline

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from efo_service.demo.verify import Comparison, Row, compare
 from efo_service.relay.errors import SinkError
 from efo_service.relay.object_log.readable import ObjectLog
 from efo_service.relay.object_store.url import parse_url
+from proofs.e2e.config import efo_config, object_log
 from proofs.e2e.kills import Killer, Target, pace_load, wait_for_records
 from proofs.e2e.object_store.proxy import Faults, proxy
 from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT, SERVERS, Running, running
@@ -59,7 +59,8 @@ async def _run(server: Running, options: Options, report: Callable[[str], None])
         async with fake.serve() as address:
             with proxy(server.url, faults) as url:
                 config = options.directory / "efo.toml"
-                config.write_text(_config(address.url, str(address.ca_file), server, url, options.leases))
+                table = object_log(_url(server), server.options(url))
+                config.write_text(efo_config(STREAM, address.url, str(address.ca_file), table, leases=options.leases))
                 relays = [_relay(options, config, number) for number in (1, 2)]
                 target = Target("relay", [*relays], lambda: _count(log), options.kills, max_delay=1.5)
                 load = Load(
@@ -166,39 +167,6 @@ class _Relay(Child):
 def _relay(options: Options, config: Path, number: int) -> _Relay:
     worker = {"EFO_LEASES__WORKER_ID": f"worker-{number}"}
     return _Relay(f"run-{number}", ["run", "--config", str(config)], options.directory, ENVIRONMENT | worker)
-
-
-def _config(kinesis: str, ca_file: str, server: Running, store: str, leases: str) -> str:
-    """Return the configuration: defaults, except for addresses and shorter intervals."""
-    options = "\n".join(f"{name} = {json.dumps(value)}" for name, value in server.options(store).items())
-    return f"""\
-[kinesis]
-stream = "{STREAM}"
-region = "us-east-1"
-endpoint_url = "{kinesis}"
-ca_file = "{ca_file}"
-
-[consumer]
-application = "e2e"
-checkpoint_seconds = 1
-
-[leases]
-store = "{leases}"
-path = "leases.sqlite"
-failover_seconds = 3
-
-[service]
-port = 0
-
-[relay]
-directory = "{_url(server)}"
-commit_milliseconds = 200
-maintenance_seconds = 2
-
-[relay.store_options]
-{options}
-timeout_seconds = 10
-"""
 
 
 def passed(summary: dict[str, Any]) -> bool:

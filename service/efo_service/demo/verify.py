@@ -36,6 +36,11 @@ class Comparison:
     unexpected: int
     order_violations: int
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the place holds every record once, unchanged and in order, and nothing else."""
+        return not (self.lost or self.duplicated or self.unexpected or self.order_violations)
+
 
 @dataclass(frozen=True, slots=True)
 class Latency:

@@ -39,8 +39,7 @@ class KinesisReader(LogReader):
         name = f"batch-{secrets.token_hex(4)}"
         directory = _parent(options.log) / f"efo-{name}"
         settings, reading, until = options.for_batch(directory, name, time.time())
-        super().__init__(reading)
-        self._planner = GrowingPlanner(reading)
+        super().__init__(reading, GrowingPlanner)
         self._settings: Settings | None = settings
         self._until = until if reading.ending is not None else None
 

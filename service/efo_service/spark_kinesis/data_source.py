@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
@@ -27,30 +27,27 @@ from efo_service.relay.errors import TopicNotFoundError
 from efo_service.relay.log.catalog import Catalog
 from efo_service.spark.errors import one_line_errors
 from efo_service.spark.source.bounds import LATEST, AtTime
-from efo_service.spark.source.data_source import STREAM_ONLY, LogStreamReader
+from efo_service.spark.source.data_source import LogStreamReader
+from efo_service.spark.source.log_data_source import LogDataSource
 from efo_service.spark.source.offsets import TopicPartition, lag
-from efo_service.spark.source.options import COLUMNS, Options
+from efo_service.spark.source.options import Options
 from efo_service.spark.source.planner import Planner
-from efo_service.spark.source.shipping import Shipped
 
 if TYPE_CHECKING:
     from efo_service.config.settings import Settings
     from efo_service.spark_kinesis.options import KinesisOptions
     from efo_service.spark_kinesis.relay_thread import CatchingUp, RelayThread
 
-_READ_ONLY: Final = (
-    'format("kinesis") is for reading: put records into a stream with efo.open_producer, in foreachPartition or'
-    " foreachBatch (docs/producing.md)"
-)
 _POLL: Final = 0.5
 """Seconds between two looks at the log while an AvailableNow run waits for the relay."""
 
 
-class KinesisDataSource(Shipped, DataSource):
-    """`format("kinesis")`. Its options: see efo_service.spark_kinesis.options.
+class KinesisDataSource(LogDataSource):
+    """`format("kinesis")`. Its options: see efo_service.spark_kinesis.options."""
 
-    They are parsed when Spark reads: Spark creates the source for a write, too, with the writer's options.
-    """
+    _write_instead = (
+        "put records into a stream with efo.open_producer, in foreachPartition or foreachBatch (docs/producing.md)"
+    )
 
     @cached_property
     def _options(self) -> KinesisOptions:
@@ -64,19 +61,11 @@ class KinesisDataSource(Shipped, DataSource):
         return "kinesis"
 
     @one_line_errors()
-    def schema(self) -> str:
-        """Return the schema of Spark's Kafka source, or the chosen columns of it, as DDL."""
-        return ", ".join(f"{name} {COLUMNS[name]}" for name in self._options.columns)
-
-    @one_line_errors()
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch reader."""
         from efo_service.spark_kinesis.batch import KinesisReader  # noqa: PLC0415 - only if it is used
 
-        self._check_schema(schema)
-        for name, instead in STREAM_ONLY.items():
-            if name in self._options.names:
-                raise ConfigurationError(f"{name} is for readStream: {instead}")
+        self._check_batch(schema)
         if "pushDownFilters" in self._options.names:
             raise ConfigurationError("pushDownFilters has no effect: the log of a batch is read as a whole, remove it")
         return KinesisReader(self._options)
@@ -88,21 +77,6 @@ class KinesisDataSource(Shipped, DataSource):
             return KinesisStreamReader(*self._options.for_stream())
         except EfoError as error:
             return KinesisStreamReader(None, error)
-
-    @one_line_errors()
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - Spark's signature
-        """Refuse `df.write`."""
-        raise ConfigurationError(_READ_ONLY)
-
-    @one_line_errors()
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - the same
-        """Refuse `df.writeStream`."""
-        raise ConfigurationError(_READ_ONLY)
-
-    def _check_schema(self, schema: StructType) -> None:
-        columns = list(self._options.columns)
-        if schema.names != columns:
-            raise ConfigurationError(f'format("kinesis") has the columns {", ".join(columns)}: remove .schema()')
 
 
 def _exit_at_sigterm() -> None:

@@ -14,11 +14,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from math import inf
-from typing import Any, Final, NoReturn
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
-    DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     Filter,
@@ -39,31 +38,22 @@ from efo_service.spark.errors import one_line_errors
 from efo_service.spark.source.bounds import EARLIEST, ENDING, LATEST, names_latest
 from efo_service.spark.source.checkpoint import checkpoint_offsets
 from efo_service.spark.source.filters import is_useful, narrowed
+from efo_service.spark.source.log_data_source import LogDataSource
 from efo_service.spark.source.offsets import TopicPartition, lag, limit_rows, ranges, to_json
-from efo_service.spark.source.options import COLUMNS, Options, parse_options
+from efo_service.spark.source.options import Options, parse_options
 from efo_service.spark.source.planner import Planner
 from efo_service.spark.source.shipping import Shipped
-
-STREAM_ONLY: Final = {
-    "maxOffsetsPerTrigger": "use endingOffsets to read a part of the log",
-    "minOffsetsPerTrigger": "remove it",
-    "maxTriggerDelay": "remove it",
-}
-"""Options of a stream that a batch query cannot have, and what to do instead."""
-
-_READ_ONLY: Final = (
-    'format("efo") is for reading: the relay alone writes the log, since each record has its position in Kinesis.'
-    ' Write to another sink, such as format("kafka") or format("parquet")'
-)
 
 logger = logging.getLogger(__name__)
 
 
-class EfoDataSource(Shipped, DataSource):
-    """`format("efo")`. Its options: see efo_service.spark.source.options.
+class EfoDataSource(LogDataSource):
+    """`format("efo")`. Its options: see efo_service.spark.source.options."""
 
-    They are parsed when Spark reads: Spark creates the source for a write, too, with the writer's options.
-    """
+    _write_instead = (
+        "the relay alone writes the log, since each record has its position in Kinesis."
+        ' Write to another sink, such as format("kafka") or format("parquet")'
+    )
 
     @cached_property
     def _options(self) -> Options:
@@ -78,17 +68,9 @@ class EfoDataSource(Shipped, DataSource):
         return "efo"
 
     @one_line_errors()
-    def schema(self) -> str:
-        """Return the schema of Spark's Kafka source, or the chosen columns of it, as DDL."""
-        return ", ".join(f"{name} {COLUMNS[name]}" for name in self._options.columns)
-
-    @one_line_errors()
     def reader(self, schema: StructType) -> LogReader:
         """Return a batch reader."""
-        self._check_schema(schema)
-        for name, instead in STREAM_ONLY.items():
-            if name in self._options.names:
-                raise ConfigurationError(f"{name} is for readStream: {instead}")
+        self._check_batch(schema)
         if names_latest(self._options.starting):
             raise ConfigurationError(f"startingOffsets cannot be latest ({LATEST}) for read: it would read nothing")
         return FilteringLogReader(self._options) if self._options.filters else LogReader(self._options)
@@ -107,27 +89,12 @@ class EfoDataSource(Shipped, DataSource):
         except EfoError as error:
             return LogStreamReader(error)
 
-    @one_line_errors()
-    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - Spark's signature
-        """Refuse `df.write`."""
-        raise ConfigurationError(_READ_ONLY)
-
-    @one_line_errors()
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - the same
-        """Refuse `df.writeStream`."""
-        raise ConfigurationError(_READ_ONLY)
-
-    def _check_schema(self, schema: StructType) -> None:
-        columns = list(self._options.columns)
-        if schema.names != columns:
-            raise ConfigurationError(f'format("efo") has the columns {", ".join(columns)}: remove .schema()')
-
 
 class LogReader(Shipped, DataSourceReader):
     """Reads the log once, from startingOffsets (default: earliest) to endingOffsets (default: latest)."""
 
-    def __init__(self, options: Options) -> None:
-        self._planner = Planner(options)
+    def __init__(self, options: Options, plan: Callable[[Options], Planner] = Planner) -> None:
+        self._planner = plan(options)
         self._filters: tuple[Filter, ...] = ()
 
     @one_line_errors()

@@ -1,0 +1,77 @@
+# ruff: noqa: N802 - the names are those of the Python Data Source API
+"""What the formats that read the log share: schema, refused writes, refused options. See EfoDataSource."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar, Final, NoReturn, Protocol
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from efo.errors import ConfigurationError
+from efo_service.spark.errors import one_line_errors
+from efo_service.spark.source.options import COLUMNS
+from efo_service.spark.source.shipping import Shipped
+
+_STREAM_ONLY: Final = {
+    "maxOffsetsPerTrigger": "use endingOffsets to read a part of the log",
+    "minOffsetsPerTrigger": "remove it",
+    "maxTriggerDelay": "remove it",
+}
+"""Options of a stream that a batch query cannot have, and what to do instead."""
+
+
+class ReadOptions(Protocol):
+    """The options that every format has. `columns`: what is read of a record. `names`: the options that were set."""
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...  # noqa: D102 - see the class
+
+    @property
+    def names(self) -> frozenset[str]: ...  # noqa: D102 - see the class
+
+
+class LogDataSource(Shipped, DataSource):
+    """A format that reads the log and writes nothing.
+
+    Its options are parsed when Spark reads: Spark creates the source for a write, too, with the writer's options.
+    """
+
+    _write_instead: ClassVar[str]
+    """Why nothing is written, and what to do."""
+
+    @property
+    @abstractmethod
+    def _options(self) -> ReadOptions:
+        """The options, parsed. Raises ConfigurationError."""
+
+    @one_line_errors()
+    def schema(self) -> str:
+        """Return the schema of Spark's Kafka source, or the chosen columns of it, as DDL."""
+        return ", ".join(f"{name} {COLUMNS[name]}" for name in self._options.columns)
+
+    @one_line_errors()
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - Spark's signature
+        """Refuse `df.write`."""
+        self._refuse_write()
+
+    @one_line_errors()
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: ARG002, FBT001 - the same
+        """Refuse `df.writeStream`."""
+        self._refuse_write()
+
+    def _refuse_write(self) -> NoReturn:
+        raise ConfigurationError(f'format("{self.name()}") is for reading: {self._write_instead}')
+
+    def _check_schema(self, schema: StructType) -> None:
+        columns = list(self._options.columns)
+        if schema.names != columns:
+            raise ConfigurationError(f'format("{self.name()}") has the columns {", ".join(columns)}: remove .schema()')
+
+    def _check_batch(self, schema: StructType) -> None:
+        """Check what every batch query must hold. Raises ConfigurationError."""
+        self._check_schema(schema)
+        for name, instead in _STREAM_ONLY.items():
+            if name in self._options.names:
+                raise ConfigurationError(f"{name} is for readStream: {instead}")
