@@ -6,7 +6,8 @@ from efo.protocol.assignment.balance import balanced_assignment, weighted_assign
 from efo.protocol.assignment.placement import zone_assignment
 from efo.protocol.assignment.view import Assignment
 from efo.settings import LEASE_CLEANUP_AFTER, ConsumerSettings
-from efo_service.config.settings import LeaseSettings, Settings
+from efo_service.config.leases import LeaseSettings
+from efo_service.config.settings import Settings
 
 
 def consumer_settings(settings: Settings) -> ConsumerSettings:

@@ -12,7 +12,8 @@ import trio
 
 from efo.arn import parse_stream
 from efo.exception_groups import collapse_groups
-from efo_service.config.settings import KinesisSettings, RelaySettings, Settings
+from efo_service.config.relay import RelaySettings
+from efo_service.config.settings import KinesisSettings, Settings
 from efo_service.factories.kafka import kafka_options
 from efo_service.factories.kinesis import open_stream
 from efo_service.factories.lease_store import inspectable_leases

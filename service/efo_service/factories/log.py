@@ -12,7 +12,8 @@ import structlog
 import trio
 
 from efo.exception_groups import collapse_groups
-from efo_service.config.settings import RelaySettings, Settings
+from efo_service.config.relay import RelaySettings
+from efo_service.config.settings import Settings
 from efo_service.relay.errors import SinkError
 from efo_service.relay.log.consistency import check_topic
 from efo_service.relay.log.maintenance import Maintenance, MaintenanceReport

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from efo.telemetry.spans import OtelTracing
-from efo_service.config.settings import RelaySettings
+from efo_service.config.relay import RelaySettings
 from efo_service.relay.mapping import from_tags, load_extractor
 from efo_service.telemetry.sdk import Telemetry
 
