@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
+import structlog
 import trio
 
 from efo.settings import ReadMode
@@ -51,6 +52,13 @@ def same_schedule() -> None:
     """Make trio's scheduling deterministic: by default it shuffles the tasks that are ready."""
     trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING = True
     trio._core._run._r.seed(0)
+
+
+@pytest.fixture(autouse=True)
+def default_logging() -> Iterator[None]:
+    """Undo what a test has configured of structlog: another one may look for lines of all levels."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(params=["fanout", "polling"])

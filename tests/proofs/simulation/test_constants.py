@@ -131,7 +131,8 @@ def test_worlds_find_a_defect_that_only_another_value_shows(monkeypatch: pytest.
     name = "efo.consumer.deaggregation.MAX_RECORDS"
     part = deaggregation.Part
     monkeypatch.setattr(deaggregation, "Part", lambda records, is_last: part(records, is_last=True))  # noqa: ARG005
-    seed = next(s for s in range(200) if name in dict(plan(s).constants) and run(s).problems)
+    seeds = (8, *range(200))  # that world shows it today, and is a small one
+    seed = next(s for s in seeds if name in dict(plan(s).constants) and run(s).problems)
     monkeypatch.setattr("proofs.simulation.run.plan", lambda seed: replace(plan(seed), constants=()))
     assert run(seed).problems == ()
 

@@ -13,11 +13,18 @@ from proofs.simulation.plan import Plan, plan
 from proofs.simulation.run import run
 
 MAX_WORLDS = 40
+QUICKEST = {27, 147}
+"""Worlds that show the defects below today, and are small ones: they run first."""
 
 
 def timed_plans() -> list[Plan]:
     """Return the plans of the first worlds that start AT_TIMESTAMP."""
     return list(islice((found for seed in count() if (found := plan(seed)).at_time is not None), MAX_WORLDS))
+
+
+def breaks_a_guarantee() -> bool:
+    """Return whether a world that starts AT_TIMESTAMP has a problem."""
+    return any(run(plan.seed).problems for plan in sorted(timed_plans(), key=lambda plan: plan.seed not in QUICKEST))
 
 
 def test_the_time_is_before_in_and_at_the_end_of_the_history() -> None:
@@ -35,10 +42,10 @@ def test_a_start_one_second_late_loses_records(monkeypatch: pytest.MonkeyPatch) 
         return Position.at_timestamp((position_of(consumer, lease).timestamp or 0.0) + 1.0)
 
     monkeypatch.setattr(Consumer, "_initial_of", late)
-    assert any(run(plan.seed).problems for plan in timed_plans())
+    assert breaks_a_guarantee()
 
 
 @pytest.mark.parametrize("margin", [-10.0, 15.0], ids=["records are lost", "older records are read"])
 def test_another_choice_of_shards_breaks_a_guarantee(monkeypatch: pytest.MonkeyPatch, margin: float) -> None:
     monkeypatch.setattr(shard_sync, "MARGIN", margin)
-    assert any(run(plan.seed).problems for plan in timed_plans())
+    assert breaks_a_guarantee()
