@@ -211,8 +211,12 @@ def report(stage: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench-relay", description=__doc__.partition("\n")[0])
+    parser.add_argument("--records", type=int, default=300_000, help="number of records for the relay (300000)")
     parser.add_argument(
-        "--records", type=int, default=300_000, help="number of records for the relay and for Spark (300000)"
+        "--spark-records",
+        type=int,
+        default=2_000_000,
+        help="number of records for Spark: with few of them, the start of a query is most of its cost (2000000)",
     )
     parser.add_argument(
         "--seconds", type=float, default=15.0, help="duration of the load for the visibility benchmark (15)"
@@ -244,7 +248,9 @@ def main() -> None:
             report("Spark from the log, from Parquet and from Kafka")
             from proofs.benchmarks.spark.run import measure_spark  # noqa: PLC0415 - optional
 
-            result["spark"] = measure_spark(root / "spark", options.records, options.landing_seconds, report)
+            result["spark"] = measure_spark(
+                root / "spark", options.spark_records, options.landing_seconds, report, with_kafka=not options.no_kafka
+            )
     json.dump(result, sys.stdout)
     print()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from confluent_kafka import Producer
 
@@ -44,11 +44,17 @@ def rows_of_topic(root: Path, topic: str, partition: int, start: int = 0) -> lis
     return [row for segment in segments for row in read_segment(segment)[0].to_pylist() if row["offset"] >= start]
 
 
+_AT_ONCE: Final = 10_000
+"""Records that the producer has at once: its queue takes ten times as many."""
+
+
 def copy(rows: Iterable[dict[str, Any]], servers: str) -> None:
     """Write rows of the log to the topic. Raises RuntimeError if the broker did not take one."""
     failed: list[str] = []
     producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "log_level": 0})
-    for row in rows:
+    for number, row in enumerate(rows):
+        while number % _AT_ONCE == 0 and len(producer):
+            producer.poll(0.1)
         producer.produce(
             row["topic"],
             row["value"],

@@ -46,8 +46,14 @@ class Cost:
 Work = Callable[[], object]
 
 
-def measure_reading(root: Path, records: int, kafka: Kafka | None) -> dict[str, object]:
-    """Return the figures. `records`: in all partitions. `kafka`: where the same records go; None: without Kafka."""
+def measure_reading(
+    root: Path, records: int, kafka: Kafka | None, report: Callable[[str], None] = lambda _line: None
+) -> dict[str, object]:
+    """Return the figures. `records`: in all partitions. `kafka`: where the same records go; None: without Kafka.
+
+    `report`: takes a line of progress.
+    """
+    report(f"writing {records:,} records")
     write_log(root / "log", records)
     if kafka is not None:
         kafka.fill(root / "log")
@@ -57,6 +63,7 @@ def measure_reading(root: Path, records: int, kafka: Kafka | None) -> dict[str, 
     for number in CORES:
         if number > cores:
             continue
+        report(f"Spark on {number} of {cores} cores")
         with spark_session("efo benchmark", master=f"local[{number}]", jars=kafka.jars if kafka else ()) as session:
             if number == min(cores, 2):
                 result |= _beside_others(session, root, kafka)

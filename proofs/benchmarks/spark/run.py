@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -23,13 +23,15 @@ Report = Callable[[str], None]
 """Takes a line of progress."""
 
 
-def measure_spark(root: Path, count: int, seconds: float, report: Report) -> dict[str, object]:
+def measure_spark(
+    root: Path, count: int, seconds: float, report: Report, *, with_kafka: bool = True
+) -> dict[str, object]:
     """Measure what Spark costs, and the time until a record has landed in Parquet: from the log, Parquet and Kafka.
 
     Java uses both of its compilers, as in a long-running pipeline. `seconds`: of the load for the time to land.
     """
-    with _kafka(root, report) as kafka:
-        figures = measure_reading(root, count, kafka)
+    with _kafka(root, report) if with_kafka else nullcontext() as kafka:
+        figures = measure_reading(root, count, kafka, report)
         landed: dict[str, list[dict[str, float]]] = {}
         with spark_session("efo benchmark", jars=kafka.jars if kafka else ()) as session:
             for number in range(LANDING_ROUNDS):
