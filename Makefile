@@ -87,6 +87,7 @@ object-store-e2e: $(READY) $(OBJECT_STORES)/.ready ## Kill relays while requests
 
 object-stores: $(OBJECT_STORES)/.ready ## Download object stores, for tests
 
+KAFKA := .tools/kafka
 # Into Delta and Iceberg, each on the newest Spark that it is built for. Needs PostgreSQL, for Iceberg's catalog.
 TABLES := .tools/tables
 tables-e2e: $(READY) $(TABLES)/.ready $(OBJECT_STORES)/.ready $(KAFKA)/.ready ## Kill Spark while it writes tables of Delta and Iceberg on an S3 server, and change their schemas (ARGS="--only delta")
@@ -120,7 +121,6 @@ witnesses: $(READY) $(WITNESSES)/.ready ## Let boto3, KCL and the SDKs for Go an
 
 # A Kafka broker, and Spark's modules for Kafka and Avro. Without them, their tests are skipped by name. Needs Java 17
 # and Maven.
-KAFKA := .tools/kafka
 kafka-e2e: $(READY) $(KAFKA)/.ready ## Kill relays, a Kafka broker and Spark twenty times, and compare the output (ARGS="--help")
 	@$(BIN)/python -m proofs.e2e.kafka $(ARGS)
 

@@ -33,6 +33,17 @@ def test_every_download_is_a_target_of_make():
     assert set(installing.TARGETS.values()) <= targets
 
 
+def test_each_variable_among_the_prerequisites_of_a_target_is_defined_above_it():
+    """Make expands prerequisites when it reads the rule: later, the variable would be empty."""
+    known = set()
+    for line in (ROOT / "Makefile").read_text().splitlines():
+        if defined := re.match(r"([A-Z_]+) *[:?]?=", line):
+            known.add(defined[1])
+        elif re.match(r"[^\t#][^:=]*:[^=]", line):
+            used = set(re.findall(r"\$\(([A-Z_]+)\)", line.partition("##")[0]))
+            assert used <= known, line
+
+
 @pytest.mark.parametrize("tool", ["mvn", "npm"])
 def test_each_recipe_that_needs_a_tool_names_it_first(tool):
     """Not the shell: "mvn: not found" does not say what to install."""
