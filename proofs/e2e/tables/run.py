@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,7 +64,8 @@ def run(name: Name, options: Options, directory: Path, report: Callable[[str], N
         if "evolution" in options.parts:
             report(f"{name}: schema evolution")
             with _broker(name) as servers:
-                evolution = trio.run(run_on_spark, place, "evolution", directory, name, store, catalog or "", servers)
+                arguments = (name, store, catalog or "", servers)
+                evolution = trio.run(partial(run_on_spark, place, "evolution", directory, *arguments, report=report))
             summary["schema_evolution"] = evolution
             passed = passed and all(case["passed"] for cases in evolution.values() for case in cases.values())
     return passed, summary

@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ import trio
 from obstore.store import S3Store
 
 from efo.errors import EfoError
+from efo.exception_groups import collapse_groups
 from efo_service.demo.verify import Row
 from proofs.e2e.tables.formats import Place
 from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT
@@ -96,25 +98,44 @@ def _rows(path: Path) -> list[Row]:
     return [Row((0.0, p, o), key.decode(), data) for p, o, key, data in zip(*values, strict=True)]
 
 
-async def run_on_spark(place: Place, module: str, directory: Path, *arguments: str) -> dict[str, Any]:
-    """Run a module of this package with the format's Spark; return the JSON of its last line.
+async def run_on_spark(
+    place: Place, module: str, directory: Path, *arguments: str, report: Callable[[str], None] = lambda _line: None
+) -> dict[str, Any]:
+    """Run a module of this package with the format's Spark; return the JSON of the last line of its stdout.
 
-    Raises EfoError with the end of its log.
+    `report`: takes the lines before, as they come. Raises EfoError with the end of its log.
     """
     log = directory / f"{module}.log"
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("EFO_", "AWS_"))}
-    with log.open("ab") as stderr:
-        done = await trio.run_process(
-            [sys.executable, "-m", f"proofs.e2e.tables.{module}", *arguments],
-            env=inherited | place.environment(),
-            cwd=ROOT,
-            capture_stdout=True,
-            stderr=stderr,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-    if done.returncode != 0:
+    with log.open("ab") as stderr, collapse_groups():
+        async with trio.open_nursery() as nursery:
+            process = await nursery.start(
+                partial(
+                    trio.run_process,
+                    [sys.executable, "-m", f"proofs.e2e.tables.{module}", *arguments],
+                    env=inherited | place.environment(),
+                    cwd=ROOT,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    stdin=subprocess.DEVNULL,
+                    check=False,
+                )
+            )
+            last = await _last_line(process.stdout, report)
+    if process.returncode != 0:
         tail = "\n".join(log.read_text(errors="replace").splitlines()[-_ERROR_LINES:])
-        raise EfoError(f"{place.format}: {module} ended with {done.returncode}:\n{tail}")
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        raise EfoError(f"{place.format}: {module} ended with {process.returncode}:\n{tail}")
+    result: dict[str, Any] = json.loads(last)
     return result
+
+
+async def _last_line(stdout: AsyncIterable[bytes], report: Callable[[str], None]) -> bytes:
+    """Read to the end; return the last line, and report the others."""
+    last, part = b"", b""
+    async for data in stdout:
+        *lines, part = (part + data).split(b"\n")
+        for line in lines:
+            if last:
+                report(last.decode(errors="replace"))
+            last = line
+    return last
