@@ -88,9 +88,9 @@ class Sources:
         query = writer.trigger(**trigger).start()
         try:
             if is_continuous:
-                _until(query, lambda: len(rows) >= ALL)
+                _until(query, lambda: _reported(query) >= ALL)
                 self._grow(source)
-                _until(query, lambda: len(rows) >= case.rows)
+                _until(query, lambda: _reported(query) >= case.rows)
             else:
                 query.awaitTermination()
             reports = [one for one in query.recentProgress if one["numInputRows"]]
@@ -107,6 +107,11 @@ class Sources:
             return
         late = range(start, start + LATE)
         append(self.root, 0, [Record(str(10**20 + n), (BEGAN + n * STEP) / 1000, b"0/%d" % n, "late") for n in late])
+
+
+def _reported(query: Any) -> int:
+    """Return how many rows a query has reported, which it does after it has written them."""
+    return sum(report["numInputRows"] for report in query.recentProgress)
 
 
 def _until(query: Any, done: Any) -> None:
