@@ -49,7 +49,7 @@ PROCESS_DURATION: Final = Instrument(
     "messaging.process.duration",
     "histogram",
     "s",
-    "Time that the handler took for a batch; of each shard the first 20 in each second.",
+    "Time that the handler took for a batch; the first 100 of all shards in each second, and each longer one.",
     _LATENCY,
 )
 OPERATION_DURATION: Final = Instrument(

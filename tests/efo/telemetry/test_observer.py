@@ -233,19 +233,22 @@ def test_in_a_burst_counters_and_gauges_are_exact_at_every_export(telemetry):
     assert telemetry.values(instruments.RECORD_INFLIGHT) == {("s-0",): batches + 4}
 
 
-def test_of_a_busy_shard_the_first_durations_of_each_second_are_measured(telemetry):
-    def process(times: int, shard: str = "s-0") -> None:
+def test_the_first_durations_of_each_second_are_measured_and_then_each_longer_one(telemetry):
+    def process(times: int, shard: str = "s-0", duration: float = 0.25) -> None:
         for _ in range(times):
-            telemetry.observe(events.RecordsProcessed(shard, 1, 0.25, None, None))
+            telemetry.observe(events.RecordsProcessed(shard, 1, duration, None, None))
 
-    process(DURATIONS_PER_SECOND + 5)
-    process(1, "s-1")
-    measured = DURATIONS_PER_SECOND + 1
-    assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): (measured * 0.25, measured)}
-    assert telemetry.values(instruments.CONSUMED)[("s-0", "receive")] == DURATIONS_PER_SECOND + 5
+    process(DURATIONS_PER_SECOND - 1)
+    process(3, "s-1")  # of all shards together
+    measured, total = DURATIONS_PER_SECOND, DURATIONS_PER_SECOND * 0.25
+    assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): (total, measured)}
+    assert telemetry.values(instruments.CONSUMED)[("s-1", "receive")] == 3
+    process(2, duration=0.5)  # the second one is no longer than the first
+    process(1, duration=1.0)
+    assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): (total + 1.5, measured + 2)}
     telemetry.now += 1
     process(2)
-    assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): ((measured + 2) * 0.25, measured + 2)}
+    assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): (total + 2.0, measured + 4)}
 
 
 def test_records_count_as_consumed_when_they_are_processed_and_not_when_the_handler_fails(telemetry):
