@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Final
@@ -23,6 +23,7 @@ from efo_service.commands.options import ConfigFile, Json
 from efo_service.commands.output import write_json, write_note
 from efo_service.config.loading import load_for_stream
 from efo_service.config.settings import Settings
+from efo_service.drain import SIGNALS
 from efo_service.errors import UnavailableError, UsageError
 from efo_service.factories.kinesis import open_stream
 from efo_service.operations.put import Progress, Source, put_lines
@@ -104,13 +105,20 @@ async def _put(
     whole: bool,  # noqa: FBT001 - trio.run passes on positional arguments only
     rate: float,
 ) -> None:
-    with collapse_groups():
+    # Python would raise KeyboardInterrupt in any task, also in the one that sends: what it has would be lost.
+    with collapse_groups(), trio.open_signal_receiver(*SIGNALS) as signals:
         async with open_stream(settings.kinesis) as kinesis, trio.open_nursery() as nursery:
             nursery.start_soon(_report, progress)
+            nursery.start_soon(_interrupt, signals)
             with suppress(DeliveryError):  # `progress` has counted them
                 async with open_producer(kinesis, settings=options, observer=progress) as producer:
                     await put_lines(producer, source, parse, progress, whole=whole, rate=rate)
             nursery.cancel_scope.cancel()
+
+
+async def _interrupt(signals: AsyncIterator[int]) -> None:
+    async for _signal in signals:
+        raise KeyboardInterrupt
 
 
 async def _report(progress: Progress) -> None:

@@ -179,7 +179,8 @@ async def test_the_rate_is_kept(autojump_clock):
     assert progress.stored == 100
 
 
-def test_an_interrupt_stores_what_was_read(kinesis, stream):
+@pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_lets_it_store_what_was_read(kinesis, stream, signal_number):
     command = [sys.executable, "-m", "efo_service.cli", "put", stream, "--key", "k"]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdin.write(b"one\n")
@@ -190,7 +191,7 @@ def test_an_interrupt_stores_what_was_read(kinesis, stream):
         process.stdin.flush()
         while len(stored(kinesis, stream)) < 2:
             assert process.poll() is None
-        process.send_signal(signal.SIGINT)
+        process.send_signal(signal_number)
         assert process.wait(60) == Exit.INTERRUPTED
         assert b"2 records put, 2 stored" in process.stderr.read()
 
