@@ -7,8 +7,8 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import trio
@@ -40,14 +40,8 @@ def execute(arguments: argparse.Namespace, kills: Mapping[str, int], make_output
 
     `kills`: how many, by target. `make_output`: creates the output in the run's directory.
     """
-    started = time.monotonic()
-
-    def report(text: str) -> None:
-        print(f"{time.monotonic() - started:6.1f} s  {text}", file=sys.stderr, flush=True)  # noqa: T201 - a command
-
-    with run_directory(arguments.keep) as name:
-        directory = Path(name).resolve()
-        directory.mkdir(parents=True, exist_ok=True)
+    report = progress()
+    with run_directory(arguments.keep) as directory:
         options = E2eOptions(
             records=arguments.records, rate=arguments.rate, kills=kills, seed=arguments.seed, directory=directory
         )
@@ -60,6 +54,20 @@ def execute(arguments: argparse.Namespace, kills: Mapping[str, int], make_output
     return 0 if result.passed else 1
 
 
-def run_directory(keep: Path | None) -> AbstractContextManager[str]:
-    """Return the directory of a run, a temporary one if none is to be kept."""
-    return tempfile.TemporaryDirectory(prefix="efo-e2e-") if keep is None else nullcontext(str(keep))
+def progress() -> Callable[[str], None]:
+    """Return a function that writes a line of progress to stderr, with the seconds since now."""
+    started = time.monotonic()
+
+    def report(text: str) -> None:
+        print(f"{time.monotonic() - started:6.1f} s  {text}", file=sys.stderr, flush=True)  # noqa: T201 - a command
+
+    return report
+
+
+@contextmanager
+def run_directory(keep: Path | None = None) -> Iterator[Path]:
+    """Make the directory of a run, a temporary one if none is to be kept, for the duration of the context."""
+    with tempfile.TemporaryDirectory(prefix="efo-e2e-") if keep is None else nullcontext(keep) as name:
+        directory = Path(name).resolve()
+        directory.mkdir(parents=True, exist_ok=True)
+        yield directory

@@ -74,10 +74,7 @@ async def run(
     landed = compare(await destination.rows(), options.records)
     summary = {
         "produced": options.records,
-        "landed": landed.found,
-        "lost": landed.lost,
-        "duplicated": landed.duplicated,
-        "order_violations": landed.order_violations,
+        **landed.counts,
         "kills": sum(target.kills_done for target in targets),
         "seconds": round(time.monotonic() - started, 1),
         "kills_of": {target.name: target.kills_done for target in targets},

@@ -9,10 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 import trio
@@ -24,6 +21,7 @@ from efo_service.spark.java import find_java
 from proofs.e2e.cluster.environments import check_installed
 from proofs.e2e.cluster.run import WAYS, Options, run
 from proofs.e2e.cluster.verdict import problems
+from proofs.e2e.command import progress, run_directory
 from proofs.local_servers.running import NotInstalledError
 
 
@@ -47,18 +45,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run; return the exit code."""
     parsed = parse(arguments)
-    started = time.monotonic()
-
-    def report(text: str) -> None:
-        print(f"{time.monotonic() - started:6.1f} s  {text}", file=sys.stderr, flush=True)  # noqa: T201 - a command
-
+    report = progress()
     try:
         find_java()
         check_installed()
-        keep = parsed.keep
-        with tempfile.TemporaryDirectory(prefix="efo-e2e-") if keep is None else nullcontext(str(keep)) as name:
-            directory = Path(name).resolve()
-            directory.mkdir(parents=True, exist_ok=True)
+        with run_directory(parsed.keep) as directory:
             options = Options(records=parsed.records, rate=parsed.rate, directory=directory)
             summary = trio.run(run, options, report)
     except (NotInstalledError, JavaMissingError) as error:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from pathlib import Path
 
 import trio
 
 from efo.errors import EfoError
+from efo_service.exit_codes import Exit
 from efo_service.spark.errors import JavaMissingError
 from efo_service.spark.java import find_java
-from proofs.e2e.command import make_parser, run_directory
+from proofs.e2e.command import make_parser, progress, run_directory
 from proofs.e2e.kinesis_source.run import Options, run
-
-_UNAVAILABLE = 69
 
 
 def main() -> int:
@@ -31,19 +28,13 @@ def main() -> int:
     parser.add_argument("--planner-kills", type=int, help="how many of the kills hit a single planner (a quarter)")
     arguments = parser.parse_args()
     planner = arguments.kills // 4 if arguments.planner_kills is None else arguments.planner_kills
-    started = time.monotonic()
-
-    def report(text: str) -> None:
-        print(f"{time.monotonic() - started:6.1f} s  {text}", file=sys.stderr, flush=True)  # noqa: T201 - a command
-
+    report = progress()
     try:
         find_java()
     except JavaMissingError as error:
         print(f"skipped: {error}", file=sys.stderr)  # noqa: T201 - the same
-        return _UNAVAILABLE
-    with run_directory(arguments.keep) as name:
-        directory = Path(name).resolve()
-        directory.mkdir(parents=True, exist_ok=True)
+        return Exit.UNAVAILABLE
+    with run_directory(arguments.keep) as directory:
         options = Options(
             records=arguments.records,
             rate=arguments.rate,

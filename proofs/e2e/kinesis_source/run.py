@@ -120,19 +120,13 @@ async def run(options: Options, report: Callable[[str], None]) -> tuple[bool, di
     kills = sum(target.kills_done for target in targets) + available_now["kills"]
     summary = {
         "produced": produced,
-        "landed": first.found,
-        "lost": first.lost,
-        "duplicated": first.duplicated,
-        "order_violations": first.order_violations,
+        **first.counts,
         "kills": kills,
         "seconds": round(time.monotonic() - started, 1),
         "kills_of": {target.name: target.kills_done for target in targets},
         "second_query": {
             "produced": options.records,
-            "landed": second.found,
-            "lost": second.lost,
-            "duplicated": second.duplicated,
-            "order_violations": second.order_violations,
+            **second.counts,
         },
         "available_now": available_now,
         "restarts": {target.name: target.restarts for target in targets},

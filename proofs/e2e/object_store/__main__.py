@@ -8,15 +8,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import trio
 
 from efo.errors import EfoError
 from efo_service.exit_codes import Exit
+from proofs.e2e.command import progress, run_directory
 from proofs.e2e.object_store.run import Options, passed, run
 from proofs.local_servers.object_stores import SERVERS
 from proofs.local_servers.running import NotInstalledError
@@ -47,23 +45,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = parsed.servers or list(SERVERS)
     if unknown := [name for name in names if name not in SERVERS]:
         parser.error(f"unknown server {unknown[0]!r}: choose from {', '.join(SERVERS)}")
-    started = time.monotonic()
-
-    def report(text: str) -> None:
-        print(f"{time.monotonic() - started:6.1f} s  {text}", file=sys.stderr, flush=True)  # noqa: T201 - a command
-
+    report = progress()
     summaries: dict[str, dict[str, object]] = {}
     is_passed = True
     for name in names:
         report(f"--- {name}")
-        with tempfile.TemporaryDirectory(prefix="efo-e2e-") as directory:
+        with run_directory() as directory:
             options = Options(
                 records=parsed.records,
                 rate=parsed.rate,
                 kills=parsed.kills,
                 seed=parsed.seed,
                 leases=parsed.leases,
-                directory=Path(directory).resolve(),
+                directory=directory,
             )
             try:
                 summary = trio.run(run, name, options, report)

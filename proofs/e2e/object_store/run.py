@@ -91,10 +91,7 @@ async def _run(server: Running, options: Options, report: Callable[[str], None])
         report(problem)
     return {
         "produced": options.records,
-        "landed": found.found,
-        "lost": found.lost,
-        "duplicated": found.duplicated,
-        "order_violations": found.order_violations,
+        **found.counts,
         "kills": target.kills_done,
         "unexpected": found.unexpected,
         "problems": len(problems),

@@ -8,14 +8,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from pathlib import Path
 
 from efo.errors import EfoError
 from efo_service.exit_codes import Exit
+from proofs.e2e.command import progress, run_directory
 from proofs.e2e.kafka.broker import missing as missing_broker
 from proofs.e2e.tables.formats import SPARK, missing
 from proofs.e2e.tables.run import PARTS, Options, run
@@ -53,21 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seed=parsed.seed,
         parts=(parsed.part,) if parsed.part else PARTS,
     )
-    started = time.monotonic()
-
-    def report(text: str) -> None:
-        print(f"{time.monotonic() - started:6.1f} s  {text}", file=sys.stderr, flush=True)  # noqa: T201 - the same
-
+    report = progress()
     summaries, is_passed = {}, True
     for name in names:
         report(f"--- {name}, on Spark {SPARK[name]}")
-        place = (
-            tempfile.TemporaryDirectory(prefix="efo-e2e-") if parsed.keep is None else nullcontext(parsed.keep / name)
-        )
-        with place as directory:
-            Path(directory).mkdir(parents=True, exist_ok=True)
+        with run_directory(parsed.keep and parsed.keep / name) as directory:
             try:
-                passed, summaries[name] = run(name, options, Path(directory).resolve(), report)
+                passed, summaries[name] = run(name, options, directory, report)
             except NotInstalledError as error:
                 print(error, file=sys.stderr)  # noqa: T201 - the same
                 return Exit.UNAVAILABLE

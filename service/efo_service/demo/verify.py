@@ -37,6 +37,16 @@ class Comparison:
     order_violations: int
 
     @property
+    def counts(self) -> dict[str, int]:
+        """The counts as the summaries of runs name them."""
+        return {
+            "landed": self.found,
+            "lost": self.lost,
+            "duplicated": self.duplicated,
+            "order_violations": self.order_violations,
+        }
+
+    @property
     def is_exact(self) -> bool:
         """Whether the place holds every record once, unchanged and in order, and nothing else."""
         return not (self.lost or self.duplicated or self.unexpected or self.order_violations)

@@ -17,6 +17,7 @@ from efo.leases.store import LeaseStore
 from efo.leases.stores.sqlite.store import SqliteLeaseStore
 from efo.telemetry.outages import Outage
 from efo_service.config.dynamodb import tags_of
+from efo_service.config.leases import LeaseSettings
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError
 from efo_service.telemetry.logs import log_outage
@@ -117,11 +118,16 @@ def _dynamodb(settings: Settings) -> DynamoDbLeaseStore:
     )
 
 
+def call_timeout(leases: LeaseSettings) -> float:
+    """Return the time-out of a call to a server, or to an object store, in seconds."""
+    return min(_TIMEOUT, leases.failover_seconds / 3)
+
+
 def _server(settings: Settings) -> PostgresLeaseStore | RedisLeaseStore:
     leases = settings.leases
     url = leases.url.get_secret_value() if leases.url else ""
     application, stream = settings.consumer.application, settings.kinesis.stream_name
-    timeout = min(_TIMEOUT, leases.failover_seconds / 3)
+    timeout = call_timeout(leases)
     try:
         # Imported here because each needs a driver that may not be installed.
         if leases.store == "postgres":

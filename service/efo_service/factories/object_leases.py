@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Final
 
 import trio
 from opentelemetry.metrics import MeterProvider
@@ -13,14 +12,12 @@ from opentelemetry.metrics import MeterProvider
 from efo.leases.inspection import Inspection
 from efo.leases.store import LeaseStore
 from efo_service.config.settings import Settings
+from efo_service.factories.lease_store import call_timeout
 from efo_service.relay.object_leases.store import ObjectLeaseStore
 from efo_service.relay.object_store.measured import MeasuredStore
 from efo_service.relay.object_store.remote import TIMEOUT, open_store
 from efo_service.relay.object_store.store import Store
 from efo_service.relay.object_store.url import StoreUrl
-
-_TIMEOUT: Final = 5.0
-"""Time-out of a call in seconds, as for the other stores: efo_service.factories.lease_store."""
 
 
 @asynccontextmanager
@@ -48,20 +45,16 @@ class LeasesBesideLog:
         return await _leases(self._settings, await _store(self._settings)).inspect()
 
 
-def _timeout(settings: Settings) -> float:
-    return min(_TIMEOUT, settings.leases.failover_seconds / 3)
-
-
 async def _store(settings: Settings) -> Store:
     """Return the store of the log. A request of it that hangs ends in time, so that its thread is free for others."""
     url = settings.relay.log_root
     if not isinstance(url, StoreUrl):
         raise TypeError(f"{url} is not on an object store")
-    seconds = min(_timeout(settings), float(url.options.get("timeout_seconds", TIMEOUT)))
+    seconds = min(call_timeout(settings.leases), float(url.options.get("timeout_seconds", TIMEOUT)))
     # It looks for credentials: in files, by processes and by requests.
     return await trio.to_thread.run_sync(open_store, replace(url, options={**url.options, "timeout_seconds": seconds}))
 
 
 def _leases(settings: Settings, store: Store) -> ObjectLeaseStore:
     application, stream = settings.consumer.application, settings.kinesis.stream_name
-    return ObjectLeaseStore(store, application, stream, timeout=_timeout(settings))
+    return ObjectLeaseStore(store, application, stream, timeout=call_timeout(settings.leases))
