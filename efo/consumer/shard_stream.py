@@ -285,36 +285,36 @@ class ShardStream:
 
         All acks raise ConfigurationError for a batch or record that this shard did not deliver.
         """
-        self._acked(self._progress.ack(self._number_of(batch)))
+        self._check_delivered(batch)
+        self._acked(self._progress.ack(batch))
 
     def ack_record(self, batch: Batch, record: Record) -> None:
         """Ack this record of the batch. The checkpoint does not pass earlier records that are not acked."""
-        number = self._number_of(batch)
-        record_index(batch, record)
-        self._acked(self._progress.ack_record(number, record))
+        self._check_delivered(batch)
+        self._acked(self._progress.ack_records(batch, [record_index(batch, record)]))
 
     def ack_records(self, batch: Batch, indexes: Iterable[int]) -> None:
         """Ack these records of the batch, by their indexes. Earlier records are acked by acks of their own."""
-        number, indexes = self._number_of(batch), [*indexes]
+        self._check_delivered(batch)
+        indexes = [*indexes]
         for index in indexes:
             check_index(batch, index)
-        self._acked(self._progress.ack_records(number, indexes))
+        self._acked(self._progress.ack_records(batch, indexes))
 
     def ack_through(self, batch: Batch, index: int | None = None) -> None:
         """Ack everything up to and including this batch, or up to and including its record of this index."""
-        number = self._number_of(batch)
+        self._check_delivered(batch)
         if index is not None:
             check_index(batch, index)
-        self._acked(self._progress.ack_through(number, index))
+        self._acked(self._progress.ack_through(batch, index))
 
-    def _number_of(self, batch: Batch) -> int:
-        """Return the number of a batch that this shard delivered."""
+    def _check_delivered(self, batch: Batch) -> None:
+        """Raise ConfigurationError unless this shard delivered the batch."""
         check_type("batch", batch, Batch, "the Batch that the shard delivered")
         if not self.has_delivered(batch):
             raise ConfigurationError(
                 f"{self.shard_id}: ack of batch {batch.number} of {batch.shard_id}, which it did not deliver"
             )
-        return batch.number
 
     def _acked(self, numbers: Iterable[int]) -> None:
         self.acks += 1
@@ -404,7 +404,7 @@ class ShardStream:
         self._number += 1
         self._progress.delivered(batch)
         if not batch.records:
-            self._progress.ack(batch.number)
+            self._progress.ack(batch)
             return
         oldest, newest = batch.records[0], batch.records[-1]
         self._unacked[batch.number] = _Delivered(

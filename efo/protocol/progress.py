@@ -23,32 +23,49 @@ def checkpoint_after(batch: Batch) -> Checkpoint | None:
     return None if last is None else checkpoint_of(last)
 
 
-class _InFlight:
-    """A batch that is not done, or waits for an earlier one. It drops its records when it is done."""
+def _last(batch: Batch) -> str | None:
+    return batch.records[-1].sequence_number if batch.records else batch.continuation
 
-    __slots__ = ("ahead", "checkpoint", "done", "records", "size")
+
+class _InFlight:
+    """A batch that is not done, or waits for an earlier one. It keeps none of its records but `last_done`.
+
+    Its reader may have dropped them long before the ack: their memory is used again at once.
+    """
+
+    __slots__ = ("ahead", "checkpoint", "done", "last", "last_done", "size")
 
     def __init__(self, batch: Batch) -> None:
-        self.records = batch.records
         self.size = max(1, len(batch.records))  # the ack of an empty batch counts as one record
+        self.last = _last(batch)
         self.checkpoint = checkpoint_after(batch)
         self.done = 0  # all records before this index are done
+        self.last_done: Record | None = None  # the record before it, unless all are done
         self.ahead: set[int] = set()  # the indexes of later records that are done
 
     @property
     def is_done(self) -> bool:
         return self.done >= self.size
 
-    def advance(self, done: int) -> bool:
-        """Record that all records before the index `done` are done. Return whether this completes the batch."""
+    def is_of(self, batch: Batch) -> bool:
+        """Whether this is the batch, and not one with its number from an earlier reading of the shard."""
+        return self.last == _last(batch) and self.size == max(1, len(batch.records))
+
+    def advance(self, done: int, batch: Batch | None = None) -> bool:
+        """Record that all records before the index `done` are done. Return whether this completes the batch.
+
+        `batch`: the batch itself; not needed if all of its records are done.
+        """
         if self.done >= self.size:
             return False
         self.done = max(self.done, done)
         while self.done in self.ahead:
             self.done += 1
         if self.done < self.size:
+            if self.done and batch is not None:
+                self.last_done = batch.records[self.done - 1]
             return False
-        self.records, self.ahead = (), set()
+        self.last_done, self.ahead = None, set()
         return True
 
 
@@ -61,7 +78,7 @@ class Progress:
     seek.
 
     The ack methods return the numbers of the batches that they complete. Acks have no effect if the batch or record is
-    already done, was never delivered, or was delivered before the restart.
+    already done, was never delivered, or was delivered before the restart or in an earlier reading of the shard.
     """
 
     __slots__ = ("_checkpoint", "_in_flight")
@@ -75,8 +92,8 @@ class Progress:
         """The checkpoint that may be saved now. It is within a batch if only its first records are done."""
         if self._in_flight:
             first = next(iter(self._in_flight.values()))
-            if first.done:
-                return self._later(checkpoint_of(first.records[first.done - 1]))
+            if first.last_done is not None:
+                return self._later(checkpoint_of(first.last_done))
         return self._checkpoint
 
     @property
@@ -93,36 +110,34 @@ class Progress:
         """Add a batch that is delivered to the handler. Batches are delivered in the order of their numbers."""
         self._in_flight[batch.number] = _InFlight(batch)
 
-    def ack(self, number: int) -> list[int]:
+    def ack(self, batch: Batch) -> list[int]:
         """Ack this batch only, not the batches before it."""
-        batch = self._in_flight.get(number)
-        return self._advance([number] if batch and batch.advance(batch.size) else [])
+        found = self._find(batch)
+        return self._advance([batch.number] if found and found.advance(found.size) else [])
 
-    def ack_through(self, number: int, index: int | None = None) -> list[int]:
+    def ack_through(self, batch: Batch, index: int | None = None) -> list[int]:
         """Ack all batches before this one, and its records up to and including `index` (None: all its records)."""
+        if batch.number in self._in_flight and self._find(batch) is None:
+            return []
         completed = []
-        for earlier, batch in self._in_flight.items():
-            if earlier > number:
+        for number, found in self._in_flight.items():
+            if number > batch.number:
                 break
-            if batch.advance(batch.size if earlier < number or index is None else index + 1):
-                completed.append(earlier)
+            if found.advance(found.size if number < batch.number or index is None else index + 1, batch):
+                completed.append(number)
         return self._advance(completed)
 
-    def ack_records(self, number: int, indexes: Iterable[int]) -> list[int]:
+    def ack_records(self, batch: Batch, indexes: Iterable[int]) -> list[int]:
         """Ack only these records of this batch."""
-        batch = self._in_flight.get(number)
-        if batch is None or batch.is_done:
+        found = self._find(batch)
+        if found is None or found.is_done:
             return []
-        batch.ahead.update(index for index in indexes if batch.done <= index < len(batch.records))
-        return self._advance([number] if batch.advance(batch.done) else [])
+        found.ahead.update(index for index in indexes if found.done <= index < found.size)
+        return self._advance([batch.number] if found.advance(found.done, batch) else [])
 
-    def ack_record(self, number: int, record: Record) -> list[int]:
-        """Ack only this record of this batch."""
-        batch = self._in_flight.get(number)
-        if batch is None or batch.is_done:
-            return []
-        index = index_of(batch.records, record)
-        return [] if index is None else self.ack_records(number, [index])
+    def _find(self, batch: Batch) -> _InFlight | None:
+        found = self._in_flight.get(batch.number)
+        return found if found is not None and found.is_of(batch) else None
 
     def _advance(self, completed: list[int]) -> list[int]:
         """Remove the first batches that are done, and return `completed`."""

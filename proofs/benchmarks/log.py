@@ -19,6 +19,7 @@ from pathlib import Path
 
 from efo.model import Record
 from efo_service.relay.log.arrow import record_batch
+from efo_service.relay.log.columns import columns_of
 from efo_service.relay.log.partition_writer import open_partition
 from efo_service.relay.log.segments import list_segments, read_segment
 from efo_service.relay.mapping import RecordMapping
@@ -80,9 +81,8 @@ def plain_write(path: Path, size: int) -> None:
 
 def schema_cost() -> dict[str, float]:
     """Return the shares of bytes in the stored columns that a reader could also compute, and in the headers."""
-    batch = record_batch(
-        make_records(10_000), RecordMapping("orders", "shardId-000000000000"), topic="orders", partition=0, base=0
-    )
+    mapping = RecordMapping("orders", "shardId-000000000000")
+    batch = record_batch([columns_of(make_records(10_000), mapping)], mapping, topic="orders", partition=0, base=0)
     constant = sum(batch.column(name).nbytes for name in ("topic", "partition", "offset", "timestampType"))
     return {
         "constant_columns_share": round(constant / batch.nbytes, 3),

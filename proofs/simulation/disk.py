@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import io
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import total_ordering
@@ -291,6 +291,13 @@ class DiskPath:
             node.content.clear()
         return DiskFile(self, node)
 
+    def write_file(self, chunks: Iterable[bytes | pa.Buffer]) -> None:
+        """Write a file, and make its content durable; see storage.py."""
+        file = self.open("wb")
+        for chunk in chunks:
+            file.write(chunk)
+        file.sync()
+
     def read_bytes(self) -> bytes:
         """Return the content of a file."""
         self.view.call(self)
@@ -429,6 +436,7 @@ class _LockFile(io.BytesIO):
 
 # --- the storage of the log ------------------------------------------------------------------------------
 
+storage.write_file.register(DiskPath, DiskPath.write_file)
 storage.sync.register(DiskFile, DiskFile.sync)
 storage.sync_directory.register(DiskPath, DiskPath.sync_directory)
 storage.names.register(DiskPath, DiskPath.names)

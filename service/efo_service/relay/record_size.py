@@ -68,22 +68,30 @@ class RecordSize:
         (asked, size), self._last = self._last, ((), 0)
         if asked is records:
             return size
-        has_any = self._mapping.extract is not None or [record for record in records if record.tags]
-        headers = self._any_headers if has_any else self._fixed_headers
-        size = self._keys(records) + self._values(records) + headers(records)
+        size = self._keys(records) + self._values(records) + self.headers(records)
         if len(records) > 1:
             self._last = records, size
         return size
 
+    def headers(self, records: Records) -> int:
+        """Return what all but keys and values of these records take."""
+        has_any = self._mapping.extract is not None or [record for record in records if record.tags]
+        return self._any_headers(records) if has_any else self._fixed_headers(records)
+
     def _fixed_headers(self, records: Records) -> int:
-        """Return the bytes of headers without tags. The records of a shard differ little: the last one is the longest.
+        """Return the bytes of headers without tags.
 
         If one of them has an explicit hash key, all are counted as if they had the longest one.
         """
+        size = self.plain_headers(records)
+        if [record for record in records if record.explicit_hash_key]:
+            size += (_HASH_KEY_HEADER + self._header) * len(records)
+        return size
+
+    def plain_headers(self, records: Records) -> int:
+        """Return the bytes of headers without tags and hash keys. The last record of a shard has the longest ones."""
         last = records[-1]
         size = self._constant + len(last.sequence_number) + len(str(last.sub_sequence_number))
-        if [record for record in records if record.explicit_hash_key]:
-            size += _HASH_KEY_HEADER + self._header
         if (encryption := encryption_header(last)) is not None:
             size += _ENCRYPTION_NAME + len(encryption) + self._header
         return size * len(records)

@@ -18,6 +18,33 @@ def check_refusals(sink: ShardSink, batch: Batch) -> None:
             )
 
 
+class BatchOrder:
+    """Checks that the batches of a shard are written in order, after `position`, and while the sink is open."""
+
+    def __init__(self, position: Checkpoint | None = None) -> None:
+        self._written = position
+        self.is_closed = False
+
+    def add(self, batch: Batch) -> None:
+        """Note that a batch with records is written.
+
+        Raises SinkOrderError if it does not start after the last record, and SinkClosedError.
+        """
+        self.check_open()
+        first = checkpoint_of(batch.records[0])
+        if self._written is not None and first <= self._written:
+            raise SinkOrderError(
+                f"{batch.shard_id}: a batch starts at {first}, but {self._written} is already written:"
+                " records would be duplicated or out of order"
+            )
+        self._written = checkpoint_of(batch.records[-1])
+
+    def check_open(self) -> None:
+        """Raise SinkClosedError if the sink is closed."""
+        if self.is_closed:
+            raise SinkClosedError("this shard sink is closed: open the sink for the shard again")
+
+
 class WriteBuffer:
     """The records of a shard in order, starting after `position`. Once closed, it takes no more records.
 
@@ -26,25 +53,17 @@ class WriteBuffer:
 
     def __init__(self, size_of: Size, position: Checkpoint | None = None) -> None:
         self._size_of = size_of
+        self._order = BatchOrder(position)
         self.records: list[Record] = []
         self.size = 0
-        self._written = position
-        self._closed = False
 
     def add(self, batch: Batch) -> None:
         """Add a batch. Raises SinkOrderError if it does not start after the last record, and SinkClosedError."""
         self.check_open()
-        if not batch.records:
-            return
-        first = checkpoint_of(batch.records[0])
-        if self._written is not None and first <= self._written:
-            raise SinkOrderError(
-                f"{batch.shard_id}: a batch starts at {first}, but {self._written} is already written:"
-                " records would be duplicated or out of order"
-            )
-        self._written = checkpoint_of(batch.records[-1])
-        self.records += batch.records
-        self.size += self._size_of(batch.records)
+        if batch.records:
+            self._order.add(batch)
+            self.records += batch.records
+            self.size += self._size_of(batch.records)
 
     def take(self) -> list[Record]:
         """Return the records and empty the buffer. Raises SinkClosedError."""
@@ -54,15 +73,14 @@ class WriteBuffer:
 
     def close(self) -> None:
         """Close it and drop its records. They were not acked either."""
-        self._closed = True
+        self._order.is_closed = True
         self.records, self.size = [], 0
 
     @property
     def is_closed(self) -> bool:
         """Whether it is closed."""
-        return self._closed
+        return self._order.is_closed
 
     def check_open(self) -> None:
         """Raise SinkClosedError if it is closed."""
-        if self._closed:
-            raise SinkClosedError("this shard sink is closed: open the sink for the shard again")
+        self._order.check_open()

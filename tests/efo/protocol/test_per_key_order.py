@@ -96,10 +96,7 @@ def test_the_checkpoint_never_passes_a_record_that_is_not_done(batches, data):
     while (batch_slice := order.take()) or running:
         running += [(batch_slice, index) for index in batch_slice.indexes] if batch_slice else []
         batch_slice, index = running.pop(data.draw(st.integers(0, len(running) - 1)))
-        if data.draw(st.booleans()):
-            progress.ack_records(batch_slice.batch.number, [index])
-        else:
-            progress.ack_record(batch_slice.batch.number, batch_slice.batch.records[index])
+        progress.ack_records(batch_slice.batch, [index])
         done.add(batch_slice.batch.records[index].sequence_number)
         if all(batch_slice.batch.records[at].sequence_number in done for at in batch_slice.indexes):
             order.done(batch_slice)

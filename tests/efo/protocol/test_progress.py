@@ -1,5 +1,7 @@
 """The checkpoint from acks: it never passes a record that is not acked, and never moves back (rule R3)."""
 
+import weakref
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -35,7 +37,7 @@ def test_a_shard_end_without_records_has_no_checkpoint():
     assert checkpoint_after(batch(0)) is None
     progress = Progress()
     progress.delivered(batch(0))
-    progress.ack(0)
+    progress.ack(batch(0))
     assert progress.checkpoint is None
     assert progress.is_idle
 
@@ -44,7 +46,7 @@ def test_an_empty_event_does_not_move_the_checkpoint_back_within_an_aggregate():
     progress = Progress()
     progress.delivered(batch(0, [(7, 0), (7, 1), (7, 2)], 7))
     progress.delivered(batch(1, [], 7))
-    progress.ack_through(1)
+    progress.ack_through(batch(1, [], 7))
     assert progress.checkpoint == Checkpoint("7", 2)
 
 
@@ -52,10 +54,10 @@ def test_the_checkpoint_never_moves_back_before_the_start():
     progress = Progress(Checkpoint("7", 2))
     assert progress.checkpoint == Checkpoint("7", 2)
     progress.delivered(batch(0, [], 7))  # the records of the aggregate were filtered out: rule R5
-    progress.ack(0)
+    progress.ack(batch(0, [], 7))
     assert progress.checkpoint == Checkpoint("7", 2)
     progress.delivered(batch(1, [], 8))
-    progress.ack(1)
+    progress.ack(batch(1, [], 8))
     assert progress.checkpoint == Checkpoint("8")
 
 
@@ -63,7 +65,7 @@ def test_the_checkpoint_never_moves_back_before_the_start():
 def test_any_continuation_is_ahead_of_a_sentinel_start(start):
     progress = Progress(Checkpoint(start))
     progress.delivered(batch(0, [], 1))
-    progress.ack(0)
+    progress.ack(batch(0, [], 1))
     assert progress.checkpoint == Checkpoint("1")
 
 
@@ -73,44 +75,80 @@ def test_the_continuation_zero_is_not_a_checkpoint():
     assert checkpoint_after(batch(0, [(5, 0)], 0)) == Checkpoint("5")
     progress = Progress(Checkpoint("LATEST"))
     progress.delivered(batch(0, [], 0))
-    progress.ack(0)
+    progress.ack(batch(0, [], 0))
     assert progress.checkpoint == Checkpoint("LATEST")
 
 
 def test_acks_out_of_order_count_when_the_first_batch_is_acked():
     progress = Progress()
-    for number in range(3):
-        progress.delivered(batch(number, [(number, 0)], number))
-    progress.ack(2)
-    progress.ack(1)
+    batches = [batch(number, [(number, 0)], number) for number in range(3)]
+    for one in batches:
+        progress.delivered(one)
+    progress.ack(batches[2])
+    progress.ack(batches[1])
     assert progress.checkpoint is None
-    progress.ack(0)
+    progress.ack(batches[0])
     assert progress.checkpoint == Checkpoint("2")
 
 
 @pytest.mark.scenario("G66")
 def test_acks_of_unknown_or_completed_batches_have_no_effect():
     progress = Progress()
-    progress.ack(0)
-    progress.ack_through(9)
-    progress.delivered(batch(0, [(1, 0)], 1))
-    progress.ack(1)
-    progress.ack_through(-1)
+    first = batch(0, [(1, 0)], 1)
+    progress.ack(first)
+    progress.ack_through(batch(9))
+    progress.delivered(first)
+    progress.ack(batch(1))
+    progress.ack_through(batch(-1))
     assert not progress.is_idle
-    progress.ack(0)
-    progress.ack(0)
+    progress.ack(first)
+    progress.ack(first)
     assert progress.checkpoint == Checkpoint("1")
+
+
+@pytest.mark.scenario("G66")
+@pytest.mark.parametrize("other", [[(1, 0)], [(1, 0), (2, 0), (4, 0)], []])
+def test_acks_of_an_earlier_reading_whose_batch_had_the_same_number_have_no_effect(other):
+    progress = Progress()
+    delivered, earlier = batch(0, [(1, 0), (2, 0), (3, 0)], 3), batch(0, other, 3)
+    progress.delivered(delivered)
+    progress.ack(earlier)
+    progress.ack_through(earlier)
+    progress.ack_through(earlier, 0)
+    progress.ack_records(earlier, [0])
+    assert (progress.checkpoint, progress.is_idle) == (None, False)
+    progress.ack_records(delivered, [0])
+    assert progress.checkpoint == Checkpoint("1")
+
+
+class Key(str):
+    """A partition key that can have weak references."""
+
+    __slots__ = ("__weakref__",)
+
+
+def test_a_batch_in_flight_keeps_none_of_its_records_but_the_last_that_is_done():
+    """A reader that copies the records and acks much later should not hold their memory."""
+    progress = Progress()
+    records = tuple(Record(str(number), 0.0, b"", Key("k")) for number in (1, 2, 3))
+    keys = [weakref.ref(record.partition_key) for record in records]
+    delivered = Batch("s", "shard", records, "3", 0, 0)
+    progress.delivered(delivered)
+    progress.ack_records(delivered, [0, 1])
+    del records, delivered
+    assert [key() is not None for key in keys] == [False, True, False]
+    assert progress.checkpoint == Checkpoint("2")
 
 
 def test_acks_of_single_records_move_the_checkpoint_within_their_batch():
     progress = Progress()
     first = batch(0, [(1, 0), (2, 0), (2, 1)], 5)
     progress.delivered(first)
-    assert progress.ack_record(0, first.records[1]) == []
+    assert progress.ack_records(first, [1]) == []
     assert progress.checkpoint is None
-    progress.ack_record(0, first.records[0])
+    progress.ack_records(first, [0])
     assert progress.checkpoint == Checkpoint("2")
-    assert progress.ack_records(0, [2]) == [0]
+    assert progress.ack_records(first, [2]) == [0]
     assert (progress.checkpoint, progress.is_idle) == (Checkpoint("5"), True)
 
 
@@ -120,47 +158,47 @@ def test_records_may_be_acked_in_any_order_across_batches():
     for one in batches:
         progress.delivered(one)
     for one in reversed(batches):
-        for record in one.records:
-            progress.ack_record(one.number, record)
+        for index in range(len(one.records)):
+            progress.ack_records(one, [index])
     assert (progress.checkpoint, progress.is_idle) == (Checkpoint("25"), True)
 
 
 @pytest.mark.scenario("G66")
 def test_acks_of_records_that_were_not_delivered_have_no_effect():
     progress = Progress()
-    progress.delivered(batch(0, [(1, 0), (3, 0)], 3))
-    for other in [(0, 0), (1, 1), (2, 0), (9, 0)]:
-        progress.ack_record(0, batch(0, [other]).records[0])
-    progress.ack_records(0, [-1, 2])
-    progress.ack_records(7, [0])
+    delivered = batch(0, [(1, 0), (3, 0)], 3)
+    progress.delivered(delivered)
+    progress.ack_records(delivered, [-1, 2])
+    progress.ack_records(batch(7, [(1, 0), (3, 0)], 3), [0])
     assert progress.checkpoint is None
-    progress.ack(0)
-    assert progress.ack_records(0, [0]) == []
+    progress.ack(delivered)
+    assert progress.ack_records(delivered, [0]) == []
 
 
 def test_ack_through_a_record_acks_everything_before_it():
     progress = Progress()
-    for number in range(3):
-        progress.delivered(batch(number, [(10 * number + 1, 0), (10 * number + 2, 0)], 10 * number + 3))
-    assert progress.ack_through(1, 0) == [0]
+    batches = [batch(number, [(10 * number + 1, 0), (10 * number + 2, 0)], 10 * number + 3) for number in range(3)]
+    for one in batches:
+        progress.delivered(one)
+    assert progress.ack_through(batches[1], 0) == [0]
     assert progress.checkpoint == Checkpoint("11")
-    assert progress.ack_through(1, 1) == [1]
+    assert progress.ack_through(batches[1], 1) == [1]
     assert progress.checkpoint == Checkpoint("13")
-    assert progress.ack_through(2) == [2]
+    assert progress.ack_through(batches[2]) == [2]
 
 
 def test_a_restart_forgets_the_batches_in_flight():
     progress = Progress()
     before = batch(0, [(5, 0), (6, 0)], 6)
     progress.delivered(before)
-    progress.ack_record(0, before.records[0])
+    progress.ack_records(before, [0])
     progress.restart(Checkpoint("2"))
     assert (progress.checkpoint, progress.is_idle) == (Checkpoint("2"), True)
     progress.delivered(batch(1, [(3, 0)], 3))
-    progress.ack_through(0)
-    progress.ack_record(0, before.records[1])
+    progress.ack_through(before)
+    progress.ack_records(before, [1])
     assert (progress.checkpoint, progress.is_idle) == (Checkpoint("2"), False)
-    progress.ack_through(1)
+    progress.ack_through(batch(1, [(3, 0)], 3))
     assert progress.checkpoint == Checkpoint("3")
 
 
@@ -195,30 +233,28 @@ class Acks(RuleBasedStateMachine):
     @rule(data=st.data())
     def ack(self, data):
         number = data.draw(st.integers(0, len(self.checkpoints) - 1))
-        self.completed += self.progress.ack(number)
+        self.completed += self.progress.ack(self.batches[number])
         self.acked.add(number)
 
     @precondition(lambda self: self.checkpoints)
     @rule(data=st.data())
     def ack_through(self, data):
         number = data.draw(st.integers(0, len(self.checkpoints) - 1))
-        self.completed += self.progress.ack_through(number)
+        self.completed += self.progress.ack_through(self.batches[number])
         self.acked |= set(range(number + 1))
 
     @precondition(lambda self: any(one.records for one in self.batches))
-    @rule(data=st.data(), how=st.sampled_from(["record", "indexes", "through"]))
+    @rule(data=st.data(), how=st.sampled_from(["indexes", "through"]))
     def ack_records(self, data, how):
         number = data.draw(st.sampled_from([one.number for one in self.batches if one.records]))
         records = self.batches[number].records
         index = data.draw(st.integers(0, len(records) - 1))
         done = {(number, index)}
         match how:
-            case "record":
-                self.completed += self.progress.ack_record(number, records[index])
             case "indexes":
-                self.completed += self.progress.ack_records(number, [index])
+                self.completed += self.progress.ack_records(self.batches[number], [index])
             case "through":
-                self.completed += self.progress.ack_through(number, index)
+                self.completed += self.progress.ack_through(self.batches[number], index)
                 done |= {(number, earlier) for earlier in range(index)}
                 self.acked |= set(range(number))
         self.acked_records |= done

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count, islice
 
 import pytest
 
 from efo_service.relay.log import catalog, segments
+from proofs.simulation.disk import DiskPath
 from proofs.simulation.plan import plan
 from proofs.simulation.run import run
 
@@ -23,10 +24,18 @@ def nothing(_argument: object) -> None:
     pass
 
 
+def write_only(path: DiskPath, chunks: Iterable[bytes]) -> None:
+    file = path.open("wb")
+    for chunk in chunks:
+        file.write(chunk)
+
+
 @pytest.mark.parametrize(
-    ("module", "forgotten"),
-    [(segments, "sync"), (segments, "sync_directory"), (catalog, "sync")],
+    ("module", "name", "without_sync"),
+    [(segments, "write_file", write_only), (segments, "sync_directory", nothing), (catalog, "sync", nothing)],
 )
-def test_a_forgotten_sync_breaks_a_guarantee(monkeypatch: pytest.MonkeyPatch, module: object, forgotten: str) -> None:
-    monkeypatch.setattr(module, forgotten, nothing)
+def test_a_forgotten_sync_breaks_a_guarantee(
+    monkeypatch: pytest.MonkeyPatch, module: object, name: str, without_sync: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(module, name, without_sync)
     assert any(run(seed).problems for seed in islice(log_seeds(), MAX_WORLDS))

@@ -1,4 +1,4 @@
-"""The record mapping for many records at once, as the log's columns. Python only reads the fields of each record.
+"""The record mapping for many records at once, as the log's columns (columns.py), joined to one Arrow batch.
 
 It maps as `RecordMapping.message` does record by record; a test checks that both agree.
 """
@@ -7,63 +7,57 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from efo.model import Record
+from efo_service.relay.log.columns import Columns, PlainHeaders
 from efo_service.relay.log.segments import SCHEMA
 from efo_service.relay.mapping import HEADERS, REQUIRED_HEADERS, RecordMapping, encryption_header
-from efo_service.relay.record_size import RecordSize
 
 CREATE_TIME: Final = 0
 """Kafka's timestampType for times that are set when the record is created. Here Kinesis sets it, at the arrival."""
 
-_ROW: Final = 40
-"""Bytes of a row besides key, value, topic and headers: two integers of 8, two of 4 and four offsets of 4."""
-_HEADER: Final = 8
-"""Bytes of a header besides its name and value: two offsets of 4."""
-
-
-def size_in_log(mapping: RecordMapping, topic: str) -> RecordSize:
-    """Return a function for the bytes that records take as columns of SCHEMA."""
-    return RecordSize(mapping, record=_ROW + len(topic), header=_HEADER)
-
 
 def record_batch(
-    records: Sequence[Record], mapping: RecordMapping, *, topic: str, partition: int, base: int
+    parts: Sequence[Columns], mapping: RecordMapping, *, topic: str, partition: int, base: int
 ) -> pa.RecordBatch:
-    """Return the records as one batch of SCHEMA, with offsets that start at `base`.
+    """Return the records of all parts, at least one, as one batch of SCHEMA, with offsets that start at `base`.
 
     Raises RecordRefusedError if the mapping's extractor fails.
     """
-    rows = len(records)
+    rows = sum(part.rows for part in parts)
     return pa.record_batch(
         [
-            pa.array([record.partition_key for record in records], pa.string()).cast(pa.binary()),
-            _binary([record.data for record in records]),
+            _binary([part.keys for part in parts], [part.key_widths for part in parts], rows),
+            _binary([part.values for part in parts], [part.value_widths for part in parts], rows),
             pa.repeat(pa.scalar(topic, pa.string()), rows),
             pa.repeat(pa.scalar(partition, pa.int32()), rows),
             pa.arange(base, base + rows),
-            _timestamps([record.approximate_arrival_timestamp for record in records]),
+            _timestamps([part.arrivals for part in parts], rows),
             pa.repeat(pa.scalar(CREATE_TIME, pa.int32()), rows),
-            _headers(records, mapping),
+            _headers(parts, mapping, rows),
         ],
         schema=SCHEMA,
     )
 
 
-def _timestamps(seconds: list[float]) -> Any:
+def _timestamps(arrivals: list[bytes], rows: int) -> Any:
     """Return times in whole milliseconds as microseconds, without floating-point errors."""
-    milliseconds = pc.round(pc.multiply(pa.array(seconds, pa.float64()), 1000.0)).cast(pa.int64())
+    seconds = pa.Array.from_buffers(pa.float64(), rows, [None, pa.py_buffer(b"".join(arrivals))])
+    milliseconds = pc.round(pc.multiply(seconds, 1000.0)).cast(pa.int64())
     return pc.multiply(milliseconds, 1000).cast(SCHEMA.field("timestamp").type)
 
 
-def _binary(values: list[bytes]) -> Any:
-    """Return a binary column. Arrow's own conversion copies large values twice: its buffer grows meanwhile."""
-    return _column(b"".join(values), _offsets([0, *map(len, values)]), len(values))
+def _binary(contents: list[bytes], widths: list[bytes], rows: int) -> Any:
+    packed = pa.py_buffer(b"".join((_ZERO, *widths)))
+    return _column(b"".join(contents), _summed(pa.Array.from_buffers(pa.int32(), rows + 1, [None, packed])), rows)
+
+
+_ZERO: Final = bytes(4)
 
 
 def _column(content: bytes, offsets: pa.Buffer, rows: int) -> Any:
@@ -72,37 +66,47 @@ def _column(content: bytes, offsets: pa.Buffer, rows: int) -> Any:
 
 def _offsets(widths: Sequence[int]) -> pa.Buffer:
     """Return the offsets of a column. `widths`: a zero, and the widths of its values."""
-    return pc.cumulative_sum_checked(pa.array(widths, pa.int32())).buffers()[1]
+    return _summed(pa.array(widths, pa.int32()))
 
 
-def _headers(records: Sequence[Record], mapping: RecordMapping) -> Any:
-    if mapping.extract is not None or any([record.tags for record in records]):  # noqa: C419 - a list is faster
-        return _any_headers(records, mapping)
-    encryptions = {record.encryption_type for record in records}
-    if len(encryptions) > 1 or any([r.sub_sequence_number or r.explicit_hash_key is not None for r in records]):  # noqa: C419
-        return _fixed_headers(records, mapping)
-    return _plain_headers(records, mapping)
+def _summed(widths: Any) -> pa.Buffer:
+    return pc.cumulative_sum_checked(widths).buffers()[1]
 
 
-def _plain_headers(records: Sequence[Record], mapping: RecordMapping) -> Any:
-    """Return the headers of records that differ only in the sequence number: plain ones, not of an aggregate."""
-    rows, names = len(records), list(HEADERS[:REQUIRED_HEADERS])
-    before, after = [mapping.stream, mapping.shard_id], ["0"]
-    if (encryption := encryption_header(records[0])) is not None:
-        names.append(HEADERS[-1])
-        after.append(encryption)
-    numbers = [record.sequence_number for record in records]
+def _headers(parts: Sequence[Columns], mapping: RecordMapping, rows: int) -> Any:
+    plain = [part.plain for part in parts if part.plain is not None]
+    if len(plain) == len(parts) and all(one.shape == plain[0].shape for one in plain):
+        return _plain_headers(plain, [part.rows for part in parts], rows)
+    return pa.concat_arrays([_headers_of_part(part, mapping) for part in parts])
+
+
+def _headers_of_part(part: Columns, mapping: RecordMapping) -> Any:
+    if part.plain is not None:
+        return _plain_headers([part.plain], [part.rows], part.rows)
+    if mapping.extract is not None or any([record.tags for record in part.records]):  # noqa: C419 - a list is faster
+        return _any_headers(part.records, mapping)
+    return _fixed_headers(part.records, mapping)
+
+
+def _plain_headers(plain: Sequence[PlainHeaders], counts: Sequence[int], rows: int) -> Any:
+    """Return the headers of several parts, of these numbers of records, whose headers have the same shape."""
+    shape = plain[0].shape
     # Kinesis allows only ASCII in all of them, so that characters are bytes.
-    content = "".join((*before, "".join((*after, *before)).join(numbers), *after)).encode("ascii")
-    lengths = set(map(len, numbers))
-    if len(lengths) == 1:  # as on AWS
-        widths = (*map(len, before), *lengths, *map(len, after))
-        offsets = _repeated_offsets(widths, 1 << rows.bit_length())
+    joined = shape.between.join([one.joined for one in plain])
+    content = "".join((*shape.before, joined, *shape.after)).encode("ascii")
+    before, after = tuple(map(len, shape.before)), tuple(map(len, shape.after))
+    widths = {one.widths for one in plain}
+    if len(widths) == 1 and len(width := widths.pop()) == 1:  # as on AWS
+        offsets = _repeated_offsets((*before, *width, *after), 1 << rows.bit_length())
     else:
-        offsets = _offsets([0, *(width for number in numbers for width in map(len, (*before, number, *after)))])
-    width = len(names)
-    keys = _header_keys(tuple(names), 1 << rows.bit_length()).slice(0, width * rows)
-    return _lists(_every(width, rows), keys, _column(content, offsets, width * rows))
+        numbers = chain.from_iterable(
+            one.widths if len(one.widths) == count else one.widths * count
+            for one, count in zip(plain, counts, strict=True)
+        )
+        offsets = _offsets([0, *(width for number in numbers for width in (*before, number, *after))])
+    names = len(shape.names)
+    keys = _header_keys(shape.names, 1 << rows.bit_length()).slice(0, names * rows)
+    return _lists(_every(names, rows), keys, _column(content, offsets, names * rows))
 
 
 def _any_headers(records: Sequence[Record], mapping: RecordMapping) -> Any:

@@ -20,7 +20,7 @@ from typing import Final
 import pyarrow as pa
 
 from efo_service.relay.errors import LogOwnerError, SegmentGoneError, SinkError, os_errors
-from efo_service.relay.log.segments import Origin, Segment, SizedSegment, read_segment, write_segment
+from efo_service.relay.log.segments import Origin, Segment, SizedSegment, read_segment, segment_content, write_segment
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -135,7 +135,7 @@ def compact(parts: list[Segment]) -> Segment:
         raise LogOwnerError(f"{parts[0].path} and the segments after it belong to several shards: one file was moved")
     origin = Origin(first.stream, first.shard_id, first.first, last.last, last.committed_at)
     batch = pa.concat_batches([batch for batch, _ in read])
-    return write_segment(parts[0].directory, batch, origin, _Parts(parts))
+    return write_segment(parts[0].directory, segment_content(batch, origin), _Parts(parts))
 
 
 def remove_superseded(current: Sequence[Segment], superseded: Sequence[Segment], *, before: float) -> None:

@@ -6,24 +6,34 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
-from efo.model import Checkpoint, Record, checkpoint_of
+from efo.model import Checkpoint, Record
 from efo_service.relay.errors import LogIncompleteError, SinkError, SinkLockedError, os_errors
 from efo_service.relay.log.arrow import record_batch
 from efo_service.relay.log.catalog import allocate_partition, mark_written, read_catalog, topic_directory
+from efo_service.relay.log.columns import Columns, columns_of
 from efo_service.relay.log.consistency import emptied_message
 from efo_service.relay.log.fencing import Epoch, begin_epoch
 from efo_service.relay.log.segments import (
     Origin,
     Segment,
+    SegmentContent,
     check_owner,
     last_segment,
     read_segment,
+    segment_content,
     write_segment,
 )
 from efo_service.relay.mapping import Extractor, RecordMapping
 from efo_service.relay.storage import lock, sync_directory
+
+
+class Prepared(NamedTuple):
+    """A commit that is to be made. `position`: the Kinesis position of its last record."""
+
+    content: SegmentContent
+    position: Checkpoint
 
 
 class PartitionWriter:
@@ -72,15 +82,22 @@ class PartitionWriter:
         self._note()
 
     def append(self, records: Sequence[Record]) -> Segment:
+        """Prepare and commit some records."""
+        return self.commit(self.prepare([columns_of(records, self.mapping)]))
+
+    def prepare(self, parts: Sequence[Columns]) -> Prepared:
+        """Lay out the next commit, without I/O. Raises RecordRefusedError if the mapping's extractor fails."""
+        batch = record_batch(parts, self.mapping, topic=self.topic, partition=self._partition, base=self.end)
+        origin = Origin(self.mapping.stream, self.mapping.shard_id, parts[0].first, parts[-1].last, self._clock())
+        return Prepared(segment_content(batch, origin), origin.last)
+
+    def commit(self, prepared: Prepared) -> Segment:
         """Make the records and the position of the last one durable, in one step.
 
         Raises SinkFencedError if another writer has opened the partition since, SinkFullError and SinkError.
         """
-        batch = record_batch(records, self.mapping, topic=self.topic, partition=self._partition, base=self.end)
-        first, last = checkpoint_of(records[0]), checkpoint_of(records[-1])
-        origin = Origin(self.mapping.stream, self.mapping.shard_id, first, last, self._clock())
-        segment = write_segment(self.directory, batch, origin, self._epoch)
-        self.position, self.end = last, segment.end
+        segment = write_segment(self.directory, prepared.content, self._epoch)
+        self.position, self.end = prepared.position, segment.end
         self._note()
         return segment
 

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import singledispatch
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -41,7 +41,7 @@ from efo_service.relay.errors import (
 from efo_service.relay.files import check_regular, epoch_seconds, whole_number
 from efo_service.relay.log.fencing import removed_on_error
 from efo_service.relay.mapping import MAPPING_VERSION
-from efo_service.relay.storage import names, sync, sync_directory
+from efo_service.relay.storage import names, sync_directory, write_file
 
 FORMAT_VERSION: Final = 1
 """Incremented by each change that an older reader would misread."""
@@ -67,6 +67,8 @@ _RESTORE: Final = (
     " Kinesis again, as far as its retention allows. Otherwise move only this segment away, and read without its"
     " records, with failOnDataLoss=false (docs/log-format.md, Damage)"
 )
+_SHORT: Final = 16 * 1024
+"""Shorter writes of Arrow are joined: for each write of a file, a thread gives up the interpreter's lock."""
 MAX_LISTINGS: Final = 5
 """How often a directory is listed if listed segments are gone. Superseded segments stay for a while, so the second
 listing nearly always succeeds."""
@@ -128,19 +130,75 @@ class WriteGuard(Protocol):
         ...
 
 
-def write_segment(directory: Path, batch: pa.RecordBatch, origin: Origin, guard: WriteGuard) -> Segment:
-    """Make one batch of SCHEMA durable as a segment.
+class SegmentContent(NamedTuple):
+    """The bytes of a segment's file, in order, their CRC, and the offsets `base` (inclusive) to `end` (exclusive)."""
+
+    chunks: Sequence[bytes | pa.Buffer]
+    crc: int
+    base: int
+    end: int
+
+
+def segment_content(batch: pa.RecordBatch, origin: Origin) -> SegmentContent:
+    """Return the content of a segment with one batch of SCHEMA. The columns are not copied."""
+    metadata = {
+        "efo.format": str(FORMAT_VERSION),
+        "efo.mapping": str(MAPPING_VERSION),
+        "efo.stream": origin.stream,
+        "efo.shard": origin.shard_id,
+        "efo.first": str(origin.first),
+        "efo.last": str(origin.last),
+        "efo.committed_at": repr(origin.committed_at),
+    }
+    base = batch.column("offset")[0].as_py()
+    chunks = _Chunks()
+    with pa.ipc.new_file(pa.PythonFile(chunks, "w"), SCHEMA.with_metadata(metadata)) as writer:
+        writer.write_batch(batch)
+    return SegmentContent(chunks.take(), chunks.crc, base, base + batch.num_rows)
+
+
+class _Chunks:
+    """A file that keeps what is written to it. Short writes, of which Arrow makes many, become one chunk."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self.crc = 0
+        self._chunks: list[bytes | pa.Buffer] = []
+        self._short: list[bytes] = []
+
+    def write(self, data: bytes | pa.Buffer) -> int:
+        self.crc = crc32(data, self.crc)
+        if (size := len(data)) < _SHORT:
+            self._short.append(bytes(data))
+        else:
+            self._end_short()
+            self._chunks.append(data)
+        return size
+
+    def flush(self) -> None:
+        pass
+
+    def _end_short(self) -> None:
+        if self._short:
+            self._chunks.append(b"".join(self._short))
+            self._short = []
+
+    def take(self) -> list[bytes | pa.Buffer]:
+        self._end_short()
+        return self._chunks
+
+
+def write_segment(directory: Path, content: SegmentContent, guard: WriteGuard) -> Segment:
+    """Make the content durable as a segment.
 
     The rename makes all of it visible at once. The directory is synced, so that the name survives a power failure.
     Raises SinkFencedError, SinkFullError (nothing was written) and SinkError.
     """
-    base = batch.column("offset")[0].as_py()
     temporary = guard.temporary
     with os_errors("write", temporary), removed_on_error(temporary):
-        with temporary.open("wb") as file:
-            crc = _write(batch, origin, file)
-            sync(file)
-        segment = Segment(base, base + batch.num_rows, crc, directory)
+        write_file(temporary, content.chunks)
+        segment = Segment(content.base, content.end, content.crc, directory)
         guard.check()
         try:
             temporary.rename(segment.path)
@@ -151,40 +209,6 @@ def write_segment(directory: Path, batch: pa.RecordBatch, origin: Origin, guard:
     except OSError as error:  # never SinkFullError: the segment may exist
         raise SinkError(f"cannot make {segment.path} durable: {error.strerror}") from error
     return segment
-
-
-def _write(batch: pa.RecordBatch, origin: Origin, file: IO[bytes]) -> int:
-    """Write a segment to a file, and return its CRC. The columns are not copied together before."""
-    metadata = {
-        "efo.format": str(FORMAT_VERSION),
-        "efo.mapping": str(MAPPING_VERSION),
-        "efo.stream": origin.stream,
-        "efo.shard": origin.shard_id,
-        "efo.first": str(origin.first),
-        "efo.last": str(origin.last),
-        "efo.committed_at": repr(origin.committed_at),
-    }
-    checked = _ChecksumFile(file)
-    with pa.ipc.new_file(pa.PythonFile(checked, "w"), SCHEMA.with_metadata(metadata)) as writer:
-        writer.write_batch(batch)
-    return checked.crc
-
-
-class _ChecksumFile:
-    """A file that counts the CRC of what is written to it."""
-
-    closed = False
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self.crc = 0
-
-    def write(self, data: bytes | pa.Buffer) -> int:
-        self.crc = crc32(data, self.crc)
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        pass
 
 
 # --- reading -------------------------------------------------------------------------------------------

@@ -13,11 +13,10 @@ import trio
 
 from efo.model import Batch, Checkpoint, Record
 from efo_service.relay.errors import SinkError, SinkFullError, SinkLockedError
-from efo_service.relay.log.arrow import size_in_log
+from efo_service.relay.log.column_buffer import ColumnBuffer
 from efo_service.relay.log.partition_writer import PartitionWriter, open_partition
 from efo_service.relay.mapping import Extractor
 from efo_service.relay.retrying import OnRetry, OnSuccess
-from efo_service.relay.write_buffer import WriteBuffer
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -30,7 +29,9 @@ RunBlocking = Callable[[Callable[[], T]], Awaitable[T]]
 PARALLEL_COMMITS: Final = 8
 """How many shards may commit at once: enough to keep a disk busy, few enough to leave it responsive."""
 
-
+IN_LOOP_BYTES: Final = 16 * 1024 * 1024
+"""A commit of up to so many bytes is laid out by the event loop, in some milliseconds. In a thread, which needs the
+interpreter's lock for it, it slows the reading down by more than it takes."""
 LOCK_TIMEOUT: Final = 30.0
 """Minimum seconds to wait for another writer to release a partition. It needs at most the fail-over time."""
 _LOCK_INTERVAL: Final = 0.1
@@ -164,8 +165,7 @@ class LogShardSink:
         self._writer = writer
         self._run_blocking = run_blocking
         self._disk_full_retry = disk_full_retry
-        self._size = size_in_log(writer.mapping, writer.topic)
-        self._buffer = WriteBuffer(self._size, writer.position)
+        self._buffer = ColumnBuffer(writer.mapping, writer.topic, writer.position)
 
     @property
     def position(self) -> Checkpoint | None:
@@ -180,7 +180,7 @@ class LogShardSink:
     @property
     def pending_records(self) -> int:
         """How many records are in the write buffer."""
-        return len(self._buffer.records)
+        return self._buffer.rows
 
     @property
     def pending_bytes(self) -> int:
@@ -189,7 +189,7 @@ class LogShardSink:
 
     def size(self, records: Sequence[Record]) -> int:
         """Return how many bytes are written for some records, headers included."""
-        return self._size(records)
+        return self._buffer.size_of(records)
 
     def refusal(self, record: Record) -> str | None:  # noqa: ARG002 - the protocol requires it
         """Return None: the log can write every record of Kinesis."""
@@ -204,15 +204,14 @@ class LogShardSink:
 
         Raises SinkFullError and SinkError.
         """
-        records = self._buffer.take()
-        if not records:
+        is_large, parts = self._buffer.size > IN_LOOP_BYTES, self._buffer.take()
+        if not parts:
             return
-
-        async def append() -> None:
-            await self._run_blocking(partial(self._writer.append, records))
-
         try:
-            await self._disk_full_retry.run(append)
+            prepare = partial(self._writer.prepare, parts)
+            prepared = await self._run_blocking(prepare) if is_large else prepare()
+            commit = partial(self._writer.commit, prepared)
+            await self._disk_full_retry.run(partial(self._run_blocking, commit))
         except BaseException:
             self.close()
             raise

@@ -13,12 +13,11 @@ import trio
 
 from efo.model import Batch, Checkpoint, Record
 from efo_service.relay.errors import SinkError
-from efo_service.relay.log.arrow import size_in_log
+from efo_service.relay.log.column_buffer import ColumnBuffer
 from efo_service.relay.mapping import Extractor
 from efo_service.relay.object_log.writer import PartitionWriter, open_partition
 from efo_service.relay.object_store.store import Store
 from efo_service.relay.retrying import OnRetry, OnSuccess
-from efo_service.relay.write_buffer import WriteBuffer
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -141,8 +140,7 @@ class ObjectShardSink:
         self._writer = writer
         self._retry = retry
         self._run_blocking = run_blocking
-        self._size = size_in_log(writer.mapping, writer.topic)
-        self._buffer = WriteBuffer(self._size, writer.position)
+        self._buffer = ColumnBuffer(writer.mapping, writer.topic, writer.position)
 
     @property
     def position(self) -> Checkpoint | None:
@@ -157,7 +155,7 @@ class ObjectShardSink:
     @property
     def pending_records(self) -> int:
         """How many records are in the write buffer."""
-        return len(self._buffer.records)
+        return self._buffer.rows
 
     @property
     def pending_bytes(self) -> int:
@@ -166,7 +164,7 @@ class ObjectShardSink:
 
     def size(self, records: Sequence[Record]) -> int:
         """Return how many bytes some records have, headers included, before their compression."""
-        return self._size(records)
+        return self._buffer.size_of(records)
 
     def refusal(self, record: Record) -> str | None:  # noqa: ARG002 - the protocol requires it
         """Return None: the log can write every record of Kinesis."""
@@ -182,11 +180,11 @@ class ObjectShardSink:
         Raises SinkFencedError if another writer has opened the partition since, StoreUnavailableError after the
         retries, StoreDeniedError and SinkError.
         """
-        records = self._buffer.take()
-        if not records:
+        parts = self._buffer.take()
+        if not parts:
             return
         try:
-            await self._run_blocking(partial(self._writer.prepare, records))
+            await self._run_blocking(partial(self._writer.prepare, parts))
             await self._retry(self._writer.commit)
         except BaseException:
             self.close()

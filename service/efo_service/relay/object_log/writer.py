@@ -24,7 +24,7 @@ from typing import Final
 
 import msgspec
 
-from efo.model import Checkpoint, Record, checkpoint_of
+from efo.model import Checkpoint
 from efo_service.relay.errors import (
     LogIncompleteError,
     SegmentGoneError,
@@ -33,6 +33,7 @@ from efo_service.relay.errors import (
     StoreUnavailableError,
 )
 from efo_service.relay.log.arrow import record_batch
+from efo_service.relay.log.columns import Columns
 from efo_service.relay.mapping import Extractor, RecordMapping
 from efo_service.relay.object_log import keys
 from efo_service.relay.object_log.catalog import allocate_partition, mark_written
@@ -85,18 +86,18 @@ class PartitionWriter:
         """The offset of the next record."""
         return self._newest.end
 
-    def prepare(self, records: Sequence[Record]) -> None:
-        """Encode the next commit. `commit` makes it durable."""
+    def prepare(self, parts: Sequence[Columns]) -> None:
+        """Encode the next commit, at least one part. `commit` makes it durable."""
         newest = self._newest
-        batch = record_batch(records, self.mapping, topic=self.topic, partition=self._partition.number, base=newest.end)
+        batch = record_batch(parts, self.mapping, topic=self.topic, partition=self._partition.number, base=newest.end)
         header = msgspec.structs.replace(
             newest,
             kind="commit",
             number=newest.number + 1,
             base=newest.end,
-            end=newest.end + len(records),
-            first=str(checkpoint_of(records[0])),
-            last=str(checkpoint_of(records[-1])),
+            end=newest.end + batch.num_rows,
+            first=str(parts[0].first),
+            last=str(parts[-1].last),
             committed_at=self._clock(),
             write=secrets.token_hex(8),
         )

@@ -1,4 +1,5 @@
 import datetime as dt
+from itertools import chain
 
 import msgspec
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from efo.model import Record
 from efo_service.relay.log import arrow
 from efo_service.relay.log.arrow import clear_caches, record_batch
+from efo_service.relay.log.columns import columns_of
 from efo_service.relay.log.segments import SCHEMA
 from efo_service.relay.mapping import RecordMapping, TraceContext
 
@@ -52,10 +54,11 @@ encrypted_batches = plain_batches.map(lambda batch: [msgspec.structs.replace(r, 
 batches = st.lists(records, min_size=1, max_size=20) | plain_batches | encrypted_batches
 
 
-@given(batches, st.integers(0, 2**40), st.sampled_from([None, traced]))
-def test_many_records_are_mapped_like_each_record_alone(batch_records: list[Record], base: int, extract) -> None:
+@given(st.lists(batches, min_size=1, max_size=3), st.integers(0, 2**40), st.sampled_from([None, traced]))
+def test_many_records_are_mapped_like_each_record_alone(parts: list[list[Record]], base: int, extract) -> None:
     mapping = RecordMapping("s", "shard", extract)
-    batch = record_batch(batch_records, mapping, topic="t", partition=3, base=base)
+    columns = [columns_of(part, mapping) for part in parts]
+    batch = record_batch(columns, mapping, topic="t", partition=3, base=base)
 
     batch.validate(full=True)
     assert batch.schema.equals(SCHEMA)
@@ -71,7 +74,7 @@ def test_many_records_are_mapped_like_each_record_alone(batch_records: list[Reco
             "timestampType": 0,
             "headers": [{"key": key, "value": value} for key, value in message.headers],
         }
-        for index, message in enumerate(map(mapping.message, batch_records))
+        for index, message in enumerate(map(mapping.message, chain.from_iterable(parts)))
     ]
 
 
@@ -81,7 +84,8 @@ def test_only_records_with_an_explicit_hash_key_have_its_header(make_records, kn
         msgspec.structs.replace(record, explicit_hash_key="12" if index in known else None)
         for index, record in enumerate(make_records(3))
     ]
-    batch = record_batch(batch_records, RecordMapping("s", "shard"), topic="t", partition=0, base=0)
+    mapping = RecordMapping("s", "shard")
+    batch = record_batch([columns_of(batch_records, mapping)], mapping, topic="t", partition=0, base=0)
     assert [len(headers) for headers in batch.column("headers").to_pylist()] == [
         5 if index in known else 4 for index in range(3)
     ]
@@ -104,7 +108,8 @@ def test_the_schema_is_that_of_sparks_kafka_source() -> None:
 def test_no_column_is_kept_after_the_caches_are_cleared() -> None:
     """A cached column would outlive the memory pool that it came from."""
     kept = [Record(str(n), 1.5, b"x", "key") for n in range(10)]
-    record_batch(kept, RecordMapping("s", "shard"), topic="t", partition=0, base=0)
+    mapping = RecordMapping("s", "shard")
+    record_batch([columns_of(kept, mapping)], mapping, topic="t", partition=0, base=0)
     caches = (arrow._header_keys, arrow._repeated_offsets)
     assert all(cache.cache_info().currsize for cache in caches)
     clear_caches()

@@ -80,16 +80,10 @@ def test_a_second_writer_at_any_step_loses_and_repeats_no_record(
         def fenced(self):
             return epoch.fenced()
 
-    class Temporary:
-        def __init__(self, path) -> None:
-            self.path = path
-
-        def __getattr__(self, name):
-            return getattr(self.path, name)
-
+    class Temporary(type(tmp_path)):
         def rename(self, target):
             open_second_at("rename")
-            return self.path.rename(target)
+            return super().rename(target)
 
     def open_second_at(current_step: str) -> None:
         nonlocal second

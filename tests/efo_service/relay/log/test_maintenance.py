@@ -304,13 +304,13 @@ def test_a_part_that_another_process_removed_is_not_brought_back(root, directory
     """A second compaction, on another host for example, may have removed records that expired."""
     grow(4)
     parts = list_segments(directory)[:3]
-    sync = segments_module.sync
+    write_file = segments_module.write_file
 
-    def sync_after_removal(file) -> None:
-        sync(file)
+    def write_and_remove_a_part(path, chunks) -> None:
+        write_file(path, chunks)
         parts[1].path.unlink()
 
-    monkeypatch.setattr(segments_module, "sync", sync_after_removal)
+    monkeypatch.setattr(segments_module, "write_file", write_and_remove_a_part)
     with pytest.raises(SegmentGoneError, match=r"was removed during its compaction.*another process"):
         compact(parts)
     assert len(list_segments(directory)) == 3
@@ -319,14 +319,13 @@ def test_a_part_that_another_process_removed_is_not_brought_back(root, directory
 
 def test_a_compacted_segment_that_another_process_removed_is_reported(root, directory, grow, monkeypatch) -> None:
     grow(4)
-    sync = segments_module.sync
+    write_file = segments_module.write_file
 
-    def sync_and_remove(file) -> None:
-        sync(file)
-        for path in directory.glob("*.tmp"):
-            path.unlink()
+    def write_and_remove(path, chunks) -> None:
+        write_file(path, chunks)
+        path.unlink()
 
-    monkeypatch.setattr(segments_module, "sync", sync_and_remove)
+    monkeypatch.setattr(segments_module, "write_file", write_and_remove)
     with pytest.raises(SegmentGoneError, match=r"rollup\.tmp was removed: does another process compact"):
         compact(list_segments(directory)[:3])
     assert len(list_segments(directory)) == 4

@@ -24,6 +24,7 @@ from efo_service.relay.errors import (
 )
 from efo_service.relay.log import segments as segments_module
 from efo_service.relay.log.arrow import record_batch
+from efo_service.relay.log.columns import columns_of
 from efo_service.relay.log.fencing import begin_epoch
 from efo_service.relay.log.segments import (
     MAX_LISTINGS,
@@ -36,11 +37,14 @@ from efo_service.relay.log.segments import (
     read_origin,
     read_parts,
     read_segment,
+    segment_content,
     select,
     split_superseded,
     write_segment,
 )
 from efo_service.relay.mapping import RecordMapping
+
+MAPPING = RecordMapping("s", "shard")
 
 
 @pytest.fixture
@@ -52,9 +56,9 @@ def epoch(tmp_path: Path):
 def write(tmp_path: Path, make_records, epoch):
     def write(count: int, base: int = 0) -> Segment:
         records = make_records(count, base)
-        batch = record_batch(records, RecordMapping("s", "shard"), topic="t", partition=0, base=base)
+        batch = record_batch([columns_of(records, MAPPING)], MAPPING, topic="t", partition=0, base=base)
         origin = Origin("s", "shard", checkpoint_of(records[0]), checkpoint_of(records[-1]), 1.25)
-        return write_segment(tmp_path, batch, origin, epoch)
+        return write_segment(tmp_path, segment_content(batch, origin), epoch)
 
     return write
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from efo.model import Checkpoint, Record
+from efo_service.relay.log.columns import columns_of
 from efo_service.relay.object_log.compaction import Compactor
 from efo_service.relay.object_log.partition import Partition
 from efo_service.relay.object_log.writer import PartitionWriter, open_partition
@@ -25,6 +28,11 @@ def make_records(count: int, start: int = 0) -> tuple[Record, ...]:
     )
 
 
+def prepare(writer: PartitionWriter, records: Sequence[Record]) -> None:
+    """Let a writer prepare a commit of these records."""
+    writer.prepare([columns_of(records, writer.mapping)])
+
+
 def number_of(position: Checkpoint | None) -> int:
     """The number of the record after this position."""
     return 0 if position is None else int(position.sequence_number) - FIRST + 1
@@ -45,7 +53,7 @@ class Log:
 
     def append(self, writer: PartitionWriter, count: int) -> None:
         """Commit the next records of the shard after the writer's position."""
-        writer.prepare(make_records(count, number_of(writer.position)))
+        prepare(writer, make_records(count, number_of(writer.position)))
         writer.commit()
 
     def partition(self, store: Store | None = None) -> Partition:

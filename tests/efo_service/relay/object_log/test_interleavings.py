@@ -17,7 +17,7 @@ from efo_service.relay.errors import SinkError, SinkFencedError, StoreUnavailabl
 from efo_service.relay.object_log.reader_offsets import commit_reader, read_readers
 from efo_service.relay.object_store.memory import Fault, MemoryStore, Step
 from efo_service.relay.object_store.store import ExistsError, Version
-from tests.efo_service.relay.object_log.logs import TOPIC, Log, make_records, number_of
+from tests.efo_service.relay.object_log.logs import TOPIC, Log, make_records, number_of, prepare
 
 Actor = Callable[[Log, MemoryStore], None]
 
@@ -200,7 +200,7 @@ def test_a_writer_that_repeats_its_commit_writes_each_record_once(number, fault:
         writer = log.writer(store)
     for count in (1, 3):
         end = writer.end
-        writer.prepare(make_records(count, number_of(writer.position)))
+        prepare(writer, make_records(count, number_of(writer.position)))
         for _ in range(3):
             with suppress(StoreUnavailableError):
                 writer.commit()
@@ -244,7 +244,7 @@ def test_an_answer_that_is_lost_costs_no_second_upload(log) -> None:
         return "lost" if operation == "create" and len(created) == 1 else None
 
     log.memory.fault = lost
-    writer.prepare(make_records(2))
+    prepare(writer, make_records(2))
     with pytest.raises(StoreUnavailableError):
         writer.commit()
     writer.commit()
@@ -257,7 +257,7 @@ def test_a_request_that_arrives_while_it_is_repeated_counts_once(log) -> None:
     writer = log.writer()
     store = log.memory
     store.fault = lambda operation, _key: "late" if operation == "create" else None
-    writer.prepare(make_records(2))
+    prepare(writer, make_records(2))
     with pytest.raises(StoreUnavailableError):
         writer.commit()
     store.fault = lambda _operation, _key: None
@@ -270,7 +270,7 @@ def test_a_request_that_arrives_while_it_is_repeated_counts_once(log) -> None:
 def test_a_conflict_without_an_object_is_repeated(log, monkeypatch) -> None:
     """S3 answers 409 if another request for the key is in progress, though none of them may succeed."""
     writer = log.writer()
-    writer.prepare(make_records(2))
+    prepare(writer, make_records(2))
     with monkeypatch.context() as patched:
 
         def conflict(_key: str, _content: bytes) -> Version:
@@ -288,7 +288,7 @@ def test_a_stalled_writer_is_refused_for_ever(log, records) -> None:
     """Its number was committed, folded, merged, and expired, again and again: the key is still taken."""
     stalled = log.writer(log.client())
     log.append(stalled, 1)
-    stalled.prepare(make_records(5, 1))
+    prepare(stalled, make_records(5, 1))
     other = log.writer()
     for _ in range(3):
         for _ in range(records):
@@ -302,7 +302,7 @@ def test_a_stalled_writer_is_refused_for_ever(log, records) -> None:
             stalled.commit()
         assert log.check() == end
         stalled = log.writer(log.client())  # the roles change: now this one is fenced by the next
-        stalled.prepare(make_records(5, number_of(stalled.position)))
+        prepare(stalled, make_records(5, number_of(stalled.position)))
         other = log.writer()
     log.check(1 + 3 * records)
 

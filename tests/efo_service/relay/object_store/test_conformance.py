@@ -17,7 +17,7 @@ from efo_service.relay.object_store.remote import open_store
 from efo_service.relay.object_store.store import ChangedError, ExistsError, Listed, Store, UnchangedError, Version
 from efo_service.relay.object_store.url import parse_url
 from proofs.local_servers.object_stores import BUCKET, ENVIRONMENT, SERVERS, running
-from tests.efo_service.relay.object_log.logs import Log, make_records
+from tests.efo_service.relay.object_log.logs import Log, make_records, prepare
 
 
 @pytest.fixture(params=["memory", *SERVERS])
@@ -149,7 +149,7 @@ def test_a_log_lives_in_the_store(log) -> None:
     for count in (3, 2):
         log.append(first, count)
     second = log.writer()
-    first.prepare(make_records(1, 5))
+    prepare(first, make_records(1, 5))
     with pytest.raises(SinkFencedError):
         first.commit()
     log.fold()

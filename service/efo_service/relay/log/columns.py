@@ -1,0 +1,118 @@
+"""The fields of records as columns, laid out as soon as a batch is written.
+
+A commit has many records: when it is made, most are no longer in the processor's caches, and to read their fields
+takes twice as long. So a batch becomes columns as long as it is there, and a commit joins those of a few batches
+(arrow.py).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from efo.model import Checkpoint, Record, checkpoint_of
+from efo_service.relay.mapping import HEADERS, REQUIRED_HEADERS, RecordMapping, encryption_header
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Consecutive records of a shard, at least one, as far as they do not depend on offsets.
+
+    `keys`, `values`: one after the other. `key_widths`, `value_widths`: their bytes, as native integers of 32 bits.
+    `arrivals`: arrival times in seconds since the epoch, as native doubles. `plain`: their headers; None unless these
+    differ in the sequence number alone. Then `records` has the records, otherwise it is empty: so the memory of nearly
+    all records is free again before the next ones arrive, and need not be fetched into the processor's caches.
+    `first`, `last`: their positions.
+    """
+
+    rows: int
+    first: Checkpoint
+    last: Checkpoint
+    keys: bytes
+    key_widths: bytes
+    values: bytes
+    value_widths: bytes
+    arrivals: bytes
+    plain: PlainHeaders | None
+    records: Sequence[Record]
+
+
+@dataclass(frozen=True, slots=True)
+class PlainHeaders:
+    """The headers of records that are of no aggregate and have no others: all equal but for the sequence number.
+
+    `shape`: what surrounds the sequence numbers. `joined`: the sequence numbers, with that between them. `widths`: the
+    digits of each sequence number; a single one if they have the same.
+    """
+
+    shape: HeaderShape
+    joined: str
+    widths: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderShape:
+    """`names`: of the headers. `before`, `after`: the values before and after the sequence number."""
+
+    names: tuple[str, ...]
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+    @property
+    def between(self) -> str:
+        """What comes between two sequence numbers."""
+        return "".join((*self.after, *self.before))
+
+
+def columns_of(records: Sequence[Record], mapping: RecordMapping) -> Columns:
+    """Return the columns of some records, at least one."""
+    rows = len(records)
+    keys, key_widths = _keys([record.partition_key for record in records])
+    values = [record.data for record in records]
+    plain = _plain_headers(records, mapping)
+    return Columns(
+        rows,
+        checkpoint_of(records[0]),
+        checkpoint_of(records[-1]),
+        keys,
+        key_widths,
+        b"".join(values),
+        struct.pack(f"={rows}i", *map(len, values)),
+        struct.pack(f"={rows}d", *[record.approximate_arrival_timestamp for record in records]),
+        plain,
+        records if plain is None else (),
+    )
+
+
+def _keys(keys: list[str]) -> tuple[bytes, bytes]:
+    joined = "".join(keys)
+    if joined.isascii():
+        return joined.encode(), struct.pack(f"={len(keys)}i", *map(len, keys))
+    encoded = [key.encode() for key in keys]
+    return b"".join(encoded), struct.pack(f"={len(keys)}i", *map(len, encoded))
+
+
+def _plain_headers(records: Sequence[Record], mapping: RecordMapping) -> PlainHeaders | None:
+    if mapping.extract is not None:
+        return None
+    encryption = records[0].encryption_type
+    for record in records:  # as fast as a comprehension, and it ends at the first one
+        if (
+            record.sub_sequence_number
+            or record.tags
+            or record.explicit_hash_key is not None
+            or record.encryption_type != encryption
+        ):
+            return None
+    shape = header_shape(mapping, encryption_header(records[0]))
+    numbers = [record.sequence_number for record in records]
+    widths = (*map(len, numbers),)
+    return PlainHeaders(shape, shape.between.join(numbers), widths[:1] if len({*widths}) == 1 else widths)
+
+
+def header_shape(mapping: RecordMapping, encryption: str | None) -> HeaderShape:
+    """Return the shape of the headers of plain records. `encryption`: the value of its header, None if omitted."""
+    optional = () if encryption is None else (encryption,)
+    names = HEADERS[:REQUIRED_HEADERS] + HEADERS[len(HEADERS) - len(optional) :]
+    return HeaderShape(names, (mapping.stream, mapping.shard_id), ("0", *optional))
