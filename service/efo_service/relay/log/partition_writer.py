@@ -10,9 +10,9 @@ from typing import IO, NamedTuple
 
 from efo.model import Checkpoint, Record
 from efo_service.relay.errors import LogIncompleteError, SinkError, SinkLockedError, os_errors
-from efo_service.relay.log.arrow import record_batch
 from efo_service.relay.log.catalog import allocate_partition, mark_written, read_catalog, topic_directory
-from efo_service.relay.log.columns import Columns, columns_of
+from efo_service.relay.log.columns.arrow import record_batch
+from efo_service.relay.log.columns.layout import Columns, columns_of
 from efo_service.relay.log.consistency import emptied_message
 from efo_service.relay.log.fencing import Epoch, begin_epoch
 from efo_service.relay.log.segments import (

@@ -13,7 +13,7 @@ import trio
 
 from efo.model import Batch, Checkpoint, Record
 from efo_service.relay.errors import SinkError, SinkFullError, SinkLockedError
-from efo_service.relay.log.column_buffer import ColumnBuffer
+from efo_service.relay.log.columns.buffer import ColumnBuffer
 from efo_service.relay.log.partition_writer import PartitionWriter, open_partition
 from efo_service.relay.mapping import Extractor
 from efo_service.relay.retrying import OnRetry, OnSuccess

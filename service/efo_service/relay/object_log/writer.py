@@ -32,8 +32,8 @@ from efo_service.relay.errors import (
     SinkFencedError,
     StoreUnavailableError,
 )
-from efo_service.relay.log.arrow import record_batch
-from efo_service.relay.log.columns import Columns
+from efo_service.relay.log.columns.arrow import record_batch
+from efo_service.relay.log.columns.layout import Columns
 from efo_service.relay.mapping import Extractor, RecordMapping
 from efo_service.relay.object_log import keys
 from efo_service.relay.object_log.catalog import allocate_partition, mark_written

@@ -23,8 +23,8 @@ from efo_service.relay.errors import (
     SinkFullError,
 )
 from efo_service.relay.log import segments as segments_module
-from efo_service.relay.log.arrow import record_batch
-from efo_service.relay.log.columns import columns_of
+from efo_service.relay.log.columns.arrow import record_batch
+from efo_service.relay.log.columns.layout import columns_of
 from efo_service.relay.log.fencing import begin_epoch
 from efo_service.relay.log.segments import (
     MAX_LISTINGS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from efo.model import Checkpoint, Record
-from efo_service.relay.log.columns import columns_of
+from efo_service.relay.log.columns.layout import columns_of
 from efo_service.relay.object_log.compaction import Compactor
 from efo_service.relay.object_log.partition import Partition
 from efo_service.relay.object_log.writer import PartitionWriter, open_partition

@@ -1,4 +1,4 @@
-"""The record mapping for many records at once, as the log's columns (columns.py), joined to one Arrow batch.
+"""The record mapping for many records at once, as the columns of layout.py, joined to one Arrow batch.
 
 It maps as `RecordMapping.message` does record by record; a test checks that both agree.
 """
@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from efo.model import Record
-from efo_service.relay.log.columns import Columns, PlainHeaders
+from efo_service.relay.log.columns.layout import Columns, PlainHeaders
 from efo_service.relay.log.segments import SCHEMA
 from efo_service.relay.mapping import HEADERS, REQUIRED_HEADERS, RecordMapping, encryption_header
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from efo.model import Record
-from efo_service.relay.log import arrow
-from efo_service.relay.log.arrow import clear_caches, record_batch
-from efo_service.relay.log.columns import columns_of
+from efo_service.relay.log.columns import arrow
+from efo_service.relay.log.columns.arrow import clear_caches, record_batch
+from efo_service.relay.log.columns.layout import columns_of
 from efo_service.relay.log.segments import SCHEMA
 from efo_service.relay.mapping import RecordMapping, TraceContext
 

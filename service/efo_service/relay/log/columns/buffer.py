@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from efo.model import Batch, Checkpoint, Record
-from efo_service.relay.log.columns import Columns, columns_of
+from efo_service.relay.log.columns.layout import Columns, columns_of
 from efo_service.relay.mapping import RecordMapping
 from efo_service.relay.record_size import RecordSize
 from efo_service.relay.write_buffer import BatchOrder

@@ -8,7 +8,7 @@ import trio
 from efo.model import Batch, Record
 from efo_service.relay.errors import SinkClosedError, SinkOrderError
 from efo_service.relay.log import sink as sink_module
-from efo_service.relay.log.column_buffer import ColumnBuffer
+from efo_service.relay.log.columns.buffer import ColumnBuffer
 from efo_service.relay.log.segments import list_segments, read_segment
 from efo_service.relay.log.sink import LogSink
 from efo_service.relay.mapping import RecordMapping
