@@ -10,7 +10,10 @@ import tty
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TextIO
+from typing import Final, TextIO
+
+_SLICE: Final = 0.2
+"""Seconds of one system call at most. A signal that comes just before a call does not end it, and is seen after it."""
 
 
 @contextmanager
@@ -32,14 +35,18 @@ def quit_key(stdin: TextIO | None) -> Iterator[Callable[[float], bool]]:
 
 
 def _sleep(seconds: float) -> bool:
-    time.sleep(seconds)
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        time.sleep(min(left, _SLICE))
     return False
 
 
 def _wait(terminal: int, seconds: float) -> bool:
-    end = time.monotonic() + seconds
-    while select.select([terminal], [], [], max(0.0, end - time.monotonic()))[0]:
-        keys = os.read(terminal, 1024)
-        if not keys or b"q" in keys.lower():  # no keys: the terminal is gone
-            return True
+    end, left = time.monotonic() + seconds, seconds
+    while left >= 0:
+        if select.select([terminal], [], [], min(left, _SLICE))[0]:
+            keys = os.read(terminal, 1024)
+            if not keys or b"q" in keys.lower():  # no keys: the terminal is gone
+                return True
+        left = end - time.monotonic()
     return False

@@ -7,6 +7,7 @@ import termios
 
 import pytest
 
+from efo_service.top import keys
 from efo_service.top.keys import quit_key
 
 
@@ -40,3 +41,34 @@ def test_a_stdin_that_is_no_terminal_has_no_keys(tmp_path):
         assert not wait(0)
     with quit_key(None) as wait:
         assert not wait(0)
+
+
+class Calls:
+    """Stands for `time` and `select`: time passes in their calls alone, and the fourth call is interrupted."""
+
+    def __init__(self):
+        self.now, self.lasted = 0.0, []
+
+    def monotonic(self):
+        return self.now
+
+    def select(self, _reading, _writing, _failing, seconds):
+        self.sleep(seconds)
+        return [], [], []
+
+    def sleep(self, seconds):
+        self.now += seconds
+        self.lasted.append(seconds)
+        if len(self.lasted) == 4:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_an_interrupt_just_before_a_call_is_seen_soon(terminal, is_terminal, monkeypatch):
+    calls = Calls()
+    monkeypatch.setattr(keys, "time", calls)
+    monkeypatch.setattr(keys, "select", calls)
+    with quit_key(terminal[1] if is_terminal else None) as wait, pytest.raises(KeyboardInterrupt):
+        wait(600)
+    assert len(calls.lasted) == 4
+    assert max(calls.lasted) < 1
