@@ -171,7 +171,7 @@ class TlsStream(trio.abc.Stream):
         at = 0
         while at < limit and not (self._drained or self._at_end or self._failure):
             try:
-                size = cast("int", self._tls.read(limit - at, self._buffer[at:]))  # typeshed says bytes
+                size: int = self._tls.read(limit - at, self._buffer[at:])  # type: ignore[assignment] # not bytes
             except ssl.SSLWantReadError:
                 self._drained = True
             except (ssl.SSLEOFError, ssl.SSLZeroReturnError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Final, NamedTuple
 
@@ -33,13 +33,18 @@ class Deaggregator:
         self._filter = ShardFilter(hash_key_range, aggregates)
         self._observer = observer
 
-    def deaggregate(self, records: tuple[Record, ...], after: Checkpoint) -> Iterator[Part]:
+    def deaggregate(
+        self, records: tuple[Record, ...], after: Checkpoint, data: Sequence[bytes] | None = None
+    ) -> Iterator[Part]:
         """Return the user records after this checkpoint (rule R5), in parts; all of them if it is a sentinel.
+
+        `data`: that of each record, if the caller has it.
 
         Most events are one part. Each part of a large one takes some milliseconds: before the next, others should run.
         """
+        if data is None:
+            data = [record.data for record in records]
         # In C, since each record passes here. What starts with MAGIC is not below it, and most data is.
-        data = [record.data for record in records]
         if max(data, default=b"") < MAGIC or not any(map(bytes.startswith, data, repeat(MAGIC))):
             return iter((Part(_after(records, after), is_last=True),))
         return self._expand(records, after)

@@ -92,6 +92,11 @@ class ResponseStream:
         """The number of bytes that arrived and were not taken: never more than the stream's window."""
         return self._buffered
 
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes, the end or an error have arrived and were not taken: then `take` does not return None."""
+        return bool(self._chunks) or self._ended or self._error is not None
+
     async def response(self) -> int:
         """Wait for the headers of the response and return the status. Raises TransportError."""
         while not self.status:
@@ -159,7 +164,9 @@ class ResponseStream:
             self._chunks[-1] += data
         elif data:
             self._chunks.append(data)
-        self._signal()
+        if self._changed:  # as `_signal`, without its call
+            self._changed.unpark_all()
+        self._on_change()
 
     def on_end(self) -> None:
         """Handle the end of the stream."""

@@ -62,6 +62,11 @@ class EventStream:
         """How many bytes arrived and were not returned as events: at most the stream's window, a read and an event."""
         return self._response.buffered + self._decoder.pending
 
+    @property
+    def has_more(self) -> bool:
+        """Whether bytes, even a part of an event, or the end have arrived and were not returned."""
+        return bool(self._decoder.pending) or self._response.has_more
+
     def notify_goaway(self, callback: Callable[[], None]) -> None:
         """Call `callback` when the peer sends GOAWAY. Events still arrive."""
         self._response.notify_goaway(callback)
@@ -82,8 +87,10 @@ class EventStream:
         Raises TransportError, ProtocolError, and the ServiceError with which the service ends a subscription.
         """
         while (received := self.poll()) is None:
-            if not self._decode_later(await self._response.receive()):
+            if not (data := await self._response.receive()):
+                self._check_end()
                 return None
+            self._decoder.receive_data(data)
         return received
 
     def poll(self) -> tuple[SubscribeToShardEvent, int] | None:
@@ -101,14 +108,16 @@ class EventStream:
 
         Raises TransportError and ProtocolError.
         """
-        data = self._response.take()
-        return None if data is None else self._decode_later(data)
-
-    def _decode_later(self, data: bytes) -> int:
-        if not data and self._decoder.pending:
-            raise ProtocolError(f"the stream ended {self._decoder.pending} bytes into a message")
+        if (data := self._response.take()) is None:
+            return None
+        if not data:
+            self._check_end()
         self._decoder.receive_data(data)
         return len(data)
+
+    def _check_end(self) -> None:
+        if self._decoder.pending:
+            raise ProtocolError(f"the stream ended {self._decoder.pending} bytes into a message")
 
 
 def request_body(consumer_arn: str, shard_id: str, position: Position) -> bytes:

@@ -31,14 +31,9 @@ class BatchSlice(msgspec.Struct, frozen=True):
         """The first record."""
         return self.batch.records[self.indexes[0]]
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the slice has all records of the batch."""
-        return len(self.indexes) == len(self.batch.records)
-
     def as_batch(self) -> Batch:
         """Return the slice as a batch, with the number and the continuation of the original batch."""
-        if self.is_whole:
+        if len(self.indexes) == len(self.batch.records):
             return self.batch
         records = tuple(self.batch.records[index] for index in self.indexes)
         return replace(self.batch, records=records)

@@ -102,11 +102,13 @@ class Decoder:
             return None
         try:
             if not self._total:
-                self._join(_PRELUDE.size)
+                if len(self._data) - self._at < _PRELUDE.size:
+                    self._join()
                 self._total = _checked_total(self._data, self._at)
                 if self._pending < self._total:
                     return None
-            self._join(self._total)
+            if len(self._data) - self._at < self._total:
+                self._join()
             message = self._decode(memoryview(self._data)[self._at : self._at + self._total])
         except (ChecksumError, FrameError):
             self._failed = True
@@ -129,11 +131,10 @@ class Decoder:
             self._headers = MappingProxyType(_decode_headers(self._raw_headers))
         return Message(self._headers, frame[headers_end : -_U32.size], len(frame))
 
-    def _join(self, size: int) -> None:
-        """Make `size` bytes contiguous. A frame that arrived as a whole is not copied."""
-        if len(self._data) - self._at < size:
-            self._data = b"".join((memoryview(self._data)[self._at :], *self._later))
-            self._at, self._later = 0, []
+    def _join(self) -> None:
+        """Make all bytes contiguous, when a frame has not arrived as a whole."""
+        self._data = b"".join((memoryview(self._data)[self._at :], *self._later))
+        self._at, self._later = 0, []
 
 
 def _checked_total(data: bytes | memoryview, at: int) -> int:

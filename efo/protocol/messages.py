@@ -131,7 +131,8 @@ def _parse_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
         raise EventError(f"the event has {found}: exactly one of them is allowed")
     if continuation is not None and not is_decimal(continuation):
         raise EventError(f"the continuation {continuation[:200]!r} is not a sequence number")
-    check_children(children)
+    if children:
+        check_children(children)
     check_sequence_numbers(event.records)
     return event
 

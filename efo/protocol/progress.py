@@ -23,10 +23,6 @@ def checkpoint_after(batch: Batch) -> Checkpoint | None:
     return None if last is None else checkpoint_of(last)
 
 
-def _last(batch: Batch) -> str | None:
-    return batch.records[-1].sequence_number if batch.records else batch.continuation
-
-
 class _InFlight:
     """A batch that is not done, or waits for an earlier one. It keeps none of its records but `last_done`.
 
@@ -36,8 +32,9 @@ class _InFlight:
     __slots__ = ("ahead", "checkpoint", "done", "last", "last_done", "size")
 
     def __init__(self, batch: Batch) -> None:
-        self.size = max(1, len(batch.records))  # the ack of an empty batch counts as one record
-        self.last = _last(batch)
+        records = batch.records
+        self.size = len(records) or 1  # the ack of an empty batch counts as one record
+        self.last = records[-1].sequence_number if records else batch.continuation
         self.checkpoint = checkpoint_after(batch)
         self.done = 0  # all records before this index are done
         self.last_done: Record | None = None  # the record before it, unless all are done
@@ -49,7 +46,9 @@ class _InFlight:
 
     def is_of(self, batch: Batch) -> bool:
         """Whether this is the batch, and not one with its number from an earlier reading of the shard."""
-        return self.last == _last(batch) and self.size == max(1, len(batch.records))
+        records = batch.records
+        last = records[-1].sequence_number if records else batch.continuation
+        return self.last == last and self.size == (len(records) or 1)
 
     def advance(self, done: int, batch: Batch | None = None) -> bool:
         """Record that all records before the index `done` are done. Return whether this completes the batch.
@@ -58,7 +57,8 @@ class _InFlight:
         """
         if self.done >= self.size:
             return False
-        self.done = max(self.done, done)
+        if done > self.done:  # noqa: PLR1730 - a call costs more than comparing
+            self.done = done
         while self.done in self.ahead:
             self.done += 1
         if self.done < self.size:
@@ -117,7 +117,8 @@ class Progress:
 
     def ack_through(self, batch: Batch, index: int | None = None) -> list[int]:
         """Ack all batches before this one, and its records up to and including `index` (None: all its records)."""
-        if batch.number in self._in_flight and self._find(batch) is None:
+        known = self._in_flight.get(batch.number)
+        if known is not None and not known.is_of(batch):
             return []
         completed = []
         for number, found in self._in_flight.items():
@@ -143,7 +144,7 @@ class Progress:
         """Remove the first batches that are done, and return `completed`."""
         while completed and self._in_flight:
             number, batch = next(iter(self._in_flight.items()))
-            if not batch.is_done:
+            if batch.done < batch.size:
                 break
             del self._in_flight[number]
             if batch.checkpoint is not None:

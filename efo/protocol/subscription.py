@@ -211,40 +211,42 @@ class _LastEvent(msgspec.Struct, frozen=True):
 
     `continuation`: the continuation that the service sent.
     `first`: the sequence number of its first record, None without records.
-    `position`, `delivered`: those of the subscription before the event.
+    `after`, `delivered`: those of the subscription before the event.
     """
 
     continuation: int
     first: int | None
-    position: Position
+    after: str | None
     delivered: int
 
 
 class Subscription:
     """Keeps one shard subscribed. Call `handle` for each input, and `tick` at the `deadline`.
 
-    `position`: where to start; it moves with every event. `random`: returns a number from 0 to 1.
+    `start`: where to start. `random`: returns a number from 0 to 1. `live`: the number of the live attempt, None if
+    there is none.
     """
 
     def __init__(
         self,
-        position: Position,
+        start: Position,
         random: Callable[[], float],
         *,
         timing: SubscriptionTiming = SubscriptionTiming(),
     ) -> None:
         self.state = State.WAITING
-        self.position = position
+        self.live: int | None = None
         self.timing = timing
+        self._start = start
+        self._after: str | None = None  # the continuation of the last event, None before the first
         self._random = random
         self._backoff = Backoff(random)
         self._attempts = 0
-        self._live: int | None = None
         self._candidate: int | None = None
         # A candidate to renew as soon as it is live: its connection received GOAWAY.
         self._leaving: int | None = None
         # Records up to this sequence number were delivered or are before the start.
-        self._delivered = last_before(position)
+        self._delivered = last_before(start)
         self._last: _LastEvent | None = None
         # When the service began to reject candidates with ResourceInUse, if it rejected the last one.
         self._in_use_since: float | None = None
@@ -256,23 +258,23 @@ class Subscription:
     def deadline(self) -> float:
         """The time of the next `tick`, infinity if nothing is due."""
         match self.state:
-            case State.WAITING:
-                return self._due
             case State.LIVE:
                 return min(self._due, self._silence_deadline)
+            case State.WAITING:
+                return self._due
             case State.RENEWING:
                 return self._silence_deadline
             case _:
                 return float("inf")
 
     @property
-    def live(self) -> int | None:
-        """The number of the live attempt, None if there is none."""
-        return self._live
+    def position(self) -> Position:
+        """Where the next attempt starts. It moves with every event."""
+        return self._start if self._after is None else Position.after(self._after)
 
     def is_being_renewed(self, attempt: int) -> bool:
         """Return whether this attempt is live and there is a candidate."""
-        return self.state is State.RENEWING and attempt == self._live
+        return self.state is State.RENEWING and attempt == self.live
 
     def wait_started(self, now: float) -> None:
         """Record that the owner starts to wait for input: the silence timeout counts from now (R8)."""
@@ -284,7 +286,7 @@ class Subscription:
         if now < self.deadline:
             return []
         if self.state in (State.LIVE, State.RENEWING) and now >= self._silence_deadline:
-            live = self._live
+            live = self.live
             assert live is not None  # noqa: S101 - LIVE and RENEWING have a live attempt
             error = SilenceError(f"no data of an event arrived for {self.timing.silence_timeout:g} s")
             if now >= self._event_deadline:
@@ -295,9 +297,9 @@ class Subscription:
 
     def handle(self, input_: Input, now: float) -> list[Action]:
         """Return the actions after an input. Inputs of stale attempts are ignored."""
-        if input_.attempt not in (self._live, self._candidate):
+        if input_.attempt not in (self.live, self._candidate):
             return []
-        is_live = input_.attempt == self._live
+        is_live = input_.attempt == self.live
         match input_:
             case Received():
                 return self._received(input_, now, is_live=is_live)
@@ -321,7 +323,7 @@ class Subscription:
             sent, first = int(event.continuation_sequence_number), event.records[0] if event.records else None
             if is_live and self._last is not None and sent < self._last.continuation:
                 return self._continuation_moved_back(event, self._last, now)
-            self._last = _LastEvent(sent, int(first.sequence_number) if first else None, self.position, self._delivered)
+            self._last = _LastEvent(sent, int(first.sequence_number) if first else None, self._after, self._delivered)
         event = self._without_delivered(event)
         deliver = Deliver(event, received.wire_bytes)
         if event.continuation_sequence_number is None:
@@ -329,23 +331,23 @@ class Subscription:
             return [deliver, *self._cancel_all("shard_end"), Finish(event.child_shards or ())]
         if int(event.continuation_sequence_number):
             # A server without records sends zero, which is not the number of a record. The position stays (R4).
-            self.position = Position.after(event.continuation_sequence_number)
+            self._after = event.continuation_sequence_number
         if is_live:
             self._move(Signal.LIVE_EVENT)
             return [deliver]
         self._move(Signal.CANDIDATE_EVENT)
         self._backoff.reset()
         self._in_use_since = None
-        replaced, self._live, self._candidate = self._live, self._candidate, None
+        replaced, self.live, self._candidate = self.live, self._candidate, None
         low, high = self.timing.renew_from, self.timing.renew_to
         self._due = min(now, received.accepted_at) + low + (high - low) * self._random()
-        if self._leaving == self._live:
+        if self._leaving == self.live:
             self._due = now
         return [*([Cancel(replaced, "renewed")] if replaced is not None else []), deliver]
 
     def _continuation_moved_back(self, event: SubscribeToShardEvent, last: _LastEvent, now: float) -> list[Action]:
         """Close the live attempt: its event is older than its last one."""
-        live = self._live
+        live = self.live
         assert live is not None  # noqa: S101 - the event is of the live attempt
         text = f"the continuation moved back from {last.continuation} to {event.continuation_sequence_number}"
         error: ProtocolError = EventError(text)
@@ -357,7 +359,7 @@ class Subscription:
             )
         elif late:
             # The last event was too early but had no records. The next attempt starts at the position before it.
-            self.position, self._delivered = last.position, last.delivered
+            self._after, self._delivered = last.after, last.delivered
         actions = self._closed(error, now, is_live=True)
         return actions if self.state is State.FAILED else [Cancel(live, "protocol"), *actions]
 
@@ -387,7 +389,7 @@ class Subscription:
             self._move(Signal.FATAL)
             return [*self._cancel_all("service"), Fail(error)]
         if is_live:
-            self._live = None
+            self.live = None
             self._move(Signal.LIVE_CLOSED)
             # The next attempt is due at once: pacing keeps the service's intervals. If it fails without an event, the
             # one after it backs off.
@@ -405,7 +407,7 @@ class Subscription:
             return self._backoff.next()
         if self._in_use_since is None:
             self._in_use_since = now
-        if self._live is None and now - self._in_use_since < TAKE_OVER_AFTER:
+        if self.live is None and now - self._in_use_since < TAKE_OVER_AFTER:
             # The last success was up to 5 s ago, for example that of a process which was killed: the next call
             # succeeds some time within 5 s. A rejected call does not start them again (R6).
             return SHARD_INTERVAL
@@ -415,11 +417,11 @@ class Subscription:
     def _subscribe(self) -> Subscribe:
         self._attempts += 1
         self._candidate = self._attempts
-        return Subscribe(self._attempts, self.position, renewal=self._live is not None)
+        return Subscribe(self._attempts, self.position, renewal=self.live is not None)
 
     def _cancel_all(self, reason: CancelReason) -> list[Action]:
-        attempts = [attempt for attempt in (self._live, self._candidate) if attempt is not None]
-        self._live = self._candidate = None
+        attempts = [attempt for attempt in (self.live, self._candidate) if attempt is not None]
+        self.live = self._candidate = None
         return [Cancel(attempt, reason) for attempt in attempts]
 
     def _move(self, signal: Signal) -> None:

@@ -66,31 +66,27 @@ class _Peaks:
     """Passes on the highest of the measurements of each second, of one shard.
 
     A measurement takes the SDK longer than efo needs for an event of one record. So a busy shard has one each second,
-    and a quiet one has one for each event.
+    and a quiet one has one for each event. `due`: from when on the next one is passed on, and `flush` is to be called.
     """
 
-    __slots__ = ("_due", "_highest", "_record")
+    __slots__ = ("_highest", "_record", "due")
 
     def __init__(self, record: Callable[[float], None]) -> None:
         self._record = record
         self._highest: float | None = None
-        self._due = -inf
+        self.due = -inf
 
     def add(self, value: float, now: float) -> None:
         if self._highest is None or value > self._highest:
             self._highest = value
-        self.flush_if_due(now)
-
-    def flush_if_due(self, now: float) -> None:
-        """Pass on what was held back, when a second is over."""
-        if now >= self._due:
+        if now >= self.due:
             self.flush(now)
 
     def flush(self, now: float) -> None:
         """Pass on the highest measurement that was not passed on."""
         if self._highest is not None:
             self._record(self._highest)
-            self._highest, self._due = None, now + PEAK_INTERVAL
+            self._highest, self.due = None, now + PEAK_INTERVAL
 
 
 class _Durations:
@@ -269,7 +265,8 @@ class OtelObserver:
         shard = self._shard(event.shard_id)
         if event.interval is not None:
             shard.intervals.add(event.interval, now)
-        shard.ages.flush_if_due(now)
+        if now >= shard.ages.due:
+            shard.ages.flush(now)
         shard.wire_bytes += event.wire_bytes
 
     def _aggregate_damaged(self, _event: AggregateDamaged) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import trio
@@ -105,7 +105,7 @@ class Handler:
         batch = await anext(shard, None)
         if batch is None:
             return False
-        with shard.process_span(batch):
+        with shard.process_span(batch) if shard.is_traced else NO_SPAN:
             for part in self._slices(BatchSlice.whole(batch)):
                 if not shard.is_wanted(batch):
                     break
@@ -145,13 +145,11 @@ class Handler:
                     while running == self._key_concurrency or is_full():
                         await room.park()
 
-    def _slices(self, part: BatchSlice) -> Iterator[BatchSlice]:
-        """Yield what the handler is called with, one after the other."""
+    def _slices(self, part: BatchSlice) -> Iterable[BatchSlice]:
+        """Return what the handler is called with, one after the other."""
         if self._record_handler is None:
-            yield part
-        else:
-            for index in part.indexes:
-                yield BatchSlice(part.batch, (index,))
+            return (part,)
+        return (BatchSlice(part.batch, (index,)) for index in part.indexes)
 
     def _failure_handler(self, shard: ShardStream, ack: Callable[[BatchSlice], None]) -> FailureHandler:
         return FailureHandler(

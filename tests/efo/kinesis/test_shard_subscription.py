@@ -97,8 +97,8 @@ class ScriptedEvents:
                 return
 
     @property
-    def held(self):
-        return len(self._arrived)
+    def has_more(self):
+        return bool(self._arrived)
 
     def poll(self):
         match self._arrived:

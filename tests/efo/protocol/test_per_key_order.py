@@ -111,4 +111,4 @@ def test_the_halves_of_a_slice_keep_its_order():
     left, right = whole.halves()
     assert [record.partition_key for record in left.as_batch().records] == ["a", "b"]
     assert [record.partition_key for record in right.as_batch().records] == ["c", "d", "e"]
-    assert (left.as_batch().number, len(right), right.is_whole) == (3, 3, False)
+    assert (left.as_batch().number, len(right), right.as_batch() is whole.batch) == (3, 3, False)
