@@ -199,8 +199,8 @@ class ShardSubscription:
                 return None
             if (input_ := self._next_input(now)) is not None:
                 self._act(self._machine.handle(input_, now))
-            if due := self._machine.tick(now):
-                self._act(due)
+            if now >= self._machine.deadline:
+                self._act(self._machine.tick(now))
             elif input_ is None:
                 await self._wait()
                 now = self._now()
@@ -248,12 +248,13 @@ class ShardSubscription:
         elif attempt is not None:
             input_ = attempt.read()
         if attempt is not None and isinstance(input_, Received):
-            self._report_blocked(attempt, now)
+            arrived_at, attempt.arrived_at = attempt.arrived_at, now if attempt.has_more else None
+            if arrived_at is not None:
+                self._report_blocked(arrived_at, now)
         return input_
 
-    def _report_blocked(self, attempt: _Attempt, now: float) -> None:
-        arrived_at, attempt.arrived_at = attempt.arrived_at, now if attempt.has_more else None
-        if arrived_at is not None and now - arrived_at >= MIN_BLOCKED:
+    def _report_blocked(self, arrived_at: float, now: float) -> None:
+        if now - arrived_at >= MIN_BLOCKED:
             self._observer(DeliveryBlocked(self.shard_id, now - arrived_at))
 
     def _on_change(self, attempt: _Attempt) -> None:
@@ -296,6 +297,8 @@ class ShardSubscription:
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
+                case Deliver() | Finish() | Fail():
+                    self._ready.append(action)
                 case Subscribe():
                     attempt = self._attempts[action.attempt] = _Attempt(action.attempt)
                     self._nursery.start_soon(self._run, action, attempt)
@@ -303,8 +306,6 @@ class ShardSubscription:
                     if running := self._attempts.get(number):
                         running.reason = reason
                         running.scope.cancel()
-                case Deliver() | Finish() | Fail():
-                    self._ready.append(action)
 
     def _on_goaway(self, attempt: int) -> None:
         """Handle the GOAWAY of an attempt's connection. The connection's task calls this while `receive` may wait."""
