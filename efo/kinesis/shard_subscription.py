@@ -103,22 +103,20 @@ class _Attempt:
 
     def read(self) -> Received | DataArrived | None:
         """Return the next event, or that a part of one has arrived; None if nothing has."""
-        if self._events is None or not self.has_more:
-            self.arrived_at = None
+        if self._events is None:
             return None
         try:
-            if (received := self._events.poll()) is None:
-                if not (size := self._events.take()):
-                    self.has_more, self.arrived_at = False, None
-                    if size is not None:
-                        self._end(None)
-                    return None
-                received = self._events.poll()
+            received = self._events.read()
+            if not received:
+                self.has_more, self.arrived_at = False, None
+                if received is not None:
+                    self._end(None)
+                return None
             self.has_more = self._events.has_more
         except EfoError as error:
             self._end(error)
             return None
-        return DataArrived(self.number) if received is None else Received(self.number, *received)
+        return DataArrived(self.number) if isinstance(received, int) else Received(self.number, *received)
 
     def _end(self, error: EfoError | None) -> None:
         self._events, self.error, self.arrived_at = None, error, None
@@ -199,10 +197,10 @@ class ShardSubscription:
                 return None
             if (input_ := self._next_input(now)) is not None:
                 self._act(self._machine.handle(input_, now))
-            if now >= self._machine.deadline:
+            if now >= (deadline := self._machine.deadline):
                 self._act(self._machine.tick(now))
             elif input_ is None:
-                await self._wait()
+                await self._wait(deadline)
                 now = self._now()
             elif isinstance(input_, DataArrived):  # maybe many messages that are no events
                 self._since_wait += _PART_BYTES
@@ -245,7 +243,7 @@ class ShardSubscription:
         input_: Input | None = None
         if self._inputs:
             input_ = self._inputs.popleft()
-        elif attempt is not None:
+        elif attempt is not None and attempt.has_more:
             input_ = attempt.read()
         if attempt is not None and isinstance(input_, Received):
             arrived_at, attempt.arrived_at = attempt.arrived_at, now if attempt.has_more else None
@@ -269,13 +267,13 @@ class ShardSubscription:
         self._inputs.append(input_)
         self._wake()
 
-    async def _wait(self) -> None:
-        """Wait until an attempt reports, something arrives, the state machine's deadline, or an interrupt."""
+    async def _wait(self, deadline: float) -> None:
+        """Wait until an attempt reports, something arrives, the deadline, or an interrupt."""
         self._since_wait = 0
         if self._alarm is None:
             self._alarm = Alarm(self._wake)
             self._nursery.start_soon(self._alarm.run)
-        self._alarm.set(self._machine.deadline)
+        self._alarm.set(deadline)
         # A trio.Event per event would cost as much as the rest of the wait.
         self._waiting = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._on_cancelled)
