@@ -1,8 +1,8 @@
 """TCP: a stream that waits for bytes before it reads, where another read would find none.
 
-`trio.SocketStream` reads first, and waits if there was nothing. After a short event, each such read fails, which costs a
-system call and an exception: a tenth of the CPU time of an event of one record. Its reads also let other tasks run a
-second time, before they return what they have read.
+`trio.SocketStream` reads first, and waits if there was nothing. After a short event, each such read fails, which costs
+a system call and an exception: a tenth of the CPU time of an event of one record. Its reads also let other tasks run
+once more, before they return what they have read.
 """
 
 from __future__ import annotations

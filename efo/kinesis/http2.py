@@ -7,14 +7,10 @@ from typing import Final
 import h2.config
 import h2.connection
 import h2.settings
-from h2.stream import StreamState
 
 _INITIAL_WINDOW: Final = 65_535
 """The connection's window before the first WINDOW_UPDATE (RFC 9113, section 6.9.2)."""
 _MAX_HEADER_LIST: Final = 64 * 1024
-_OPEN: Final = StreamState.OPEN
-_ALL_SENT: Final = StreamState.HALF_CLOSED_LOCAL
-"""The states in which h2 accepts DATA, with no other effect than on the windows and the content-length."""
 
 
 class Http2(h2.connection.H2Connection):
@@ -47,12 +43,5 @@ class Http2(h2.connection.H2Connection):
 
         The frames have no padding and do not end the stream. Raises h2's ProtocolError.
         """
-        size, stream = len(content), self.streams[stream_id]
-        self._inbound_flow_control_window_manager.window_consumed(size)
-        machine = stream.state_machine
-        if machine.headers_received and (machine.state is _OPEN or machine.state is _ALL_SENT):
-            # What `stream.receive_data` does in these states, without the event that it makes.
-            stream._inbound_window_manager.window_consumed(size)
-            stream._track_content_length(size, end_stream=False)
-        else:
-            stream.receive_data(content, end_stream=False, flow_control_len=size)
+        self._inbound_flow_control_window_manager.window_consumed(len(content))
+        self.streams[stream_id].receive_data(content, end_stream=False, flow_control_len=len(content))
