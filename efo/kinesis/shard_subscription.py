@@ -258,8 +258,9 @@ class ShardSubscription:
     def _on_change(self, attempt: _Attempt) -> None:
         """Handle that more of an attempt's stream has arrived. The connection's task calls this."""
         attempt.has_more = True
-        if self._waiting is not None:
-            self._wake()
+        if (task := self._waiting) is not None:
+            self._waiting = None
+            trio.lowlevel.reschedule(task)
         elif attempt.arrived_at is None:
             attempt.arrived_at = self._now()
 

@@ -150,6 +150,8 @@ def check_children(children: tuple[ChildShard, ...]) -> None:
 def check_sequence_numbers(records: tuple[Record, ...]) -> None:
     """Raise EventError unless `is_decimal` is true for each sequence number."""
     # All at once: that takes a fifth of the time. The digits of bytes are faster to check than those of a str.
+    if len(records) == 1 and is_decimal(records[0].sequence_number):
+        return
     numbers = [record.sequence_number for record in records]
     joined = "".join(numbers)
     are_digits = joined.isascii() and joined.encode().isdigit()

@@ -225,12 +225,12 @@ class OtelObserver:
         now = self._clock()
         for event in events:
             match event:
-                case EventReceived():
-                    self._received(event, now)
-                case BatchDelivered():
-                    self._shard(event.shard_id).inflight += event.records
-                case RecordsProcessed():
-                    self._processed(event, now)
+                case EventReceived(shard_id=shard_id):
+                    self._received(event, self._shards.get(shard_id) or self._shard(shard_id), now)
+                case BatchDelivered(shard_id=shard_id):
+                    (self._shards.get(shard_id) or self._shard(shard_id)).inflight += event.records
+                case RecordsProcessed(shard_id=shard_id):
+                    self._processed(event, self._shards.get(shard_id) or self._shard(shard_id), now)
 
     def held_by(self, drain: Callable[[], None]) -> None:
         """Call `drain` before each export: it passes on the events that are held back."""
@@ -261,8 +261,7 @@ class OtelObserver:
         if event.reason == "protocol":
             self._add(instruments.DECODE_ERRORS, 1, error_attributes("protocol"))
 
-    def _received(self, event: EventReceived, now: float) -> None:
-        shard = self._shard(event.shard_id)
+    def _received(self, event: EventReceived, shard: _ShardFigures, now: float) -> None:
         if event.interval is not None:
             shard.intervals.add(event.interval, now)
         if now >= shard.ages.due:
@@ -287,8 +286,7 @@ class OtelObserver:
     def _blocked(self, event: DeliveryBlocked) -> None:
         self._shard(event.shard_id).backpressure += event.duration
 
-    def _processed(self, event: RecordsProcessed, now: float) -> None:
-        shard = self._shard(event.shard_id)
+    def _processed(self, event: RecordsProcessed, shard: _ShardFigures, now: float) -> None:
         self._durations.add(event.duration, now)
         if event.oldest_age is not None:
             shard.ages.add(event.oldest_age, now)
