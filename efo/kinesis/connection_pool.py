@@ -56,7 +56,7 @@ class ConnectionPool:
                 connection = await self._open_for_all()
                 break
             await self._waiting.park()
-        # All that wait go on at once. If they passed on a lock, each would wait for a round of the scheduler of its own.
+        # All that wait go on at once. If they passed on a lock, each would wait for a scheduler round of its own.
         # Beside busy shards, a thousand rounds take half a minute.
         self._waiting.unpark_all()
         return await connection.request(headers, body)
