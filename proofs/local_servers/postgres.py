@@ -17,6 +17,8 @@ from proofs.local_servers.running import NotInstalledError
 
 USER, PASSWORD = "efo", "correct-horse"
 DATABASE = "postgres"
+INITDB_TRIES = 3
+"""Beside many tests, initdb fails once in thousands of calls. What it says is shown if it fails again and again."""
 
 
 @contextmanager
@@ -65,4 +67,10 @@ def _initialise(programs: Path, path: Path, user: str | None) -> None:
     secret.write_text(PASSWORD)
     command = [str(programs / "initdb"), "-D", str(path / "data"), "--no-sync", "--locale=C", "--encoding=UTF8"]
     authentication = ["--auth=scram-sha-256", f"--username={USER}", f"--pwfile={secret}"]
-    subprocess.run([*command, *authentication], check=True, capture_output=True, user=user)
+    for tries_left in reversed(range(INITDB_TRIES)):
+        done = subprocess.run([*command, *authentication], check=False, capture_output=True, text=True, user=user)
+        if not done.returncode:
+            return
+        if not tries_left:
+            raise RuntimeError(f"initdb failed {INITDB_TRIES} times: {done.stderr.strip() or done.stdout.strip()}")
+        shutil.rmtree(path / "data", ignore_errors=True)

@@ -84,6 +84,11 @@ TARGETS: Final = (
         "tests/efo_service/relay/log",
         {"export": ("tests/efo_service/commands/test_log.py",)},
     ),
+    Target(
+        "service/efo_service/relay/log/columns",
+        "tests/efo_service/relay/log/columns",
+        {"layout": ("tests/efo_service/relay/log/columns/test_arrow.py",)},
+    ),
 )
 
 LEFT_OUT: Final = (
