@@ -133,11 +133,13 @@ class TlsStream(trio.abc.Stream):
         """
         self._check_open()
         limit = min(max_bytes or _MAX_BYTES, _MAX_BYTES)
-        await trio.lowlevel.checkpoint_if_cancelled()
-        data = self._decrypt(limit)
-        if data is not None:
-            # Shielded: these bytes are not in the transport any more.
-            await trio.lowlevel.cancel_shielded_checkpoint()
+        data: bytes | None = None
+        if not self._drained or self._at_end or self._failure:
+            await trio.lowlevel.checkpoint_if_cancelled()
+            data = self._decrypt(limit)
+            if data is not None:
+                # Shielded: these bytes are not in the transport any more.
+                await trio.lowlevel.cancel_shielded_checkpoint()
         while data is None:
             await self._read()
             data = self._decrypt(limit)

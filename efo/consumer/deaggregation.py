@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import repeat
 from typing import Final, NamedTuple
 
 from efo.events import AggregateDamaged, Observer, RecordsFiltered
@@ -14,6 +13,8 @@ MAX_RECORDS: Final = 10_000
 MAX_BYTES: Final = 8 * 1024 * 1024
 """A part of an event with aggregates has at most this many user records, and the Kinesis records in it this many bytes,
 unless a single one is larger. So a few small aggregates with a long key cannot become gigabytes at once."""
+_AFTER_MAGIC: Final = MAGIC[:-1] + bytes([MAGIC[-1] + 1])
+"""The first bytes after all that start with MAGIC."""
 
 
 class Part(NamedTuple):
@@ -44,10 +45,10 @@ class Deaggregator:
         """
         if data is None:
             data = [record.data for record in records]
-        # In C, since each record passes here. What starts with MAGIC is not below it, and most data is.
-        if max(data, default=b"") < MAGIC or not any(map(bytes.startswith, data, repeat(MAGIC))):
-            return iter((Part(_after(records, after), is_last=True),))
-        return self._expand(records, after)
+        for each in data:  # each record passes here: comparing costs a fifth of a call
+            if MAGIC <= each < _AFTER_MAGIC:
+                return self._expand(records, after)
+        return iter((Part(_after(records, after), is_last=True),))
 
     def _expand(self, records: tuple[Record, ...], after: Checkpoint) -> Iterator[Part]:
         from efo.protocol.deaggregation import expand  # noqa: PLC0415 - loads protobuf, so with the first aggregate

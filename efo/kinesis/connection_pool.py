@@ -39,7 +39,8 @@ class ConnectionPool:
         self._observer = observer
         self._connections: dict[Connection, None] = {}  # ordered, so that the older of two equally loaded ones is used
         self._has_connected = False
-        self._opening = trio.Lock()
+        self._is_opening = False
+        self._waiting = trio.lowlevel.ParkingLot()  # for the connection that another request opens
         self._nursery: trio.Nursery | None = None
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -50,12 +51,23 @@ class ConnectionPool:
 
     async def open(self, headers: Headers, body: bytes) -> ResponseStream:
         """Send a request on one of the connections. Raises TransportError."""
-        connection = self._least_loaded()
-        if connection is None:
-            async with self._opening:
-                # Another task may have opened one while this one waited for the lock.
-                connection = self._least_loaded() or await self._open_connection()
+        while (connection := self._least_loaded()) is None:
+            if not self._is_opening:
+                connection = await self._open_for_all()
+                break
+            await self._waiting.park()
+        # All that wait go on at once. If they passed on a lock, each would wait for a scheduler round of its own.
+        # Beside busy shards, a thousand rounds take half a minute.
+        self._waiting.unpark_all()
         return await connection.request(headers, body)
+
+    async def _open_for_all(self) -> Connection:
+        self._is_opening = True
+        try:
+            return await self._open_connection()
+        finally:
+            self._is_opening = False
+            self._waiting.unpark()  # if this failed, the next one tries
 
     def _least_loaded(self) -> Connection | None:
         free = [c for c in self._connections if c.capacity > 0 and c.open_streams < STREAMS_PER_CONNECTION]

@@ -103,22 +103,20 @@ class _Attempt:
 
     def read(self) -> Received | DataArrived | None:
         """Return the next event, or that a part of one has arrived; None if nothing has."""
-        if self._events is None or not self.has_more:
-            self.arrived_at = None
+        if self._events is None:
             return None
         try:
-            if (received := self._events.poll()) is None:
-                if not (size := self._events.take()):
-                    self.has_more, self.arrived_at = False, None
-                    if size is not None:
-                        self._end(None)
-                    return None
-                received = self._events.poll()
+            received = self._events.read()
+            if not received:
+                self.has_more, self.arrived_at = False, None
+                if received is not None:
+                    self._end(None)
+                return None
             self.has_more = self._events.has_more
         except EfoError as error:
             self._end(error)
             return None
-        return DataArrived(self.number) if received is None else Received(self.number, *received)
+        return DataArrived(self.number) if isinstance(received, int) else Received(self.number, *received)
 
     def _end(self, error: EfoError | None) -> None:
         self._events, self.error, self.arrived_at = None, error, None
@@ -199,10 +197,10 @@ class ShardSubscription:
                 return None
             if (input_ := self._next_input(now)) is not None:
                 self._act(self._machine.handle(input_, now))
-            if due := self._machine.tick(now):
-                self._act(due)
+            if now >= (deadline := self._machine.deadline):
+                self._act(self._machine.tick(now))
             elif input_ is None:
-                await self._wait()
+                await self._wait(deadline)
                 now = self._now()
             elif isinstance(input_, DataArrived):  # maybe many messages that are no events
                 self._since_wait += _PART_BYTES
@@ -245,22 +243,24 @@ class ShardSubscription:
         input_: Input | None = None
         if self._inputs:
             input_ = self._inputs.popleft()
-        elif attempt is not None:
+        elif attempt is not None and attempt.has_more:
             input_ = attempt.read()
         if attempt is not None and isinstance(input_, Received):
-            self._report_blocked(attempt, now)
+            arrived_at, attempt.arrived_at = attempt.arrived_at, now if attempt.has_more else None
+            if arrived_at is not None:
+                self._report_blocked(arrived_at, now)
         return input_
 
-    def _report_blocked(self, attempt: _Attempt, now: float) -> None:
-        arrived_at, attempt.arrived_at = attempt.arrived_at, now if attempt.has_more else None
-        if arrived_at is not None and now - arrived_at >= MIN_BLOCKED:
+    def _report_blocked(self, arrived_at: float, now: float) -> None:
+        if now - arrived_at >= MIN_BLOCKED:
             self._observer(DeliveryBlocked(self.shard_id, now - arrived_at))
 
     def _on_change(self, attempt: _Attempt) -> None:
         """Handle that more of an attempt's stream has arrived. The connection's task calls this."""
         attempt.has_more = True
-        if self._waiting is not None:
-            self._wake()
+        if (task := self._waiting) is not None:
+            self._waiting = None
+            trio.lowlevel.reschedule(task)
         elif attempt.arrived_at is None:
             attempt.arrived_at = self._now()
 
@@ -268,13 +268,13 @@ class ShardSubscription:
         self._inputs.append(input_)
         self._wake()
 
-    async def _wait(self) -> None:
-        """Wait until an attempt reports, something arrives, the state machine's deadline, or an interrupt."""
+    async def _wait(self, deadline: float) -> None:
+        """Wait until an attempt reports, something arrives, the deadline, or an interrupt."""
         self._since_wait = 0
         if self._alarm is None:
             self._alarm = Alarm(self._wake)
             self._nursery.start_soon(self._alarm.run)
-        self._alarm.set(self._machine.deadline)
+        self._alarm.set(deadline)
         # A trio.Event per event would cost as much as the rest of the wait.
         self._waiting = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._on_cancelled)
@@ -296,6 +296,8 @@ class ShardSubscription:
     def _act(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
+                case Deliver() | Finish() | Fail():
+                    self._ready.append(action)
                 case Subscribe():
                     attempt = self._attempts[action.attempt] = _Attempt(action.attempt)
                     self._nursery.start_soon(self._run, action, attempt)
@@ -303,8 +305,6 @@ class ShardSubscription:
                     if running := self._attempts.get(number):
                         running.reason = reason
                         running.scope.cancel()
-                case Deliver() | Finish() | Fail():
-                    self._ready.append(action)
 
     def _on_goaway(self, attempt: int) -> None:
         """Handle the GOAWAY of an attempt's connection. The connection's task calls this while `receive` may wait."""

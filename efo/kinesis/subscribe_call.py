@@ -50,7 +50,7 @@ class SubscribeCaller:
 class EventStream:
     """The events of an accepted call. Leaving the context resets the HTTP/2 stream if it is still open.
 
-    A reader takes bytes and polls for the events in them, or awaits `receive`, which does both.
+    Await `receive`, or call `read` when `notify_change` says that something has arrived.
     """
 
     def __init__(self, response: ResponseStream) -> None:
@@ -86,15 +86,29 @@ class EventStream:
 
         Raises TransportError, ProtocolError, and the ServiceError with which the service ends a subscription.
         """
-        while (received := self.poll()) is None:
+        while (received := self._next_event()) is None:
             if not (data := await self._response.receive()):
                 self._check_end()
                 return None
             self._decoder.receive_data(data)
         return received
 
-    def poll(self) -> tuple[SubscribeToShardEvent, int] | None:
-        """Return the next event in the bytes that were taken; None if there is none. Raises as `receive` does."""
+    def read(self) -> tuple[SubscribeToShardEvent, int] | int | None:
+        """Return the next event that has arrived and its length, as `receive` does, but wait for nothing.
+
+        Without one, return the number of bytes that arrived of it; 0 at the clean end, None if nothing has arrived.
+        """
+        if self._decoder.pending and (received := self._next_event()) is not None:
+            return received
+        if (data := self._response.take()) is None:
+            return None
+        if not data:
+            self._check_end()
+            return 0
+        self._decoder.receive_data(data)
+        return self._next_event() or len(data)
+
+    def _next_event(self) -> tuple[SubscribeToShardEvent, int] | None:
         while (message := self._decoder.next_message()) is not None:
             parsed = parse_message(message)
             if isinstance(parsed, SubscribeToShardEvent):
@@ -102,18 +116,6 @@ class EventStream:
             if parsed is not None:
                 raise parsed
         return None
-
-    def take(self) -> int | None:
-        """Take the bytes that have arrived, and return their number; None if there are none yet, 0 at the clean end.
-
-        Raises TransportError and ProtocolError.
-        """
-        if (data := self._response.take()) is None:
-            return None
-        if not data:
-            self._check_end()
-        self._decoder.receive_data(data)
-        return len(data)
 
     def _check_end(self) -> None:
         if self._decoder.pending:

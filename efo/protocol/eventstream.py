@@ -55,37 +55,34 @@ class Decoder:
     """Decodes a stream of bytes, split at any place, to whole messages.
 
     After an error a decoder cannot be used again: a stream whose framing is lost cannot be resynchronized.
+
+    `pending`: the number of buffered bytes of an incomplete message.
     """
 
-    __slots__ = ("_at", "_data", "_failed", "_headers", "_later", "_pending", "_raw_headers", "_total")
+    __slots__ = ("_at", "_data", "_failed", "_headers", "_later", "_raw_headers", "_total", "pending")
 
     def __init__(self) -> None:
         # The next frame starts at `_at` in `_data`, and continues in `_later`.
         self._data: bytes | memoryview = b""
         self._at = 0
         self._later: list[bytes | memoryview] = []
-        self._pending = 0
+        self.pending = 0
         self._total = 0  # the length of the next frame; 0 until its prelude was checked
         self._raw_headers = b""
         self._headers: Mapping[str, HeaderValue] = MappingProxyType({})
         self._failed = False
 
-    @property
-    def pending(self) -> int:
-        """The number of buffered bytes of an incomplete message."""
-        return self._pending
-
     def receive_data(self, data: bytes | memoryview) -> None:
         """Append bytes from the wire. They are not copied, so they must not change later."""
         if self._failed or not data:
             return
-        if not self._pending:
+        if not self.pending:
             self._data, self._at = data, 0
         elif self._later and len(self._later[-1]) < _SMALL:
             self._later[-1] = b"".join((self._later[-1], data))
         else:
             self._later.append(data)
-        self._pending += len(data)
+        self.pending += len(data)
 
     def messages(self) -> Iterator[Message]:
         """Yield each complete message. Raises as `next_message` does, after the messages before the damaged one."""
@@ -98,26 +95,26 @@ class Decoder:
         """
         if self._failed:
             raise FrameError("the event stream was damaged earlier: open a new subscription")
-        if self._pending < (self._total or _PRELUDE.size):
+        if self.pending < (self._total or _PRELUDE.size):
             return None
         try:
             if not self._total:
                 if len(self._data) - self._at < _PRELUDE.size:
                     self._join()
                 self._total = _checked_total(self._data, self._at)
-                if self._pending < self._total:
+                if self.pending < self._total:
                     return None
             if len(self._data) - self._at < self._total:
                 self._join()
             message = self._decode(memoryview(self._data)[self._at : self._at + self._total])
         except (ChecksumError, FrameError):
             self._failed = True
-            self._data, self._later, self._pending = b"", [], 0
+            self._data, self._later, self.pending = b"", [], 0
             raise
         self._at += self._total
-        self._pending -= self._total
+        self.pending -= self._total
         self._total = 0
-        if not self._pending:
+        if not self.pending:
             self._data = b""
         return message
 

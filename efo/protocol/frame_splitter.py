@@ -61,6 +61,19 @@ class FrameSplitter:
         # In a header block, any frame but CONTINUATION is an error, which h2 must see (RFC 9113, section 4.3).
         self._in_header_block = False
 
+    def only_data(self, data: bytes | bytearray | memoryview) -> Data | None:
+        """Return what `receive_data` would yield, if that is the whole of one frame of DATA, as of a small event.
+
+        None if it is anything else: then nothing has changed.
+        """
+        size = len(data) - _HEADER.size
+        if self._partial or self._skip or not 0 <= size <= _MAX_LENGTH:
+            return None
+        high, low, kind, flags, stream_id = _HEADER.unpack_from(data)
+        if kind != _DATA or high << 16 | low != size or not self._is_split(kind, flags, stream_id, size):
+            return None
+        return Data(stream_id, bytes(data[_HEADER.size :]))
+
     def receive_data(self, data: bytes | bytearray | memoryview) -> Iterator[bytes | Data | GoAway]:
         """Yield the bytes for h2, and between them what is split off."""
         view = memoryview(data)

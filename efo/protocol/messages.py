@@ -150,9 +150,12 @@ def check_children(children: tuple[ChildShard, ...]) -> None:
 def check_sequence_numbers(records: tuple[Record, ...]) -> None:
     """Raise EventError unless `is_decimal` is true for each sequence number."""
     # All at once: that takes a fifth of the time. The digits of bytes are faster to check than those of a str.
+    if len(records) == 1 and is_decimal(records[0].sequence_number):
+        return
     numbers = [record.sequence_number for record in records]
     joined = "".join(numbers)
-    if not numbers or (joined.isascii() and joined.encode().isdigit() and set(map(len, numbers)) <= _VALID_LENGTHS):
+    are_digits = joined.isascii() and joined.encode().isdigit()
+    if not numbers or (are_digits and {len(each) for each in numbers} <= _VALID_LENGTHS):
         return
     number = next(number for number in numbers if not is_decimal(number))
     raise EventError(f"the sequence number {number[:200]!r} is not a decimal integer")

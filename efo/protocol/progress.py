@@ -5,8 +5,33 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
+
+
+class _End(NamedTuple):
+    """Up to where a batch reaches. Ends compare as checkpoints do, and cost less to make: few checkpoints are saved."""
+
+    number: int
+    sub_sequence_number: int
+    sequence_number: str
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(self.sequence_number, self.sub_sequence_number)
+
+
+def _end_of(batch: Batch) -> _End | None:
+    continuation = batch.continuation
+    if not batch.records:
+        number = int(continuation or 0)
+        return _End(number, 0, str(continuation)) if number else None
+    last = batch.records[-1]
+    number = int(last.sequence_number)
+    if continuation is not None and (ahead := int(continuation)) > number:
+        return _End(ahead, 0, continuation)
+    return _End(number, last.sub_sequence_number, last.sequence_number)
 
 
 def checkpoint_after(batch: Batch) -> Checkpoint | None:
@@ -16,11 +41,8 @@ def checkpoint_after(batch: Batch) -> Checkpoint | None:
     record, with its sub-sequence number, which the continuation does not have. It is None for a shard end without
     records. It is also None for the continuation zero without records: zero is not the number of a record.
     """
-    last = batch.records[-1] if batch.records else None
-    continuation = int(batch.continuation or 0)
-    if continuation and (last is None or continuation > int(last.sequence_number)):
-        return Checkpoint(str(batch.continuation))
-    return None if last is None else checkpoint_of(last)
+    end = _end_of(batch)
+    return None if end is None else end.checkpoint
 
 
 class _InFlight:
@@ -29,13 +51,13 @@ class _InFlight:
     Its reader may have dropped them long before the ack: their memory is used again at once.
     """
 
-    __slots__ = ("ahead", "checkpoint", "done", "last", "last_done", "size")
+    __slots__ = ("ahead", "done", "end", "last", "last_done", "size")
 
     def __init__(self, batch: Batch) -> None:
         records = batch.records
         self.size = len(records) or 1  # the ack of an empty batch counts as one record
         self.last = records[-1].sequence_number if records else batch.continuation
-        self.checkpoint = checkpoint_after(batch)
+        self.end = _end_of(batch)
         self.done = 0  # all records before this index are done
         self.last_done: Record | None = None  # the record before it, unless all are done
         self.ahead: set[int] = set()  # the indexes of later records that are done
@@ -81,20 +103,22 @@ class Progress:
     already done, was never delivered, or was delivered before the restart or in an earlier reading of the shard.
     """
 
-    __slots__ = ("_checkpoint", "_in_flight")
+    __slots__ = ("_end", "_in_flight", "_start")
 
     def __init__(self, start: Checkpoint | None = None) -> None:
         self._in_flight: OrderedDict[int, _InFlight] = OrderedDict()
-        self._checkpoint = start
+        self._start = start
+        self._end: _End | None = None  # of the batches since the start that are done
 
     @property
     def checkpoint(self) -> Checkpoint | None:
         """The checkpoint that may be saved now. It is within a batch if only its first records are done."""
-        if self._in_flight:
-            first = next(iter(self._in_flight.values()))
-            if first.last_done is not None:
-                return self._later(checkpoint_of(first.last_done))
-        return self._checkpoint
+        reached = [self._start] if self._start is not None else []
+        if self._end is not None:
+            reached.append(self._end.checkpoint)
+        if self._in_flight and (last_done := next(iter(self._in_flight.values())).last_done) is not None:
+            reached.append(checkpoint_of(last_done))
+        return max(reached, default=None)
 
     @property
     def is_idle(self) -> bool:
@@ -104,7 +128,7 @@ class Progress:
     def restart(self, start: Checkpoint | None = None) -> None:
         """Forget all batches in flight and restart at `start`."""
         self._in_flight.clear()
-        self._checkpoint = start
+        self._start, self._end = start, None
 
     def delivered(self, batch: Batch) -> None:
         """Add a batch that is delivered to the handler. Batches are delivered in the order of their numbers."""
@@ -147,12 +171,9 @@ class Progress:
             if batch.done < batch.size:
                 break
             del self._in_flight[number]
-            if batch.checkpoint is not None:
-                self._checkpoint = self._later(batch.checkpoint)
+            if batch.end is not None and (self._end is None or batch.end > self._end):
+                self._end = batch.end
         return completed
-
-    def _later(self, checkpoint: Checkpoint) -> Checkpoint:
-        return checkpoint if self._checkpoint is None or checkpoint > self._checkpoint else self._checkpoint
 
 
 def index_of(records: Sequence[Record], record: Record) -> int | None:

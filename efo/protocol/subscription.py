@@ -319,17 +319,19 @@ class Subscription:
     def _received(self, received: Received, now: float, *, is_live: bool) -> list[Action]:
         event = received.event
         self.wait_started(now)
-        if event.continuation_sequence_number is not None:
-            sent, first = int(event.continuation_sequence_number), event.records[0] if event.records else None
+        continuation = event.continuation_sequence_number
+        sent = None if continuation is None else int(continuation)
+        first = int(event.records[0].sequence_number) if event.records else None
+        if sent is not None:
             if is_live and self._last is not None and sent < self._last.continuation:
                 return self._continuation_moved_back(event, self._last, now)
-            self._last = _LastEvent(sent, int(first.sequence_number) if first else None, self._after, self._delivered)
-        event = self._without_delivered(event)
+            self._last = _LastEvent(sent, first, self._after, self._delivered)
+        event = self._without_delivered(event, first, sent)
         deliver = Deliver(event, received.wire_bytes)
-        if event.continuation_sequence_number is None:
+        if sent is None:
             self._move(Signal.END_EVENT)
             return [deliver, *self._cancel_all("shard_end"), Finish(event.child_shards or ())]
-        if int(event.continuation_sequence_number):
+        if self._delivered > 0:
             # A server without records sends zero, which is not the number of a record. The position stays (R4).
             self._after = event.continuation_sequence_number
         if is_live:
@@ -363,26 +365,30 @@ class Subscription:
         actions = self._closed(error, now, is_live=True)
         return actions if self.state is State.FAILED else [Cancel(live, "protocol"), *actions]
 
-    def _without_delivered(self, event: SubscribeToShardEvent) -> SubscribeToShardEvent:
+    def _without_delivered(
+        self, event: SubscribeToShardEvent, first: int | None, sent: int | None
+    ) -> SubscribeToShardEvent:
         """Return the event without records that were delivered, and with a continuation that does not move back.
+
+        `first`, `sent`: the number of its first record, and of its continuation.
 
         Both occur at a renewal, because the live attempt delivers while the candidate is opened. A continuation before
         the start would repeat old records at the next attempt. A replaced continuation keeps the number of digits: a
         server that pads its numbers with zeros may compare them as text, and would otherwise skip records.
         """
-        delivered = self._delivered
-        records = event.records
-        if records and int(records[0].sequence_number) <= delivered:
+        delivered, records = self._delivered, event.records
+        if first is not None and first <= delivered:
             records = tuple(record for record in records if int(record.sequence_number) > delivered)
             event = msgspec.structs.replace(event, records=records)
         if records:
-            self._delivered = int(records[-1].sequence_number)
-        continuation = event.continuation_sequence_number
-        if continuation is None or int(continuation) >= self._delivered:
-            self._delivered = max(self._delivered, int(continuation or 0))
+            delivered = self._delivered = int(records[-1].sequence_number)
+        if sent is None or sent == delivered:
             return event
-        delivered_text = str(self._delivered).zfill(len(continuation))
-        return msgspec.structs.replace(event, continuation_sequence_number=delivered_text)
+        if sent > delivered:
+            self._delivered = sent
+            return event
+        digits = len(event.continuation_sequence_number or "")
+        return msgspec.structs.replace(event, continuation_sequence_number=str(delivered).zfill(digits))
 
     def _closed(self, error: EfoError | None, now: float, *, is_live: bool) -> list[Action]:
         if error is not None and not error.retryable:

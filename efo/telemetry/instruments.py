@@ -81,7 +81,7 @@ RECORD_AGE: Final = Instrument(
     "efo.record.age",
     "histogram",
     "s",
-    "Time from a record's arrival in Kinesis until it was processed; of each shard the highest in each second.",
+    "Time from a record's arrival in Kinesis until it was processed; of each shard the highest, once a second or less.",
     _AGE,
 )
 RECORD_INFLIGHT: Final = Instrument(
@@ -116,7 +116,7 @@ EVENT_INTERVAL: Final = Instrument(
     "efo.subscription.event.interval",
     "histogram",
     "s",
-    "Time between two events of a shard; of each shard the highest in each second.",
+    "Time between two events of a shard; of each shard the highest, once a second or less.",
     _INTERVAL,
 )
 SUBSCRIPTION_IO: Final = Instrument(

@@ -54,7 +54,10 @@ KEEP_COUNTERS: Final = 300.0
 """Seconds for which counters of a stopped shard are still observed, so that no exporter misses their last values."""
 
 PEAK_INTERVAL: Final = 1.0
-"""Seconds between two measurements of a shard by a histogram that takes the highest."""
+"""Seconds between two measurements of a shard by a histogram that takes the highest, with few shards."""
+PEAKS_PER_SECOND: Final = 100
+"""How many measurements all shards together may add to such a histogram in a second: with more shards than that, each
+has one less often. Otherwise a shard of a thousand, whose events are a second apart, would have one for each event."""
 DURATIONS_PER_SECOND: Final = 100
 """How many batches of all shards are measured in a second, besides each that takes longer than those before it in that
 second. The SDK takes some 20 us for each: 5,000 batches a second would take a tenth of a core."""
@@ -63,16 +66,18 @@ Attributes = Mapping[str, str]
 
 
 class _Peaks:
-    """Passes on the highest of the measurements of each second, of one shard.
+    """Passes on the highest of the measurements of each interval, of one shard.
 
-    A measurement takes the SDK longer than efo needs for an event of one record. So a busy shard has one each second,
+    A measurement takes the SDK longer than efo needs for an event of one record. So a busy shard has one each interval,
     and a quiet one has one for each event. `due`: from when on the next one is passed on, and `flush` is to be called.
+    `interval`: returns seconds.
     """
 
-    __slots__ = ("_highest", "_record", "due")
+    __slots__ = ("_highest", "_interval", "_record", "due")
 
-    def __init__(self, record: Callable[[float], None]) -> None:
+    def __init__(self, record: Callable[[float], None], interval: Callable[[], float]) -> None:
         self._record = record
+        self._interval = interval
         self._highest: float | None = None
         self.due = -inf
 
@@ -86,7 +91,7 @@ class _Peaks:
         """Pass on the highest measurement that was not passed on."""
         if self._highest is not None:
             self._record(self._highest)
-            self._highest, self.due = None, now + PEAK_INTERVAL
+            self._highest, self.due = None, now + self._interval()
 
 
 class _Durations:
@@ -225,12 +230,12 @@ class OtelObserver:
         now = self._clock()
         for event in events:
             match event:
-                case EventReceived():
-                    self._received(event, now)
-                case BatchDelivered():
-                    self._shard(event.shard_id).inflight += event.records
-                case RecordsProcessed():
-                    self._processed(event, now)
+                case EventReceived(shard_id=shard_id):
+                    self._received(event, self._shards.get(shard_id) or self._shard(shard_id), now)
+                case BatchDelivered(shard_id=shard_id):
+                    (self._shards.get(shard_id) or self._shard(shard_id)).inflight += event.records
+                case RecordsProcessed(shard_id=shard_id):
+                    self._processed(event, self._shards.get(shard_id) or self._shard(shard_id), now)
 
     def held_by(self, drain: Callable[[], None]) -> None:
         """Call `drain` before each export: it passes on the events that are held back."""
@@ -261,8 +266,7 @@ class OtelObserver:
         if event.reason == "protocol":
             self._add(instruments.DECODE_ERRORS, 1, error_attributes("protocol"))
 
-    def _received(self, event: EventReceived, now: float) -> None:
-        shard = self._shard(event.shard_id)
+    def _received(self, event: EventReceived, shard: _ShardFigures, now: float) -> None:
         if event.interval is not None:
             shard.intervals.add(event.interval, now)
         if now >= shard.ages.due:
@@ -287,8 +291,7 @@ class OtelObserver:
     def _blocked(self, event: DeliveryBlocked) -> None:
         self._shard(event.shard_id).backpressure += event.duration
 
-    def _processed(self, event: RecordsProcessed, now: float) -> None:
-        shard = self._shard(event.shard_id)
+    def _processed(self, event: RecordsProcessed, shard: _ShardFigures, now: float) -> None:
         self._durations.add(event.duration, now)
         if event.oldest_age is not None:
             shard.ages.add(event.oldest_age, now)
@@ -354,9 +357,14 @@ class OtelObserver:
             return figures
         attributes = self._attributes_of(shard_id)
         figures = self._shards[shard_id] = _ShardFigures(
-            attributes, _Peaks(self._record_interval), _Peaks(self._record_age)
+            attributes,
+            _Peaks(self._record_interval, self._peak_interval),
+            _Peaks(self._record_age, self._peak_interval),
         )
         return figures
+
+    def _peak_interval(self) -> float:
+        return max(PEAK_INTERVAL, len(self._shards) / PEAKS_PER_SECOND)
 
     def _attributes_of(self, shard_id: str) -> Attributes:
         return {**self._common, "messaging.destination.partition.id": shard_id}

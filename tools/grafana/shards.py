@@ -97,7 +97,7 @@ SHARDS: Final = Dashboard(
                 ),
                 Panel(
                     title="Time between events, p99",
-                    about="Of each shard the highest in each second. 5 s is an idle stream.",
+                    about="Of each shard the highest, once a second or less. 5 s is an idle stream.",
                     unit="s",
                     queries=(
                         Query(quantile(0.99, of_stream("efo_subscription_event_interval_seconds_bucket")), "p99"),

@@ -7,6 +7,7 @@ import ssl
 import trio
 
 from efo.errors import NotHttp2Error, TlsError, TransportError
+from efo.tcp import TcpStream
 from efo.tls import TlsStream, certificate_advice, client_tls_context
 
 
@@ -29,7 +30,7 @@ class Connector:
     async def connect(self) -> trio.abc.Stream:
         """Return a stream on which the peer expects HTTP/2. Raises TransportError and its subclasses."""
         try:
-            tcp = await trio.open_tcp_stream(self._host, self._port)
+            tcp = TcpStream(await trio.open_tcp_stream(self._host, self._port))
         except OSError as error:
             raise TransportError(f"cannot connect to {self.address}: {error}") from error
         if self._tls is None:

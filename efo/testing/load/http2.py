@@ -64,17 +64,23 @@ async def serve_load_http2(
 
 
 class _LoadConnection(ServerConnection):
+    def __init__(self, stream: trio.abc.Stream, respond: Respond, max_concurrent_streams: int) -> None:
+        super().__init__(stream, respond, max_concurrent_streams)
+        # Streams wait for room in turn. If all were woken for each room, the same few would be first most of the time.
+        self._turn = trio.StrictFIFOLock()
+
     async def _send(self, stream_id: int, exchange: Exchange, data: bytes) -> None:
         view, at = memoryview(data), 0
         while at < len(view):
-            await self._wait_for_room(_MAX_OUTBOUND)
-            size = min(len(view) - at, self.h2.local_flow_control_window(stream_id), _SLICE)
-            if size <= 0:
+            async with self._turn:
+                await self._wait_for_room(_MAX_OUTBOUND)
+                size = min(len(view) - at, self.h2.local_flow_control_window(stream_id), _SLICE)
+                if size > 0:
+                    self._frame(stream_id, view[at : at + size])
+                    at += size
+                    continue
                 exchange.window_opened = trio.Event()
-                await exchange.window_opened.wait()
-                continue
-            self._frame(stream_id, view[at : at + size])
-            at += size
+            await exchange.window_opened.wait()
 
     def _frame(self, stream_id: int, data: memoryview) -> None:
         """Write DATA frames. The windows must allow them."""

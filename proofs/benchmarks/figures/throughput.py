@@ -21,8 +21,8 @@ SHAPES: Final[Mapping[str, list[str]]] = {
 ROUNDS: Final = 3
 SHARDS: Final = (1, 100, 1000)
 SMALL_EVENTS: Final = ["--record-bytes", "200", "--records-per-event", "100"]
-SHARDS_PER_SECOND: Final = 100
-"""A longer warm-up for many shards: all must be read when it ends."""
+PERIOD: Final = 5.0
+"""Seconds between two checkpoints, and between two exports of metrics: a window has one of each, or more."""
 
 
 def data_path(timing: Timing) -> dict[str, Measured]:
@@ -44,14 +44,16 @@ def k_records_per_cpu_second(window: Window) -> float:
 
 
 def linearity(timing: Timing) -> dict[str, Measured]:
-    """Read the same events over 1, 100 and 1,000 shards, in turn; compare CPU times of a round."""
+    """Read the same events over 1, 100 and 1,000 shards, in turn; compare CPU times of a round.
+
+    A window begins when all shards are read: before, the first of a thousand have the processor for themselves.
+    """
     costs: dict[int, list[float]] = {shards: [] for shards in SHARDS}
     with ExitStack() as stack:
         servers = {shards: stack.enter_context(Server([*SMALL_EVENTS, "--shards", str(shards)])) for shards in SHARDS}
         for _ in range(ROUNDS):
             for shards, server in servers.items():
-                warm_up = timing.warm_up + shards / SHARDS_PER_SECOND
-                once = replace(timing, windows=1, warm_up=warm_up)
+                once = replace(timing, windows=1, seconds=max(timing.seconds, PERIOD), shards=shards)
                 (window,) = measure(EFO, server.served, server.next_consumer(), once)
                 costs[shards].append(1 / window.records_per_cpu_second)
     return {

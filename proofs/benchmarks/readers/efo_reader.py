@@ -38,7 +38,7 @@ async def handle(batch: efo.Batch) -> None:
         key = record.partition_key
         number = record.sequence_number
         size += len(record.data)
-    sampler.add(len(batch), size, (key, number))
+    sampler.add(len(batch), size, (key, number), batch.shard_id)
 
 
 async def handle_timed(batch: efo.Batch) -> None:

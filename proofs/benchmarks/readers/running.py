@@ -35,12 +35,14 @@ class ClientError(Exception):
 class Timing:
     """Of one measurement: seconds of each window, how many follow each other, and seconds before the first.
 
-    The warm-up begins when all processes of the client have read their first event.
+    The warm-up begins when all processes of the client have read their first event, and so many `shards` together, if
+    the client counts them.
     """
 
     seconds: float = 5.0
     windows: int = 3
     warm_up: float = 3.0
+    shards: int = 0
 
     @property
     def total(self) -> float:
@@ -63,7 +65,7 @@ def measure(
         assert process.stdout is not None
         for line in process.stdout:
             samples.append(parse(line))
-            began = started_at(samples, processes)
+            began = started_at(samples, processes, timing.shards)
             if began is not None and samples[-1].at > began + timing.total:
                 starts = [began + timing.warm_up + n * timing.seconds for n in range(timing.windows)]
                 return [window(samples, start, start + timing.seconds) for start in starts]

@@ -20,7 +20,10 @@ EVERY = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Totals of one process. `at`: the machine's monotonic clock. `delays_ms`: of the records since the last sample."""
+    """Totals of one process. `at`: the machine's monotonic clock. `delays_ms`: of the records since the last sample.
+
+    `shards`: how many shards it has read something of, if it counts them.
+    """
 
     at: float
     process: int
@@ -29,6 +32,7 @@ class Sample:
     events: int
     cpu_seconds: float
     delays_ms: Sequence[float] = ()
+    shards: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +63,16 @@ class Sampler:
     def __init__(self) -> None:
         self.delays_ms: list[float] = []
         self._records = self._payload_bytes = self._events = 0
+        self._shards: set[str] = set()
         self._due = 0.0
         self._lock = threading.Lock()
         self.last: object = None
 
-    def add(self, records: int, payload_bytes: int, last: object = None) -> None:
+    def add(self, records: int, payload_bytes: int, last: object = None, shard: str = "") -> None:
         """Count an event. `last`: any value that was read, so that reading it has a use."""
         with self._lock:
             self.last = last
+            self._shards.add(shard)
             self._events += 1
             self._records += records
             self._payload_bytes += payload_bytes
@@ -77,7 +83,16 @@ class Sampler:
 
     def _print(self, now: float) -> None:
         delays, self.delays_ms = self.delays_ms, []
-        sample = Sample(now, os.getpid(), self._records, self._payload_bytes, self._events, cpu_seconds(), delays)
+        sample = Sample(
+            now,
+            os.getpid(),
+            self._records,
+            self._payload_bytes,
+            self._events,
+            cpu_seconds(),
+            delays,
+            len(self._shards),
+        )
         # One write: several processes may share a pipe.
         os.write(1, json.dumps(asdict(sample)).encode() + b"\n")
 
@@ -93,12 +108,14 @@ def parse(line: bytes) -> Sample:
     return Sample(**json.loads(line))
 
 
-def started_at(samples: Sequence[Sample], processes: int) -> float | None:
-    """Return when the last of so many processes printed its first sample; None if one is missing."""
-    first: dict[int, float] = {}
+def started_at(samples: Sequence[Sample], processes: int, shards: int = 0) -> float | None:
+    """Return when so many processes had printed a sample, and together had read so many shards; None if not yet."""
+    read: dict[int, int] = {}
     for sample in samples:
-        first.setdefault(sample.process, sample.at)
-    return max(first.values()) if len(first) >= processes else None
+        read[sample.process] = sample.shards
+        if len(read) >= processes and sum(read.values()) >= shards:
+            return sample.at
+    return None
 
 
 def window(samples: Sequence[Sample], start: float, end: float) -> Window:

@@ -248,9 +248,10 @@ async def test_a_lease_store_that_hangs_later_is_reported_and_retried(autojump_c
             store.lists = -1
             await trio.sleep(60)
     failures = [event for event in seen if isinstance(event, events.ShardSyncFailed)]
-    assert [(failure.error_type, failure.detail) for failure in failures] == [
+    # Its jitter decides whether one sync or two come within the minute in which the store hangs.
+    assert {(failure.error_type, failure.detail) for failure in failures} == {
         ("transport", "Kinesis and the lease store did not list shards and leases within 10 s")
-    ]
+    }
 
 
 async def test_a_listing_that_works_again_is_reported_after_those_that_failed(autojump_clock) -> None:

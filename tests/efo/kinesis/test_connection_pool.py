@@ -85,6 +85,30 @@ async def test_requests_at_the_same_time_open_as_few_connections_as_the_limit_al
     assert len(server.peers) == 3
 
 
+async def test_requests_that_waited_for_a_connection_are_sent_in_the_same_round_of_the_scheduler(
+    start, server, nursery, autojump_clock
+):
+    """Beside busy shards a round takes some 30 ms."""
+    rounds, sent_in = 0, []
+
+    async def count_rounds():
+        nonlocal rounds
+        while True:
+            await trio.lowlevel.checkpoint()
+            rounds += 1
+
+    async def request():
+        await pool.open(HEADERS, b"")
+        sent_in.append(rounds)
+
+    pool = await start(server.connect)
+    nursery.start_soon(count_rounds)
+    async with trio.open_nursery() as requests:
+        for _ in range(STREAMS_PER_CONNECTION):
+            requests.start_soon(request)
+    assert max(sent_in) - min(sent_in) <= 2
+
+
 async def test_a_thousand_streams_are_spread_within_the_peers_limit(server, start, autojump_clock):
     server.settings = {SettingCodes.MAX_CONCURRENT_STREAMS: 64}
     pool = await start(server.connect)
@@ -235,6 +259,65 @@ async def test_after_a_cancelled_connect_the_next_request_connects(server, start
     await trio.testing.wait_all_tasks_blocked()
     assert len(responses) == 1
     assert events == [ConnectionOpened("peer:443")]
+
+
+async def test_after_a_failed_connect_each_request_that_waited_tries_once(server, start, autojump_clock):
+    failures = 3
+
+    async def connect():
+        nonlocal failures
+        await trio.sleep(1)
+        failures -= 1
+        if failures >= 0:
+            raise TransportError("no route")
+        return await server.connect()
+
+    pool = await start(connect)
+    failed, responses = [], []
+
+    async def request():
+        try:
+            responses.append(await pool.open(HEADERS, b""))
+        except TransportError as error:
+            failed.append(str(error))
+
+    async with trio.open_nursery() as requests:
+        for _ in range(20):
+            requests.start_soon(request)
+    assert failed == ["no route"] * 3
+    assert len(responses) == 17
+    assert len(server.peers) == 1
+
+
+async def test_a_request_that_waited_finds_a_stream_that_became_free(server, start, nursery, autojump_clock):
+    server.settings = {SettingCodes.MAX_CONCURRENT_STREAMS: 2}
+    may_fail = trio.Event()
+
+    async def connect():
+        if server.peers:
+            await may_fail.wait()
+            raise TransportError("no route")
+        return await server.connect()
+
+    pool = await start(connect)
+    first = [await pool.open(HEADERS, b"") for _ in range(2)]
+    responses = []
+
+    async def request():
+        try:
+            responses.append(await pool.open(HEADERS, b""))
+        except TransportError:
+            responses.append(None)
+
+    for _ in range(3):
+        nursery.start_soon(request)
+    await trio.testing.wait_all_tasks_blocked()
+    for response in first:
+        response.close()
+    may_fail.set()
+    await trio.testing.wait_all_tasks_blocked()
+    assert responses.count(None) == 1  # the one that connected
+    assert len(responses) == 3
 
 
 async def test_the_end_of_the_pool_closes_its_connections(server, events, autojump_clock):

@@ -100,10 +100,15 @@ class ScriptedEvents:
     def has_more(self):
         return bool(self._arrived)
 
-    def poll(self):
+    def read(self):
         match self._arrived:
-            case [None | "part"] | []:
+            case []:
                 return None
+            case [None]:
+                return 0
+            case ["part"]:
+                self._take()
+                return 1
             case [SubscribeToShardEvent() as arrived]:
                 self._take()
                 self.delivered += 1
@@ -111,23 +116,11 @@ class ScriptedEvents:
             case [error]:
                 raise error
 
-    def take(self):
-        match self._arrived:
-            case [None]:
-                return 0
-            case ["part"]:
-                self._take()
-                return 1
-            case _:
-                return None
-
     async def receive(self):
-        while (received := self.poll()) is None:
-            if self.take() == 0:
-                return None
+        while (received := self.read()) is None or received == 1:
             self._changed = trio.Event()
             await self._changed.wait()
-        return received
+        return received or None
 
     def _take(self):
         self._arrived.clear()

@@ -14,7 +14,7 @@ from efo.model import Checkpoint
 from efo.protocol.reading import LeaseCounts, ShardReading
 from efo.telemetry import instruments
 from efo.telemetry.combined import MAX_HELD, combine_observers
-from efo.telemetry.observer import DURATIONS_PER_SECOND, KEEP_COUNTERS, OtelObserver
+from efo.telemetry.observer import DURATIONS_PER_SECOND, KEEP_COUNTERS, PEAKS_PER_SECOND, OtelObserver
 from tests.readings import NOW, FakeReadings
 
 COMMON = {
@@ -218,6 +218,21 @@ def test_a_busy_shard_has_one_interval_and_one_age_each_second_the_highest(telem
     telemetry.observe(events.ShardStopped("s-1"))
     assert telemetry.values(instruments.EVENT_INTERVAL) == {(): (1.4, 4)}
     assert telemetry.values(instruments.PROCESS_DURATION) == {("process",): (0.03, 3)}  # of each batch
+
+
+def test_many_shards_together_have_a_limited_number_of_intervals_each_second_the_highest_of_each(telemetry):
+    shards = [f"s-{number}" for number in range(3 * PEAKS_PER_SECOND)]
+    for shard in shards:
+        telemetry.observe(events.EventReceived(shard, 1, 700, 0, None))
+    for seconds in range(6):
+        telemetry.now += 1.0
+        for shard in shards:
+            telemetry.observe(events.EventReceived(shard, 1, 700, 0, 2.0 if seconds == 4 else 1.0))
+    # The first of each shard at once, and then one of three seconds. The highest is held back.
+    assert telemetry.values(instruments.EVENT_INTERVAL) == {(): (600.0, 600)}
+    for shard in shards:
+        telemetry.observe(events.ShardStopped(shard))
+    assert telemetry.values(instruments.EVENT_INTERVAL) == {(): (600.0 + 600.0, 900)}
 
 
 def test_in_a_burst_counters_and_gauges_are_exact_at_every_export(telemetry):

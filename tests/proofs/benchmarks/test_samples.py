@@ -20,9 +20,17 @@ SAMPLES = [
 
 
 def test_a_client_has_started_when_each_of_its_processes_has_read_something():
-    assert started_at(SAMPLES, 1) == 2.0
+    assert started_at(SAMPLES, 1) == 0.0
     assert started_at(SAMPLES, 2) == 2.0
     assert started_at(SAMPLES[:2], 2) is None
+
+
+def test_a_client_has_started_when_its_processes_together_have_read_all_shards():
+    samples = [Sample(at, process, 9, 9, 9, 1.0, (), shards) for at, process, shards in
+               [(1.0, 1, 2), (2.0, 2, 1), (3.0, 1, 2), (4.0, 2, 3), (5.0, 1, 4)]]  # fmt: skip
+    assert started_at(samples, 2, shards=5) == 4.0
+    assert started_at(samples, 1, shards=2) == 1.0
+    assert started_at(samples, 2, shards=8) is None
 
 
 def test_a_window_counts_from_the_first_to_the_last_sample_of_each_process_within_it():

@@ -228,6 +228,17 @@ async def test_all_streams_make_progress(serve):
     assert max(body.requested for body in bodies) < 40
 
 
+async def test_many_streams_have_equal_shares(nursery, http2_client):
+    """As a benchmark of many shards needs it: woken all at once, half of them would have starved."""
+    server = Server(nursery, serve_load_http2, http2_client, max_streams=100, window=2**31 - 1)
+    server.client.h2.increment_flow_control_window(2**31 - 1 - 65_535)
+    bodies = [server.bodies.setdefault(f"/{n}", Endless()) for n in range(40)]
+    calls = [await server.get(f"/{n}") for n in range(40)]
+    while min(len(call.body) for call in calls) < 500_000:
+        await server.client.pump()
+    assert max(body.requested for body in bodies) <= 8
+
+
 async def test_a_reset_ends_only_its_stream(serve):
     server = serve()
     server.bodies["/endless"] = body = Endless()
