@@ -100,9 +100,9 @@ async def relay_shard(
     The write buffer is committed as soon as it has `commit_records` records, or `commit_bytes` bytes as the sink writes
     them, or at the time that `pace` says, which the shards of a process share. While more of the shard has already
     arrived, that time is up to MAX_DELAY after the first record: what waits is read sooner with fewer commits. The
-    buffer may exceed the first two limits by one batch. A batch of more than `commit_bytes` is written in pieces. The buffer fills again during a commit; when it
-    is full, reading the shard pauses. If the sink keeps positions, the shard is read from the sink's position (rule
-    R12).
+    buffer may exceed the first two limits by one batch. A batch of more than `commit_bytes` is written in pieces. The
+    buffer fills again during a commit; when it is full, reading the shard pauses. If the sink keeps positions, the
+    shard is read from the sink's position (rule R12).
 
     `spans`: each commit group is a process span, from its first record in the buffer until its commit.
 
