@@ -146,6 +146,11 @@ class ShardStream:
         """The state of the subscription."""
         return "unsubscribed" if self._subscription is None else self._subscription.state
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether more of the shard has arrived than was delivered: its reader, not Kinesis, is what is slow."""
+        return self._event is not None or (self._subscription is not None and self._subscription.has_pending)
+
     def reading(self) -> ShardReading:
         """Return what is known of the reading of this shard. May be called from any thread."""
         subscription, last_event_at = self._subscription, self._last_event_at

@@ -64,9 +64,10 @@ def make_batches(count: int, size: int) -> list[Batch]:
 
 
 class DecodedShard:
-    """A shard stream of batches made in advance."""
+    """A shard stream of batches made in advance, as in a backlog."""
 
     stream, shard_id, checkpoint = "orders", SHARD, Checkpoint.TRIM_HORIZON
+    has_pending = True
 
     def __init__(self, batches: list[Batch]) -> None:
         self._batches = batches

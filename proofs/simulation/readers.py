@@ -321,6 +321,10 @@ class _ObservedShard:
         self._unacked: list[Batch] = []
         self._acked_of_first = 0
 
+    @property
+    def has_pending(self) -> bool:
+        return self._shard.has_pending
+
     def seek(self, checkpoint: Checkpoint) -> None:
         self._shard.seek(checkpoint)
 

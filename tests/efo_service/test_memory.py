@@ -31,12 +31,30 @@ libc.malloc_info(0, stdout)
 libc.fflush(stdout)
 """
 
+COMMITS = """
+import resource, sys
+from efo_service.memory import settle_memory
+
+if sys.argv[1] == "settled":
+    settle_memory()
+for number in range(20):
+    if number == 10:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    parts = [bytes([1]) * 2**20 for _ in range(8)]
+    del parts
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
 
 def arenas(argument: str, **environ: str) -> int:
-    command = [sys.executable, "-c", PROGRAM, argument]
+    return output(PROGRAM, argument, **environ).count("<heap nr=")
+
+
+def output(program: str, argument: str, **environ: str) -> str:
+    command = [sys.executable, "-c", program, argument]
     path = f"{ROOT}:{ROOT / 'service'}"
     result = subprocess.run(command, env={"PYTHONPATH": path, **environ}, check=True, capture_output=True, text=True)
-    return result.stdout.count("<heap nr=")
+    return result.stdout
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only the GNU C library has arenas")
@@ -44,3 +62,10 @@ def test_the_threads_of_a_settled_process_share_two_arenas() -> None:
     assert arenas("unsettled") > 2
     assert arenas("settled") == 2
     assert arenas("settled", MALLOC_ARENA_MAX="3") == 3
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only the GNU C library has these thresholds")
+def test_a_settled_process_keeps_the_memory_of_a_commit_for_the_next_one() -> None:
+    pages = 10 * 8 * 2**20 // 4096
+    assert int(output(COMMITS, "settled")) < pages / 10
+    assert int(output(COMMITS, "unsettled")) > pages / 2

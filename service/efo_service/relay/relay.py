@@ -28,7 +28,7 @@ COMMIT_SECONDS: Final = 0.05
 MAX_COMMITS_PER_SECOND: Final = 200
 """Of all shards together, as far as `MAX_DELAY` allows. Each takes a millisecond of CPU time: all a fifth of a core."""
 MAX_DELAY: Final = 1.0
-"""Seconds that a commit is delayed at most because other shards commit, too, or because its shard lags."""
+"""Seconds that a commit is delayed at most because other shards commit, too, or because its shard is behind."""
 LAG_SHARE: Final = 0.1
 """A commit is delayed by at most this share of its shard's lag: fewer commits read a backlog sooner."""
 
@@ -68,6 +68,11 @@ class ReadableShard(Protocol):
         """The checkpoint of the shard's lease."""
         ...
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether more of the shard has arrived than was delivered: its reader, not Kinesis, is what is slow."""
+        ...
+
     def seek(self, checkpoint: Checkpoint) -> None:
         """Start after this checkpoint. To be called before the iteration."""
         ...
@@ -93,10 +98,11 @@ async def relay_shard(
     """Relay a shard until its iteration ends, then commit the remaining records.
 
     The write buffer is committed as soon as it has `commit_records` records, or `commit_bytes` bytes as the sink writes
-    them, or at the time that `pace` says, which the shards of a process share. It may exceed the first two limits by
-    one batch. A batch of more than `commit_bytes` is written in pieces. The buffer fills again during a commit; when it
-    is full, reading the shard pauses. If the sink keeps positions, the shard is read from the sink's position (rule
-    R12).
+    them, or at the time that `pace` says, which the shards of a process share. While more of the shard has already
+    arrived, that time is up to MAX_DELAY after the first record: what waits is read sooner with fewer commits. The
+    buffer may exceed the first two limits by one batch. A batch of more than `commit_bytes` is written in pieces. The
+    buffer fills again during a commit; when it is full, reading the shard pauses. If the sink keeps positions, the
+    shard is read from the sink's position (rule R12).
 
     `spans`: each commit group is a process span, from its first record in the buffer until its commit.
 
@@ -122,7 +128,8 @@ class _ShardRelay:
     """Fills the write buffer in one task, and commits it in another.
 
     `_buffered`: the last piece in the write buffer. `_committing`: the last piece of the running commit; it is acked
-    afterwards.
+    afterwards. `_deadline`, `_latest`: when the records in the buffer are committed: without more that has arrived, and
+    with more. `_is_due`: whether the first has passed, and each piece may be the last one of the commit.
     """
 
     def __init__(
@@ -143,7 +150,8 @@ class _ShardRelay:
         self._span: ProcessSpan | None = None  # of the records in the write buffer
         self._buffered: _Piece | None = None
         self._committing: _Piece | None = None
-        self._deadline = float("inf")
+        self._deadline = self._latest = float("inf")
+        self._is_due = False
         self._ended = False
         self._refused: RecordRefusedError | None = None
         self._buffer_changed = trio.lowlevel.ParkingLot()
@@ -195,15 +203,19 @@ class _ShardRelay:
     def _add(self, batch: Batch, piece: Batch, index: int | None) -> None:
         """Write a piece of a batch. `index`: that of its last record in the batch, None if it is the last piece."""
         if piece.records:
-            if self._buffered is None:
-                self._deadline = self._pace.due(trio.current_time(), batch.millis_behind_latest / 1000)
+            is_first = self._buffered is None
+            if is_first:
+                now = trio.current_time()
+                self._deadline = self._pace.due(now, batch.millis_behind_latest / 1000)
+                self._latest = now + MAX_DELAY
             with defects(self._shard.shard_id):
                 self._sink.write(piece)
             if self._spans is not None:
                 self._span = self._span or self._spans.of_group()
                 self._span.add(piece.records)
             self._buffered = batch, index
-            self._buffer_changed.unpark_all()
+            if is_first or self._is_due or self._is_full:  # to wake the commit's task for nothing costs too much
+                self._buffer_changed.unpark_all()
         elif self._buffered is not None:
             self._buffered = batch, None
         elif self._committing is not None:
@@ -237,4 +249,9 @@ class _ShardRelay:
         with trio.move_on_at(self._deadline):
             while not (self._is_full or self._ended):
                 await self._buffer_changed.park()
+        self._is_due = True
+        with trio.move_on_at(self._latest):
+            while self._shard.has_pending and not (self._is_full or self._ended):
+                await self._buffer_changed.park()
+        self._is_due = False
         return self._buffered is not None

@@ -69,6 +69,7 @@ async def test_a_record_that_the_trace_extractor_cannot_read_isolates_its_shard(
 
     class Shard:
         stream, shard_id, checkpoint = "orders", "shardId-000000000000", Checkpoint.TRIM_HORIZON
+        has_pending = False
 
         async def __aiter__(self):
             yield make_batch(5)

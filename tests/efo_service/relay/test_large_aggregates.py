@@ -66,6 +66,7 @@ class Shard:
     stream: str = "s" * 128
     shard_id: str = "shardId-" + "0" * 120
     checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
+    has_pending: bool = True
     seen: list[Event] = field(default_factory=list)
     acked: list[tuple[int, int | None]] = field(default_factory=list)
     batches: int = 0

@@ -34,14 +34,24 @@ class Stopwatch:
 
 
 class FakeShard(Stopwatch):
-    """Delivers batches at fixed times (seconds from the start), then ends. Records acks with their times."""
+    """Delivers batches at fixed times (seconds from the start), then ends. Records acks with their times.
+
+    `pending_until`: until when more of the shard has arrived than was delivered.
+    """
 
     stream = "orders"
     shard_id = SHARD
     checkpoint = Checkpoint.TRIM_HORIZON
 
-    def __init__(self, *timed: tuple[float, Batch], stay: bool = False, failure: Exception | None = None) -> None:
+    def __init__(
+        self,
+        *timed: tuple[float, Batch],
+        stay: bool = False,
+        failure: Exception | None = None,
+        pending_until: float = 0.0,
+    ) -> None:
         super().__init__()
+        self._pending_until = pending_until
         self._timed = iter(timed)
         self._stay = stay
         self._failure = failure
@@ -49,6 +59,10 @@ class FakeShard(Stopwatch):
         self.first_ack = trio.Event()
         self.delivered: list[tuple[float, int]] = []
         self.seeks: list[Checkpoint] = []
+
+    @property
+    def has_pending(self) -> bool:
+        return self.seconds < self._pending_until
 
     def seek(self, checkpoint: Checkpoint) -> None:
         self.seeks.append(checkpoint)
@@ -164,6 +178,38 @@ async def test_a_backlog_is_committed_in_few_commits(make_batch, autojump_clock)
     await relay_shard(shard, sink, pace=CommitPace(0.05))
     assert len(sink.commits) == 3  # in 2.5 seconds
     assert sink.commits[0][0] == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("pending_until", "committed_at"),
+    [
+        (0.04, 0.05),  # all that had arrived is in the buffer when the commit is due
+        (0.20, 0.20),  # with the first batch after which nothing waits
+        (9.00, MAX_DELAY),
+    ],
+)
+async def test_a_commit_that_is_due_waits_for_what_has_already_arrived(
+    make_batch, pending_until, committed_at, autojump_clock
+) -> None:
+    batches = [(0.01 * n, make_batch(5, 5 * n, number=n)) for n in (*range(22), 300)]
+    sink = FakeSink(seconds=0.002)
+    await relay_shard(FakeShard(*batches, pending_until=pending_until), sink, pace=CommitPace(0.05))
+    assert sink.commits[0][0] == pytest.approx(committed_at + 0.002, abs=0.001)
+
+
+async def test_a_full_write_buffer_does_not_wait_for_what_has_already_arrived(make_batch, autojump_clock) -> None:
+    shard = FakeShard(*((0.1 * n, make_batch(4, 4 * n, number=n)) for n in range(4)), pending_until=9)
+    sink = FakeSink()
+    await relay_shard(shard, sink, commit_records=8, pace=CommitPace(0.05))
+    assert sink.commits == [(0.102, [0, 1]), (0.302, [2, 3])]
+
+
+async def test_a_pace_slower_than_the_longest_delay_is_kept(make_batch, autojump_clock) -> None:
+    shard = FakeShard((0.0, make_batch(1)), stay=True, pending_until=99)
+    sink = FakeSink()
+    with trio.move_on_after(9):
+        await relay_shard(shard, sink, pace=CommitPace(5))
+    assert sink.commits == [(5.002, [0])]
 
 
 async def test_with_many_shards_each_commit_has_the_records_of_a_longer_time(autojump_clock, make_batch) -> None:

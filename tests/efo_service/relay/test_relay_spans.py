@@ -24,6 +24,7 @@ class FakeShard:
     """Delivers each batch of a group; then the next group, after a second."""
 
     stream, shard_id, checkpoint = "orders", SHARD, Checkpoint.TRIM_HORIZON
+    has_pending = False
 
     def __init__(self, *groups: list[Batch]) -> None:
         self._groups = groups

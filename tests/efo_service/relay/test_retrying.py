@@ -188,6 +188,7 @@ class ListedShard:
         self.acked: list[int] = []
 
     checkpoint = Checkpoint.TRIM_HORIZON
+    has_pending = False
 
     def seek(self, checkpoint: Checkpoint) -> None:
         raise AssertionError("the sink was empty")
