@@ -62,8 +62,9 @@ class RelaySettings(Section):
     )
     commit_milliseconds: Count | None = Field(
         None,
-        description="Commit this long after the first uncommitted record; up to a second later with many shards, or for"
-        " a shard that lags. Default: 50, and 5000 for a log on an object store, where each commit has a price.",
+        description="Commit this long after the first uncommitted record; up to a second later with many shards, for"
+        " a shard that lags, or while more of it has arrived. Default: 50, and 5000 for a log on an object store, where"
+        " each commit has a price.",
         examples=[50],
     )
     retention_hours: Seconds | None = Field(
