@@ -57,6 +57,7 @@ class FakeShard:
     stream = "orders"
     shard_id = SHARD
     checkpoint = Checkpoint.TRIM_HORIZON
+    has_pending = False
 
     def __init__(self, draining: trio.Event) -> None:
         self.acked = trio.Event()
