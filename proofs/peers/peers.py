@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from proofs.paths import TOOLS
+from proofs.paths import ROOT, TOOLS
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 WORK: Final = TOOLS / "peers"
@@ -71,15 +71,31 @@ _MVN: Final = ("mvn", "--quiet", "--batch-mode", "--no-transfer-progress", "--st
 _RAW: Final = "has no checkpoints: after a kill the application must know by itself where to continue"
 
 
+_COMPILE: Final = """
+import compileall, sys, sysconfig
+for directory in (sysconfig.get_path("purelib"), *sys.argv[1:]):
+    compileall.compile_dir(directory, quiet=2, workers=0)
+"""
+
+
+def _compiled(python: str, *directories: str) -> Command:
+    """Return the command that compiles an environment's packages to bytecode, as their installation does.
+
+    Files for other versions of Python are among them, so errors do not count.
+    """
+    return (python, "-c", _COMPILE, *directories)
+
+
 def _python(name: str, version: str, program: str, **others: str) -> Peer:
     cannot = {"correctness/kill": f"{version} {_RAW}"} | others
-    return Peer(name, version, "python", (str(PYTHON), program), needs=(str(PYTHON),), cannot=cannot)
+    build = (_compiled(str(PYTHON)),)
+    return Peer(name, version, "python", (str(PYTHON), program), build=build, needs=(str(PYTHON),), cannot=cannot)
 
 
 def _efo(name: str, variant: str, *, leases: bool) -> Peer:
     cannot = {} if leases else {"correctness/kill": "its leases are in memory: see efo"}
-    run = (sys.executable, "efo_program.py", variant)
-    return Peer(name, "this checkout", "python", run, leases=leases, cannot=cannot)
+    run, build = (sys.executable, "efo_program.py", variant), (_compiled(sys.executable, str(ROOT / "efo")),)
+    return Peer(name, "this checkout", "python", run, build=build, leases=leases, cannot=cannot)
 
 
 def _java(http: str) -> Peer:
@@ -138,6 +154,7 @@ PEERS: Final = (
         version="amazon_kclpy 3.1.3",
         source="python",
         run=(str(PYTHON), "kclpy_program.py", str(KCLPY)),
+        build=(_compiled(str(PYTHON), str(KCLPY)),),
         needs=("java", str(PYTHON), str(KCLPY / ".ready"), _LEASE_TABLE),
         warm=30.0,
         leases=True,

@@ -25,6 +25,10 @@ def test_every_peer_has_a_program_a_version_and_a_unique_name():
         assert peer.version
 
 
+def test_programs_in_python_are_compiled_as_those_in_other_languages_are():
+    assert all(peer.build for peer in PEERS)
+
+
 def test_what_is_missing_is_named():
     assert Peer("x", "1", "go", (), needs=("sh", "no-such-compiler")).missing() == "not found: no-such-compiler"
     assert Peer("x", "1", "go", (), needs=("sh", str(ROOT))).missing() is None
