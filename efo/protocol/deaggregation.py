@@ -191,7 +191,7 @@ class _KeptKeys(dict[int, bool]):
 
 def _user_records(outer: Record, chunk: Chunk, tables: _Tables, first: int) -> list[Record]:
     """Return the user records of a chunk that the shard keeps. `first`: the index of the first one in the aggregate."""
-    users = chunk.message.records
+    users = chunk.message.records[:]  # a list: iterating over protobuf's container takes longer
     if tables.invalid and not tables.invalid.isdisjoint(user.partition_key_index for user in users):
         raise AggregateError(f"the partition key of a user record has not 1 to {MAX_PARTITION_KEY} characters")
     read = _plain_records if chunk.is_plain else _full_records
