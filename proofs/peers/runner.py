@@ -103,7 +103,8 @@ class Run:
 
     async def _rounds(self, part: str, peers: Sequence[Peer], measure: Measure) -> None:
         for number in range(1, self.rounds + 1):
-            for peer in peers:
+            first = (number - 1) * len(peers) // self.rounds
+            for peer in (*peers[first:], *peers[:first]):  # else one peer always follows the same other, and the start
                 await self._once(part, number, peer, measure)
         self.save()
 

@@ -1,7 +1,8 @@
 """efo: `efo.consume` with a handler that reads each record.
 
-`efo`: as a service runs it, with leases in SQLite, checkpoints, and OpenTelemetry's SDK. `efo-bare`: with leases in
-memory and no observer, to compare with clients that have neither leases nor metrics.
+`efo`: as a service runs it, with leases in SQLite, checkpoints, and OpenTelemetry's SDK, whose metrics are encoded for
+OTLP and then dropped: no collector is there. `efo-bare`: with leases in memory and no observer, to compare with clients
+that have neither leases nor metrics.
 """
 
 from __future__ import annotations
@@ -13,20 +14,39 @@ from typing import Any
 
 import trio
 from meter import Meter, configuration
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
+from opentelemetry.sdk.metrics.export import (
+    MetricExporter,
+    MetricExportResult,
+    MetricsData,
+    PeriodicExportingMetricReader,
+)
 
 import efo
 
 EXPORT_MILLIS = 10_000
 
 
+class OtlpEncoder(MetricExporter):
+    """Encodes metrics as an exporter to a collector does, and drops them."""
+
+    def export(self, metrics_data: MetricsData, *_: Any, **__: Any) -> MetricExportResult:
+        encode_metrics(metrics_data).SerializeToString()
+        return MetricExportResult.SUCCESS
+
+    def force_flush(self, *_: Any, **__: Any) -> bool:
+        return True
+
+    def shutdown(self, *_: Any, **__: Any) -> None:
+        pass
+
+
 def options(config: dict[str, Any], *, bare: bool) -> dict[str, Any]:
     """Return the arguments of `consume` that differ between the variants."""
     if bare:
         return {"leases": "memory:", "observer": lambda _event: None}
-    exporter = ConsoleMetricExporter(out=sys.stderr)
-    provider = MeterProvider([PeriodicExportingMetricReader(exporter, export_interval_millis=EXPORT_MILLIS)])
+    provider = MeterProvider([PeriodicExportingMetricReader(OtlpEncoder(), export_interval_millis=EXPORT_MILLIS)])
     observer = efo.OtelObserver(stream=config["stream"], application=config["application"], meter_provider=provider)
     return {"leases": Path(config["directory"], "leases.sqlite"), "observer": observer}
 
