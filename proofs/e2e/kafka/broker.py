@@ -110,8 +110,9 @@ class Broker:
         properties = self.directory / "server.properties"
         properties.write_text("".join(f"{name}={value}\n" for name, value in self._properties.items()))
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        named = f"--cluster-id={cluster}"  # one argument: the id may begin with a hyphen
         done = subprocess.run(  # noqa: S603 - the Java and the jars are known
-            self._java("kafka.tools.StorageTool", "format", "--standalone", "-t", cluster, "-c", str(properties)),
+            self._java("kafka.tools.StorageTool", "format", "--standalone", named, "-c", str(properties)),
             capture_output=True,
             text=True,
             check=False,
