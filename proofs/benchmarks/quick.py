@@ -27,6 +27,8 @@ from proofs.benchmarks.readers.running import BOTOCORE, EFO, NAIVE, Timing, meas
 
 BASELINE = Path(__file__).with_name("baseline.json")
 CLIENTS = {"efo": EFO, "naive": NAIVE, "botocore": BOTOCORE}
+BASELINE_ROUNDS = 4
+"""How many times as many rounds the baseline has: the ratios of one machine change by a tenth within minutes."""
 EXAMPLE = """example:
   make bench-quick ARGS="--only 1kb --rounds 5"
 """
@@ -75,9 +77,11 @@ def parse() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", nargs="+", choices=list(SHAPES), default=list(SHAPES), help="shapes (default: all)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds of each shape (default: 3)")
+    parser.add_argument("--rounds", type=int, default=4, help="rounds of each shape (default: 4)")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a window (default: 1)")
-    parser.add_argument("--update", action="store_true", help="write the baseline, of twice as many rounds")
+    parser.add_argument(
+        "--update", action="store_true", help=f"write the baseline, of {BASELINE_ROUNDS} times as many rounds"
+    )
     return parser.parse_args()
 
 
@@ -89,7 +93,7 @@ def main() -> int:
     timing = Timing(options.seconds, windows=1, warm_up=0.7)
     now: dict[str, Ratio] = {}
     for shape in options.only:
-        now |= measure_shape(shape, baseline, options.rounds * (2 if options.update else 1), timing)
+        now |= measure_shape(shape, baseline, options.rounds * (BASELINE_ROUNDS if options.update else 1), timing)
     ratios = {name: {key: round(value, 3) for key, value in asdict(ratio).items()} for name, ratio in now.items()}
     found = {"ratios": ratios, "machine": machine(seconds=options.seconds)}
     if options.update:
