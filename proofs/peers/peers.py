@@ -73,17 +73,16 @@ _RAW: Final = "has no checkpoints: after a kill the application must know by its
 
 _COMPILE: Final = """
 import compileall, sys, sysconfig
-for directory in (sysconfig.get_path("purelib"), *sys.argv[1:]):
-    compileall.compile_dir(directory, quiet=2, workers=0)
+compileall.compile_dir(*(sys.argv[1:] or [sysconfig.get_path("purelib")]), quiet=2, workers=0)
 """
 
 
-def _compiled(python: str, *directories: str) -> Command:
-    """Return the command that compiles an environment's packages to bytecode, as their installation does.
+def _compiled(python: str, *directory: str) -> Command:
+    """Return the command that compiles a directory to bytecode, as an installation does: by default its packages.
 
     Files for other versions of Python are among them, so errors do not count.
     """
-    return (python, "-c", _COMPILE, *directories)
+    return (python, "-c", _COMPILE, *directory)
 
 
 def _python(name: str, version: str, program: str, **others: str) -> Peer:
@@ -94,7 +93,8 @@ def _python(name: str, version: str, program: str, **others: str) -> Peer:
 
 def _efo(name: str, variant: str, *, leases: bool) -> Peer:
     cannot = {} if leases else {"correctness/kill": "its leases are in memory: see efo"}
-    run, build = (sys.executable, "efo_program.py", variant), (_compiled(sys.executable, str(ROOT / "efo")),)
+    run = (sys.executable, "efo_program.py", variant)
+    build = (_compiled(sys.executable), _compiled(sys.executable, str(ROOT / "efo")))
     return Peer(name, "this checkout", "python", run, build=build, leases=leases, cannot=cannot)
 
 
@@ -154,7 +154,7 @@ PEERS: Final = (
         version="amazon_kclpy 3.1.3",
         source="python",
         run=(str(PYTHON), "kclpy_program.py", str(KCLPY)),
-        build=(_compiled(str(PYTHON), str(KCLPY)),),
+        build=(_compiled(str(PYTHON)), _compiled(str(PYTHON), str(KCLPY))),
         needs=("java", str(PYTHON), str(KCLPY / ".ready"), _LEASE_TABLE),
         warm=30.0,
         leases=True,

@@ -19,11 +19,13 @@ import trio
 from efo.testing.server.background import background
 from proofs.paths import ROOT
 from proofs.peers.lines import Output
-from proofs.peers.peers import WORK, Peer
+from proofs.peers.peers import Command, Peer
 from proofs.peers.process_tree import Usage, usage_of
 
 _STOP_TIMEOUT: Final = 120.0
 _POLL: Final = 0.02
+_built: Final[set[tuple[Path, Command]]] = set()
+"""The commands of `build` that have succeeded in this process, and where."""
 
 
 class PeerError(Exception):
@@ -52,20 +54,18 @@ class Configuration:
 
 
 async def build(peer: Peer) -> None:
-    """Build the program of a peer. Raise PeerError if a command fails."""
+    """Build the program of a peer. Raise PeerError if a command fails. Peers share commands: each succeeds once."""
     peer.copy_source()
     for command in peer.build:
-        done = await trio.run_process(
-            command,
-            cwd=peer.directory,
-            env=_with_bytecode(os.environ),
-            check=False,
-            capture_stdout=True,
-            stderr=subprocess.STDOUT,
+        if (peer.directory, command) in _built:
+            continue
+        ended = await trio.run_process(
+            command, cwd=peer.directory, check=False, capture_stdout=True, stderr=subprocess.STDOUT
         )
-        if done.returncode != 0:
-            output = done.stdout.decode(errors="replace")[-2000:]
-            raise PeerError(f"{' '.join(command)} exited with {done.returncode}:\n{output}")
+        if ended.returncode != 0:
+            output = ended.stdout.decode(errors="replace")[-2000:]
+            raise PeerError(f"{' '.join(command)} exited with {ended.returncode}:\n{output}")
+        _built.add((peer.directory, command))
 
 
 class Program:
@@ -172,7 +172,7 @@ def _command(peer: Peer, file: Path) -> tuple[str, ...]:
 
 def _environment(config: Configuration) -> Mapping[str, str]:
     """Return the environment of a program: the CA, and made-up credentials."""
-    kept = _with_bytecode({name: value for name, value in os.environ.items() if not name.upper().startswith("AWS_")})
+    kept = {name: value for name, value in os.environ.items() if not name.upper().startswith("AWS_")}
     path = f"{ROOT}:{ROOT / 'service'}"
     return kept | {
         "PYTHONPATH": path,
@@ -186,12 +186,3 @@ def _environment(config: Configuration) -> Mapping[str, str]:
         "NO_PROXY": "127.0.0.1",
         "no_proxy": "127.0.0.1",
     }
-
-
-def _with_bytecode(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which Python keeps and finds bytecode, whatever this machine's default is.
-
-    Without it, a Python program first compiles all that it imports, for more than a second.
-    """
-    kept = {name: value for name, value in environment.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return kept | {"PYTHONPYCACHEPREFIX": str(WORK / "bytecode")}
