@@ -61,6 +61,15 @@ def default_logging() -> Iterator[None]:
     structlog.reset_defaults()
 
 
+@pytest.fixture(autouse=True)
+def same_umask() -> Iterator[None]:
+    """Restore the process's umask, which commands set: a server's user could not read files of later tests."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture(params=["fanout", "polling"])
 def read_mode(request: pytest.FixtureRequest) -> Iterator[ReadMode]:
     """Run the test once for each way to read, with the workers of `tests.workers`."""

@@ -8,15 +8,6 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def same_umask():
-    """Restore the process's umask, which commands set."""
-    before = os.umask(0o022)
-    os.umask(before)
-    yield
-    os.umask(before)
-
-
-@pytest.fixture(autouse=True)
 def no_settings_of_the_shell(monkeypatch):
     """Remove EFO_ variables of the shell that runs the tests."""
     for name in [name for name in os.environ if name.startswith("EFO_")]:
