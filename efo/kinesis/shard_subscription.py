@@ -373,6 +373,7 @@ class ShardSubscription:
         attempt.arrived_at = self._now()
         attempt.open(events, partial(self._on_change, attempt))
         self._report_input(Received(attempt.number, *received, opened_at))
+        del received  # this task lives for minutes, and the event may have megabytes
         await attempt.over.wait()
         if attempt.error is not None:
             raise attempt.error
