@@ -1,8 +1,8 @@
 """Fills free memory with cached pages, as on a machine that has run for a while.
 
-Until then, each page of a new file is the first use of that memory. The host of a virtual machine provides it only then,
-which takes some five microseconds for each page: several times what writing to it takes. So on a new machine a file costs
-up to three times as much CPU time as it does later.
+Until then, each page of a new file is the first use of that memory. The host of a virtual machine provides it only
+then, which takes some five microseconds for each page: several times what writing to it takes. So on a new machine, a
+file costs up to three times as much CPU time as it does later.
 """
 
 from __future__ import annotations
