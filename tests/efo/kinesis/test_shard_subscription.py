@@ -3,6 +3,7 @@
 import itertools
 import json
 import random
+import weakref
 
 import pytest
 import trio
@@ -179,6 +180,12 @@ class LiveShard:
         yield None
 
 
+def iter_and_forget(script):
+    """Yield the steps of a script, and keep none that was yielded."""
+    while script:
+        yield script.pop(0)
+
+
 @pytest.fixture
 def reported():
     return []
@@ -243,6 +250,19 @@ class TestHours:
         assert set(reasons(reported)) == {reason}
         assert len(shard.calls) in calls
         assert all(later - earlier >= 5.0 for earlier, later in itertools.pairwise(shard.calls))
+
+    async def test_no_event_is_kept_after_its_delivery(self, subscribe, autojump_clock):
+        class Event(SubscribeToShardEvent, weakref=True):
+            pass
+
+        first, second = (Event((), 0, "1"), Event((), 0, "2"))
+        script, delivered = [first, 1.0, second, 1.0], [weakref.ref(first), weakref.ref(second)]
+        del first, second
+        subscription = subscribe(Service(iter_and_forget(script)))
+        for _ in delivered:
+            assert await subscription.receive() is not None
+        await trio.testing.wait_all_tasks_blocked()
+        assert [kept() for kept in delivered] == [None, None]
 
     async def test_renewals_leave_no_gap_between_events(self, subscribe, reported, autojump_clock):
         subscription = subscribe(LiveShard())
