@@ -19,6 +19,9 @@ PYTHON: Final = WORK / "python-venv" / "bin" / "python"
 KCLPY: Final = WORK / "kclpy"
 """The unpacked package, and its jars. The Makefile creates it."""
 
+MANY_SHARDS: Final = 1000
+"""From so many on, a JVM has its large heap: with 1 GB, netty runs out of it and never reads all of 1,000 shards."""
+
 Command = tuple[str, ...]
 
 
@@ -33,6 +36,7 @@ class Peer:
     `leases`: whether it has leases or checkpoints, so that it continues after a crash.
     `polls`: it reads by GetRecords.
     `cannot`: why a figure, or a part of it (such as "idle/1000"), is not measured.
+    `heap`: an option of `run`, the size of its JVM's heap. `large_heap`: the same from MANY_SHARDS shards on.
     """
 
     name: str
@@ -46,6 +50,8 @@ class Peer:
     leases: bool = False
     polls: bool = False
     cannot: Mapping[str, str] = field(default_factory=dict)
+    heap: str = ""
+    large_heap: str = ""
 
     @property
     def directory(self) -> Path:
@@ -60,6 +66,13 @@ class Peer:
     def reason(self, figure: str) -> str | None:
         """Return why a figure or a part of it cannot be measured, or None."""
         return next((why for part, why in self.cannot.items() if f"{figure}/".startswith(f"{part}/")), None)
+
+    def command(self, file: Path, shards: int) -> Command:
+        """Return the command that runs it in `directory`. `file`: its configuration. `shards`: at least so many."""
+        first, *others = self.run
+        path = str(self.directory / first) if "/" in first and not first.startswith("/") else first
+        heap = self.large_heap if shards >= MANY_SHARDS else self.heap
+        return (path, *([heap] if heap else ()), *others, str(file), *self.arguments)
 
     def copy_source(self) -> None:
         """Copy the sources again. Downloaded and built files in the copy stay."""
@@ -103,11 +116,13 @@ def _java(http: str) -> Peer:
         name=f"sdk-java-{http}",
         version="AWS SDK for Java 2.52.0",
         source="java",
-        run=("java", "-Xmx1g", "-cp", "target/sdk/classes:target/sdk/dependency/*", "peers.SdkProgram"),
+        run=("java", "-cp", "target/sdk/classes:target/sdk/dependency/*", "peers.SdkProgram"),
         arguments=(http,),
         build=((*_MVN, "sdk"),),
         needs=("java", "mvn"),
         warm=30.0,
+        heap="-Xmx1g",
+        large_heap="-Xmx4g",
         cannot={"correctness/kill": f"AWS SDK for Java 2.52.0 {_RAW}"},
     )
 
@@ -133,11 +148,13 @@ PEERS: Final = (
         name="kcl",
         version="KCL 3.5.1",
         source="java",
-        run=("java", "-Xmx2g", "-cp", "target/kcl/classes:target/kcl/dependency/*", "peers.KclProgram"),
+        run=("java", "-cp", "target/kcl/classes:target/kcl/dependency/*", "peers.KclProgram"),
         build=((*_MVN, "kcl"),),
         needs=("java", "mvn", _LEASE_TABLE),
         warm=30.0,
         leases=True,
+        heap="-Xmx2g",
+        large_heap="-Xmx6g",
     ),
     _go("vmware-kcl-go", "vmware-go-kcl-v2 v1.0.0", "vmware", leases=True),
     _go(

@@ -147,7 +147,7 @@ async def running(peer: Peer, config: Configuration, output: Output | None = Non
     async with await trio.open_file(stderr, "ab") as log:
         started_at = time.time()
         process = await trio.lowlevel.open_process(
-            _command(peer, file),
+            peer.command(file, config.expected),
             cwd=peer.directory,
             env=_environment(config),
             stdout=subprocess.PIPE,
@@ -162,12 +162,6 @@ async def running(peer: Peer, config: Configuration, output: Output | None = Non
     finally:
         with trio.CancelScope(shield=True):
             await program.kill()
-
-
-def _command(peer: Peer, file: Path) -> tuple[str, ...]:
-    first, *others = peer.run
-    path = str(peer.directory / first) if "/" in first and not first.startswith("/") else first
-    return (path, *others, str(file), *peer.arguments)
 
 
 def _environment(config: Configuration) -> Mapping[str, str]:

@@ -42,6 +42,17 @@ def test_a_reason_counts_for_the_parts_of_its_figure():
     assert peer.reason("start/4") is None
 
 
+def test_a_jvm_has_a_larger_heap_for_many_shards():
+    peer = Peer("x", "1", "java", ("java", "Program"), arguments=("crt",), heap="-Xmx1g", large_heap="-Xmx4g")
+    assert peer.command(Path("config.json"), 100) == ("java", "-Xmx1g", "Program", "config.json", "crt")
+    assert peer.command(Path("config.json"), 1000) == ("java", "-Xmx4g", "Program", "config.json", "crt")
+
+
+def test_a_command_with_a_slash_is_a_file_of_the_directory():
+    peer = Peer("x", "1", "go", ("bin/raw",))
+    assert peer.command(Path("config.json"), 4) == (str(peer.directory / "bin/raw"), "config.json")
+
+
 def test_every_reason_is_for_a_part_that_exists():
     parts = {*FIGURES, *PARTS, "correctness/kill"}
     assert {part for peer in PEERS for part in peer.cannot} <= parts
