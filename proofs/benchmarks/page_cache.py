@@ -52,5 +52,5 @@ def page_cache() -> Iterator[PageCache]:
 def _free_bytes() -> int:
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except ValueError:  # not Linux
+    except (ValueError, OSError):  # not Linux
         return 0

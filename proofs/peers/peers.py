@@ -67,11 +67,11 @@ class Peer:
         """Return why a figure or a part of it cannot be measured, or None."""
         return next((why for part, why in self.cannot.items() if f"{figure}/".startswith(f"{part}/")), None)
 
-    def command(self, file: Path, shards: int) -> Command:
-        """Return the command that runs it in `directory`. `file`: its configuration. `shards`: at least so many."""
+    def command(self, file: Path, expected: int) -> Command:
+        """Return the command that runs it in `directory`. `file`, `expected`: see Configuration."""
         first, *others = self.run
         path = str(self.directory / first) if "/" in first and not first.startswith("/") else first
-        heap = self.large_heap if shards >= MANY_SHARDS else self.heap
+        heap = (self.large_heap if expected >= MANY_SHARDS else "") or self.heap
         return (path, *([heap] if heap else ()), *others, str(file), *self.arguments)
 
     def copy_source(self) -> None:

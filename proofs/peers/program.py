@@ -34,7 +34,10 @@ class PeerError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """What a program reads. `report`: "counts", "latencies" or "numbers". `expected`: see `Output.reached_at`."""
+    """What a program reads. `report`: "counts", "latencies" or "numbers".
+
+    `expected`: how many records are waited for, one of each shard at a start; see `Output.reached_at`.
+    """
 
     endpoint: str
     ca_file: str

@@ -48,6 +48,11 @@ def test_a_jvm_has_a_larger_heap_for_many_shards():
     assert peer.command(Path("config.json"), 1000) == ("java", "-Xmx4g", "Program", "config.json", "crt")
 
 
+def test_a_jvm_without_a_larger_heap_keeps_its_own():
+    peer = Peer("x", "1", "java", ("java", "Program"), heap="-Xmx1g")
+    assert peer.command(Path("config.json"), 1000) == ("java", "-Xmx1g", "Program", "config.json")
+
+
 def test_a_command_with_a_slash_is_a_file_of_the_directory():
     peer = Peer("x", "1", "go", ("bin/raw",))
     assert peer.command(Path("config.json"), 4) == (str(peer.directory / "bin/raw"), "config.json")
