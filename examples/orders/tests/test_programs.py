@@ -20,43 +20,58 @@ for number in range(COUNT):
     BILLS[f"customer-{number % 10}"] += 100 + number % 7
 
 
-def read_until_billed(process: subprocess.Popen[str], count: int) -> None:
-    billed = 0
+def read_until_billed(process: subprocess.Popen[str], ledger: Ledger, bills: Counter[str]) -> list[tuple[str, int]]:
+    """Return each batch, as its shard and the number of its orders, until these bills are in the ledger."""
+    batches = []
     for line in process.stdout:
-        billed += int(re.match(r"billed (\d+) orders", line)[1])
-        if billed >= count:
-            return
-    raise AssertionError(f"it ended after {billed} orders")
+        count, shard_id = re.match(r"billed (\d+) orders of (\S+)", line).groups()
+        batches.append((shard_id, int(count)))
+        if ledger.bills() == bills:
+            return batches
+    raise AssertionError(f"it ended after {batches}")
+
+
+def put(start) -> Counter[str]:
+    """Put the orders once more, and return their bills."""
+    producer = start("orders.produce", str(COUNT))
+    assert producer.communicate(timeout=120) == (f"put {COUNT} orders\n", None)
+    assert producer.returncode == 0
+    return BILLS
 
 
 @pytest.mark.parametrize("door", DOORS)
 def test_every_door_bills_what_was_put_and_ends_well_at_ctrl_c(door, start, tmp_path):
-    producer = start("orders.produce", str(COUNT))
-    assert producer.communicate(timeout=120) == (f"put {COUNT} orders\n", None)
-    assert producer.returncode == 0
+    put(start)
     consumer = start(f"orders.{door}")
-    read_until_billed(consumer, COUNT)
+    ledger = Ledger(tmp_path / "bills.sqlite")
+    read_until_billed(consumer, ledger, BILLS)
     consumer.send_signal(signal.SIGINT)
     consumer.communicate(timeout=120)
     assert consumer.returncode == 0
-    assert Ledger(tmp_path / "bills.sqlite").bills() == BILLS
+    assert ledger.bills() == BILLS
 
 
 def test_another_door_continues_where_the_first_one_stopped(start, tmp_path):
-    for door in DOORS[:2]:
-        start("orders.produce", str(COUNT)).communicate(timeout=120)
-        consumer = start(f"orders.{door}")
-        read_until_billed(consumer, COUNT)
-        consumer.send_signal(signal.SIGINT)
-        rest, _ = consumer.communicate(timeout=120)
-        assert rest == ""  # nothing was billed twice
-    assert Ledger(tmp_path / "bills.sqlite").bills() == BILLS + BILLS
+    """Ctrl-C may come after a batch is billed and before it is acked: the next door gets this batch again, no other."""
+    ledger, bills = Ledger(tmp_path / "bills.sqlite"), Counter[str]()
+    consumer = start(f"orders.{DOORS[0]}")
+    for _ in range(2):
+        bills += put(start)
+        batches = read_until_billed(consumer, ledger, bills)
+    consumer.send_signal(signal.SIGINT)
+    consumer.communicate(timeout=120)
+    bills += put(start)
+    consumer = start(f"orders.{DOORS[1]}")
+    of_next_door = read_until_billed(consumer, ledger, bills)
+    consumer.send_signal(signal.SIGINT)
+    consumer.communicate(timeout=120)
+    assert sum(count for _, count in of_next_door) <= COUNT + sum(dict(batches).values())
 
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
 def test_spark_computes_the_same_bills_from_the_log_of_the_service(start, tmp_path):
     shutil.copy(Path(__file__).parents[1] / "efo.toml", tmp_path)
-    start("orders.produce", str(COUNT)).communicate(timeout=120)
+    put(start)
     service = start("efo_service", "run", "--config", "efo.toml", stdout=subprocess.DEVNULL)
     while relayed(start) < COUNT:
         assert service.poll() is None
