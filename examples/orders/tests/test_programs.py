@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -20,15 +21,29 @@ for number in range(COUNT):
     BILLS[f"customer-{number % 10}"] += 100 + number % 7
 
 
-def read_until_billed(process: subprocess.Popen[str], ledger: Ledger, bills: Counter[str]) -> list[tuple[str, int]]:
-    """Return each batch, as its shard and the number of its orders, until these bills are in the ledger."""
-    batches = []
-    for line in process.stdout:
+def batches_of(lines: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Yield each batch that was billed, as its shard and the number of its orders."""
+    for line in lines:
         count, shard_id = re.match(r"billed (\d+) orders of (\S+)", line).groups()
-        batches.append((shard_id, int(count)))
+        yield shard_id, int(count)
+
+
+def read_until_billed(process: subprocess.Popen[str], ledger: Ledger, bills: Counter[str]) -> list[tuple[str, int]]:
+    """Return the batches until these bills are in the ledger."""
+    batches = []
+    for batch in batches_of(process.stdout):
+        batches.append(batch)
         if ledger.bills() == bills:
             return batches
     raise AssertionError(f"it ended after {batches}")
+
+
+def stop(process: subprocess.Popen[str]) -> list[tuple[str, int]]:
+    """Stop a consumer by Ctrl-C; return the batches since `read_until_billed`."""
+    process.send_signal(signal.SIGINT)
+    rest, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    return [*batches_of(rest.splitlines())]
 
 
 def put(start) -> Counter[str]:
@@ -45,9 +60,7 @@ def test_every_door_bills_what_was_put_and_ends_well_at_ctrl_c(door, start, tmp_
     consumer = start(f"orders.{door}")
     ledger = Ledger(tmp_path / "bills.sqlite")
     read_until_billed(consumer, ledger, BILLS)
-    consumer.send_signal(signal.SIGINT)
-    consumer.communicate(timeout=120)
-    assert consumer.returncode == 0
+    stop(consumer)
     assert ledger.bills() == BILLS
 
 
@@ -58,14 +71,12 @@ def test_another_door_continues_where_the_first_one_stopped(start, tmp_path):
     for _ in range(2):
         bills += put(start)
         batches = read_until_billed(consumer, ledger, bills)
-    consumer.send_signal(signal.SIGINT)
-    consumer.communicate(timeout=120)
+    batches += stop(consumer)
     bills += put(start)
     consumer = start(f"orders.{DOORS[1]}")
-    of_next_door = read_until_billed(consumer, ledger, bills)
-    consumer.send_signal(signal.SIGINT)
-    consumer.communicate(timeout=120)
+    of_next_door = read_until_billed(consumer, ledger, bills) + stop(consumer)
     assert sum(count for _, count in of_next_door) <= COUNT + sum(dict(batches).values())
+    assert ledger.bills() == bills
 
 
 @pytest.mark.skipif(shutil.which("java") is None, reason="Spark needs Java")
