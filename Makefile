@@ -20,7 +20,7 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_HTTP_TIMEOUT := 300
 export UV_NO_PROGRESS := 1
 
-.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e kinesis-source-e2e object-store-e2e object-stores cluster-e2e cluster-install tables-e2e tables-install fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards parity bench-polling bench-producer bench-doors migrate-test spark-parity
+.PHONY: help demo test sim bench bench-quick bench-core bench-fake bench-relay log-e2e kinesis-source-e2e object-store-e2e object-stores cluster-e2e cluster-install tables-e2e tables-install fuzz scenarios api witnesses peers peers-install kcl-interop kafka-e2e kafka-install foreign foreign-install truth docs dynamodb-local ministack conformance failover lint format lock clean compat audit soak mutants web-test image image-test manifests dashboards parity edges attacks bench-polling bench-producer bench-doors migrate-test spark-parity
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -178,6 +178,13 @@ compat: $(READY) ## Read the logs, leases and positions that earlier versions wr
 MINUTES ?= 60
 soak: $(READY) ## Run a service under load, faults and reshards; nothing may grow (MINUTES=60, ARGS="--help")
 	@$(BIN)/python -m proofs.soak --minutes $(MINUTES) $(ARGS)
+
+# Not part of `test`, which has each of these situations at the lowest level that shows it.
+edges: $(READY) ## Try efo in situations that users report: credentials, clocks, proxies, recreated streams (ARGS="--help")
+	@$(BIN)/python -m proofs.edges $(ARGS)
+
+attacks: $(READY) ## Attack efo's port, decoders and neighbours, and see that nothing stops, blocks or leaks (ARGS="--help")
+	@$(BIN)/python -m proofs.attacks $(ARGS)
 
 # In Debian's chromium; without it, the exit status is 69. `test` has a short form. Pictures: var/web-test.
 web-test: $(READY) ## Look at the page of a real service in a real browser, with 4 and with 1,000 shards (ARGS="--help")

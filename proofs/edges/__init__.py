@@ -1,0 +1,1 @@
+"""`make edges`: efo where its users meet it: credentials, clocks, proxies, recreated streams, foreign records."""

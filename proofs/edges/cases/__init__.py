@@ -1,0 +1,1 @@
+"""The situations, a module for each kind."""
