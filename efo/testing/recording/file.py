@@ -16,6 +16,7 @@ and ending sequence numbers of a shard; version 1 did not have them, and is read
 
 from __future__ import annotations
 
+import stat
 from array import array
 from collections.abc import Sequence
 from io import BufferedReader
@@ -142,6 +143,9 @@ class Recording:
         A last line that is not complete is ignored: the recording was killed, or its disk was full.
         """
         try:
+            # A pipe would block here until somebody writes, and cannot be read again at the places of the calls.
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise ConfigurationError(f"{path}: a recording is read again and again: pass a file, no pipe or directory")
             file = path.open("rb")
         except OSError as error:
             raise ConfigurationError(f"{path}: the recording cannot be read: {error.strerror}") from None

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from efo.errors import ConfigurationError
@@ -64,3 +66,11 @@ async def test_a_file_that_cannot_be_opened_is_a_configuration_error(tmp_path, a
             fake.replay(tmp_path / "missing")
         with pytest.raises(ConfigurationError, match="cannot be written"), fake.record(tmp_path):
             pass
+
+
+def test_a_pipe_is_refused_at_once_although_nobody_writes(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path):
+        with pytest.raises(ConfigurationError, match="a recording is read again and again: pass a file"):
+            Recording.open(path)
