@@ -137,5 +137,15 @@ def shown(value: object) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
 
 
+def printable(text: str) -> str:
+    """Return a text without line breaks and control characters: they could change a terminal, or fake a line.
+
+    Names come from others: of records, lease stores, endpoints and files. Each is escaped, as Python would.
+    """
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
 _MAX_SHOWN: Final = 200
 _VARIADIC: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

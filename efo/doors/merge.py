@@ -75,7 +75,8 @@ class Merge:
     def take(self) -> Batch | None:
         """Take the oldest batch; None if there is none now. One thread takes at a time.
 
-        The caller sets its `taking` to None when it returns the batch. If Ctrl-C comes before, the next call has it again.
+        The caller sets its `taking` to None when it returns the batch. If Ctrl-C comes before, its next call has it
+        again.
         """
         offer = self.taking.get(get_ident())
         if offer is None or not offer.shard.is_wanted(offer.batch):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from efo.doors.engine import Engine
 
 EXIT_SECONDS: Final = 10.0
-"""For all together. An orchestrator kills a process after 30 s; a consumer needs one or two, a producer its requests."""
+"""For all together: an orchestrator kills a process after 30 s."""
 _LOG: Final = logging.getLogger("efo")
 _open: Final[WeakSet[Engine[Any]]] = WeakSet()
 
@@ -68,7 +68,7 @@ def _at_exit() -> None:
         try:
             error = engine.closed.exception(max(0.0, deadline - time.monotonic()))
         except TimeoutError:
-            _LOG.error("a %s did not end within %g s: what it has is lost", engine.describe(), EXIT_SECONDS)  # noqa: TRY400
+            _LOG.error("a %s did not end within %g s: what it has is lost", engine.describe(), EXIT_SECONDS)
         else:
             if error is not None:
                 _LOG.error("a %s could not be closed: %s", engine.describe(), _text(error))

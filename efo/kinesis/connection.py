@@ -303,7 +303,7 @@ class Connection:
             case h2.events.StreamReset(error_code=code) if stream:
                 self._data_streams.discard(stream.stream_id)
                 text = f"{self.address} reset the stream: {_name(code or 0)}"
-                self._on_reset(_name(code or 0))
+                self._on_reset(_metric_name(code or 0))
                 stream.on_error(StreamResetError(text, code=int(code or 0)))
             case h2.events.RemoteSettingsChanged():
                 self._ready.set()
@@ -353,6 +353,11 @@ class Connection:
 
 def _text(value: bytes | str) -> str:
     return value if isinstance(value, str) else value.decode("latin-1")
+
+
+def _metric_name(code: int) -> str:
+    """Return the name of a code for metrics, of which a peer must not make 2^32 series."""
+    return ErrorCodes(code).name if code in set(ErrorCodes) else "unknown"
 
 
 def _name(code: int) -> str:

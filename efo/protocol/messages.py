@@ -8,7 +8,7 @@ import msgspec
 
 from efo.checks import shown
 from efo.errors import EventError, ServiceError
-from efo.model import MAX_SEQUENCE_DIGITS, ChildShard, Record, is_decimal
+from efo.model import MAX_SEQUENCE_DIGITS, ChildShard, Record, is_decimal, is_shard_id
 from efo.protocol.eventstream import Message
 from efo.protocol.service_errors import service_error
 
@@ -138,8 +138,10 @@ def _parse_event(payload: bytes | memoryview) -> SubscribeToShardEvent:
 
 
 def check_children(children: tuple[ChildShard, ...]) -> None:
-    """Raise EventError unless each child shard has parents, and decimal hash keys."""
+    """Raise EventError unless each child shard has an id and parents, and decimal hash keys."""
     for child in children:
+        if not all(map(is_shard_id, (child.shard_id, *child.parent_shards))):
+            raise EventError("the id of a child shard, or of its parent, is none")
         if not child.parent_shards:
             raise EventError("a child shard has no parents")
         keys = child.hash_key_range

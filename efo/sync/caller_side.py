@@ -42,7 +42,7 @@ class CallerSide(ApplicationSide):
         what was acked is saved. That takes some seconds at most, and is not interrupted by a second Ctrl-C.
         """
         if self._is_serving:
-            raise ConfigurationError("another thread runs this consumer: run it in one, or with threads=N in its Handler")
+            raise ConfigurationError("another thread runs this consumer: run it in one, or use Handler(..., threads=N)")
         run.ended.add_done_callback(lambda _ended: self._bell.ring())
         exiting: BaseException | None = None
         self._is_serving = True

@@ -95,7 +95,7 @@ class FakeKinesisThread:
         self.call(lambda fake: fake.faults.add(fault, when))
 
     def call(self, function: Callable[[FakeKinesis], T]) -> T:
-        """Call `function` with the fake, in the fake's thread. Raises RuntimeError in a forked child, which has none."""
+        """Call `function` with the fake, in the fake's thread. Raises RuntimeError in a forked child."""
         if os.getpid() != self._pid:
             raise RuntimeError("this process was forked from that of the fake: call it there, or connect to its url")
         return trio.from_thread.run_sync(function, self._fake, trio_token=self._token)

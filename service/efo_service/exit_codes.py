@@ -9,6 +9,7 @@ from typing import Final
 
 from rich.console import Console
 
+from efo.checks import printable
 from efo.errors import ConfigurationError, EfoError
 from efo.exception_groups import leaf_exceptions
 from efo_service.errors import DrainDeadlineError, UsageError
@@ -66,9 +67,10 @@ def report(error: BaseException) -> Exit:
         console.print("[bold red]efo:[/] internal error: this is a defect, please report it with the lines above")
     else:
         for message in dict.fromkeys(str(leaf) for leaf in leaf_exceptions(error) if _code_of_one(leaf) is code):
-            console.print(f"[bold red]efo:[/] {_escaped(message or 'interrupted')}")
+            console.print(f"[bold red]efo:[/] {_escaped(message) or 'interrupted'}")
     return code
 
 
 def _escaped(message: str) -> str:
-    return message.replace("[", r"\[")
+    """Return a message without markup and control characters. A further line is indented: no name can fake one."""
+    return "\n     ".join(map(printable, message.splitlines())).replace("[", r"\[")

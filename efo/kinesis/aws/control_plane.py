@@ -27,6 +27,7 @@ from efo.model import (
     Shard,
     ShardRead,
     StreamDescription,
+    is_shard_id,
 )
 
 DIRECT_READS: Final = {
@@ -168,6 +169,9 @@ class AwsControlPlane:
 
 def _shard(item: Mapping[str, Any]) -> Shard:
     numbers = item["SequenceNumberRange"]
+    parents = [item[name] for name in ("ParentShardId", "AdjacentParentShardId") if item.get(name)]
+    if not all(map(is_shard_id, (item["ShardId"], *parents))):
+        raise ProtocolError("the response to ListShards has the id of a shard, or of its parent, that is none")
     return Shard(
         shard_id=item["ShardId"],
         hash_key_range=_hash_key_range(item),

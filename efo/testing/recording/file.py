@@ -145,7 +145,7 @@ class Recording:
         try:
             # A pipe would block here until somebody writes, and cannot be read again at the places of the calls.
             if not stat.S_ISREG(path.stat().st_mode):
-                raise ConfigurationError(f"{path}: a recording is read again and again: pass a file, no pipe or directory")
+                raise ConfigurationError(f"{path}: a recording is read again and again: pass a file, not a pipe")
             file = path.open("rb")
         except OSError as error:
             raise ConfigurationError(f"{path}: the recording cannot be read: {error.strerror}") from None

@@ -17,6 +17,7 @@ from prometheus_client import start_http_server
 from rich.console import Console
 
 from efo_service.commands.options import ConfigFile, Json, StreamName
+from efo_service.commands.output import write_line
 from efo_service.config.loading import load
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError
@@ -80,17 +81,16 @@ def _report_json(progress: dict[str, Any]) -> None:
 
 
 def _report(progress: dict[str, Any]) -> None:
-    console = Console(highlight=False)
     match progress:
         case {"query": name, "batch_id": batch, "rows": rows, "rows_written": written, "seconds": seconds, "lag": lag}:
             suffix = f", lag {lag:,}" if lag else ""
-            console.print(f"{name}: batch {batch}, {rows:,} rows read, {written:,} written in {seconds:.1f} s{suffix}")
+            write_line(f"{name}: batch {batch}, {rows:,} rows read, {written:,} written in {seconds:.1f} s{suffix}")
         case {"waiting_for": topic, "log": log}:
-            console.print(f"waiting for topic {topic} in {log}")
+            write_line(f"waiting for topic {topic} in {log}")
         case {"started_again": name, "because": because}:
-            console.print(f"{name} is restarted: {because}")
+            write_line(f"{name} is restarted: {because}")
         case {"result": {"rows_written": rows, "stopped": stopped}}:
             totals = ", ".join(f"{count:,} rows of {name} written" for name, count in rows.items()) or "no new records"
-            console.print(f"{'stopped' if stopped else 'done'}: {totals}")
+            write_line(f"{'stopped' if stopped else 'done'}: {totals}")
         case _:
-            console.print_json(data=progress)
+            Console(highlight=False).print_json(data=progress)

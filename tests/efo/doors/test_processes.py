@@ -7,7 +7,6 @@ import sys
 
 import pytest
 
-import efo
 from efo.testing import FakeKinesisThread, FakeSettings
 
 PRELUDE = """
