@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -19,8 +20,6 @@ from efo_service.relay.mapping import RecordMapping
 Format = Literal["text", "json", "raw"]
 """text: a line to read. json: the line of the sink `jsonl`, which `efo log export` has too. raw: the data as it is."""
 
-_C1: Final = re.compile(rb"\xc2[\x80-\x9f]|\x7f")
-"""Control characters that JSON does not escape, in UTF-8. They are within its strings alone."""
 _BYTES_PER_CELL: Final = 4
 """Of UTF-8, at most."""
 
@@ -73,12 +72,11 @@ def _text(width: int | None, shard_id: str, record: Record) -> bytes:
 
 
 def without_controls(document: bytes) -> bytes:
-    """Return JSON with the control characters escaped that it may have in its strings: terminals obey some of them."""
-    return _C1.sub(_escape, document)
-
-
-def _escape(found: re.Match[bytes]) -> bytes:
-    return b"\\u%04x" % ord(found[0].decode())
+    """Return JSON with all characters escaped that are not printable. Encoders leave some that terminals obey."""
+    text = document.decode()
+    if text.replace("\n", "").isprintable():  # line breaks are between values, never in them
+        return document
+    return "".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text).encode()
 
 
 def _json(mappings: dict[str, RecordMapping], stream: str, encoding: Encoding, shard_id: str, record: Record) -> bytes:
