@@ -16,6 +16,7 @@ except ImportError as error:
     raise SystemExit(69) from error
 
 from efo_service.exit_codes import Exit, report
+from efo_service.memory import forbid_core_files
 from efo_service.version import VERSION
 
 app = App(
@@ -318,6 +319,7 @@ stays: with Python's 700, collections would take a seventh of it."""
 def main() -> NoReturn:
     """Run the program, and exit."""
     gc.set_threshold(*GC_THRESHOLDS)
+    forbid_core_files()
     sys.exit(call())
 
 
