@@ -327,7 +327,10 @@ _asked(
         "an absolute target": (GET.replace(b"/livez", b"http://evil.example/livez") + GET, _400),
         "CONNECT": (b"CONNECT localhost:1 HTTP/1.1\r\nhost: localhost\r\n\r\n" + GET, _400),
         "HTTP/0.9": (b"GET /livez\r\n\r\n" + GET, _400),
-        "chunk size with a sign": (_POST + b"transfer-encoding: chunked\r\n\r\n+1\r\nx\r\n0\r\n\r\n" + GET, b"HTTP/1.1 403"),
+        "chunk size with a sign": (
+            _POST + b"transfer-encoding: chunked\r\n\r\n+1\r\nx\r\n0\r\n\r\n" + GET,
+            b"HTTP/1.1 403",
+        ),
     },
 )
 
@@ -335,7 +338,10 @@ _asked(
     "each is refused or answered, within the limits",
     "requests that are too large, or for what is not there",
     {
-        "a query of 4 KB": (b"GET /status?" + b"a=b&" * 1100 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n", b"HTTP/1.1 414"),
+        "a query of 4 KB": (
+            b"GET /status?" + b"a=b&" * 1100 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n",
+            b"HTTP/1.1 414",
+        ),
         "a head of 64 KB": (GET[:-2] + b"x: " + b"y" * 65_536 + b"\r\n\r\n", b"HTTP/1.1 431"),
         "a thousand fields": (GET[:-2] + b"x: y\r\n" * 1000 + b"\r\n", b"HTTP/1.1 431"),
         "cookies of 15 KB": (GET[:-2] + b"cookie: " + b"a=b;" * 3900 + b"\r\n\r\n", b"HTTP/1.1 200"),
