@@ -23,9 +23,6 @@ Of a machine that does the fixed work in `_FIXED_WORK` seconds, and longer on a 
 _FIXED_WORK: Final = 0.010
 """What `_fixed_work` takes on the machine for which `BOUND` was chosen: a core of a server of 2023."""
 _RUNS: Final = 3
-MODULES: Final = ("efo.", "efo_service.")
-SERVER: Final = ("trio._highlevel_serve_listeners",)
-"""In which trio runs the handler of a connection that it accepted: the service's, if no fake runs in this thread."""
 
 
 class Step(NamedTuple):
@@ -41,7 +38,9 @@ class StepMeter(trio.abc.Instrument):
     `modules`: where the functions of the measured tasks are. `slowest`: of the steps so far. `steps`: their number.
     """
 
-    def __init__(self, modules: tuple[str, ...] = MODULES, but: tuple[str, ...] = ("efo.testing.",)) -> None:
+    def __init__(
+        self, modules: tuple[str, ...] = ("efo.", "efo_service."), but: tuple[str, ...] = ("efo.testing.",)
+    ) -> None:
         self.slowest = Step(0.0, "none")
         self.steps = 0
         self._modules = modules
@@ -95,10 +94,7 @@ def _fixed_work() -> None:
 
 
 async def slowest_step(
-    scenario: Callable[[StepMeter], Awaitable[None]],
-    *,
-    slowness: Callable[[], float] = slowness,
-    modules: tuple[str, ...] = MODULES,
+    scenario: Callable[[StepMeter], Awaitable[None]], *, slowness: Callable[[], float] = slowness
 ) -> Step:
     """Return the slowest step of a scenario: of the best of a few runs, which end with the first within BOUND.
 
@@ -107,7 +103,7 @@ async def slowest_step(
     """
     best = Step(float("inf"), "none")
     for _ in range(_RUNS):
-        meter = StepMeter(modules)
+        meter = StepMeter()
         before = slowness()
         await scenario(meter)
         if not meter.steps:

@@ -15,13 +15,13 @@ from unittest.mock import patch
 import trio
 
 from efo_service.cli import main
-from tests.step_meter import MODULES, SERVER, Step, StepMeter
+from tests.step_meter import Step, StepMeter
 
 
 def run() -> None:
     """Run it."""
     path = Path(sys.argv.pop(1))
-    meter = StepMeter((*MODULES, *SERVER))
+    meter = StepMeter()
 
     def tell(*_: object) -> None:
         new = path.with_suffix(".new")

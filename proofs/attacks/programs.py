@@ -65,9 +65,15 @@ class World:
 
     def start(self, *command: str, **environment: str) -> subprocess.Popen[str]:
         """Start a command of Python."""
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(  # noqa: S603 - our own programs
-            [sys.executable, *command], cwd=self.home, env={**self.environment, **environment}, **pipes
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            [sys.executable, *command],
+            cwd=self.home,
+            env={**self.environment, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
         )
 
     def wait(self, process: subprocess.Popen[str], seconds: float = 40.0) -> Ended:

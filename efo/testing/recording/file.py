@@ -165,7 +165,7 @@ class Recording:
         try:
             self._file.seek(offset)
             return msgspec.json.decode(self._file.read(size), type=Line)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigurationError(f"{self._path} was changed while it is replayed: {error}") from None
 
     def _index(self) -> None:
@@ -173,7 +173,7 @@ class Recording:
         for number, text in enumerate(self._file, start=1):
             try:
                 line = msgspec.json.decode(text, type=Line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 if number > 1 and not text.endswith(b"\n"):  # only the last line has no line break
                     break
                 raise ConfigurationError(f"{path}, line {number}: {error}") from None

@@ -193,7 +193,7 @@ def parse_export(document: bytes, stream: str, source: str) -> list[Lease]:
     try:
         export = msgspec.json.decode(document, type=Export)
         leases = [_checked(columns.lease()) for columns in export.leases]
-    except (msgspec.DecodeError, UnicodeDecodeError, ConfigurationError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ConfigurationError) as error:
         raise ConfigurationError(f"{source} was not written by `efo leases export`: {error}") from error
     if export.stream != stream:
         raise ConfigurationError(

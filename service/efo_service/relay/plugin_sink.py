@@ -1,4 +1,4 @@
-"""A sink of another package, behind checks of what it returns and raises: efo does not rely on code that it has not seen.
+"""A sink of another package, behind checks of what it returns and raises.
 
 Its exceptions become SinkError's or SinkDefectError, without their text. A position that is none, or that does not
 follow the commits, would lose records (rule R12). A step that holds up the event loop costs leases (rule R10), so it

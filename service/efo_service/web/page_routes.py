@@ -107,7 +107,7 @@ class _Handlers:
             raise HTTPException(415, "an action is JSON: send content-type: application/json")
         try:
             action = msgspec.json.decode(await read_body(request), type=Action)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise HTTPException(400, f"not an action: {error}") from None
         try:
             await perform_logged(self._perform, action, None if request.client is None else request.client.host)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
+from time import monotonic
 from typing import Final, NamedTuple
 
 from efo_service.errors import UnavailableError
 from efo_service.web.tls import client_context
 
 _TIMEOUT_SECONDS: Final = 3.0
+_BODY_SECONDS: Final = 10.0
+_BODY_BYTES: Final = 64 * 1024 * 1024
+_PIECE_BYTES: Final = 64 * 1024
 _LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses that servers listen on
 _UNAUTHORIZED: Final = frozenset({401, 403, 429})
 
@@ -55,13 +59,25 @@ class ServiceAddress(NamedTuple):
                 connection = HTTPSConnection(host, self.port, timeout=_TIMEOUT_SECONDS, context=context)
             connection.request(method, path, body, headers)
             response = connection.getresponse()
-            return response.status, response.read().decode(errors="replace")
+            return response.status, _read(response).decode(errors="replace")
         except (OSError, HTTPException) as error:
             scheme = self.url.partition(":")[0]
             raise UnavailableError(f"no response from {scheme}://{host}:{self.port}{path}: {error}") from error
         finally:
             if connection is not None:
                 connection.close()
+
+
+def _read(response: HTTPResponse) -> bytes:
+    """Return the body. Raises HTTPException: another program listens there, and sends on and on."""
+    body, deadline = bytearray(), monotonic() + _BODY_SECONDS
+    while piece := response.read1(_PIECE_BYTES):
+        body += piece
+        if len(body) > _BODY_BYTES or monotonic() > deadline:
+            raise HTTPException(f"the response has more than {_BODY_BYTES} bytes, or takes {_BODY_SECONDS:g} s")
+    if response.length:
+        raise HTTPException("the response is cut off")
+    return bytes(body)
 
 
 def http_get(host: str, port: int, path: str) -> tuple[int, str]:

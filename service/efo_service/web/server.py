@@ -6,7 +6,6 @@ Whatever clients do, a turn of the loop stays short and a probe gets its answer:
 from __future__ import annotations
 
 import socket
-from functools import partial
 from typing import Final
 
 import structlog
@@ -14,6 +13,7 @@ import trio
 from starlette.types import ASGIApp
 
 from efo_service.errors import UnavailableError
+from efo_service.web.http.accepting import accepted
 from efo_service.web.http.connection import serve_connection
 from efo_service.web.http.places import MAX_CONNECTIONS, Place, Places
 from efo_service.web.http.turns import TURNS, InTurn, has_certificate
@@ -24,7 +24,7 @@ from efo_service.web.tls import TlsFiles
 _HANDSHAKE_SECONDS: Final = 5.0
 _GRACE_SECONDS: Final = 0.5
 _BACKLOG: Final = 1024
-"""Connections that wait to be accepted. One is accepted in a turn of the loop."""
+"""Connections that wait to be accepted."""
 
 
 async def serve(
@@ -56,6 +56,7 @@ async def serve(
                 structlog.get_logger().warning("connection_failed", address=address, error_type=type(error).__name__)
             finally:
                 places.leave(place)
+                await trio.aclose_forcefully(stream)
 
     async def serve_stream(stream: trio.abc.Stream, client: tuple[str, int] | None, place: Place) -> None:
         if context is not None:
@@ -68,25 +69,19 @@ async def serve(
         base = {"scheme": scheme, "client": client, "server": (name, bound), CERTIFICATE: has_certificate(stream)}
         await serve_connection(app, stream, base, place, turns, closing)
 
-    listener = trio.SocketListener(trio.socket.from_stdlib_socket(_listen(host, port)))
-    name, bound = listener.socket.getsockname()[:2]
+    listener = _listen(host, port)
+    name, bound = listener.getsockname()[:2]
     authority = f"[{name}]:{bound}" if ":" in name else f"{name}:{bound}"
-    try:
+    with listener:
         async with trio.open_nursery() as connections:
+            task_status.started(f"{scheme}://{authority}")
             try:
-                async with trio.open_nursery() as accepting:
-                    await accepting.start(
-                        partial(trio.serve_listeners, handle, [listener], handler_nursery=connections)
-                    )
-                    task_status.started(f"{scheme}://{authority}")
-                    await trio.sleep_forever()
+                async for stream in accepted(listener):
+                    connections.start_soon(handle, stream)
             finally:
                 closing.set()
                 places.close_idle()
                 connections.cancel_scope.deadline = trio.current_time() + _GRACE_SECONDS
-    finally:
-        with trio.CancelScope(shield=True):
-            await listener.aclose()
 
 
 def _peer(stream: trio.SocketStream) -> tuple[str, int] | None:

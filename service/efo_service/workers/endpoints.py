@@ -95,7 +95,7 @@ class WorkerEndpoints(Collector):
             try:
                 status, body = self._service._replace(port=port).get(path)
                 return parse(body) if status == 200 else None  # noqa: PLR2004 - HTTP status
-            except (UnavailableError, ValueError):
+            except (UnavailableError, ValueError, RecursionError):
                 return None
 
         ports = self._ports()
@@ -107,5 +107,5 @@ def _reason(body: str) -> str:
     """Return why a worker refused an action: a JSON object, or the text of an HTTP error."""
     try:
         return str(json.loads(body)["reason"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return body[:1000]

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 import structlog
 import trio
+import trio.lowlevel
 
 from efo.model import Checkpoint, checkpoint_of
 from efo_service.relay.conformance import SHARD, STREAM, batch
@@ -65,7 +66,7 @@ class Package:
         self._do("write")
 
     async def commit(self):
-        await trio.sleep(0)
+        await trio.lowlevel.checkpoint()
         self._do("commit")
 
 
@@ -134,14 +135,14 @@ async def test_garbage_is_refused_with_the_name_of_the_method(method, garbage):
 async def test_a_position_that_does_not_follow_a_commit_is_refused(after):
     """What the commit was said to make durable would be acked, and lost."""
     positions = iter([Checkpoint("1"), Checkpoint("1"), after, after])
-    with pytest.raises(SinkDefectError, match="expected .*, which was committed"):
+    with pytest.raises(SinkDefectError, match="which was committed"):
         await use(Package(position=lambda: next(positions)))
 
 
 async def test_a_sink_that_keeps_positions_and_one_that_keeps_none_pass():
     await use(Package())
     package = Package()
-    package._does["position"] = lambda: checkpoint_of(package.written[-1].records[-1]) if package.written else None  # noqa: SLF001
+    package._does["position"] = lambda: checkpoint_of(package.written[-1].records[-1]) if package.written else None
     await use(package)
 
 

@@ -200,7 +200,7 @@ class RedisLeaseStore(RowStore):
     def _lease_of(self, key: str, value: bytes) -> Lease:
         try:
             return msgspec.json.decode(value, type=LeaseRow).lease()
-        except (ConfigurationError, msgspec.DecodeError) as error:
+        except (ConfigurationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise LeaseStoreCorruptError(
                 f"lease store {self._client.location}, lease {key!r}: {error}; correct the field or delete it"
             ) from error

@@ -110,5 +110,5 @@ def _is_efo(http_get: HttpGet, host: str, port: int) -> bool:
     try:
         _, body = http_get(host, port, "/livez")
         return msgspec.json.decode(body, type=_Response).status == "alive"
-    except (UnavailableError, msgspec.MsgspecError):
+    except (UnavailableError, msgspec.MsgspecError, RecursionError):
         return False

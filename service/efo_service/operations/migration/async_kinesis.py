@@ -57,7 +57,7 @@ class AsyncKinesisKeys:
             return None
         try:
             value = msgspec.json.decode(row["value"], type=_Value)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RowError(str(error)) from None
         checkpoint = read_sequence_number(value.sequence)
         return Found(

@@ -102,7 +102,7 @@ def decode_document(content: bytes, application: str, stream: str, name: str) ->
     try:
         version = msgspec.json.decode(content, type=_Format).format
         stored = _decode(content) if version == FORMAT_VERSION else None
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise LeaseStoreCorruptError(f"lease store {name} is damaged ({error}): {_REMEDY}") from error
     if stored is None:
         raise LeaseStoreCorruptError(
@@ -127,7 +127,7 @@ def decode_lease(key: str, row: bytes, name: str) -> Lease:
     """Return the lease of a row. `name`: of the document, for messages. Raises LeaseStoreCorruptError."""
     try:
         lease = _decode_row(row).lease()
-    except (ConfigurationError, msgspec.MsgspecError, ValueError) as error:
+    except (ConfigurationError, msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise LeaseStoreCorruptError(f"lease store {name}, lease {key!r} is damaged ({error}): {_REMEDY}") from error
     if lease.key != key:
         raise LeaseStoreCorruptError(

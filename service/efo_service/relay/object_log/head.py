@@ -88,7 +88,7 @@ def decode_head(content: bytes, name: str) -> Head:
             head = _decode(content)
             _check(head)
             return head
-    except (msgspec.MsgspecError, ValueError, ConfigurationError) as error:
+    except (msgspec.MsgspecError, ValueError, ConfigurationError, RecursionError) as error:
         raise LogError(
             f"{name} is not a valid head ({error}): restore an earlier version of it (docs/object-storage.md, Damage)"
         ) from error
