@@ -1,0 +1,73 @@
+"""What asks a service gets an answer, or an error: whatever program listens there."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from efo_service.errors import UnavailableError
+from efo_service.top.fetching import fetch
+from efo_service.web.probe import ServiceAddress
+from efo_service.workers.endpoints import WorkerEndpoints
+
+DEEP = b"[" * 100_000
+
+
+@contextmanager
+def program(answer):
+    """Listen as another program, which sends `answer` to each client, again and again if it is a tuple."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve():
+            with suppress(OSError):
+                while True:
+                    client, _ = listener.accept()
+                    with client, suppress(OSError):
+                        client.recv(65536)
+                        first, *again = answer if isinstance(answer, tuple) else (answer,)
+                        client.sendall(first)
+                        while again:
+                            client.sendall(again[0])
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield ServiceAddress("127.0.0.1", listener.getsockname()[1])
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+OK = b"HTTP/1.1 200 OK\r\n\r\n"
+
+
+def test_an_answer_without_end_is_none(monkeypatch):
+    monkeypatch.setattr("efo_service.web.probe._BODY_BYTES", 1_000_000)
+    with program((OK, b"x" * 65536)) as address, pytest.raises(UnavailableError, match="more than 1000000 bytes"):
+        address.get("/livez")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nabc",
+        b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 1000 + b"\r\n",
+        b"HTTP/1.1 " + b"9" * 100_000,
+    ],
+)
+def test_what_is_no_answer_of_http_is_none(answer):
+    with program(answer) as address, pytest.raises(UnavailableError, match="no response from"):
+        address.get("/livez")
+
+
+@pytest.mark.parametrize("body", [DEEP, b"\xff" * 100, b"null", b'{"streams": 7}', b'{"problems": "x"}'])
+def test_what_is_no_answer_of_efo_is_refused_by_top_and_by_the_supervisor(body):
+    with program(OK + body) as address:
+        with pytest.raises(UnavailableError, match="is not efo, or another version"):
+            fetch(address)
+        endpoints = WorkerEndpoints(address, lambda: {"w-1": address.port})
+        statuses = endpoints.statuses()
+        assert isinstance(statuses.get("w-1", {}), dict)
+        assert endpoints.snapshot().streams == ()
+        assert list(endpoints.collect())[0].name == "efo_worker_up"
