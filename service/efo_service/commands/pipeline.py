@@ -13,7 +13,6 @@ from importlib.util import find_spec
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from prometheus_client import start_http_server
 from rich.console import Console
 
 from efo_service.commands.options import ConfigFile, Json, StreamName
@@ -26,6 +25,7 @@ from efo_service.spark.pipeline.metrics import PipelineMetrics
 from efo_service.spark.pipeline.pipeline import run_pipeline
 from efo_service.spark.pipeline.progress import Progress
 from efo_service.telemetry.sdk import telemetry
+from efo_service.web.metrics_thread import metrics_served
 
 
 def pipeline(
@@ -66,12 +66,10 @@ def _metrics(settings: Settings) -> Iterator[Callable[[Progress], None]]:
     with telemetry(settings.pipeline.reader) as sdk, ExitStack() as stack:
         if port := settings.pipeline.metrics_port:
             try:
-                server, thread = start_http_server(port, settings.service.host, sdk.registry)
-            except OSError as error:
-                raise UnavailableError(f"[pipeline] metrics_port {port}: {error.strerror}: choose another") from error
-            stack.callback(thread.join)
-            stack.callback(server.server_close)
-            stack.callback(server.shutdown)
+                stack.enter_context(metrics_served(sdk.registry, settings.service.host, port))
+            except UnavailableError as error:
+                why = getattr(error.__cause__, "strerror", None) or error
+                raise UnavailableError(f"[pipeline] metrics_port {port}: {why}: choose another") from error
         yield PipelineMetrics(sdk.meter_provider)
 
 

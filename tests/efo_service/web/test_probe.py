@@ -70,4 +70,4 @@ def test_what_is_no_answer_of_efo_is_refused_by_top_and_by_the_supervisor(body):
         statuses = endpoints.statuses()
         assert isinstance(statuses.get("w-1", {}), dict)
         assert endpoints.snapshot().streams == ()
-        assert list(endpoints.collect())[0].name == "efo_worker_up"
+        assert next(iter(endpoints.collect())).name == "efo_worker_up"
