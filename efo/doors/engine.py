@@ -138,13 +138,13 @@ class Engine(Generic[O]):
 
     def describe(self) -> str:
         """Return what is open, and how much it has to send."""
-        if self._pending is None or not self._is_open:
-            return "consumer" if self._pending is None else "producer"
-        return f"producer with {self._pending(self.value)} records in its buffer"
+        if self._pending is None:
+            return "consumer"
+        return f"producer with {self._pending(self.value) if self._is_open else 0} records in its buffer"
 
     def end_with_process(self) -> str:
         """End it because its process ends: a producer sends what it has. Return what to do instead, in words."""
-        if self._pending is None:
+        if self._pending is None or not self._is_open:
             self.cancel()  # nobody calls its handlers any more
             return "what was acked is saved; leave its `with` block, so that it drains"
         self.close()

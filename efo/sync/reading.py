@@ -54,6 +54,7 @@ class CallerReading(DoorReading[C]):
         return self
 
     def __next__(self) -> Batch:
+        self._side.check_process()  # in a forked child, a thread that is not there may have the lock
         thread = threading.get_ident()
         with self._turn:
             batch = self._next()
@@ -65,7 +66,6 @@ class CallerReading(DoorReading[C]):
 
     def _next(self) -> Batch | None:
         """Wait for the next batch, and take it; None at the end."""
-        self._side.check_process()
         iteration = self._iteration or self._begin()
         while not self._has_ended:
             if (batch := self._merge.take()) is not None:

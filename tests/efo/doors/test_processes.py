@@ -359,3 +359,22 @@ if child:
 """,
     )
     assert out == "this process was forked from that of the fake: call it there, or connect to its url\n0\n"
+
+
+def test_a_fork_while_another_thread_waits_for_a_batch_is_refused_too(kinesis, tmp_path):
+    kinesis.create_stream("empty", shards=1)
+    out, _ = run(
+        kinesis,
+        tmp_path,
+        """
+with efo.sync.open_consumer("empty", **dict(options, application="waiting")) as consumer:
+    thread = threading.Thread(target=lambda: [*consumer])
+    thread.start()
+    time.sleep(1)
+    in_child(next, consumer)
+    in_child(consumer.status)
+thread.join(10)
+print(thread.is_alive())
+""",
+    )
+    assert out == FORKED * 2 + "False\n"
