@@ -88,7 +88,7 @@ async def _serve(data: bytes) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(talk)
             nursery.start_soon(receive)
-            await serve_connection(_app(), ours, base, place, trio.Semaphore(1), trio.Event())
+            await serve_connection(_app(), ours, base, place, trio.Semaphore(1))
     require(not received or _ANSWER.match(received), "an answer is not one of HTTP/1.1")
     require(STATUS.encode() not in received, "the status was served without the token")
 

@@ -22,7 +22,6 @@ from efo_service.web.security.guard import CERTIFICATE
 from efo_service.web.tls import TlsFiles
 
 _HANDSHAKE_SECONDS: Final = 5.0
-_GRACE_SECONDS: Final = 0.5
 _BACKLOG: Final = 1024
 """Connections that wait to be accepted."""
 
@@ -41,7 +40,7 @@ async def serve(
     """
     context = None if tls is None else RenewedContext(tls)
     scheme = "http" if tls is None else "https"
-    places, turns, closing = Places(MAX_CONNECTIONS), trio.Semaphore(TURNS), trio.Event()
+    places, turns = Places(MAX_CONNECTIONS), trio.Semaphore(TURNS)
 
     async def handle(stream: trio.SocketStream) -> None:
         client = _peer(stream)
@@ -67,7 +66,7 @@ async def serve(
             except (trio.BrokenResourceError, trio.TooSlowError):
                 return  # the client does not speak TLS, is too slow, or showed a certificate of another authority
         base = {"scheme": scheme, "client": client, "server": (name, bound), CERTIFICATE: has_certificate(stream)}
-        await serve_connection(app, stream, base, place, turns, closing)
+        await serve_connection(app, stream, base, place, turns)
 
     listener = _listen(host, port)
     name, bound = listener.getsockname()[:2]
@@ -75,13 +74,8 @@ async def serve(
     with listener:
         async with trio.open_nursery() as connections:
             task_status.started(f"{scheme}://{authority}")
-            try:
-                async for stream in accepted(listener):
-                    connections.start_soon(handle, stream)
-            finally:
-                closing.set()
-                places.close_idle()
-                connections.cancel_scope.deadline = trio.current_time() + _GRACE_SECONDS
+            async for stream in accepted(listener):
+                connections.start_soon(handle, stream)
 
 
 def _peer(stream: trio.SocketStream) -> tuple[str, int] | None:

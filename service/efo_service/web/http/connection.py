@@ -28,16 +28,16 @@ _LINGER_SECONDS: Final = 0.5
 
 
 async def serve_connection(
-    app: ASGIApp, stream: trio.abc.Stream, scope: Scope, place: Place, turns: trio.Semaphore, closing: trio.Event
+    app: ASGIApp, stream: trio.abc.Stream, scope: Scope, place: Place, turns: trio.Semaphore
 ) -> None:
-    """Serve requests until either end closes the connection, it is idle for too long, or `closing` is set.
+    """Serve requests until either end closes the connection, or it is idle for too long.
 
     `scope`: what all requests of the connection have in common. `turns`: shared by all connections; a request waits for
     one. Raises what the app raises.
     """
     wire = _Wire(stream)
     try:
-        while not closing.is_set():
+        while True:
             place.is_idle = True
             head = await wire.receive_head()
             if head is None:

@@ -48,11 +48,6 @@ class Places:
         """Make room, if this one has not been closed before."""
         self._taken.pop(place, None)
 
-    def close_idle(self) -> None:
-        """Close all connections that wait for a request."""
-        for place in [each for each in self._taken if each.is_idle]:
-            place.close()
-
     def _least(self) -> Place:
         counts = Counter(place.network for place in self._taken)
         most = max(counts.values())

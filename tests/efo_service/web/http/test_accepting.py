@@ -50,8 +50,12 @@ async def test_connections_whose_clients_have_left_are_passed_over():
 
 async def test_without_free_descriptors_it_waits_and_goes_on(monkeypatch):
     monkeypatch.setattr("efo_service.web.http.accepting._EXHAUSTED_SECONDS", 0.01)
-    with Listener(errno.EMFILE, errno.ECONNABORTED) as listener, trio.fail_after(30):
-        with socket.create_connection(listener.getsockname()), structlog.testing.capture_logs() as lines:
-            async with aclosing(accepted(listener)) as streams:
-                await (await anext(streams)).aclose()
+    with (
+        trio.fail_after(30),
+        structlog.testing.capture_logs() as lines,
+        Listener(errno.EMFILE, errno.ECONNABORTED) as listener,
+        socket.create_connection(listener.getsockname()),
+    ):
+        async with aclosing(accepted(listener)) as streams:
+            await (await anext(streams)).aclose()
     assert [(line["event"], line["log_level"]) for line in lines] == [("accept_failed", "warning")]

@@ -48,7 +48,6 @@ class Client:
 
     def __init__(self, nursery: trio.Nursery, app=APP) -> None:
         self.stream, ours = memory_stream_pair()
-        self.closing = trio.Event()
         self.place = Place("10.0.0.7", lambda: None)
         self.error: Exception | None = None
         self._app, self._ours = app, ours
@@ -57,7 +56,7 @@ class Client:
     async def _serve(self) -> None:
         base = {"scheme": "http", "client": ("10.0.0.7", 1), "server": ("127.0.0.1", 80)}
         try:
-            await serve_connection(self._app, self._ours, base, self.place, trio.Semaphore(8), self.closing)
+            await serve_connection(self._app, self._ours, base, self.place, trio.Semaphore(8))
         except RuntimeError as error:
             self.error = error
             await self._ours.aclose()
@@ -222,14 +221,5 @@ async def test_a_client_that_does_not_take_a_response_is_dropped(nursery, autoju
     place = Place(None, lambda: None)
     nursery.start_soon(theirs.send_all, GET)
     began = trio.current_time()
-    await serve_connection(
-        APP, ours, {"scheme": "http", "client": None, "server": None}, place, trio.Semaphore(8), trio.Event()
-    )
+    await serve_connection(APP, ours, {"scheme": "http", "client": None, "server": None}, place, trio.Semaphore(8))
     assert trio.current_time() - began == pytest.approx(SEND_SECONDS)
-
-
-async def test_after_closing_no_further_request_is_served(autojump_clock, client):
-    await client.stream.send_all(GET)
-    await client.stream.receive_some()
-    client.closing.set()
-    assert (await client.ask(GET + GET)).count(b"HTTP/1.1 200") == 1
