@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 from efo_service.errors import UnavailableError
 from efo_service.web.tls import client_context
 
-_TIMEOUT_SECONDS: Final = 3.0
 _BODY_SECONDS: Final = 10.0
 _BODY_BYTES: Final = 64 * 1024 * 1024
 _PIECE_BYTES: Final = 64 * 1024
@@ -19,12 +18,16 @@ _UNAUTHORIZED: Final = frozenset({401, 403, 429})
 
 
 class ServiceAddress(NamedTuple):
-    """Where a service is, and what it asks for. `certificate`: the file of its certificate; None: plain HTTP."""
+    """Where a service is, and what it asks for. `certificate`: the file of its certificate; None: plain HTTP.
+
+    `seconds`: for which it may be silent.
+    """
 
     host: str
     port: int
     token: str | None = None
     certificate: Path | None = None
+    seconds: float = 3.0
 
     @property
     def url(self) -> str:
@@ -53,10 +56,10 @@ class ServiceAddress(NamedTuple):
         connection: HTTPConnection | None = None
         try:
             if self.certificate is None:
-                connection = HTTPConnection(host, self.port, timeout=_TIMEOUT_SECONDS)
+                connection = HTTPConnection(host, self.port, timeout=self.seconds)
             else:
                 context = client_context(self.certificate)
-                connection = HTTPSConnection(host, self.port, timeout=_TIMEOUT_SECONDS, context=context)
+                connection = HTTPSConnection(host, self.port, timeout=self.seconds, context=context)
             connection.request(method, path, body, headers)
             response = connection.getresponse()
             return response.status, _read(response).decode(errors="replace")

@@ -71,3 +71,11 @@ def test_what_is_no_answer_of_efo_is_refused_by_top_and_by_the_supervisor(body):
         assert isinstance(statuses.get("w-1", {}), dict)
         assert endpoints.snapshot().streams == ()
         assert next(iter(endpoints.collect())).name == "efo_worker_up"
+
+
+def test_a_worker_that_is_stopped_costs_the_supervisor_less_than_its_client_waits():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = ServiceAddress("127.0.0.1", silent.getsockname()[1])
+        endpoints = WorkerEndpoints(address, lambda: {"w-1": address.port})
+        assert endpoints._service.seconds < address.seconds
+        assert endpoints.statuses() == {}
