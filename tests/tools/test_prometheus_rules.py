@@ -19,6 +19,7 @@ from efo_service.relay.errors import SinkFullError
 from efo_service.relay.measured import MeasuredSink, SinkRetries
 from efo_service.spark.pipeline.metrics import PipelineMetrics
 from efo_service.telemetry.sdk import telemetry
+from efo_service.web.probe import ServiceAddress
 from efo_service.web.readiness import WorkerReadiness, measure_readiness
 from efo_service.workers.endpoints import WorkerEndpoints
 from tests.efo.telemetry.test_observer import EVERY_EVENT
@@ -55,7 +56,7 @@ def scrape() -> str:
         sink = MeasuredSink(FakeSink(), system="efo", topic="s", meter_provider=sdk.meter_provider)
         trio.run(commit, sink)
         SinkRetries("efo", "s", sdk.meter_provider).add(SinkFullError("no space"))
-        sdk.registry.register(WorkerEndpoints("127.0.0.1", lambda: {"w-1-1": None}))
+        sdk.registry.register(WorkerEndpoints(ServiceAddress("127.0.0.1", 8080), lambda: {"w-1-1": None}))
         restarts = Counter("efo_worker_restarts", "Restarts of workers that ended.", ["worker"], registry=sdk.registry)
         restarts.labels("w-1-1").inc()
         return generate_latest(sdk.registry).decode()
