@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -191,7 +191,7 @@ def serving(settings: Mapping[str, str] | None = None, *, workers: int = 1) -> I
     with FakeKinesisThread(settings=fake) as kinesis, TemporaryDirectory(prefix="efo-attack-") as directory:
         home = Path(directory)
         kinesis.create_stream(STREAM, SHARDS)
-        port = free_port()
+        port = _free_ports(1 + workers)
         environment = {
             **kinesis.environment,
             "EFO_KINESIS__STREAM": STREAM,
@@ -215,12 +215,26 @@ def serving(settings: Mapping[str, str] | None = None, *, workers: int = 1) -> I
             if "SERVICE__CERTIFICATE_FILE" in settings:
                 service.certificate = Path(settings["SERVICE__CERTIFICATE_FILE"])
             try:
-                until(lambda: _is_ready(service), 40)
+                if (
+                    not until(lambda: _is_ready(service) or process.poll() is not None, 90)
+                    or process.poll() is not None
+                ):
+                    raise RuntimeError("the service did not become ready")
                 yield service
             finally:
                 sys.stderr.write(home.joinpath("log").read_text(errors="replace"))
                 process.kill()
                 process.wait()
+
+
+def _free_ports(count: int) -> int:
+    """Return the first of several free ports in a row: workers have those after the supervisor's."""
+    while True:
+        port = free_port()
+        with ExitStack() as stack, suppress(OSError, OverflowError):
+            for number in range(port, port + count):
+                stack.enter_context(socket.create_server(("127.0.0.1", number)))
+            return port
 
 
 def _is_ready(service: Service) -> bool:

@@ -9,7 +9,7 @@ from typing import Final
 from proofs.attacks.programs import PRELUDE, world
 from proofs.situations.situation import Cases, Outcome
 
-cases = Cases("neighbours")
+cases = Cases("neighbours", seconds=240)
 
 _FORK: Final = """
 def told(function, *args):
@@ -256,9 +256,7 @@ def _interrupted(program: str, records: int = 4000) -> Outcome:
         return Outcome(f"{ended.out.strip()}, exit {ended.status}", right)
 
 
-@cases.case(
-    "no hang, each record once and in the order of its key", name="Ctrl-C a thousand times: efo.sync", seconds=180
-)
+@cases.case("no hang, each record once and in the order of its key", name="Ctrl-C a thousand times: efo.sync")
 def _() -> Outcome:
     return _interrupted(
         """
@@ -300,7 +298,7 @@ print("once" if sorted(got) == list(range(RECORDS)) else f"{len(got)} records, {
     )
 
 
-@cases.case("no hang, each record once", name="Ctrl-C a thousand times: efo.aio", seconds=180)
+@cases.case("no hang, each record once", name="Ctrl-C a thousand times: efo.aio")
 def _() -> Outcome:
     return _interrupted(
         """
@@ -330,9 +328,7 @@ asyncio.run(main())
     )
 
 
-@cases.case(
-    "each ends at once, and no record is lost", name="Ctrl-C ends a program of efo.aio, again and again", seconds=150
-)
+@cases.case("each ends at once, and no record is lost", name="Ctrl-C ends a program of efo.aio, again and again")
 def _() -> Outcome:
     with world() as here:
         here.put(500)

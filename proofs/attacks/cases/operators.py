@@ -25,7 +25,7 @@ from proofs.local_servers.redis import serve_redis
 from proofs.paths import ROOT
 from proofs.situations.situation import CANARY, Cases, Outcome
 
-cases = Cases("operators")
+cases = Cases("operators", seconds=240)
 
 EVIL: Final = "\x1b]0;owned\x07evil\x1b[2J\r\n\x9b2J\u202e\x7f"
 SHARD: Final = "shardId-000000000000"
@@ -60,7 +60,7 @@ def _create(here: World, leases: str) -> None:
     here.run(_LEASES.replace("LEASES", leases))
 
 
-@cases.case("each command escapes them", name="a lease store with names that change a terminal", seconds=120)
+@cases.case("each command escapes them", name="a lease store with names that change a terminal")
 def _() -> Outcome:
     with world() as here:
         lease = f"efo.Lease({EVIL!r}, efo.Checkpoint('5'), owner={EVIL!r}, parents=({EVIL!r},), counter=3)"
@@ -80,9 +80,7 @@ def _() -> Outcome:
         return _outcome(ended, all("evil" in each.out + each.err for each in named))
 
 
-@cases.case(
-    "refused, naming the key; nothing is written", name="an import of keys that are no ids of shards", seconds=90
-)
+@cases.case("refused, naming the key; nothing is written", name="an import of keys that are no ids of shards")
 def _() -> Outcome:
     with world() as here:
         _create(here, f"[efo.Lease({SHARD!r}, efo.Checkpoint('5'))]")
@@ -109,7 +107,7 @@ def _() -> Outcome:
         return _outcome(ended, not left and all(each.status for each in ended))
 
 
-@cases.case("each is refused with a sentence", name="rows of a SQLite lease store with wrong types", seconds=150)
+@cases.case("each is refused with a sentence", name="rows of a SQLite lease store with wrong types")
 def _() -> Outcome:
     with world() as here:
         _create(here, f"[efo.Lease({SHARD!r}, efo.Checkpoint('5'))]")
@@ -165,9 +163,7 @@ def _catalogs(here: World) -> None:
     os.mkfifo(root / "pipe")
 
 
-@cases.case(
-    "each ends with a sentence, and escapes names", name="efo log on a directory of hostile topics", seconds=150
-)
+@cases.case("each ends with a sentence, and escapes names", name="efo log on a directory of hostile topics")
 def _() -> Outcome:
     with world() as here:
         _catalogs(here)
@@ -179,7 +175,7 @@ def _() -> Outcome:
         return _outcome(ended, is_right=True)
 
 
-@cases.case("it asks, then the log continues; a second call adopts nothing", name="efo log adopt", seconds=120)
+@cases.case("it asks, then the log continues; a second call adopts nothing", name="efo log adopt")
 def _() -> Outcome:
     with world() as here:
         leases = f"[efo.Lease({SHARD!r}, efo.Checkpoint('5')), efo.Lease({EVIL!r}, efo.Checkpoint('5'))]"
@@ -231,7 +227,7 @@ async def evil(options, context):
 def _plugin(right: str, name: str, *, expected: str, commits: bool = False, **code: str) -> None:
     """Register a case of a sink. `code`: what its parts do. `expected`: what the log says. `commits`: it does."""
 
-    @cases.case(right, name=f"a sink of a package: {name}", seconds=120)
+    @cases.case(right, name=f"a sink of a package: {name}")
     def try_it() -> Outcome:
         with world() as here:
             here.put(20)
@@ -348,21 +344,17 @@ def _sql(serve: Callable[..., object], driver: str) -> Outcome:
         return _migrated(here, "harlow", url)
 
 
-@cases.case(
-    "refused with a sentence for each row, nothing is written", name="migrate: odd rows in PostgreSQL", seconds=120
-)
+@cases.case("refused with a sentence for each row, nothing is written", name="migrate: odd rows in PostgreSQL")
 def _() -> Outcome:
     return _sql(serve_postgres, "psycopg")
 
 
-@cases.case(
-    "refused with a sentence for each row, nothing is written", name="migrate: odd rows in MariaDB", seconds=120
-)
+@cases.case("refused with a sentence for each row, nothing is written", name="migrate: odd rows in MariaDB")
 def _() -> Outcome:
     return _sql(serve_mariadb, "pymysql")
 
 
-@cases.case("refused with a sentence for each row, nothing is written", name="migrate: odd keys in Redis", seconds=120)
+@cases.case("refused with a sentence for each row, nothing is written", name="migrate: odd keys in Redis")
 def _() -> Outcome:
     with world() as here, serve_redis() as url:
         with redis.Redis.from_url(url) as client:
@@ -374,7 +366,7 @@ def _() -> Outcome:
         return _migrated(here, "harlow", url)
 
 
-@cases.case("refused with a sentence for each row, nothing is written", name="migrate: odd JSON in Redis", seconds=120)
+@cases.case("refused with a sentence for each row, nothing is written", name="migrate: odd JSON in Redis")
 def _() -> Outcome:
     with world() as here, serve_redis() as url:
         with redis.Redis.from_url(url) as client:

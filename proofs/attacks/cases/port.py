@@ -17,7 +17,7 @@ import trustme
 from proofs.attacks.service import TOKEN, Service, serving
 from proofs.situations.situation import Cases, Outcome
 
-cases = Cases("port")
+cases = Cases("port", seconds=240)
 
 GET: Final = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -15,7 +15,7 @@ from efo.testing.faults.script import ALWAYS, When
 from proofs.attacks.programs import PRELUDE, STREAM, World, world
 from proofs.situations.situation import CANARY, Cases, Outcome
 
-cases = Cases("neighbours")
+cases = Cases("neighbours", seconds=240)
 
 # --- the end of the process -----------------------------------------------------------------------------------------
 
@@ -38,7 +38,7 @@ producer.put_many([efo.ProducerRecord(b"%d" % number, "key") for number in range
         return Outcome(f"told {told}, {len(here.stored)} of 1000 stored, {did}", told and len(here.stored) == 1000)
 
 
-@cases.case("it ends within 15 s, and what is lost is told", name="exit: a producer whose endpoint is gone", seconds=90)
+@cases.case("it ends within 15 s, and what is lost is told", name="exit: a producer whose endpoint is gone")
 def _() -> Outcome:
     with world() as here:
         here.kinesis.inject(NoResponse(), When(operation="PutRecords", times=ALWAYS))
@@ -131,7 +131,7 @@ def _() -> Outcome:
         return Outcome(f"limit {soft}, files {files}", soft == "0" and not files)
 
 
-@cases.case("SIGTERM ends it within its drain", name="a reader of stdout that has stopped", seconds=90)
+@cases.case("SIGTERM ends it within its drain", name="a reader of stdout that has stopped")
 def _() -> Outcome:
     with world() as here:
         here.kinesis.put_many(STREAM, [("key", os.urandom(100_000)) for _ in range(20)])

@@ -13,7 +13,7 @@ from proofs.attacks.cases.port import GET, HELD, PREFACE
 from proofs.attacks.service import TOKEN, serving
 from proofs.situations.situation import Cases, Outcome
 
-cases = Cases("port")
+cases = Cases("port", seconds=240)
 
 # --- requests ------------------------------------------------------------------------------------------------------
 
@@ -169,7 +169,7 @@ def _() -> Outcome:
         return service.outcome(f"{', '.join(seen)}, {guesses} guesses counted", right)
 
 
-@cases.case("viewers beyond the limits are refused, those that do not read are dropped; " + HELD, seconds=90)
+@cases.case("viewers beyond the limits are refused, those that do not read are dropped; " + HELD)
 def viewers_of_the_page() -> Outcome:
     head = _status(_LOCAL, f"authorization: Bearer {TOKEN}", target="/events")
     with serving({"SERVICE__TOKEN": TOKEN}) as service:

@@ -14,7 +14,7 @@ from proofs.attacks.cases.port import GET, HELD, PREFACE, flood, frame, in_threa
 from proofs.attacks.service import STREAM, Service, serving, until
 from proofs.situations.situation import Cases, Outcome
 
-cases = Cases("port")
+cases = Cases("port", seconds=240)
 
 # --- several workers ------------------------------------------------------------------------------------------------
 
@@ -57,7 +57,7 @@ def _pids(service: Service) -> list[int]:
     return [worker["pid"] for worker in status["workers"] if worker["pid"]]
 
 
-@cases.case("it is restarted, and every record is relayed once", name="workers: one is killed", seconds=90)
+@cases.case("it is restarted, and every record is relayed once", name="workers: one is killed")
 def _() -> Outcome:
     with _several() as service:
         with service.attacked():
@@ -71,7 +71,6 @@ def _() -> Outcome:
 @cases.case(
     "/status and /readyz say which one; when it goes on, every record is relayed once",
     name="workers: one is stopped and continued",
-    seconds=240,
 )
 def _() -> Outcome:
     """While it is stopped, it keeps the locks of its shards in the log: another worker takes them only afterwards."""
