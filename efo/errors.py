@@ -159,10 +159,17 @@ class TransportError(EfoError):
 
 
 class NotHttp2Error(TransportError):
-    """The endpoint does not speak HTTP/2, which SubscribeToShard requires."""
+    """The endpoint does not speak HTTP/2, which SubscribeToShard requires.
+
+    `speaks_http1`: whether it may speak HTTP/1.1 nevertheless; not if it has TLS for http://, or none for https://.
+    """
 
     retryable = False
     error_type = "not_http2"
+
+    def __init__(self, message: str, *, speaks_http1: bool = True) -> None:
+        super().__init__(message)
+        self.speaks_http1 = speaks_http1
 
 
 class StreamResetError(TransportError):
@@ -186,6 +193,16 @@ class TlsError(TransportError):
 
     retryable = False
     error_type = "tls"
+
+
+class ProxyError(TransportError):
+    """The HTTP proxy refuses to connect to the endpoint (403, 407), or what answers is no HTTP proxy.
+
+    A proxy that is down, or that cannot reach the endpoint (502, 503, 504), is a TransportError, which is retried.
+    """
+
+    retryable = False
+    error_type = "proxy"
 
 
 class SilenceError(TransportError):

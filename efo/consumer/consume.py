@@ -39,6 +39,7 @@ async def consume(
     endpoint_url: str | None = None,
     ca_file: str | None = None,
     profile: str | None = None,
+    proxy_url: str | None = None,
     observer: Observer | None = None,
     tracing: OtelTracing | None = None,
     task_status: trio.TaskStatus[Consumer] = trio.TASK_STATUS_IGNORED,
@@ -61,7 +62,7 @@ async def consume(
     `settings`: all other settings, see `ConsumerSettings`. `leases`: where leases and checkpoints are kept: the path of
     an SQLite file that the workers of this machine share, a URL, or a lease store, see `open_lease_store`.
     `worker_id`: the id of this worker. By default it is unique on this host, and the same after a restart.
-    `region`, `endpoint_url`, `ca_file`, `profile`: as for `open_kinesis`.
+    `region`, `endpoint_url`, `ca_file`, `profile`, `proxy_url`: as for `open_kinesis`.
     `observer`: called with each diagnostic event; by default, events go to the logger `efo`.
     `tracing`: the OpenTelemetry spans; by default those of the global tracer provider, if one is set by now.
 
@@ -89,6 +90,7 @@ async def consume(
         endpoint_url=endpoint_url,
         ca_file=ca_file,
         profile=profile,
+        proxy_url=proxy_url,
         observer=observer,
         tracing=tracing,
     )

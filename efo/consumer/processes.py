@@ -79,6 +79,7 @@ async def consume_in_processes(
     endpoint_url: str | None = None,
     ca_file: str | None = None,
     profile: str | None = None,
+    proxy_url: str | None = None,
     observer: Observer | None = None,
     tracing: OtelTracing | None = None,
     task_status: trio.TaskStatus[WorkerProcesses] = trio.TASK_STATUS_IGNORED,
@@ -117,6 +118,7 @@ async def consume_in_processes(
         "endpoint_url": endpoint_url,
         "ca_file": ca_file,
         "profile": profile,
+        "proxy_url": proxy_url,
         "observer": observer,
         "tracing": tracing,
     }

@@ -12,6 +12,7 @@ from trio.abc import Stream
 from efo.checks import check_text
 from efo.errors import ConfigurationError
 from efo.kinesis.control_plane import ControlPlane
+from efo.proxy import SETTING, parse_proxy
 
 Connect = Callable[[], Awaitable[Stream]]
 """Opens a byte stream on which the peer expects the HTTP/2 preface: TLS and ALPN are done.
@@ -54,7 +55,10 @@ def check_stream(stream: object, where: Mapping[str, object]) -> None:
     if not isinstance(stream, KinesisClient):
         check_text("stream", stream, "the name or ARN of a stream, or a client that open_kinesis made")
     for name, value in given.items():
-        check_text(name, value, "a text, or None")
+        if name != SETTING:  # empty, it is no proxy
+            check_text(name, value, "a text, or None")
+    if given.get(SETTING):
+        parse_proxy(given[SETTING])  # type: ignore[arg-type] # it refuses what is no text
     if given and isinstance(stream, KinesisClient):
         raise ConfigurationError(f"{next(iter(given))} has no effect on an open client: pass it to open_kinesis")
 

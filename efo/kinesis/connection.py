@@ -41,6 +41,8 @@ _READ_SIZE: Final = 256 * 1024
 MAX_UNSENT: Final = 128 * 1024
 """With more unsent bytes than this, nothing is read: a peer that does not read our responses must not grow memory."""
 
+_TLS_ALERT: Final = b"\x15"
+"""How a TLS server answers what is no TLS (RFC 8446, section 5.1). No frame of HTTP/2 as long as this is allowed."""
 _STATUS: Final = re.compile("[1-9][0-9]{2}")
 
 Headers = Sequence[tuple[str, str]]
@@ -232,7 +234,12 @@ class Connection:
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
                 raise self._broken(error) from error
             if not data:
-                raise self._draining or TransportError(f"{self.address} closed the connection")
+                early = "" if self._ready.is_set() else " before it spoke HTTP/2"
+                raise self._draining or TransportError(f"{self.address} closed the connection{early}")
+            if not self._ready.is_set() and data.startswith(_TLS_ALERT):
+                raise NotHttp2Error(
+                    f"{self.address} speaks TLS, but endpoint_url is http://: write https://", speaks_http1=False
+                )
             self._heard_at = now()
             for step in self._meter.steps(data, self._heard_at):
                 if step is not data:

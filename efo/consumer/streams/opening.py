@@ -66,6 +66,7 @@ async def open_streams(
     endpoint_url: str | None = None,
     ca_file: str | None = None,
     profile: str | None = None,
+    proxy_url: str | None = None,
     observer: StreamObserver = logging_observer,
     tracing: OtelTracing | None = None,
 ) -> AsyncIterator[MultiStreamConsumer]:
@@ -92,14 +93,20 @@ async def open_streams(
     async with AsyncExitStack() as stack:
         if worker_id is None:  # the same for all streams: their leases are balanced as one
             worker_id = stack.enter_context(worker_slot(application, ""))
-        leases_of = await stack.enter_async_context(open_lease_stores(leases, application, region))
+        leases_of = await stack.enter_async_context(open_lease_stores(leases, application, region, proxy_url))
         limiter = SubscribeLimiter(settings.subscribes_per_second)
         opener = _Opener(
             application=application,
             worker_id=worker_id,
             settings=settings,
             on_service_error=on_service_error,
-            where={"region": region, "endpoint_url": endpoint_url, "ca_file": ca_file, "profile": profile},
+            where={
+                "region": region,
+                "endpoint_url": endpoint_url,
+                "ca_file": ca_file,
+                "profile": profile,
+                "proxy_url": proxy_url,
+            },
             observer=observer,
             tracing=tracing,
             leases_of=leases_of,
@@ -207,6 +214,7 @@ async def consume_streams(
     endpoint_url: str | None = None,
     ca_file: str | None = None,
     profile: str | None = None,
+    proxy_url: str | None = None,
     observer: StreamObserver = logging_observer,
     tracing: OtelTracing | None = None,
     task_status: trio.TaskStatus[MultiStreamConsumer] = trio.TASK_STATUS_IGNORED,
@@ -256,6 +264,7 @@ async def consume_streams(
         endpoint_url=endpoint_url,
         ca_file=ca_file,
         profile=profile,
+        proxy_url=proxy_url,
         observer=observer_of,
         tracing=tracing,
     )

@@ -14,23 +14,33 @@ import aiobotocore.credentials
 import aiobotocore.httpxsession
 import aiobotocore.session
 
+from efo.aws.egress import reach_metadata_directly
 from efo.kinesis.aws.role import AssumedRole
+from efo.proxy import as_mapping, default_proxies, find_proxy
 
 
-def make_session(profile: str | None, region: str | None = None, role: AssumedRole | None = None) -> Any:
+def make_session(
+    profile: str | None, region: str | None = None, role: AssumedRole | None = None, proxy_url: str | None = None
+) -> Any:
     """Return a session whose clients, which fetch credentials, run on trio and not on asyncio.
 
     With a role, its credentials are the session's; those of the AWS chain call AssumeRole, in this region.
+    `proxy_url`: as for `open_kinesis`.
     """
-    session = aiobotocore.session.AioSession(profile=profile)
-    session.set_default_client_config(_config())
+    session = _session(profile, proxy_url)
     if role is None:
         return session
-    assuming = aiobotocore.session.AioSession(profile=profile)
-    assuming.set_default_client_config(_config())
+    assuming = _session(profile, proxy_url)
     provider = _RoleProvider(session, region, role)
     assuming.register_component("credential_provider", aiobotocore.credentials.AioCredentialResolver([provider]))
     return assuming
+
+
+def _session(profile: str | None, proxy_url: str | None) -> Any:
+    session = aiobotocore.session.AioSession(profile=profile)
+    session.set_default_client_config(_config(proxies=default_proxies("https://sts.amazonaws.com", proxy_url)))
+    reach_metadata_directly(session)
+    return session
 
 
 class _RoleProvider:
@@ -58,11 +68,12 @@ class _RoleProvider:
 
 
 def make_client(
-    session: Any, region: str, endpoint_url: str | None, ca_file: str | None
+    session: Any, region: str, endpoint_url: str | None, ca_file: str | None, proxy_url: str | None = None
 ) -> AbstractAsyncContextManager[Any]:
-    """Return a client of Kinesis that is to be entered. It uses no proxies."""
+    """Return a client of Kinesis that is to be entered."""
+    proxies = None if endpoint_url is None else as_mapping(find_proxy(endpoint_url, proxy_url))
     client: AbstractAsyncContextManager[Any] = session.create_client(
-        "kinesis", region_name=region, endpoint_url=endpoint_url, verify=ca_file, config=_config(proxies={})
+        "kinesis", region_name=region, endpoint_url=endpoint_url, verify=ca_file, config=_config(proxies=proxies)
     )
     return client
 

@@ -14,7 +14,17 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from efo.errors import ProtocolError, ResourceNotFoundError, ServiceError, TransportError
+from efo.errors import (
+    EfoError,
+    NotHttp2Error,
+    ProtocolError,
+    ProxyError,
+    ResourceNotFoundError,
+    ServiceError,
+    SilenceError,
+    TlsError,
+    TransportError,
+)
 from efo.kinesis.aws.errors import translated
 from efo.kinesis.aws.lazy import LazyAiobotocore
 from efo.kinesis.service_call import ServiceCaller
@@ -146,18 +156,25 @@ class AwsControlPlane:
         await self._call("deregister_stream_consumer", ConsumerARN=consumer_arn)
 
     async def _call(self, operation: str, **arguments: object) -> Mapping[str, Any]:
+        failure: EfoError | None = None
         if operation in DIRECT_READS:
             try:
                 found, headers = await self._direct.read(DIRECT_READS[operation], arguments)
-            except ResourceNotFoundError:
-                raise  # this is an answer
-            except (TransportError, ProtocolError, ServiceError):
-                pass  # repeated below, with botocore's retries and explanations
+            except (TransportError, ProtocolError, ServiceError) as error:
+                if _is_final(error):
+                    raise
+                failure = error  # repeated below, with botocore's retries and explanations
             else:
                 self._responded(headers)
                 return found
-        with translated(had_credentials=self._has_responded):
-            response = await self._aiobotocore.call(operation, **arguments)
+        try:
+            with translated(had_credentials=self._has_responded):
+                response = await self._aiobotocore.call(operation, **arguments)
+        except TransportError as error:
+            # efo's own connection knows at which step it failed, unless it only ran out of time.
+            if isinstance(failure, TransportError) and not isinstance(failure, NotHttp2Error | SilenceError):
+                raise failure from error
+            raise
         self._responded(response["ResponseMetadata"]["HTTPHeaders"])
         return response
 
@@ -165,6 +182,13 @@ class AwsControlPlane:
         self._has_responded = True
         with suppress(ValueError):  # a malformed date is ignored
             self._skew = parsedate_to_datetime(headers.get("date", "")).timestamp() - time.time()
+
+
+def _is_final(error: EfoError) -> bool:
+    """Return whether botocore would not get further: the error is an answer, or of a wrong setting."""
+    if isinstance(error, NotHttp2Error):
+        return not error.speaks_http1
+    return isinstance(error, ResourceNotFoundError | TlsError | ProxyError)
 
 
 def _shard(item: Mapping[str, Any]) -> Shard:

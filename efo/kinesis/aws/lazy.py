@@ -21,7 +21,7 @@ class LazyAiobotocore:
     """Credentials and calls of the control plane, through aiobotocore. Made by `open_aiobotocore`.
 
     `profile`: a profile of the AWS configuration. `region`, `endpoint_url`, `ca_file`: as for botocore's clients.
-    `role`: whose credentials are used.
+    `role`: whose credentials are used. `proxy_url`: as for `open_kinesis`, also for the services that have credentials.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class LazyAiobotocore:
         endpoint_url: str | None,
         ca_file: str | None,
         role: AssumedRole | None = None,
+        proxy_url: str | None = None,
     ) -> None:
         self._stack = stack
         self._profile = profile
@@ -40,6 +41,7 @@ class LazyAiobotocore:
         self._endpoint_url = endpoint_url
         self._ca_file = ca_file
         self._role = role
+        self._proxy_url = proxy_url
         self._making = trio.Lock()
         self._environment: _EnvironmentCredentials | None = None
         self._session: Any = None
@@ -63,7 +65,7 @@ class LazyAiobotocore:
         async with self._making:
             if self._client is None:
                 aio = import_module("efo.kinesis.aws.aio")
-                client = aio.make_client(session, self.region, self._endpoint_url, self._ca_file)
+                client = aio.make_client(session, self.region, self._endpoint_url, self._ca_file, self._proxy_url)
                 self._client = await self._stack.enter_async_context(client)
         response: Mapping[str, Any] = await getattr(self._client, operation)(**arguments)
         return response
@@ -73,7 +75,7 @@ class LazyAiobotocore:
             if self._session is None:
                 # In a thread, because it takes long: shards may be read at the same time.
                 aio = await trio.to_thread.run_sync(import_module, "efo.kinesis.aws.aio")
-                self._session = aio.make_session(self._profile, self.region, self._role)
+                self._session = aio.make_session(self._profile, self.region, self._role, self._proxy_url)
         return self._session
 
 
@@ -101,12 +103,19 @@ async def open_aiobotocore(
     endpoint_url: str | None,
     ca_file: str | None,
     role: AssumedRole | None = None,
+    proxy_url: str | None = None,
 ) -> AsyncIterator[LazyAiobotocore]:
     """Yield a LazyAiobotocore; close what it made at the end, within 2 s."""
     stack = AsyncExitStack()
     try:
         yield LazyAiobotocore(
-            stack, profile=profile, region=region, endpoint_url=endpoint_url, ca_file=ca_file, role=role
+            stack,
+            profile=profile,
+            region=region,
+            endpoint_url=endpoint_url,
+            ca_file=ca_file,
+            role=role,
+            proxy_url=proxy_url,
         )
     finally:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):

@@ -14,9 +14,11 @@ import aiobotocore.session
 import botocore.exceptions
 import trio
 
+from efo.aws.egress import find_authorities, reach_metadata_directly
+from efo.aws.wrong_server import wrong_content, wrong_server
 from efo.errors import ConfigurationError
+from efo.proxy import default_proxies
 from efo.telemetry.cloudwatch.kcl_metrics import Datum
-from efo.tls import client_tls_context
 
 TIMEOUT: Final = 5.0
 """Seconds for one attempt of a call; botocore makes up to three."""
@@ -46,8 +48,14 @@ class CloudWatchClient:
         """Put metrics, with botocore's retries. Raises PutError."""
         errors = botocore.exceptions
         try:
-            await self._client.put_metric_data(Namespace=self._namespace, MetricData=[_datum(one) for one in metrics])
-        except errors.ClientError as error:
+            response = await self._client.put_metric_data(
+                Namespace=self._namespace, MetricData=[_datum(one) for one in metrics]
+            )
+        except (errors.ClientError, errors.SSLError) as error:
+            if (reason := wrong_server(error)) is not None:
+                raise PutError("wrong_server", reason) from error
+            if isinstance(error, errors.SSLError):
+                raise PutError(type(error).__name__, str(error)) from error
             details = error.response.get("Error", {})
             code, message = str(details.get("Code", "")), " ".join(str(details.get("Message", "")).split())
             raise PutError(code or "service", message, is_final=code in _REFUSALS) from error
@@ -57,32 +65,41 @@ class CloudWatchClient:
         # be an AttributeError of its parser. Metrics that are not sent must not end the reading of the stream.
         except Exception as error:
             raise PutError(type(error).__name__, str(error)) from error
+        if (reason := wrong_content(response)) is not None:
+            raise PutError("wrong_server", reason)
 
 
 @asynccontextmanager
 async def open_client(
-    namespace: str, *, region: str | None, endpoint_url: str | None, ca_file: str | None, profile: str | None
+    namespace: str,
+    *,
+    region: str | None,
+    endpoint_url: str | None,
+    ca_file: str | None,
+    profile: str | None,
+    proxy_url: str | None = None,
 ) -> AsyncIterator[CloudWatchClient]:
     """Open a client. Raises ConfigurationError. Whether CloudWatch takes metrics, the first call shows."""
-    config = aiobotocore.config.AioConfig(
-        http_session_cls=aiobotocore.httpxsession.HttpxSession,
-        connect_timeout=TIMEOUT,
-        read_timeout=TIMEOUT,
-        max_pool_connections=1,
-        retries={"mode": "standard", "total_max_attempts": 3},
-    )
     try:
+        config = aiobotocore.config.AioConfig(
+            http_session_cls=aiobotocore.httpxsession.HttpxSession,
+            connect_timeout=TIMEOUT,
+            read_timeout=TIMEOUT,
+            max_pool_connections=1,
+            retries={"mode": "standard", "total_max_attempts": 3},
+            proxies=default_proxies(endpoint_url or "https://monitoring.amazonaws.com", proxy_url),
+        )
         session = aiobotocore.session.AioSession(profile=profile)
-        bundle = ca_file or session.get_config_variable("ca_bundle")
-        if bundle is not None:
-            client_tls_context(bundle)  # checks it: botocore would raise errors of ssl
+        authorities = find_authorities(session, ca_file)
+        authorities.check()  # botocore would raise errors of ssl
         session.set_default_client_config(config)  # so that credentials, too, are fetched on trio
+        reach_metadata_directly(session)
         context = session.create_client(
             "cloudwatch",
             # botocore reads AWS_DEFAULT_REGION only, but AWS sets AWS_REGION in its containers.
             region_name=region or os.environ.get("AWS_REGION"),
             endpoint_url=endpoint_url,
-            verify=ca_file,
+            verify=authorities.path,
             config=config,
         )
         client = await context.__aenter__()

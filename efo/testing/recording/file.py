@@ -29,6 +29,7 @@ from efo.errors import ConfigurationError
 from efo.model import Shard
 from efo.testing.faults.kinds import WireFault
 from efo.testing.state.streams import StreamState
+from efo.text import other_encoding, without_mark
 
 VERSION: Final = 2
 _READABLE: Final = frozenset({1, 2})
@@ -171,8 +172,10 @@ class Recording:
     def _index(self) -> None:
         path, offset, number = self._path, 0, 0
         for number, text in enumerate(self._file, start=1):
+            if number == 1 and (encoding := other_encoding(text)):
+                raise ConfigurationError(f"{path} is no recording: it is {encoding} text")
             try:
-                line = msgspec.json.decode(text, type=Line)
+                line = msgspec.json.decode(without_mark(text) if number == 1 else text, type=Line)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 if number > 1 and not text.endswith(b"\n"):  # only the last line has no line break
                     break

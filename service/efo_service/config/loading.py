@@ -16,6 +16,7 @@ from pydantic_settings import EnvSettingsSource, SettingsError
 
 from efo.arn import parse_stream
 from efo.errors import ConfigurationError
+from efo.text import decode
 from efo_service.config.clashes import clashes
 from efo_service.config.credentials import is_credential
 from efo_service.config.mistakes import Locations, messages, suggest, variable_of
@@ -145,10 +146,11 @@ def _environment_errors(prefix: str) -> Iterator[None]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigurationError(f"{path}: cannot read the configuration: {reason}") from error
+        return decode(path.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot read the configuration: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: cannot read the configuration: {error}") from None
 
 
 def _parse(path: Path | None, text: str) -> dict[str, Any]:

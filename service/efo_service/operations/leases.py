@@ -15,6 +15,7 @@ from efo.errors import ConfigurationError
 from efo.leases.lease_row import LeaseRow
 from efo.leases.store import LeaseStore
 from efo.model import MAX_SEQUENCE_DIGITS, Checkpoint, Lease, Shard, is_shard_id
+from efo.text import decode
 from efo_service.errors import UsageError
 
 EXPORT_VERSION: Final = 1
@@ -191,9 +192,9 @@ def parse_export(document: bytes, stream: str, source: str) -> list[Lease]:
     `source`: names the document in errors. Raises ConfigurationError if it is not an export or is for another stream.
     """
     try:
-        export = msgspec.json.decode(document, type=Export)
+        export = msgspec.json.decode(decode(document), type=Export)
         leases = [_checked(columns.lease()) for columns in export.leases]
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ConfigurationError) as error:
+    except (msgspec.DecodeError, ValueError, RecursionError, ConfigurationError) as error:
         raise ConfigurationError(f"{source} was not written by `efo leases export`: {error}") from error
     if export.stream != stream:
         raise ConfigurationError(

@@ -33,7 +33,6 @@ from efo.kinesis.aws.control_plane import AwsControlPlane
 from efo.kinesis.aws.errors import translated
 from efo.kinesis.aws.signer import Signer
 from efo.model import FanOutConsumer, HashKeyRange, Shard, StreamDescription
-from efo.testing import FakeKinesis
 
 ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders"
 
@@ -504,7 +503,7 @@ class TestControlPlane:
 def environment(monkeypatch, tmp_path):
     """Return a monkeypatch of an environment without AWS settings."""
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
-                 "AWS_SESSION_TOKEN", "AWS_CA_BUNDLE", "NO_PROXY", "no_proxy"):  # fmt: skip
+                 "AWS_SESSION_TOKEN", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
@@ -536,28 +535,6 @@ class TestOpenKinesis:
         }
         *_, expected = signature("secret", headers["X-Amz-Date"], "eu-central-1", signed_headers, b"")
         assert headers["Authorization"].endswith(f"Signature={expected}")
-
-    @pytest.mark.parametrize("tls", [True, False], ids=["https", "http"])
-    async def test_the_proxies_of_the_environment_are_not_used(self, environment, tls):
-        """Neither the control plane, for which botocore would use a proxy, nor the data plane connects to it."""
-        called = []
-
-        async def proxy(stream):
-            called.append(stream.socket.getpeername())
-            await stream.aclose()
-
-        environment.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
-        environment.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-        async with listening(proxy) as port, FakeKinesis(clock=time.time) as fake, fake.serve(tls=tls) as address:
-            fake.create_stream("orders", shards=2)
-            for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
-                environment.setenv(name, f"http://127.0.0.1:{port}")
-            ca_file = str(address.ca_file) if tls else None
-            options = {"region": "us-east-1", "endpoint_url": address.url, "ca_file": ca_file}
-            async with open_kinesis("orders", **options) as kinesis:
-                assert len(await kinesis.control_plane.list_shards()) == 2
-                await trio.aclose_forcefully(await kinesis.connect())
-        assert called == []
 
     async def test_the_credentials_of_a_container_are_used(self, environment):
         """botocore fetches them over HTTP. It must do so on trio, since no asyncio loop runs."""
@@ -597,8 +574,11 @@ class TestOpenKinesis:
             async with open_kinesis(**options):
                 pass
 
-    async def test_an_invalid_ca_bundle_of_the_environment_is_rejected(self, environment):
-        environment.setenv("AWS_CA_BUNDLE", __file__)
-        with pytest.raises(ConfigurationError, match=r"cannot use the CA file .*test_aws\.py"):
+    @pytest.mark.parametrize("name", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE"])
+    async def test_an_invalid_ca_bundle_of_the_environment_is_rejected_by_its_name(self, environment, name):
+        environment.setenv(name, __file__)
+        with pytest.raises(
+            ConfigurationError, match=rf"cannot use the CA file .*test_aws\.py \({name}\): it has no cert"
+        ):
             async with open_kinesis(ARN):
                 pass

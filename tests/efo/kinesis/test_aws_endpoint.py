@@ -24,8 +24,8 @@ kinesis =
 @pytest.fixture(autouse=True)
 def configuration(monkeypatch, tmp_path):
     """Return a monkeypatch of an environment that has no other AWS settings than a configuration file."""
-    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CA_BUNDLE", "AWS_ENDPOINT_URL",
-                 "AWS_ENDPOINT_URL_KINESIS"):  # fmt: skip
+    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE",
+                 "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_KINESIS"):  # fmt: skip
         monkeypatch.delenv(name, raising=False)
     path = tmp_path / "config"
     path.write_text(CONFIG)

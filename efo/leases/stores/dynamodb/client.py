@@ -14,8 +14,10 @@ import aiobotocore.session
 import botocore.exceptions
 import trio
 
-from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
-from efo.tls import client_tls_context
+from efo.aws.egress import find_authorities, reach_metadata_directly
+from efo.aws.wrong_server import wrong_content, wrong_server
+from efo.errors import ConfigurationError, EfoError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.proxy import default_proxies
 
 ATTEMPTS: Final = 3
 """How often botocore tries a call that is throttled, fails with a 5xx status or loses its connection ("standard")."""
@@ -82,37 +84,42 @@ _ERRORS: Final[dict[str, tuple[type[LeaseError], str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class TableLocation:
-    """Where a table is. `profile`: of the AWS configuration. `timeout`: maximum seconds per try of a call."""
+    """Where a table is. `profile`: of the AWS configuration. `timeout`: maximum seconds per try of a call.
+
+    `proxy_url`: as for `open_kinesis`.
+    """
 
     region: str | None = None
     endpoint_url: str | None = None
     ca_file: str | None = None
     profile: str | None = None
     timeout: float = 2.0
+    proxy_url: str | None = None
 
 
 @asynccontextmanager
 async def open_table(table: str, location: TableLocation) -> AsyncIterator[Table]:
     """Open a client for a table, which may be missing. Raises ConfigurationError."""
-    config = aiobotocore.config.AioConfig(
-        http_session_cls=aiobotocore.httpxsession.HttpxSession,
-        connect_timeout=location.timeout,
-        read_timeout=location.timeout,
-        max_pool_connections=CONNECTIONS,
-        retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
-    )
     with _translate_setting_errors():
+        config = aiobotocore.config.AioConfig(
+            http_session_cls=aiobotocore.httpxsession.HttpxSession,
+            connect_timeout=location.timeout,
+            read_timeout=location.timeout,
+            max_pool_connections=CONNECTIONS,
+            retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
+            proxies=default_proxies(location.endpoint_url or "https://dynamodb.amazonaws.com", location.proxy_url),
+        )
         session = aiobotocore.session.AioSession(profile=location.profile)
-        bundle = location.ca_file or session.get_config_variable("ca_bundle")
-        if bundle is not None:
-            client_tls_context(bundle)  # checks it: botocore would raise errors of ssl
+        authorities = find_authorities(session, location.ca_file)
+        authorities.check()  # botocore would raise errors of ssl
         session.set_default_client_config(config)  # so that credentials, too, are fetched on trio
+        reach_metadata_directly(session)
         context = session.create_client(
             "dynamodb",
             # botocore reads AWS_DEFAULT_REGION only, but AWS sets AWS_REGION in its containers.
             region_name=location.region or os.environ.get("AWS_REGION"),
             endpoint_url=location.endpoint_url,
-            verify=location.ca_file,
+            verify=authorities.path,
             config=config,
         )
         client = await context.__aenter__()
@@ -149,7 +156,7 @@ class Table:
         errors = botocore.exceptions
         try:
             response: Mapping[str, Any] = await getattr(self._client, operation)(TableName=self.name, **arguments)
-        except errors.ClientError as error:
+        except (errors.ClientError, errors.SSLError) as error:
             raise self._translate(error) from error
         except (*_NO_CREDENTIALS, RuntimeError) as error:
             # botocore raises a bare RuntimeError if the credentials that it fetched have expired.
@@ -162,17 +169,31 @@ class Table:
                 "give the container or the instance a role"
             ) from error
         except (errors.HTTPClientError, errors.ConnectionError) as error:
-            raise LeaseStoreUnavailableError(
-                f"{self}: DynamoDB cannot be reached: {error}; check the network, the region, and the endpoint if one "
-                "is set"
-            ) from error
+            raise self._unreachable(error) from error
         except (errors.BotoCoreError, ValueError) as error:
             raise ConfigurationError(f"{self}: botocore rejects the call: {error}") from error
+        if (reason := wrong_content(response)) is not None:
+            raise self._wrong_server(reason)
         self._had_credentials = True
         return response
 
-    def _translate(self, error: botocore.exceptions.ClientError) -> Exception:
-        """Return the exception for an error response."""
+    def _unreachable(self, error: Exception) -> LeaseStoreUnavailableError:
+        return LeaseStoreUnavailableError(
+            f"{self}: DynamoDB cannot be reached: {error}; check the network, the region, and the endpoint if one "
+            "is set"
+        )
+
+    def _wrong_server(self, reason: str) -> EfoError:
+        """Return the error for what answers in its place: a wrong setting, or an outage if DynamoDB did before."""
+        kind = LeaseStoreUnavailableError if self._had_credentials else ConfigurationError
+        return kind(f"{self}: DynamoDB cannot be reached: {reason}")
+
+    def _translate(self, error: botocore.exceptions.ClientError | botocore.exceptions.SSLError) -> Exception:
+        """Return the exception for an error response, or for a TLS handshake that failed."""
+        if (reason := wrong_server(error)) is not None:
+            return self._wrong_server(reason)
+        if isinstance(error, botocore.exceptions.SSLError):
+            return self._unreachable(error)
         details = error.response.get("Error", {})
         code, message = str(details.get("Code", "")), " ".join(str(details.get("Message", "")).split())
         if code == "ConditionalCheckFailedException":

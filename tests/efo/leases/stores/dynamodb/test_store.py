@@ -203,8 +203,8 @@ async def serve_responses(responses):
         ),
         (
             botocore.exceptions.SSLError(endpoint_url="https://dynamodb", error=ssl.SSLCertVerificationError()),
-            LeaseStoreUnavailableError,
-            "cannot be reached",
+            ConfigurationError,
+            "cannot be reached: its certificate is not trusted",
         ),
         (botocore.exceptions.NoCredentialsError(), ConfigurationError, "no usable AWS credentials"),
         (botocore.exceptions.ParamValidationError(report="x"), ConfigurationError, "rejects the call"),
