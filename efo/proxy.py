@@ -55,10 +55,13 @@ def find_proxy(url: str, proxy_url: str | None) -> Proxy | None:
     if proxy_url is not None:
         return parse_proxy(proxy_url) if proxy_url else None
     target = urlsplit(url)
-    value = getproxies().get(target.scheme)
-    if not value or _is_bypassed(target):
-        return None
-    return parse_proxy(value, _variable(target.scheme))
+    return None if _is_bypassed(target) else environment_proxy(target.scheme)
+
+
+def environment_proxy(scheme: str) -> Proxy | None:
+    """Return the proxy that a variable names for URLs of a scheme, whatever NO_PROXY says. Raises as `find_proxy`."""
+    value = getproxies().get(scheme)
+    return parse_proxy(value, _variable(scheme)) if value else None
 
 
 def as_mapping(proxy: Proxy | None) -> dict[str, str]:

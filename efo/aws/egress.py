@@ -9,9 +9,12 @@ import os
 from dataclasses import dataclass
 from typing import Any, Final
 
+from botocore.config import Config
 from botocore.httpsession import get_cert_path
+from botocore.session import Session
 
 from efo.errors import ConfigurationError
+from efo.proxy import default_proxies
 from efo.tls import client_tls_context
 
 _BOTOCORE: Final = "botocore"
@@ -26,9 +29,14 @@ class Authorities:
     path: str
     source: str
 
+    @property
+    def is_default(self) -> bool:
+        """Whether they are those that botocore has, because nothing else is set."""
+        return self.source == _BOTOCORE
+
     def check(self) -> None:
         """Raise ConfigurationError unless the file can be used: it names the source and the path."""
-        if self.source != _BOTOCORE:
+        if not self.is_default:
             client_tls_context(self.path, self.source)
 
 
@@ -38,18 +46,25 @@ def find_authorities(session: Any, ca_file: str | None) -> Authorities:
     `ca_file`, AWS_CA_BUNDLE, `ca_bundle` of the profile, REQUESTS_CA_BUNDLE, and those that botocore has. SSL_CERT_FILE
     and SSL_CERT_DIR are ignored, as by botocore. `session`: of botocore. Raises ConfigurationError for an empty value.
     """
-    bundle = session.get_config_variable("ca_bundle")
-    configured = "AWS_CA_BUNDLE" if "AWS_CA_BUNDLE" in os.environ else "ca_bundle in the AWS configuration"
     candidates = (
-        ("ca_file", ca_file),
-        (configured, bundle),
-        ("REQUESTS_CA_BUNDLE", os.environ.get("REQUESTS_CA_BUNDLE")),
-        (_BOTOCORE, get_cert_path(True)),
+        ("ca_file", lambda: ca_file),
+        ("AWS_CA_BUNDLE", lambda: os.environ.get("AWS_CA_BUNDLE")),
+        ("ca_bundle in the AWS configuration", lambda: session.get_config_variable("ca_bundle")),
+        ("REQUESTS_CA_BUNDLE", lambda: os.environ.get("REQUESTS_CA_BUNDLE")),
     )
-    source, path = next((source, path) for source, path in candidates if path is not None)
+    found = ((source, path) for source, find in candidates if (path := find()) is not None)
+    source, path = next(found, (_BOTOCORE, get_cert_path(True)))
     if not path.strip():
         raise ConfigurationError(f"{source} is empty: set it to a file of certificates in PEM format, or remove it")
     return Authorities(path, source)
+
+
+def session_for_credentials(profile: str | None, proxy_url: str | None) -> Session:
+    """Return a session of botocore, which asks for credentials in threads. `proxy_url`: as for `open_kinesis`."""
+    session = Session(profile=profile)
+    session.set_default_client_config(Config(proxies=default_proxies("https://sts.amazonaws.com", proxy_url)))
+    reach_metadata_directly(session)
+    return session
 
 
 def reach_metadata_directly(session: Any) -> None:

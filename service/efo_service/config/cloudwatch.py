@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from efo_service.config.section import Endpoint, ExistingFile, Section
+from efo_service.config.section import Endpoint, ExistingFile, ProxyUrl, Section
 
 
 def _check_namespace(value: str) -> str:
@@ -48,4 +48,9 @@ class CloudWatchSettings(Section):
     )
     profile: str | None = Field(
         None, description="Profile of the AWS configuration. Default: [kinesis] profile.", examples=["metrics"]
+    )
+    proxy_url: ProxyUrl | None = Field(
+        None,
+        description="HTTP proxy for CloudWatch; empty: none. Default: [kinesis] proxy_url.",
+        examples=["http://proxy.example:3128"],
     )

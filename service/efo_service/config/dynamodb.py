@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, PositiveInt, model_validator
 
-from efo_service.config.section import Endpoint, ExistingFile, Section
+from efo_service.config.section import Endpoint, ExistingFile, ProxyUrl, Section
 
 
 def _check_tags(value: str) -> str:
@@ -45,6 +45,11 @@ class DynamoDbSettings(Section):
     )
     profile: str | None = Field(
         None, description="Profile of the AWS configuration. Default: [kinesis] profile.", examples=["keeper"]
+    )
+    proxy_url: ProxyUrl | None = Field(
+        None,
+        description="HTTP proxy for DynamoDB; empty: none. Default: [kinesis] proxy_url.",
+        examples=["http://proxy.example:3128"],
     )
     stream_id: Annotated[str, Field(pattern=r"^\d{12}:[A-Za-z0-9_.-]+:\d+$")] | None = Field(
         None,

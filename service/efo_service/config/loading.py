@@ -20,7 +20,7 @@ from efo.text import decode
 from efo_service.config.clashes import clashes
 from efo_service.config.credentials import is_credential
 from efo_service.config.mistakes import Locations, messages, suggest, variable_of
-from efo_service.config.section import PREFIX, is_secret, section_of
+from efo_service.config.section import PREFIX, is_proxy, is_secret, section_of
 from efo_service.config.settings import KinesisSettings, Settings
 from efo_service.config.streams import (
     SECTIONS,
@@ -53,6 +53,7 @@ def load_all(path: Path | None) -> Configuration:
     streams = tables.pop(TABLE, None)
     if streams is None:
         _refuse_unknown_variables(os.environ, ())
+        tables = _without_proxies(tables, PREFIX, Settings.model_fields)
         return Configuration.of(_validated(Settings, tables, Locations(path, text, os.environ)))
     locations = Locations(path, text, os.environ)
     if problems := list(table_problems(streams)):
@@ -88,6 +89,7 @@ def load_for_stream(path: Path | None, stream: str | None) -> Settings:
     else:
         _refuse_unknown_variables(os.environ, ())
     tables.setdefault("kinesis", {}).setdefault("stream", stream)
+    tables = _without_proxies(tables, PREFIX, Settings.model_fields)
     settings = _validated(Settings, tables, Locations(path, text, os.environ))
     found, other = parse_stream(stream)[1], parse_stream(settings.kinesis.stream)[1]
     values = settings.kinesis.model_dump() | {"stream": stream}
@@ -120,7 +122,24 @@ def _each_stream(
 def _with_environment(tables: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """Return tables with the environment variables that begin with `prefix` over them. Raises ConfigurationError."""
     with _environment_errors(prefix):
-        return merged(tables, EnvSettingsSource(Settings, env_prefix=prefix)())
+        found = merged(tables, EnvSettingsSource(Settings, env_prefix=prefix)())
+    return _without_proxies(found, prefix, Settings.model_fields)
+
+
+def _without_proxies(tables: Mapping[str, Any], prefix: str, fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    """Return tables in which the empty variables of proxies are set: other empty variables are as if not set."""
+    found = dict(tables)
+    empty = {name.upper() for name, value in os.environ.items() if not value}
+    for name, field in fields.items():
+        variable = f"{prefix}{name}".upper()
+        if is_proxy(field) and variable in empty:
+            found[name] = ""
+            continue
+        section, inner = section_of(field), found.get(name, {})
+        if section is not None and isinstance(inner, dict):
+            inner = _without_proxies(inner, f"{variable}__", section.model_fields)
+            found |= {name: inner} if inner else {}
+    return found
 
 
 def _validated(kind: type[Settings], tables: Mapping[str, Any], locations: Locations) -> Settings:
@@ -179,6 +198,11 @@ def _refuse_secrets(path: Path | None, tables: Mapping[str, Any], fields: Mappin
         if is_secret(fields[name]):
             raise ConfigurationError(
                 f"{path}: [{'.'.join(names)}] {name} is a secret: remove it from the file, and set"
+                f" {variable_of(*names, name)} in the environment instead"
+            )
+        if is_proxy(fields[name]) and "@" in str(tables[name]):
+            raise ConfigurationError(
+                f"{path}: [{'.'.join(names)}] {name} has a user and a password: remove them from the file, and set"
                 f" {variable_of(*names, name)} in the environment instead"
             )
         if not isinstance(tables[name], dict):

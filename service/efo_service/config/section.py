@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Annotated, Any, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FilePath, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FilePath, SecretStr, WithJsonSchema
 from pydantic.fields import FieldInfo
 
 from efo.checks import shown
+from efo.errors import ConfigurationError
+from efo.proxy import parse_proxy, without_credentials
 from efo_service.relay.object_store.url import is_url
 
 
@@ -48,6 +50,30 @@ def _as_path(value: str | Path) -> str | Path:
     return value if isinstance(value, Path) or is_url(value) else Path(value)
 
 
+class ProxyValue(SecretStr):
+    """The URL of an HTTP proxy. Its user and password are not shown; in the file they are refused."""
+
+    def _display(self) -> str:
+        return without_credentials(self.get_secret_value())
+
+
+def _check_proxy(value: ProxyValue) -> ProxyValue:
+    if text := value.get_secret_value():  # empty: no proxy
+        try:
+            parse_proxy(text)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
+    return value
+
+
+ProxyUrl = Annotated[ProxyValue, AfterValidator(_check_proxy), WithJsonSchema({"type": "string"})]
+
+
+def proxy_text(*values: ProxyValue | None) -> str | None:
+    """Return the first of these settings that is set, as an argument of the library; None: as the environment says."""
+    return next((value.get_secret_value() for value in values if value is not None), None)
+
+
 LocalPath = Annotated[Path, BeforeValidator(_check_path)]
 LogDirectory = Annotated[Path | str, BeforeValidator(_check_log_directory), AfterValidator(_as_path)]
 """A directory, or the URL of a log on an object store as a str."""
@@ -80,6 +106,11 @@ def section_of(field: FieldInfo) -> type[Section] | None:
 def is_secret(field: FieldInfo) -> bool:
     """Return whether a setting is a secret, which may be set in the environment but not in the file."""
     return SecretStr in _types(field)
+
+
+def is_proxy(field: FieldInfo) -> bool:
+    """Return whether a setting is the URL of a proxy, which may have credentials in the environment alone."""
+    return any(kind is ProxyValue or ProxyValue in get_args(kind) for kind in _types(field))
 
 
 def _types(field: FieldInfo) -> tuple[Any, ...]:

@@ -30,7 +30,7 @@ from efo_service.config.cloudwatch import CloudWatchSettings
 from efo_service.config.leases import LeaseSettings
 from efo_service.config.pipeline import PipelineSettings
 from efo_service.config.relay import RelaySettings
-from efo_service.config.section import Endpoint, ExistingFile, Name, Seconds, Section
+from efo_service.config.section import Endpoint, ExistingFile, Name, ProxyUrl, Seconds, Section, proxy_text
 from efo_service.web.probe import ServiceAddress
 from efo_service.web.tls import TlsFiles
 
@@ -93,6 +93,12 @@ class KinesisSettings(Section):
         examples=["ca.pem"],
     )
     profile: str | None = Field(None, description="Profile of the AWS configuration.", examples=["production"])
+    proxy_url: ProxyUrl | None = Field(
+        None,
+        description="HTTP proxy for Kinesis and the services that provide credentials, instead of HTTPS_PROXY and"
+        " NO_PROXY; empty: none. A user and a password are for the environment alone.",
+        examples=["http://proxy.example:3128"],
+    )
     role_arn: str | None = Field(
         None,
         description="Role to assume, as for a stream of another account. Its credentials are refreshed in time.",
@@ -112,6 +118,11 @@ class KinesisSettings(Section):
         except ConfigurationError as error:
             raise ValueError(str(error)) from None
         return self
+
+    @property
+    def proxy(self) -> str | None:
+        """The argument `proxy_url` of the library."""
+        return proxy_text(self.proxy_url)
 
     @property
     def role(self) -> AssumedRole | None:

@@ -27,6 +27,7 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "endpoint": "kinesis.endpoint_url",
     "caFile": "kinesis.ca_file",
     "profile": "kinesis.profile",
+    "proxyUrl": "kinesis.proxy_url",
     "roleArn": "kinesis.role_arn",
     "externalId": "kinesis.external_id",
     "roleSessionName": "kinesis.role_session_name",

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import trio
 
@@ -21,6 +22,7 @@ from efo.kinesis.aws.endpoint import Endpoint
 from efo.kinesis.aws.role import AssumedRole
 from efo.kinesis.client import Connect
 from efo.kinesis.connection_pool import ConnectionPool
+from efo.proxy import find_proxy
 from efo.tls import TlsStream
 from efo_service.exit_codes import Exit
 from efo_service.operations.doctor.outcomes import Outcome, failed, not_tested, passed
@@ -49,12 +51,22 @@ _PROVIDERS: Final = {
 }
 """Where credentials come from, by botocore's names of the providers of its chain."""
 
+_SERVICES: Final = {
+    "assume-role": "sts",
+    "assume-role-with-web-identity": "sts",
+    "sso": "portal.sso",
+    "login": "signin",
+}
+"""What these providers ask, by the first labels of its host."""
 _NETWORK: Final = "check the network, firewalls, and [kinesis] endpoint_url"
 
 
 @dataclass(frozen=True, slots=True)
 class StreamLocation:
-    """Where the stream is, as [kinesis] says. `region_source`: what sets the region, for the report."""
+    """Where the stream is, as [kinesis] says. `region_source`: what sets the region, for the report.
+
+    `proxy_url`: as for `open_kinesis`.
+    """
 
     stream: str
     region: str | None
@@ -63,6 +75,7 @@ class StreamLocation:
     profile: str | None
     region_source: str
     role: AssumedRole | None = None
+    proxy_url: str | None = None
 
 
 def endpoint_checks(location: StreamLocation, clock: Callable[[], float] = time.time) -> list[Check]:
@@ -97,6 +110,12 @@ class _Way:
         self._certificate: Mapping[str, Any] = {}
         self._skew: float | None = None
 
+    @property
+    def _target(self) -> tuple[str, int]:
+        """The host and the port that are connected to."""
+        proxy = self._endpoint.proxy
+        return (self._endpoint.host, self._endpoint.port) if proxy is None else (proxy.host, proxy.port)
+
     async def region(self) -> Outcome:
         """Find the region and the endpoint."""
         location = self._location
@@ -107,21 +126,24 @@ class _Way:
             endpoint_url=location.endpoint_url,
             ca_file=location.ca_file,
             profile=location.profile,
+            proxy_url=location.proxy_url,
         )
         self._endpoint = await trio.to_thread.run_sync(find, abandon_on_cancel=True)
         endpoint = self._endpoint
-        return passed(
-            f"{endpoint.region}, from {location.region_source}; the endpoint is {endpoint.scheme}://{endpoint.authority}"
-        )
+        way = "" if endpoint.proxy is None else f", through {endpoint.proxy}"
+        return passed(f"{endpoint.region}, from {location.region_source}; the endpoint is {endpoint.url}{way}")
 
     async def credentials(self) -> Outcome:
         """Look for credentials as the AWS chain does."""
-        provider = await credential_provider(self._location.profile, self._endpoint.region, self._location.role)
-        return passed(f"found in {_PROVIDERS.get(provider, provider)}")
+        location, region = self._location, self._endpoint.region
+        provider = await credential_provider(location.profile, region, location.role, location.proxy_url)
+        service = _SERVICES.get(provider)
+        way = "" if service is None else through(f"https://{service}.{region}.amazonaws.com", location.proxy_url)
+        return passed(f"found in {_PROVIDERS.get(provider, provider)}{way}")
 
     async def dns(self) -> Outcome:
-        """Resolve the name of the endpoint."""
-        host, port = self._endpoint.host, self._endpoint.port
+        """Resolve the name that is connected to: of the endpoint, or of its proxy, which resolves the endpoint's."""
+        host, port = self._target
         try:
             found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
         except OSError as error:
@@ -130,21 +152,21 @@ class _Way:
         return passed(f"{host} is {', '.join(addresses)}")
 
     async def tcp(self) -> Outcome:
-        """Connect to the endpoint."""
-        host, port = self._endpoint.host, self._endpoint.port
+        """Connect to the endpoint, or to its proxy."""
+        host, port = self._target
         try:
             stream = await trio.open_tcp_stream(host, port)
         except OSError as error:
             raise TransportError(f"cannot connect to {host} port {port}: {error}") from error
         await stream.aclose()
-        return passed(f"connected to {host} port {port}")
+        by = "" if self._endpoint.proxy is None else ", which is the proxy"
+        return passed(f"connected to {host} port {port}{by}")
 
     async def tls(self) -> Outcome:
         """Agree on TLS and, by ALPN, on HTTP/2, with the authorities that the consumer trusts."""
         endpoint = self._endpoint
-        has_tls = endpoint.scheme == "https"
-        self._connector = Connector(endpoint.host, endpoint.port, ca_file=endpoint.ca_file if has_tls else None)
-        if not has_tls:
+        self._connector = Connector.of(endpoint)
+        if endpoint.scheme == "http":
             return not_tested("the endpoint is http://, without TLS")
         stream = await self._connector.connect()
         assert isinstance(stream, TlsStream)  # noqa: S101 - `Connector` with a CA file
@@ -169,6 +191,12 @@ class _Way:
     async def clock(self) -> Outcome:
         """Compare this host's clock with the service's."""
         return judge_skew(self._skew)
+
+
+def through(url: str, proxy_url: str | None) -> str:
+    """Return by which proxy a URL is called, to append to what was found; "" if by none. Raises ConfigurationError."""
+    proxy = find_proxy(url, proxy_url)
+    return "" if proxy is None else f"; {urlsplit(url).hostname} is called through {proxy}"
 
 
 async def get(connect: Connect, scheme: str, authority: str) -> tuple[int, Mapping[str, str]]:

@@ -7,14 +7,18 @@ All calls block, and release Python's lock meanwhile.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.request import getproxies
 
 from efo.errors import ConfigurationError
+from efo.proxy import environment_proxy, parse_proxy
+from efo.tls import client_tls_context
 from efo_service.errors import UnavailableError
 from efo_service.relay.errors import StoreDeniedError, StoreError, StoreUnavailableError
 from efo_service.relay.object_store.store import ChangedError, ExistsError, Listed, Stored, UnchangedError, Version
@@ -71,11 +75,13 @@ def _open(url: StoreUrl) -> ObjectStore:
         "timeout": timedelta(seconds=float(options.pop("timeout_seconds", TIMEOUT))),
         "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
     }
-    if (ca_file := options.pop("ca_file", None)) is not None:
-        try:
-            client["root_certificate"] = Path(ca_file).read_bytes()
-        except OSError as error:
-            raise ConfigurationError(f"store_options: ca_file {ca_file}: {error.strerror}") from error
+    proxy_url, ca_file = options.pop("proxy_url", None), options.pop("ca_file", None)
+    client.update(_proxy(str(options.get("endpoint", "https:")).partition(":")[0], proxy_url))
+    if url.scheme == "s3":
+        ca_file = _find_aws(options, ca_file, proxy_url)
+    if (ca_file := ca_file or os.environ.get("REQUESTS_CA_BUNDLE")) is not None:
+        client_tls_context(ca_file, "store_options: ca_file")
+        client["root_certificate"] = Path(ca_file).read_bytes()
     common: dict[str, Any] = {
         "prefix": url.prefix or None,
         "client_options": client,
@@ -83,7 +89,7 @@ def _open(url: StoreUrl) -> ObjectStore:
     }
     match url.scheme:
         case "s3":
-            return S3Store(url.bucket, **common, **_aws(options))
+            return S3Store(url.bucket, **common, **options)
         case "gs":
             if (endpoint := options.pop("endpoint", None)) is not None:
                 options["base_url"] = endpoint
@@ -95,18 +101,45 @@ def _open(url: StoreUrl) -> ObjectStore:
 _NO_RETRIES: Final[RetryConfig] = {"max_retries": 0, "retry_timeout": timedelta(seconds=TIMEOUT)}
 
 
-def _aws(options: dict[str, Any]) -> dict[str, Any]:
-    """Return S3's options, with credentials and region as the AWS SDKs find them: profiles, SSO, roles, containers."""
-    from botocore.session import Session  # noqa: PLC0415 - slow to import, only if it is used
+_METADATA: Final = "169.254.169.254,metadata.google.internal"
+"""The metadata services of machines, which are never behind a proxy."""
+_EVERYTHING: Final = "*,0.0.0.0/0,::/0"
+
+
+def _proxy(scheme: str, proxy_url: str | None) -> ClientConfig:
+    """Return the client's options for a proxy: that of the setting, or of the variable for this scheme.
+
+    NO_PROXY is read by obstore: networks, too, are excluded. It would read ALL_PROXY by itself, and cannot be told to
+    use none: then a proxy is named, and everything excluded from it.
+    """
+    if proxy_url is None:
+        proxy, excluded = environment_proxy(scheme), getproxies().get("no", "")
+    else:
+        proxy, excluded = parse_proxy(proxy_url, "store_options: proxy_url") if proxy_url else None, ""
+    if proxy is None:
+        return {"proxy_url": "http://127.0.0.1", "proxy_excludes": _EVERYTHING} if getproxies() else {}
+    return {"proxy_url": proxy.url, "proxy_excludes": ",".join(filter(None, (_METADATA, excluded)))}
+
+
+def _find_aws(options: dict[str, Any], ca_file: str | None, proxy_url: str | None) -> str | None:
+    """Complete S3's options by what AWS's SDKs find: the region, and credentials of profiles, SSO, roles, containers.
+
+    Return the file of authorities to trust besides the system's.
+    """
+    from efo.aws.egress import find_authorities, session_for_credentials  # noqa: PLC0415 - slow to import
 
     # The checksum lets the bucket have an object lock, which needs one, and S3 refuses what was damaged on its way.
     if options.pop("checksum", True):
         options["checksum_algorithm"] = "SHA256"
     try:
-        session = Session(profile=options.pop("profile", None))
+        session = session_for_credentials(options.pop("profile", None), proxy_url)
+        authorities = find_authorities(session, ca_file)
+        authorities.check()
         if "region" not in options and (region := session.get_config_variable("region")) is not None:
             options["region"] = region
         credentials = session.get_credentials()
+    except ConfigurationError:
+        raise
     except Exception as error:  # of botocore and of its plugins: a profile that does not exist, a file that is wrong
         raise ConfigurationError(f"AWS credentials: {_first_line(error)}") from error
     if credentials is None:
@@ -126,7 +159,8 @@ def _aws(options: dict[str, Any]) -> dict[str, Any]:
             "expires_at": expires,
         }
 
-    return {**options, "credential_provider": provide}
+    options["credential_provider"] = provide
+    return None if authorities.is_default else authorities.path
 
 
 class RemoteStore:
