@@ -234,8 +234,9 @@ class ServiceSettings(Section):
     host: str = Field(
         "127.0.0.1",
         min_length=1,
-        description="Address that serves the page and /livez, /readyz, /metrics and /status. Beyond loopback, the page"
-        " and /status need the token or a client certificate (docs/page.md).",
+        description="Address that serves the page and /livez, /readyz, /metrics and /status; 0.0.0.0 is all of IPv4, ::"
+        " all of IPv6 and IPv4. Beyond loopback, the page and /status need the token or a client certificate"
+        " (docs/page.md).",
     )
     port: int = Field(8080, ge=0, le=65535, description="Port that serves these endpoints. 0 takes a free port.")
     token: SecretStr | None = Field(
@@ -265,6 +266,14 @@ class ServiceSettings(Section):
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         "info", description="Minimum level of log lines: debug, info, warning or error."
     )
+
+    @field_validator("host")
+    @classmethod
+    def _is_host(cls, host: str) -> str:
+        bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        if not bare.strip() or bare != bare.strip() or not bare.isprintable() or set("/@*") & set(bare):
+            raise ValueError("not an address: write 127.0.0.1, 0.0.0.0, :: (all of IPv6 and IPv4) or a host name")
+        return bare
 
     @field_validator("token")
     @classmethod

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from ipaddress import ip_address
 from pathlib import Path
 from time import monotonic
 from typing import Final, NamedTuple
 
+from efo.proxy import host_and_port
 from efo_service.errors import UnavailableError
 from efo_service.web.tls import client_context
 
 _BODY_SECONDS: Final = 10.0
 _BODY_BYTES: Final = 64 * 1024 * 1024
 _PIECE_BYTES: Final = 64 * 1024
-_LOOPBACK: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses that servers listen on
 _UNAUTHORIZED: Final = frozenset({401, 403, 429})
 
 
@@ -31,8 +32,17 @@ class ServiceAddress(NamedTuple):
 
     @property
     def url(self) -> str:
-        """Its URL."""
-        return f"{'http' if self.certificate is None else 'https'}://{self.host}:{self.port}"
+        """Its URL, as it is called on this machine: a service that listens on all addresses is called on loopback."""
+        return f"{'http' if self.certificate is None else 'https'}://{host_and_port(self._host, self.port)}"
+
+    @property
+    def _host(self) -> str:
+        try:
+            address = ip_address(self.host.strip("[]"))
+        except ValueError:  # it is a name
+            return self.host
+        loopback = "127.0.0.1" if address.version == 4 else "::1"  # noqa: PLR2004 - the versions of IP
+        return loopback if address.is_unspecified else str(address)
 
     def get(self, path: str) -> tuple[int, str]:
         """Return status and body of the response. Blocks for a few seconds at most. Raises UnavailableError."""
@@ -49,7 +59,7 @@ class ServiceAddress(NamedTuple):
         return f"{self.url} refused the request: set EFO_SERVICE__TOKEN to the token of the service"
 
     def _request(self, method: str, path: str, body: bytes | None) -> tuple[int, str]:
-        host = _LOOPBACK.get(self.host, self.host)
+        host = self._host
         headers = {} if self.token is None else {"authorization": f"Bearer {self.token}"}
         if body is not None:
             headers["content-type"] = "application/json"
@@ -64,8 +74,7 @@ class ServiceAddress(NamedTuple):
             response = connection.getresponse()
             return response.status, _read(response).decode(errors="replace")
         except (OSError, HTTPException) as error:
-            scheme = self.url.partition(":")[0]
-            raise UnavailableError(f"no response from {scheme}://{host}:{self.port}{path}: {error}") from error
+            raise UnavailableError(f"no response from {self.url}{path}: {error}") from error
         finally:
             if connection is not None:
                 connection.close()

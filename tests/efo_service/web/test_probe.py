@@ -1,4 +1,4 @@
-"""What asks a service gets an answer, or an error: whatever program listens there."""
+"""What asks a service gets an answer, or an error: whatever program listens there. Where it is asked."""
 
 from __future__ import annotations
 
@@ -79,3 +79,25 @@ def test_a_worker_that_is_stopped_costs_the_supervisor_less_than_its_client_wait
         endpoints = WorkerEndpoints(address, lambda: {"w-1": address.port})
         assert endpoints._service.seconds < address.seconds
         assert endpoints.statuses() == {}
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8080"),
+        ("0.0.0.0", "http://127.0.0.1:8080"),  # noqa: S104 - the value under test
+        ("::", "http://[::1]:8080"),
+        ("0:0:0:0:0:0:0:0", "http://[::1]:8080"),
+        ("[::]", "http://[::1]:8080"),
+        ("::1", "http://[::1]:8080"),
+        ("2001:db8::7", "http://[2001:db8::7]:8080"),
+        ("localhost", "http://localhost:8080"),
+    ],
+)
+def test_a_service_that_listens_on_all_addresses_is_called_on_loopback(host, url):
+    assert ServiceAddress(host, 8080).url == url
+
+
+def test_an_address_of_ipv6_has_brackets_in_the_error():
+    with pytest.raises(UnavailableError, match=r"no response from http://\[::1\]:1/livez"):
+        ServiceAddress("::", 1).get("/livez")

@@ -46,6 +46,79 @@ async def test_an_unknown_host_is_unavailable():
         await serve(APP, "no such host", 0)
 
 
+def has_ipv6():
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+def resolving(monkeypatch, *addresses):
+    """Let a name have these addresses."""
+    found = [
+        (socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0))
+        for address in addresses
+    ]
+    monkeypatch.setattr("efo_service.web.server.socket.getaddrinfo", lambda *_args, **_options: [*found, *found])
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+async def test_all_addresses_of_ipv6_are_those_of_ipv4_too_and_the_log_says_so(nursery):
+    with structlog.testing.capture_logs() as lines:
+        url = await nursery.start(serve, APP, "::", 0)
+    port = int(url.rpartition(":")[2])
+    assert url == f"http://[::]:{port}"
+    assert lines == [
+        {"event": "listening", "log_level": "info", "urls": [f"http://[::]:{port}", f"http://0.0.0.0:{port}"]}
+    ]
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        for host in ("[::1]", "127.0.0.1"):
+            assert (await client.get(f"http://{host}:{port}")).text == "hello"
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+async def test_a_client_by_ipv4_has_its_address_where_all_of_ipv6_and_ipv4_is_served(nursery):
+    """Otherwise all of them would be one network of IPv6, which shares its places and its attempts at the token."""
+
+    async def ends(request):
+        return PlainTextResponse(f"{request.client.host} {request.url.hostname} {request.scope['server'][0]}")
+
+    url = await nursery.start(serve, Starlette(routes=[Route("/", ends)]), "::", 0)
+    port = int(url.rpartition(":")[2])
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        assert (await client.get(f"http://127.0.0.1:{port}")).text == "127.0.0.1 127.0.0.1 127.0.0.1"
+
+
+async def test_a_name_is_served_on_each_of_its_addresses(nursery, monkeypatch):
+    resolving(monkeypatch, "127.0.0.1", "127.0.0.2")
+    with structlog.testing.capture_logs() as lines:
+        url = await nursery.start(serve, APP, "host.test", 0)
+    port = int(url.rpartition(":")[2])
+    assert lines[0]["urls"] == [f"http://127.0.0.1:{port}", f"http://127.0.0.2:{port}"]
+    monkeypatch.undo()
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        for host in ("127.0.0.1", "127.0.0.2"):
+            assert (await client.get(f"http://{host}:{port}")).text == "hello"
+
+
+async def test_an_address_that_the_machine_has_not_is_left_out(nursery, monkeypatch):
+    resolving(monkeypatch, "192.0.2.1", "127.0.0.1")  # the first is of no machine (RFC 5737)
+    url = await nursery.start(serve, APP, "host.test", 0)
+    assert url.startswith("http://127.0.0.1:")
+
+
+async def test_a_host_without_an_address_of_this_machine_is_unavailable(monkeypatch):
+    resolving(monkeypatch, "192.0.2.1")
+    with pytest.raises(UnavailableError, match=r"cannot listen on host.test:0: Cannot assign requested address"):
+        await serve(APP, "host.test", 0)
+
+
+async def test_an_address_of_ipv6_has_brackets_in_the_error():
+    with pytest.raises(UnavailableError, match=r"cannot listen on \[2001:db8::1\]:8080: Cannot assign"):
+        await serve(APP, "2001:db8::1", 8080)
+
+
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 

@@ -121,5 +121,6 @@ def _parse(url: str, timeout: float) -> tuple[str, str]:
     # The hosts share the timeout. psycopg's minimum is 2 s.
     parameters.setdefault("connect_timeout", max(2, int(timeout / len(hosts.split(",")))))
     parameters.setdefault("application_name", "efo")
-    location = f"postgresql://{hosts}:{parameters.get('port') or 5432}/{parameters.get('dbname') or ''}"
+    shown = ",".join(f"[{host}]" if ":" in host else host for host in hosts.split(","))
+    location = f"postgresql://{shown}:{parameters.get('port') or 5432}/{parameters.get('dbname') or ''}"
     return make_conninfo("", **parameters), location

@@ -23,6 +23,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.proxy import host_and_port
 
 _T = TypeVar("_T")
 
@@ -125,8 +126,5 @@ def _client(url: str, timeout: float, connections: int) -> tuple[redis.Redis, st
         ) from None
     options = pool.connection_kwargs
     options["decode_responses"] = False  # overrides the URL: leases are read as bytes
-    return (
-        client,
-        options.get("path")
-        or f"redis://{options.get('host', 'localhost')}:{options.get('port', 6379)}/{options.get('db', 0)}",
-    )
+    server = host_and_port(options.get("host", "localhost"), options.get("port", 6379))
+    return client, options.get("path") or f"redis://{server}/{options.get('db', 0)}"

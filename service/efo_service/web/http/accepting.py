@@ -15,13 +15,14 @@ from efo_service.web.http.turns import TURNS
 _IN_A_TURN: Final = 64
 """Connections that are accepted in a turn of the loop, most of which their clients may have left already."""
 _KEPT_IN_A_TURN: Final = TURNS // 2
-"""Of these, so many are served: fewer than those that get their turn meanwhile, so that none is closed before it."""
+"""Of these, so many are served by all listeners: fewer than get their turn meanwhile, so that none is closed first."""
 _EXHAUSTED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 _EXHAUSTED_SECONDS: Final = 0.5
 
 
-async def accepted(listener: socket.socket) -> AsyncIterator[trio.SocketStream]:
-    """Yield the connections of clients that are still there."""
+async def accepted(listener: socket.socket, listeners: int = 1) -> AsyncIterator[trio.SocketStream]:
+    """Yield the connections of clients that are still there. `listeners`: how many there are, each with its share."""
+    share = max(1, _KEPT_IN_A_TURN // listeners)
     while True:
         await trio.lowlevel.wait_readable(listener)
         kept = 0
@@ -40,7 +41,7 @@ async def accepted(listener: socket.socket) -> AsyncIterator[trio.SocketStream]:
                 continue
             yield trio.SocketStream(trio.socket.from_stdlib_socket(connection))
             kept += 1
-            if kept == _KEPT_IN_A_TURN:
+            if kept == share:
                 break
 
 
