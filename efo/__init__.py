@@ -64,6 +64,7 @@ if TYPE_CHECKING:
         OrderError,
         ProducerClosedError,
         ProtocolError,
+        ProxyError,
         ResourceInUseError,
         ResourceNotFoundError,
         SchemaNotLoadedError,
@@ -75,6 +76,7 @@ if TYPE_CHECKING:
         ThrottledError,
         TlsError,
         TransportError,
+        WrongEndpointError,
     )
     from efo.events import Event, Observer, ignore_events
     from efo.kinesis.aws.client import open_kinesis
@@ -167,8 +169,9 @@ _NAMES = {
         "ExpiredCredentialsError ExpiredIteratorError FanOutRefusedError FrameError GoAwayError HandlerError "
         "InternalFailureError IsolateShardError KmsError LeaseError LeaseLostError LeaseStoreCorruptError "
         "LeaseStoreUnavailableError MissingExtraError NotHttp2Error NotVisibleError OrderError ProducerClosedError "
-        "ProtocolError ResourceInUseError ResourceNotFoundError SchemaNotLoadedError ServiceError ShardGoneError "
-        "ShardNotReadError SilenceError StreamResetError ThrottledError TlsError TransportError"
+        "ProtocolError ProxyError ResourceInUseError ResourceNotFoundError SchemaNotLoadedError ServiceError "
+        "ShardGoneError ShardNotReadError SilenceError StreamResetError ThrottledError TlsError TransportError "
+        "WrongEndpointError"
     ),
     "efo.events": "Event Observer ignore_events",
     "efo.kinesis.aws.client": "open_kinesis",
@@ -309,6 +312,7 @@ __all__ = (
     "ProducerRecord",
     "ProducerSettings",
     "ProtocolError",
+    "ProxyError",
     "PutResult",
     "ReadMode",
     "Readings",
@@ -357,6 +361,7 @@ __all__ = (
     "TraceExtractor",
     "TransportError",
     "WorkerProcesses",
+    "WrongEndpointError",
     "aio",
     "balanced_assignment",
     "combine_observers",

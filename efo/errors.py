@@ -158,13 +158,22 @@ class TransportError(EfoError):
     error_type = "transport"
 
 
-class NotHttp2Error(TransportError):
+class WrongEndpointError(TransportError):
+    """What answers is not the endpoint that the settings mean: another server, or one that is not trusted.
+
+    Only a first connection raises it. After that it is an outage: a TransportError that is retried.
+    """
+
+    retryable = False
+    error_type = "wrong_endpoint"
+
+
+class NotHttp2Error(WrongEndpointError):
     """The endpoint does not speak HTTP/2, which SubscribeToShard requires.
 
     `speaks_http1`: whether it may speak HTTP/1.1 nevertheless; not if it has TLS for http://, or none for https://.
     """
 
-    retryable = False
     error_type = "not_http2"
 
     def __init__(self, message: str, *, speaks_http1: bool = True) -> None:
@@ -188,20 +197,18 @@ class GoAwayError(TransportError):
     error_type = "goaway"
 
 
-class TlsError(TransportError):
-    """The endpoint's certificate is not trusted, or the TLS handshake failed."""
+class TlsError(WrongEndpointError):
+    """The endpoint's certificate is not trusted."""
 
-    retryable = False
     error_type = "tls"
 
 
-class ProxyError(TransportError):
+class ProxyError(WrongEndpointError):
     """The HTTP proxy refuses to connect to the endpoint (403, 407), or what answers is no HTTP proxy.
 
     A proxy that is down, or that cannot reach the endpoint (502, 503, 504), is a TransportError, which is retried.
     """
 
-    retryable = False
     error_type = "proxy"
 
 

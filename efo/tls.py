@@ -48,7 +48,7 @@ def certificate_advice(error: ssl.SSLCertVerificationError, setting: str = "endp
 
 def speaks_no_tls(error: object) -> bool:
     """Return whether a handshake failed because the peer speaks another protocol, such as plain HTTP."""
-    return isinstance(error, ssl.SSLError) and error.reason in _NO_TLS
+    return isinstance(error, ssl.SSLError) and getattr(error, "reason", None) in _NO_TLS
 
 
 def handshake_reason(error: BaseException) -> str:
@@ -69,6 +69,15 @@ def client_tls_context(ca_file: str, source: str = "") -> ssl.SSLContext:
             f"cannot use the CA file {ca_file}{named}: {_unusable(ca_file, error)}: expected certificates in PEM format"
         ) from error
     context.options |= ssl.OP_NO_RENEGOTIATION  # `TlsStream` requires it
+    return context
+
+
+def unverified_tls_context() -> ssl.SSLContext:
+    """Return a context that trusts everybody: only to find out whether a server speaks TLS. Nothing is sent over it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.options |= ssl.OP_NO_RENEGOTIATION
     return context
 
 

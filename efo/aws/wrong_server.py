@@ -26,7 +26,7 @@ def wrong_server(error: BaseException) -> str | None:
     if isinstance(error, botocore.exceptions.SSLError):
         cause = error.kwargs.get("error")
         if isinstance(cause, ssl.SSLCertVerificationError):
-            reason = getattr(cause, "verify_message", "") or "verification failed"
+            reason = getattr(cause, "verify_message", None) or " ".join(map(str, cause.args[-1:]))
             return f"its certificate is not trusted: {reason}; {certificate_advice(cause)}"
         return (
             "what answers does not speak TLS: check endpoint_url, which is https://" if speaks_no_tls(cause) else None
@@ -34,8 +34,9 @@ def wrong_server(error: BaseException) -> str | None:
     if isinstance(error, botocore.exceptions.ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         details = error.response.get("Error") or {}
-        # Without a code of AWS, botocore takes the status.
-        is_page = str(details.get("Code", "")) == str(status)
+        # Without a code of AWS, botocore takes the status and the content.
+        code, message = str(details.get("Code", "")), str(details.get("Message", ""))
+        is_page = code == str(status) and (not message or message.lstrip().startswith("<"))
         return wrong_page(status) if is_page and status < _SERVER_ERRORS else None
     return None
 

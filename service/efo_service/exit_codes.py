@@ -10,7 +10,7 @@ from typing import Final
 from rich.console import Console
 
 from efo.checks import printable
-from efo.errors import ConfigurationError, EfoError, NotHttp2Error, ProxyError, TlsError
+from efo.errors import ConfigurationError, EfoError, WrongEndpointError
 from efo.exception_groups import leaf_exceptions
 from efo_service.errors import DrainDeadlineError, UsageError
 
@@ -31,10 +31,7 @@ class Exit(IntEnum):
 _CODES: Final[tuple[tuple[type[BaseException], Exit], ...]] = (
     (UsageError, Exit.USAGE),
     (ConfigurationError, Exit.CONFIGURATION),
-    # What answers is another server than the settings mean, or may not be trusted. Later, these are TransportErrors.
-    (NotHttp2Error, Exit.CONFIGURATION),
-    (ProxyError, Exit.CONFIGURATION),
-    (TlsError, Exit.CONFIGURATION),
+    (WrongEndpointError, Exit.CONFIGURATION),
     (DrainDeadlineError, Exit.DRAIN_DEADLINE),
     (EfoError, Exit.UNAVAILABLE),
     (KeyboardInterrupt, Exit.INTERRUPTED),

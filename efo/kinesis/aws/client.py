@@ -103,7 +103,9 @@ async def open_kinesis(
             pool = ConnectionPool(connector.connect, address=endpoint.authority)
             await connections.start(pool.run)
             caller = ServiceCaller(pool, sign=signer.sign, authority=endpoint.authority, scheme=endpoint.scheme)
-            control_plane = AwsControlPlane(aiobotocore, caller, name, stream if arn_region else None)
+            control_plane = AwsControlPlane(
+                aiobotocore, caller, name, stream if arn_region else None, connector.check_scheme
+            )
             yield KinesisClient(
                 stream=name,
                 control_plane=control_plane,

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import socket
 import ssl
+from contextlib import suppress
 from typing import Final
 
 import trio
 
-from efo.errors import NotHttp2Error, ProtocolError, ProxyError, TlsError, TransportError
+from efo.errors import NotHttp2Error, ProtocolError, ProxyError, TlsError, TransportError, WrongEndpointError
 from efo.exception_groups import leaf_exceptions
 from efo.kinesis.aws.endpoint import Endpoint
 from efo.protocol.http_connect import ConnectResponse, ConnectResponseReader, connect_request
 from efo.proxy import Proxy, host_and_port
 from efo.tcp import TcpStream
-from efo.tls import TlsStream, certificate_advice, client_tls_context, handshake_reason, speaks_no_tls
+from efo.tls import (
+    TlsStream,
+    certificate_advice,
+    client_tls_context,
+    handshake_reason,
+    speaks_no_tls,
+    unverified_tls_context,
+)
 
 TIMEOUT: Final = 8.0
 """Seconds for a connection: name, TCP, proxy and TLS. The pool allows somewhat more, for the peer's SETTINGS."""
@@ -72,8 +80,8 @@ class Connector:
     async def connect(self) -> trio.abc.Stream:
         """Return a stream on which the peer expects HTTP/2. Raises TransportError and its subclasses.
 
-        NotHttp2Error, TlsError and ProxyError are raised for a first connection alone, where they are of a wrong
-        setting. Later they are of one faulty host, and retried as TransportError.
+        WrongEndpointError is raised for a first connection alone, where it is of a wrong setting. Later it is of one
+        faulty host, and retried as TransportError.
         """
         attempt = _Attempt(self._describe())
         try:
@@ -81,12 +89,29 @@ class Connector:
                 stream = await self._connect(attempt)
         except trio.TooSlowError:
             raise TransportError(f"{attempt.waits_for} within {TIMEOUT:g} s") from None
-        except (NotHttp2Error, TlsError, ProxyError) as error:
+        except WrongEndpointError as error:
             if not self._has_connected:
                 raise
             raise TransportError(str(error)) from error
         self._has_connected = True
         return stream
+
+    async def check_scheme(self) -> None:
+        """Raise WrongEndpointError if the endpoint has TLS, but its URL is http://.
+
+        Many servers close a connection without TLS, and say nothing.
+        """
+        if self._tls is not None:
+            return
+        attempt = _Attempt(self._describe())
+        tls = None
+        with suppress(TransportError), trio.move_on_after(TIMEOUT):
+            tls = await attempt.tls(await self._connect(attempt), unverified_tls_context(), self._host, "endpoint_url")
+        if tls is not None:
+            await trio.aclose_forcefully(tls)
+            raise NotHttp2Error(
+                f"{attempt.peer} speaks TLS, but endpoint_url is http://: write https://", speaks_http1=False
+            )
 
     def _describe(self) -> str:
         """Return the host, and the proxy if there is one, for messages."""

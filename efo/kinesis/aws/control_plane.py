@@ -8,22 +8,24 @@ retries. All other calls go through aiobotocore.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
+import trio
+
+from efo.aws.wrong_server import wrong_content
 from efo.errors import (
     EfoError,
     NotHttp2Error,
     ProtocolError,
-    ProxyError,
     ResourceNotFoundError,
     ServiceError,
     SilenceError,
-    TlsError,
     TransportError,
+    WrongEndpointError,
 )
 from efo.kinesis.aws.errors import translated
 from efo.kinesis.aws.lazy import LazyAiobotocore
@@ -52,10 +54,18 @@ class AwsControlPlane:
     """Implements ControlPlane.
 
     `aiobotocore`, `direct`: both ways to call the service. `arn`: the stream's ARN, if it is known; the stream is then
-    named by it.
+    named by it. `check_scheme`: raises WrongEndpointError if the endpoint has TLS where its URL has none.
     """
 
-    def __init__(self, aiobotocore: LazyAiobotocore, direct: ServiceCaller, name: str, arn: str | None) -> None:
+    def __init__(
+        self,
+        aiobotocore: LazyAiobotocore,
+        direct: ServiceCaller,
+        name: str,
+        arn: str | None,
+        check_scheme: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
+    ) -> None:
+        self._check_scheme = check_scheme
         self._aiobotocore = aiobotocore
         self._direct = direct
         self._stream = {"StreamARN": arn} if arn else {"StreamName": name}
@@ -163,6 +173,8 @@ class AwsControlPlane:
             except (TransportError, ProtocolError, ServiceError) as error:
                 if _is_final(error):
                     raise
+                if isinstance(error, TransportError) and not self._has_responded:
+                    await self._check_scheme()
                 failure = error  # repeated below, with botocore's retries and explanations
             else:
                 self._responded(headers)
@@ -172,9 +184,12 @@ class AwsControlPlane:
                 response = await self._aiobotocore.call(operation, **arguments)
         except TransportError as error:
             # efo's own connection knows at which step it failed, unless it only ran out of time.
-            if isinstance(failure, TransportError) and not isinstance(failure, NotHttp2Error | SilenceError):
+            if isinstance(failure, TransportError) and not isinstance(failure, SilenceError):
                 raise failure from error
             raise
+        if (reason := wrong_content(response)) is not None:
+            kind = TransportError if self._has_responded else WrongEndpointError
+            raise kind(f"Kinesis cannot be reached: {reason}")
         self._responded(response["ResponseMetadata"]["HTTPHeaders"])
         return response
 
@@ -188,7 +203,7 @@ def _is_final(error: EfoError) -> bool:
     """Return whether botocore would not get further: the error is an answer, or of a wrong setting."""
     if isinstance(error, NotHttp2Error):
         return not error.speaks_http1
-    return isinstance(error, ResourceNotFoundError | TlsError | ProxyError)
+    return isinstance(error, ResourceNotFoundError | WrongEndpointError)
 
 
 def _shard(item: Mapping[str, Any]) -> Shard:

@@ -9,9 +9,9 @@ from typing import Final
 
 import botocore.exceptions
 
-from efo.errors import ConfigurationError, EfoError, TlsError, TransportError
+from efo.aws.wrong_server import wrong_server
+from efo.errors import ConfigurationError, EfoError, TlsError, TransportError, WrongEndpointError
 from efo.protocol.service_errors import service_error
-from efo.tls import certificate_advice
 
 _NO_CREDENTIALS: Final = (
     botocore.exceptions.NoCredentialsError,
@@ -37,7 +37,7 @@ def translated(*, had_credentials: bool = False) -> Iterator[None]:
     except errors.ClientError as error:
         if had_credentials and error.operation_name in _CREDENTIAL_CALLS:
             raise TransportError(f"the AWS credentials cannot be refreshed now: {error}") from error
-        raise _error_response(error) from error
+        raise _wrong_endpoint(error, had_credentials=had_credentials) or _error_response(error) from error
     except errors.NoRegionError as error:
         raise ConfigurationError("no AWS region: set region or AWS_REGION, or use the stream's ARN") from error
     except (*_NO_CREDENTIALS, RuntimeError) as error:
@@ -51,14 +51,19 @@ def translated(*, had_credentials: bool = False) -> Iterator[None]:
             "the container and the instance"
         ) from error
     except (errors.HTTPClientError, errors.ConnectionError) as error:
-        cause = error.kwargs.get("error")
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            raise TlsError(
-                f"the certificate of Kinesis' control plane is not trusted: {error}; {certificate_advice(cause)}"
-            ) from error
-        raise TransportError(f"Kinesis' control plane cannot be reached: {error}") from error
+        unreachable = TransportError(f"Kinesis' control plane cannot be reached: {error}")
+        raise _wrong_endpoint(error, had_credentials=had_credentials) or unreachable from error
     except (errors.BotoCoreError, ValueError) as error:
         raise ConfigurationError(f"botocore rejects the settings: {error}") from error
+
+
+def _wrong_endpoint(error: Exception, *, had_credentials: bool) -> TransportError | None:
+    """Return the error for what answers in place of Kinesis; None if that may be Kinesis."""
+    if (reason := wrong_server(error)) is None:
+        return None
+    is_untrusted = isinstance(getattr(error, "kwargs", {}).get("error"), ssl.SSLCertVerificationError)
+    first = TlsError if is_untrusted else WrongEndpointError
+    return (TransportError if had_credentials else first)(f"Kinesis' control plane cannot be reached: {reason}")
 
 
 def _error_response(error: botocore.exceptions.ClientError) -> EfoError:
@@ -66,9 +71,4 @@ def _error_response(error: botocore.exceptions.ClientError) -> EfoError:
     content = error.response.get("Error", {})
     status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
     code, message = str(content.get("Code", "")), " ".join(str(content.get("Message", "")).split())
-    if code.isdigit() and message.startswith("<"):
-        # An HTML page instead of JSON: another server listens there, or a proxy has responded.
-        return TransportError(
-            f"the endpoint does not respond like Kinesis (HTTP {status}): check endpoint_url, and proxies in between"
-        )
     return service_error(code, message, status)

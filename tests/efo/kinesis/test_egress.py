@@ -16,7 +16,7 @@ import trustme
 
 import efo
 from efo.aws.egress import find_authorities, reach_metadata_directly
-from efo.errors import ConfigurationError, LeaseStoreUnavailableError, ProxyError, TransportError
+from efo.errors import ConfigurationError, LeaseStoreUnavailableError, ProxyError, TransportError, WrongEndpointError
 from efo.kinesis.aws.client import credential_provider, open_kinesis
 from efo.kinesis.aws.role import AssumedRole
 from efo.leases.stores.dynamodb.client import TableLocation, open_table
@@ -24,7 +24,7 @@ from efo.telemetry.cloudwatch.client import PutError, open_client
 from efo.testing import FakeKinesis
 from proofs.local_servers.http_proxy import HttpProxy, serve_tinyproxy
 from proofs.local_servers.named_hosts import NamedHosts
-from tests.efo.kinesis.test_aws import listening
+from tests.efo.kinesis.test_aws import listening, tls_handler
 
 KINESIS = "kinesis.us-east-1.amazonaws.com"
 ARN = "arn:aws:kinesis:us-east-1:123456789012:stream/orders"
@@ -268,8 +268,8 @@ async def test_dynamodb_and_cloudwatch_go_through_the_proxy(authority, ca_file, 
 @pytest.mark.parametrize("by", ["variable", "setting"])
 async def test_the_services_that_provide_credentials_go_through_the_proxy(authority, ca_file, environment, by):
     environment.setenv("AWS_CA_BUNDLE", ca_file)
-    granted = b"""<AssumeRoleResponse><AssumeRoleResult><AssumedRoleUser><Arn>arn:aws:sts::123456789012:assumed-role/r</Arn>
-    </AssumedRoleUser><Credentials><AccessKeyId>A</AccessKeyId><SecretAccessKey>b</SecretAccessKey>
+    granted = b"""<AssumeRoleResponse><AssumeRoleResult><AssumedRoleUser>
+    <Arn>arn:aws:sts::123456789012:assumed-role/r</Arn></AssumedRoleUser><Credentials><AccessKeyId>A</AccessKeyId><SecretAccessKey>b</SecretAccessKey>
     <SessionToken>c</SessionToken><Expiration>2999-01-01T00:00:00Z</Expiration></Credentials></AssumeRoleResult>
     </AssumeRoleResponse>"""
     host = "sts.us-east-1.amazonaws.com"
@@ -488,6 +488,37 @@ def page(status):
             await stream.send_all(PAGE % status)
 
     return listening(handle)
+
+
+@pytest.mark.parametrize("status", [b"200 OK", b"302 Found", b"404 Not Found"])
+async def test_a_page_of_another_server_is_no_kinesis(status):
+    async with page(status) as port, open_kinesis("orders", endpoint_url=f"http://127.0.0.1:{port}") as kinesis:
+        for call in (kinesis.control_plane.list_shards(), kinesis.control_plane.list_consumers(ARN)):
+            with pytest.raises(WrongEndpointError, match=r"speaks HTTP/1|what answers is another server"):
+                await call
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+async def test_a_scheme_that_the_endpoint_does_not_speak_is_told_at_once(authority, ca_file, scheme):
+    """TLS for http://, and none for https://: aiobotocore is not asked to try five times."""
+    opened = []
+
+    async def handle(stream):
+        opened.append(stream)
+        if scheme == "https":
+            async with stream:
+                await stream.receive_some()
+                await stream.send_all(PAGE % b"400 Bad Request")
+        else:
+            await tls_handler(authority, ["h2"])(stream)
+
+    async with (
+        listening(handle) as port,
+        open_kinesis("orders", endpoint_url=f"{scheme}://127.0.0.1:{port}", ca_file=ca_file) as kinesis,
+    ):
+        with pytest.raises(WrongEndpointError, match=r"does not speak TLS|speaks TLS, but endpoint_url is http"):
+            await kinesis.control_plane.list_shards()
+    assert len(opened) == (1 if scheme == "https" else 2)  # a server that closes an HTTP/2 connection is asked for TLS
 
 
 @pytest.mark.parametrize("status", [b"200 OK", b"302 Found", b"404 Not Found"])
