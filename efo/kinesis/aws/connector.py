@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from contextlib import suppress
@@ -247,6 +248,6 @@ def _handshake_error(cause: BaseException, peer: str, setting: str, *, is_proxy:
 
 
 def _reasons(error: OSError) -> str:
-    """Return why no address accepted, each reason once. trio has the failures in a group."""
-    failures = leaf_exceptions(error.__cause__ or error)
-    return "; ".join(dict.fromkeys(str(getattr(each, "strerror", None) or each) for each in failures))
+    """Return why no address accepted, each reason once. trio has the failures in a group, with their addresses."""
+    failures = (each for each in leaf_exceptions(error.__cause__ or error) if isinstance(each, OSError))
+    return "; ".join(dict.fromkeys(os.strerror(each.errno) if each.errno else str(each) for each in failures))

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+import socket
 import ssl
 import time
 from contextlib import asynccontextmanager, suppress
@@ -77,6 +78,24 @@ def tls_handler(authority, alpn=(), name="127.0.0.1", certificate=None):
     return handle
 
 
+async def close(stream):
+    await stream.aclose()
+
+
+def resolving(monkeypatch, result):
+    """Let each name have these addresses, with their ports; or raise or await the result."""
+
+    async def getaddrinfo(*_args, **_options):
+        if callable(result):
+            await result()
+        await trio.lowlevel.checkpoint()
+        if isinstance(result, Exception):
+            raise result
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in result]
+
+    monkeypatch.setattr("trio._highlevel_open_tcp_stream.getaddrinfo", getaddrinfo)
+
+
 class TestConnector:
     async def test_tls_and_http2_are_negotiated(self, authority, ca_file):
         async with listening(tls_handler(authority, ["h2"])) as port:
@@ -137,6 +156,46 @@ class TestConnector:
         with pytest.raises(TransportError, match=rf"cannot connect to 127\.0\.0\.1:{port}") as raised:
             await Connector("127.0.0.1", port, ca_file=ca_file if encrypted else None).connect()
         assert raised.value.retryable
+
+    async def test_a_name_that_does_not_resolve_is_told_with_the_settings_to_check(self, ca_file, monkeypatch):
+        resolving(monkeypatch, socket.gaierror(socket.EAI_NONAME, "Name or service not known"))
+        with pytest.raises(TransportError, match=r"cannot resolve the name kinesis\.eu-wast-1\.") as raised:
+            await Connector("kinesis.eu-wast-1.amazonaws.com", 443, ca_file=ca_file).connect()
+        assert str(raised.value).endswith(
+            "(Name or service not known): check the region, endpoint_url and the resolver of this host"
+        )
+        assert raised.value.retryable
+
+    async def test_a_name_that_dns_cannot_have_is_an_error(self, ca_file):
+        with pytest.raises(TransportError, match=r"cannot resolve the name kinesis\.\.test \(it is no host name"):
+            await Connector("kinesis..test", 443, ca_file=ca_file).connect()
+
+    async def test_a_resolver_that_hangs_is_left_in_time(self, ca_file, monkeypatch, autojump_clock):
+        resolving(monkeypatch, trio.sleep_forever)
+        with pytest.raises(TransportError, match=r"no connection to kinesis\.test:443: neither its .* within 8 s"):
+            await Connector("kinesis.test", 443, ca_file=ca_file).connect()
+
+    async def test_one_of_several_addresses_that_accepts_is_enough(self, monkeypatch):
+        async with listening(close) as port:
+            resolving(monkeypatch, [("127.0.0.2", port), ("127.0.0.3", port), ("127.0.0.1", port)])
+            stream = await Connector("kinesis.test", port, ca_file=None).connect()
+            await stream.aclose()
+        with pytest.raises(TransportError, match=r"cannot connect to kinesis\.test:\d+: Connection refused$"):
+            await Connector("kinesis.test", port, ca_file=None).connect()
+
+    @pytest.mark.parametrize("has_tls", [True, False])
+    async def test_a_server_with_tls_is_found_where_the_url_has_none(self, authority, has_tls):
+        handle = tls_handler(authority, ["h2"]) if has_tls else close
+        async with listening(handle) as port:
+            checking = Connector("127.0.0.1", port, ca_file=None).check_scheme()
+            if not has_tls:
+                await checking
+                return
+            with pytest.raises(
+                NotHttp2Error, match="speaks TLS, but endpoint_url is http://: write https://"
+            ) as raised:
+                await checking
+            assert not raised.value.speaks_http1
 
     async def test_without_tls_the_tcp_stream_is_returned(self):
         async def handle(stream):
