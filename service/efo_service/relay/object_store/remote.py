@@ -76,7 +76,8 @@ def _open(url: StoreUrl) -> ObjectStore:
         "connect_timeout": timedelta(seconds=_CONNECT_SECONDS),
     }
     proxy_url, ca_file = options.pop("proxy_url", None), options.pop("ca_file", None)
-    client.update(_proxy(str(options.get("endpoint", "https:")).partition(":")[0], proxy_url))
+    endpoint = str(options.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL") or "https:")
+    client.update(_proxy(endpoint.partition(":")[0].lower(), proxy_url))
     if url.scheme == "s3":
         ca_file = _find_aws(options, ca_file, proxy_url)
     if (ca_file := ca_file or os.environ.get("REQUESTS_CA_BUNDLE")) is not None:
