@@ -5,20 +5,25 @@ botocore takes a page with status 200 for a response in which everything is miss
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import botocore.exceptions
 
+from efo.proxy import Proxy, host_and_port
 from efo.tls import certificate_advice, speaks_no_tls
 
 _FORMATS: Final = ("json", "cbor", "xml")
 """What the types of the content of AWS's responses name."""
 _SERVER_ERRORS: Final = 500
+_UNAUTHORIZED: Final = frozenset({401, 407})
+_PORTS: Final = {"http": 80, "https": 443}
 
 
-def wrong_server(error: BaseException) -> str | None:
+def wrong_server(error: BaseException, proxy: Proxy | None = None) -> str | None:
     """Return why an error of botocore means another server, or a certificate that is not trusted; None if it does not.
 
     The text follows "cannot be reached: ". A server error (5xx) is none: it passes by itself.
@@ -31,6 +36,8 @@ def wrong_server(error: BaseException) -> str | None:
         return (
             "what answers does not speak TLS: check endpoint_url, which is https://" if speaks_no_tls(cause) else None
         )
+    if (answer := _proxy_answer(error)) is not None:
+        return unreachable(error, proxy) if answer < _SERVER_ERRORS else None
     if isinstance(error, botocore.exceptions.ClientError):
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         details = error.response.get("Error") or {}
@@ -39,6 +46,30 @@ def wrong_server(error: BaseException) -> str | None:
         is_page = code == str(status) and (not message or message.lstrip().startswith("<"))
         return wrong_page(status) if is_page and status < _SERVER_ERRORS else None
     return None
+
+
+def unreachable(error: BaseException, proxy: Proxy | None = None) -> str:
+    """Return why a service cannot be reached, to follow "cannot be reached: ". A proxy is named, with its answer.
+
+    `proxy`: through which the service is called. Errors between it and the client do not name it.
+    """
+    if not isinstance(error, botocore.exceptions.ProxyConnectionError):
+        return str(error) if proxy is None else f"{error}, through {proxy}"
+    url = urlsplit(str(error.kwargs.get("proxy_url")))
+    named = proxy or f"the proxy {host_and_port(url.hostname or '', url.port or _PORTS.get(url.scheme, 80))}"
+    answer = _proxy_answer(error)
+    if answer is None:
+        return f"{named} does not answer: check the proxy, and HTTPS_PROXY or proxy_url"
+    what = "check its user and password" if answer in _UNAUTHORIZED else "let it allow CONNECT to this host"
+    return f"{named} answers {answer}" + (f": {what}" if answer < _SERVER_ERRORS else "")
+
+
+def _proxy_answer(error: BaseException) -> int | None:
+    """Return the status with which a proxy refused CONNECT; None if another error happened."""
+    if not isinstance(error, botocore.exceptions.ProxyConnectionError):
+        return None
+    answer = re.match(r"([1-9]\d\d)\b", str(error.kwargs.get("error")))  # httpcore: the status and its reason
+    return None if answer is None else int(answer[1])
 
 
 def wrong_content(response: Mapping[str, Any]) -> str | None:

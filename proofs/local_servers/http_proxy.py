@@ -41,6 +41,12 @@ class HttpProxy:
     alpn: Sequence[str] = ("h2", "http/1.1")
     requests: list[str] = field(default_factory=list)
     port: int = 0
+    _connections: set[trio.CancelScope] = field(default_factory=set)
+
+    def drop(self) -> None:
+        """End all connections."""
+        for scope in self._connections:
+            scope.cancel()
 
     @property
     def url(self) -> str:
@@ -65,12 +71,14 @@ class HttpProxy:
 
     async def _handle(self, tcp: trio.SocketStream) -> None:
         stream: trio.abc.Stream = tcp
-        with suppress(*_GONE):
+        with suppress(*_GONE), trio.CancelScope() as scope:
+            self._connections.add(scope)
             if self.tls is not None:
                 stream = trio.SSLStream(
                     tcp, server_context(self.tls, "127.0.0.1"), server_side=True, https_compatible=True
                 )
             await self._serve(stream)
+        self._connections.discard(scope)
         await trio.aclose_forcefully(tcp)
 
     async def _serve(self, stream: trio.abc.Stream) -> None:

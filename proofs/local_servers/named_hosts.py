@@ -1,6 +1,4 @@
-"""Hosts of AWS on loopback: each name resolves to a server here, which has a certificate for it. Nothing leaves the
-machine.
-"""
+"""Hosts of AWS on loopback: each name resolves to a server here, which has a certificate for it."""
 
 from __future__ import annotations
 
@@ -15,7 +13,6 @@ import trio
 import trustme
 
 from proofs.local_servers.http_proxy import pump, server_context
-
 
 
 @dataclass

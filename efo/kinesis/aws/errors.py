@@ -9,7 +9,7 @@ from typing import Final
 
 import botocore.exceptions
 
-from efo.aws.wrong_server import wrong_server
+from efo.aws.wrong_server import unreachable, wrong_server
 from efo.errors import ConfigurationError, EfoError, TlsError, TransportError, WrongEndpointError
 from efo.protocol.service_errors import service_error
 
@@ -51,8 +51,8 @@ def translated(*, had_credentials: bool = False) -> Iterator[None]:
             "the container and the instance"
         ) from error
     except (errors.HTTPClientError, errors.ConnectionError) as error:
-        unreachable = TransportError(f"Kinesis' control plane cannot be reached: {error}")
-        raise _wrong_endpoint(error, had_credentials=had_credentials) or unreachable from error
+        failure = TransportError(f"Kinesis' control plane cannot be reached: {unreachable(error)}")
+        raise _wrong_endpoint(error, had_credentials=had_credentials) or failure from error
     except (errors.BotoCoreError, ValueError) as error:
         raise ConfigurationError(f"botocore rejects the settings: {error}") from error
 

@@ -15,9 +15,9 @@ import botocore.exceptions
 import trio
 
 from efo.aws.egress import find_authorities, reach_metadata_directly
-from efo.aws.wrong_server import wrong_content, wrong_server
+from efo.aws.wrong_server import unreachable, wrong_content, wrong_server
 from efo.errors import ConfigurationError
-from efo.proxy import default_proxies
+from efo.proxy import Proxy, default_proxies, find_proxy
 from efo.telemetry.cloudwatch.kcl_metrics import Datum
 
 TIMEOUT: Final = 5.0
@@ -40,8 +40,9 @@ class PutError(Exception):
 class CloudWatchClient:
     """Puts metrics into one namespace."""
 
-    def __init__(self, client: Any, namespace: str) -> None:
+    def __init__(self, client: Any, namespace: str, proxy: Proxy | None = None) -> None:
         self._client = client
+        self._proxy = proxy
         self._namespace = namespace
 
     async def put(self, metrics: Sequence[Datum]) -> None:
@@ -51,11 +52,11 @@ class CloudWatchClient:
             response = await self._client.put_metric_data(
                 Namespace=self._namespace, MetricData=[_datum(one) for one in metrics]
             )
-        except (errors.ClientError, errors.SSLError) as error:
-            if (reason := wrong_server(error)) is not None:
+        except (errors.ClientError, errors.SSLError, errors.ProxyConnectionError) as error:
+            if (reason := wrong_server(error, self._proxy)) is not None:
                 raise PutError("wrong_server", reason) from error
-            if isinstance(error, errors.SSLError):
-                raise PutError(type(error).__name__, str(error)) from error
+            if not isinstance(error, errors.ClientError):
+                raise PutError(type(error).__name__, unreachable(error, self._proxy)) from error
             details = error.response.get("Error", {})
             code, message = str(details.get("Code", "")), " ".join(str(details.get("Message", "")).split())
             raise PutError(code or "service", message, is_final=code in _REFUSALS) from error
@@ -64,7 +65,7 @@ class CloudWatchClient:
         # Also what botocore has no class for: expired credentials are a RuntimeError, and a proxy's error response may
         # be an AttributeError of its parser. Metrics that are not sent must not end the reading of the stream.
         except Exception as error:
-            raise PutError(type(error).__name__, str(error)) from error
+            raise PutError(type(error).__name__, unreachable(error, self._proxy)) from error
         if (reason := wrong_content(response)) is not None:
             raise PutError("wrong_server", reason)
 
@@ -108,7 +109,7 @@ async def open_client(
     except (botocore.exceptions.BotoCoreError, ValueError) as error:
         raise ConfigurationError(f"botocore rejects the settings of CloudWatch: {error}") from error
     try:
-        yield CloudWatchClient(client, namespace)
+        yield CloudWatchClient(client, namespace, find_proxy(client.meta.endpoint_url, proxy_url))
     finally:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):
             await context.__aexit__(None, None, None)

@@ -265,6 +265,34 @@ async def test_dynamodb_and_cloudwatch_go_through_the_proxy(authority, ca_file, 
             assert proxy.tunnels == [f"{host}:443" for host in hosts]
 
 
+@pytest.mark.parametrize(
+    ("answer", "kind", "message"),
+    [
+        (b"HTTP/1.1 407 No\r\n\r\n", ConfigurationError, "answers 407: check its user and password"),
+        (b"HTTP/1.1 403 No\r\n\r\n", ConfigurationError, "answers 403: let it allow CONNECT to this host"),
+        (b"HTTP/1.1 503 No\r\n\r\n", LeaseStoreUnavailableError, "answers 503;"),
+        (b"", LeaseStoreUnavailableError, "proxy_url"),
+        (b"garbage\r\n\r\n", LeaseStoreUnavailableError, "proxy_url"),
+    ],
+)
+async def test_a_proxy_that_does_not_reach_dynamodb_and_cloudwatch_is_named(answer, kind, message):
+    async with HttpProxy(answer=answer, credentials=f"user:{SECRET}").serve() as proxy:
+        location = TableLocation(region="us-east-1", proxy_url=proxy.url)
+        async with open_table("leases", location) as table:
+            with pytest.raises(
+                kind, match=rf"cannot be reached: .*the proxy 127\.0\.0\.1:{proxy.port} \(.*{message}"
+            ) as raised:
+                await table.call("describe_table")
+            table._had_credentials = True
+            with pytest.raises(LeaseStoreUnavailableError, match=message):
+                await table.call("describe_table")
+        where = {"region": None, "endpoint_url": None, "ca_file": None, "profile": None}
+        async with open_client("billing", **where, proxy_url=proxy.url) as cloudwatch:
+            with pytest.raises(PutError, match=message.rstrip(";")) as failed:
+                await cloudwatch.put([])
+    assert SECRET not in f"{raised.value} {failed.value}"
+
+
 @pytest.mark.parametrize("by", ["variable", "setting"])
 async def test_the_services_that_provide_credentials_go_through_the_proxy(authority, ca_file, environment, by):
     environment.setenv("AWS_CA_BUNDLE", ca_file)

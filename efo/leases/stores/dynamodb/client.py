@@ -15,9 +15,9 @@ import botocore.exceptions
 import trio
 
 from efo.aws.egress import find_authorities, reach_metadata_directly
-from efo.aws.wrong_server import wrong_content, wrong_server
+from efo.aws.wrong_server import unreachable, wrong_content, wrong_server
 from efo.errors import ConfigurationError, EfoError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
-from efo.proxy import default_proxies
+from efo.proxy import Proxy, default_proxies, find_proxy
 
 ATTEMPTS: Final = 3
 """How often botocore tries a call that is throttled, fails with a 5xx status or loses its connection ("standard")."""
@@ -124,7 +124,7 @@ async def open_table(table: str, location: TableLocation) -> AsyncIterator[Table
         )
         client = await context.__aenter__()
     try:
-        yield Table(table, client)
+        yield Table(table, client, find_proxy(client.meta.endpoint_url, location.proxy_url))
     finally:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):
             await context.__aexit__(None, None, None)
@@ -133,9 +133,10 @@ async def open_table(table: str, location: TableLocation) -> AsyncIterator[Table
 class Table:
     """One DynamoDB table."""
 
-    def __init__(self, name: str, client: Any) -> None:
+    def __init__(self, name: str, client: Any, proxy: Proxy | None = None) -> None:
         self.name = name
         self._client = client
+        self._proxy = proxy
         self._had_credentials = False
         self._description = f"lease table {name!r} in {client.meta.region_name}"
 
@@ -156,7 +157,7 @@ class Table:
         errors = botocore.exceptions
         try:
             response: Mapping[str, Any] = await getattr(self._client, operation)(TableName=self.name, **arguments)
-        except (errors.ClientError, errors.SSLError) as error:
+        except (errors.ClientError, errors.SSLError, errors.ProxyConnectionError) as error:
             raise self._translate(error) from error
         except (*_NO_CREDENTIALS, RuntimeError) as error:
             # botocore raises a bare RuntimeError if the credentials that it fetched have expired.
@@ -179,8 +180,8 @@ class Table:
 
     def _unreachable(self, error: Exception) -> LeaseStoreUnavailableError:
         return LeaseStoreUnavailableError(
-            f"{self}: DynamoDB cannot be reached: {error}; check the network, the region, and the endpoint if one "
-            "is set"
+            f"{self}: DynamoDB cannot be reached: {unreachable(error, self._proxy)}; check the network, the region, "
+            "and the endpoint if one is set"
         )
 
     def _wrong_server(self, reason: str) -> EfoError:
@@ -188,11 +189,11 @@ class Table:
         kind = LeaseStoreUnavailableError if self._had_credentials else ConfigurationError
         return kind(f"{self}: DynamoDB cannot be reached: {reason}")
 
-    def _translate(self, error: botocore.exceptions.ClientError | botocore.exceptions.SSLError) -> Exception:
-        """Return the exception for an error response, or for a TLS handshake that failed."""
-        if (reason := wrong_server(error)) is not None:
+    def _translate(self, error: botocore.exceptions.ClientError | botocore.exceptions.ConnectionError) -> Exception:
+        """Return the exception for an error response, or for a connection that was not made."""
+        if (reason := wrong_server(error, self._proxy)) is not None:
             return self._wrong_server(reason)
-        if isinstance(error, botocore.exceptions.SSLError):
+        if not isinstance(error, botocore.exceptions.ClientError):
             return self._unreachable(error)
         details = error.response.get("Error", {})
         code, message = str(details.get("Code", "")), " ".join(str(details.get("Message", "")).split())
