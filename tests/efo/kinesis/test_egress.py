@@ -3,6 +3,7 @@
 Names of AWS resolve to loopback, or only a proxy knows them.
 """
 
+import asyncio
 import json
 import os
 import time
@@ -218,6 +219,60 @@ class TestKinesis:
             async with open_kinesis("orders", **wrong) as kinesis:
                 with pytest.raises(ProxyError, match=r"answers 40[17] .*check its user and password"):
                     await kinesis.control_plane.list_shards()
+
+
+WRONG = {"proxy_url": "socks5://proxy.test"}
+
+
+async def ignore(_batch): ...
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        lambda: efo.open_kinesis("orders", **WRONG),
+        lambda: efo.open_consumer("orders", application="a", **WRONG),
+        lambda: efo.open_producer("orders", **WRONG),
+        lambda: efo.DynamoDbLeaseStore("leases", region="us-east-1", **WRONG),
+        lambda: efo.open_lease_store("dynamodb:leases?region=us-east-1&proxy_url=socks5://proxy.test", "a", "orders"),
+        lambda: efo.open_lease_store("dynamodb:leases", "a", "orders", "us-east-1", WRONG["proxy_url"]),
+        lambda: efo.open_cloudwatch("a", **WRONG),
+    ],
+)
+async def test_each_part_takes_the_setting_and_refuses_a_wrong_one(opening):
+    with pytest.raises(ConfigurationError, match="proxy_url names a SOCKS proxy"):
+        async with opening():
+            pass
+
+
+@pytest.mark.parametrize(
+    "consuming",
+    [
+        partial(efo.consume, "orders", ignore),
+        partial(efo.consume_streams, ["orders"], ignore, leases="memory:", on_service_error="stop"),
+        partial(efo.consume_in_processes, "orders", ignore, processes=1),
+    ],
+)
+async def test_each_way_to_consume_takes_the_setting_and_refuses_a_wrong_one(consuming, tmp_path, environment):
+    environment.chdir(tmp_path)
+    with pytest.raises(ConfigurationError, match="proxy_url names a SOCKS proxy"):
+        await consuming(application="a", **WRONG)
+
+
+def test_each_door_takes_the_setting_and_refuses_a_wrong_one(tmp_path, environment):
+    environment.chdir(tmp_path)
+
+    async def aio():
+        async with efo.aio.open_consumer("orders", application="a", **WRONG):
+            pass
+
+    with pytest.raises(ConfigurationError, match="proxy_url names a SOCKS proxy"):
+        asyncio.run(aio())
+    with (
+        pytest.raises(ConfigurationError, match="proxy_url names a SOCKS proxy"),
+        efo.sync.open_producer("orders", **WRONG),
+    ):
+        pass
 
 
 # --- the other services ----------------------------------------------------------------------------------------

@@ -52,12 +52,12 @@ _PROVIDERS: Final = {
 """Where credentials come from, by botocore's names of the providers of its chain."""
 
 _SERVICES: Final = {
-    "assume-role": "sts",
-    "assume-role-with-web-identity": "sts",
-    "sso": "portal.sso",
-    "login": "signin",
+    "assume-role": "sts.{}.amazonaws.com",
+    "assume-role-with-web-identity": "sts.{}.amazonaws.com",
+    "sso": "portal.sso.{}.amazonaws.com",
+    "login": "{}.signin.aws.amazon.com",
 }
-"""What these providers ask, by the first labels of its host."""
+"""The hosts that these providers ask, by region."""
 _NETWORK: Final = "check the network, firewalls, and [kinesis] endpoint_url"
 
 
@@ -138,7 +138,7 @@ class _Way:
         location, region = self._location, self._endpoint.region
         provider = await credential_provider(location.profile, region, location.role, location.proxy_url)
         service = _SERVICES.get(provider)
-        way = "" if service is None else through(f"https://{service}.{region}.amazonaws.com", location.proxy_url)
+        way = "" if service is None else through(f"https://{service.format(region)}", location.proxy_url)
         return passed(f"found in {_PROVIDERS.get(provider, provider)}{way}")
 
     async def dns(self) -> Outcome:
