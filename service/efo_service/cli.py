@@ -164,7 +164,8 @@ _HELP: Final = {
         Move the checkpoints of another library to efo's leases, or back with --back. Without --write it only reports.
 
         LIBRARY is kcl (1, 2 and 3), kclpy, vmware-go-kcl, kinesumer, harlow or async-kinesis. CHECKPOINTS is
-        dynamodb:TABLE (with ?region=, endpoint_url=, ca_file=, profile= or proxy_url=), redis://..., postgresql://... or mysql://...
+        dynamodb:TABLE (with ?region=, endpoint_url=, ca_file=, profile= or proxy_url=), redis://..., postgresql://...
+        or mysql://...
         A URL with a password belongs into the variable EFO_MIGRATE_CHECKPOINTS, not on the command line.
 
         It reports what becomes of each shard. Refused, with nothing written: an application that still runs, found by

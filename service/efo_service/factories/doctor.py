@@ -91,7 +91,7 @@ def _way(settings: Settings, service: DynamoDbSettings | CloudWatchSettings, hos
     """Return by which proxy a service is called. A wrong variable is found by the check of the stream's endpoint."""
     kinesis = settings.kinesis
     region = service.region or kinesis.region or parse_stream(kinesis.stream)[1] or os.environ.get("AWS_REGION")
-    url = service.endpoint_url or f"https://{host}.{region or 'REGION'}.amazonaws.com"
+    url = service.endpoint_url or f"https://{host}.{f'{region}.' if region else ''}amazonaws.com"
     with suppress(ConfigurationError):
         return through(url, proxy_text(service.proxy_url, kinesis.proxy_url))
     return ""

@@ -215,6 +215,10 @@ def _set(tables: dict[str, dict[str, Any]], setting: str, text: str) -> None:
     *inner, last = key.split(".")
     for name in inner:
         values = values.setdefault(name, {})
+    if last == "proxy_url" and "@" in text:
+        raise ConfigurationError(
+            f"{setting}: a user and a password are secrets: set HTTPS_PROXY in the driver's environment"
+        )
     if last in values:
         raise ConfigurationError(f"the setting {setting} is set by two options: remove one of them")
     values[last] = text
