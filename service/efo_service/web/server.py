@@ -40,7 +40,7 @@ async def serve(
 ) -> None:
     """Serve on all addresses of a host until cancelled; "::" has those of IPv4 too. Port 0 takes a free port.
 
-    `task_status` gets the URL of the first address; the log has all of them.
+    `task_status` gets the URL of the first address; if there are more, the log has all of them.
 
     Raises UnavailableError if the address cannot be bound, ConfigurationError if the TLS files do not fit.
     """
@@ -79,7 +79,8 @@ async def serve(
     with ExitStack() as stack:
         for each in sockets:
             stack.enter_context(each)
-        structlog.get_logger().info("listening", urls=urls)
+        if len(urls) > 1:
+            structlog.get_logger().info("listening", urls=urls)
         async with trio.open_nursery() as connections:
 
             async def accept(listener: socket.socket) -> None:
