@@ -6,7 +6,7 @@ import json
 import socket
 import ssl
 import time
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import botocore.exceptions
@@ -34,48 +34,9 @@ from efo.kinesis.aws.control_plane import AwsControlPlane
 from efo.kinesis.aws.errors import translated
 from efo.kinesis.aws.signer import Signer
 from efo.model import FanOutConsumer, HashKeyRange, Shard, StreamDescription
+from tests.loopback import listening, tls_handler
 
 ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/orders"
-
-
-@asynccontextmanager
-async def listening(handler):
-    """Serve connections on a loopback port with this handler; yield the port."""
-    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(trio.serve_listeners, handler, [listener])
-        yield listener.socket.getsockname()[1]
-        nursery.cancel_scope.cancel()
-
-
-@pytest.fixture(scope="module")
-def authority():
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def ca_file(authority, tmp_path_factory):
-    path = tmp_path_factory.mktemp("ca") / "ca.pem"
-    authority.cert_pem.write_to_path(str(path))
-    return str(path)
-
-
-def tls_handler(authority, alpn=(), name="127.0.0.1", certificate=None):
-    """Return a handler that does the TLS handshake with a certificate of this name, and then echoes."""
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    (certificate or authority.issue_cert(name)).configure_cert(context)
-    if alpn:
-        context.set_alpn_protocols(list(alpn))
-
-    async def handle(stream):
-        tls = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
-        try:
-            async for data in tls:
-                await tls.send_all(data)
-        except trio.BrokenResourceError:
-            await trio.aclose_forcefully(stream)
-
-    return handle
 
 
 async def close(stream):

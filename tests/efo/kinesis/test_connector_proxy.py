@@ -11,22 +11,10 @@ from efo.errors import NotHttp2Error, ProxyError, TlsError, TransportError
 from efo.kinesis.aws.connector import TIMEOUT, Connector
 from efo.proxy import parse_proxy
 from proofs.local_servers.http_proxy import HttpProxy
-from tests.efo.kinesis.test_aws import listening, tls_handler
+from tests.loopback import listening, tls_handler
 
 HOST = "kinesis.eu-west-1.amazonaws.com"
 SECRET = "CaNaRy7h3"
-
-
-@pytest.fixture(scope="module")
-def authority():
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def ca_file(authority, tmp_path_factory):
-    path = tmp_path_factory.mktemp("ca") / "ca.pem"
-    authority.cert_pem.write_to_path(str(path))
-    return str(path)
 
 
 def connector(proxy, ca_file, *, host=HOST, port=443, source="HTTPS_PROXY"):
