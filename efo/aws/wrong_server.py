@@ -18,6 +18,9 @@ from efo.tls import certificate_advice, speaks_no_tls
 
 _FORMATS: Final = ("json", "cbor", "xml")
 """What the types of the content of AWS's responses name."""
+_IDS: Final = frozenset({"x-amzn-requestid", "x-amz-request-id"})
+_LATER: Final = frozenset({408, 429})
+"""Statuses of HTTP after which the same request may succeed, besides server errors."""
 _SERVER_ERRORS: Final = 500
 _UNAUTHORIZED: Final = frozenset({401, 407})
 _PORTS: Final = {"http": 80, "https": 443}
@@ -44,7 +47,7 @@ def wrong_server(error: BaseException, proxy: Proxy | None = None) -> str | None
         # Without a code of AWS, botocore takes the status and the content.
         code, message = str(details.get("Code", "")), str(details.get("Message", ""))
         is_page = code == str(status) and (not message or message.lstrip().startswith("<"))
-        return wrong_page(status) if is_page and status < _SERVER_ERRORS else None
+        return wrong_page(status) if is_page and status < _SERVER_ERRORS and status not in _LATER else None
     return None
 
 
@@ -73,10 +76,14 @@ def _proxy_answer(error: BaseException) -> int | None:
 
 
 def wrong_content(response: Mapping[str, Any]) -> str | None:
-    """Return why a response of botocore is none of AWS, by the type of its content; None if it may be."""
+    """Return why a response of botocore is none of AWS; None if it may be: it has AWS's id, or a format of AWS.
+
+    Servers for tests may have another type of content, or none.
+    """
     metadata = response.get("ResponseMetadata", {})
-    content = str(metadata.get("HTTPHeaders", {}).get("content-type", "")).lower()
-    if not content or any(name in content for name in _FORMATS):
+    headers = metadata.get("HTTPHeaders", {})
+    content = str(headers.get("content-type", "")).lower()
+    if not content or any(name in content for name in _FORMATS) or not _IDS.isdisjoint(headers):
         return None
     return wrong_page(metadata.get("HTTPStatusCode", 0))
 

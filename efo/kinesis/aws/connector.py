@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 import trio
+from botocore.httpsession import get_cert_path
 
 from efo.errors import NotHttp2Error, ProtocolError, ProxyError, TlsError, TransportError, WrongEndpointError
 from efo.exception_groups import leaf_exceptions
@@ -35,8 +36,8 @@ class Connector:
     """Connects to a host and agrees on HTTP/2: by ALPN over TLS or, without `ca_file`, by prior knowledge.
 
     `ca_source`: what names the file, for messages. `proxy`: through which the host is reached. `proxy_ca_file`: the
-    authorities to trust if the proxy is https://, by default `ca_file`. Raises ConfigurationError for a file that has
-    none.
+    authorities to trust if the proxy is https://, by default `ca_file` or botocore's. Raises ConfigurationError for a
+    file that has none.
     """
 
     def __init__(
@@ -58,8 +59,8 @@ class Connector:
             self._tls = client_tls_context(ca_file, ca_source)
             self._tls.set_alpn_protocols(["h2"])
         self._proxy_tls: ssl.SSLContext | None = None
-        if proxy is not None and proxy.scheme == "https" and (trusted := proxy_ca_file or ca_file):
-            self._proxy_tls = client_tls_context(trusted, ca_source)
+        if proxy is not None and proxy.scheme == "https":
+            self._proxy_tls = client_tls_context(proxy_ca_file or ca_file or get_cert_path(True), ca_source)
 
     @classmethod
     def of(cls, endpoint: Endpoint) -> Connector:

@@ -1,7 +1,9 @@
 """What answers is no service of AWS: it is told at once, and nothing is taken for done."""
 
 import pytest
+from botocore.exceptions import ClientError
 
+from efo.aws.wrong_server import wrong_content, wrong_server
 from efo.errors import ConfigurationError, LeaseStoreUnavailableError, WrongEndpointError
 from efo.kinesis.aws.client import open_kinesis
 from efo.leases.stores.dynamodb.client import TableLocation, open_table
@@ -91,3 +93,14 @@ async def test_a_page_of_another_server_is_no_cloudwatch(status):
         async with open_client("billing", **where) as cloudwatch:
             with pytest.raises(PutError, match="another server"):
                 await cloudwatch.put([])
+
+
+@pytest.mark.parametrize("headers", [{"content-type": "text/html", "x-amzn-requestid": "1"}, {}])
+def test_a_server_for_tests_that_names_no_format_is_taken_for_aws(headers):
+    assert wrong_content({"ResponseMetadata": {"HTTPStatusCode": 200, "HTTPHeaders": headers}}) is None
+
+
+@pytest.mark.parametrize(("status", "is_wrong"), [(404, True), (408, False), (429, False), (503, False)])
+def test_a_page_of_a_gateway_that_asks_to_come_later_is_not_another_server(status, is_wrong):
+    answer = {"Error": {"Code": str(status), "Message": ""}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    assert (wrong_server(ClientError(answer, "ListShards")) is not None) == is_wrong
