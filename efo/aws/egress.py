@@ -6,6 +6,7 @@ For `efo.kinesis`, the lease store in DynamoDB, CloudWatch, and the credentials 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,18 +41,21 @@ class Authorities:
             client_tls_context(self.path, self.source)
 
 
-def find_authorities(session: Any, ca_file: str | None) -> Authorities:
+def find_authorities(session: Any | None, ca_file: str | None, setting: str = "ca_file") -> Authorities:
     """Return the authorities to trust, in botocore's order.
 
     `ca_file`, AWS_CA_BUNDLE, `ca_bundle` of the profile, REQUESTS_CA_BUNDLE, and those that botocore has. SSL_CERT_FILE
-    and SSL_CERT_DIR are ignored, as by botocore. `session`: of botocore. Raises ConfigurationError for an empty value.
+    and SSL_CERT_DIR are ignored, as by botocore. `session`: of botocore; None if the service is not of AWS, for which
+    AWS's variable and profile do not count. `setting`: what names `ca_file`. Raises ConfigurationError for an empty
+    value.
     """
-    candidates = (
-        ("ca_file", lambda: ca_file),
-        ("AWS_CA_BUNDLE", lambda: os.environ.get("AWS_CA_BUNDLE")),
-        ("ca_bundle in the AWS configuration", lambda: session.get_config_variable("ca_bundle")),
-        ("REQUESTS_CA_BUNDLE", lambda: os.environ.get("REQUESTS_CA_BUNDLE")),
-    )
+    candidates: list[tuple[str, Callable[[], str | None]]] = [(setting, lambda: ca_file)]
+    if session is not None:
+        candidates += [
+            ("AWS_CA_BUNDLE", lambda: os.environ.get("AWS_CA_BUNDLE")),
+            ("ca_bundle in the AWS configuration", lambda: session.get_config_variable("ca_bundle")),
+        ]
+    candidates.append(("REQUESTS_CA_BUNDLE", lambda: os.environ.get("REQUESTS_CA_BUNDLE")))
     found = ((source, path) for source, find in candidates if (path := find()) is not None)
     source, path = next(found, (_BOTOCORE, get_cert_path(True)))
     if not path.strip():

@@ -53,7 +53,7 @@ def load_all(path: Path | None) -> Configuration:
     streams = tables.pop(TABLE, None)
     if streams is None:
         _refuse_unknown_variables(os.environ, ())
-        tables = _without_proxies(tables, PREFIX, Settings.model_fields)
+        tables = _with_empty_proxies(tables, PREFIX, Settings.model_fields)
         return Configuration.of(_validated(Settings, tables, Locations(path, text, os.environ)))
     locations = Locations(path, text, os.environ)
     if problems := list(table_problems(streams)):
@@ -89,7 +89,7 @@ def load_for_stream(path: Path | None, stream: str | None) -> Settings:
     else:
         _refuse_unknown_variables(os.environ, ())
     tables.setdefault("kinesis", {}).setdefault("stream", stream)
-    tables = _without_proxies(tables, PREFIX, Settings.model_fields)
+    tables = _with_empty_proxies(tables, PREFIX, Settings.model_fields)
     settings = _validated(Settings, tables, Locations(path, text, os.environ))
     found, other = parse_stream(stream)[1], parse_stream(settings.kinesis.stream)[1]
     values = settings.kinesis.model_dump() | {"stream": stream}
@@ -123,11 +123,11 @@ def _with_environment(tables: Mapping[str, Any], prefix: str) -> dict[str, Any]:
     """Return tables with the environment variables that begin with `prefix` over them. Raises ConfigurationError."""
     with _environment_errors(prefix):
         found = merged(tables, EnvSettingsSource(Settings, env_prefix=prefix)())
-    return _without_proxies(found, prefix, Settings.model_fields)
+    return _with_empty_proxies(found, prefix, Settings.model_fields)
 
 
-def _without_proxies(tables: Mapping[str, Any], prefix: str, fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
-    """Return tables in which the empty variables of proxies are set: other empty variables are as if not set."""
+def _with_empty_proxies(tables: Mapping[str, Any], prefix: str, fields: Mapping[str, FieldInfo]) -> dict[str, Any]:
+    """Return tables with the empty variables of proxies, which mean none: other empty variables do not count."""
     found = dict(tables)
     empty = {name.upper() for name, value in os.environ.items() if not value}
     for name, field in fields.items():
@@ -137,7 +137,7 @@ def _without_proxies(tables: Mapping[str, Any], prefix: str, fields: Mapping[str
             continue
         section, inner = section_of(field), found.get(name, {})
         if section is not None and isinstance(inner, dict):
-            inner = _without_proxies(inner, f"{variable}__", section.model_fields)
+            inner = _with_empty_proxies(inner, f"{variable}__", section.model_fields)
             found |= {name: inner} if inner else {}
     return found
 

@@ -18,7 +18,6 @@ from urllib.request import getproxies
 
 from efo.errors import ConfigurationError
 from efo.proxy import environment_proxy, parse_proxy
-from efo.tls import client_tls_context
 from efo_service.errors import UnavailableError
 from efo_service.relay.errors import StoreDeniedError, StoreError, StoreUnavailableError
 from efo_service.relay.object_store.store import ChangedError, ExistsError, Listed, Stored, UnchangedError, Version
@@ -27,6 +26,7 @@ from efo_service.relay.object_store.url import StoreUrl
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from botocore.session import Session
     from obstore import GetOptions, GetResult, PutMode, PutResult
     from obstore.store import ClientConfig, ObjectStore, RetryConfig, S3Credential
 
@@ -69,6 +69,8 @@ def open_store(url: StoreUrl) -> RemoteStore:
 def _open(url: StoreUrl) -> ObjectStore:
     from obstore.store import AzureStore, GCSStore, S3Store  # noqa: PLC0415 - an extra, may not be installed
 
+    from efo.aws.egress import find_authorities  # noqa: PLC0415 - slow to import, only if it is used
+
     options: dict[str, Any] = dict(url.options)
     client: ClientConfig = {
         "allow_http": bool(options.pop("allow_http", False)),
@@ -78,11 +80,11 @@ def _open(url: StoreUrl) -> ObjectStore:
     proxy_url, ca_file = options.pop("proxy_url", None), options.pop("ca_file", None)
     endpoint = str(options.get("endpoint") or os.environ.get("AWS_ENDPOINT_URL") or "https:")
     client.update(_proxy(endpoint.partition(":")[0].lower(), proxy_url))
-    if url.scheme == "s3":
-        ca_file = _find_aws(options, ca_file, proxy_url)
-    if (ca_file := ca_file or os.environ.get("REQUESTS_CA_BUNDLE")) is not None:
-        client_tls_context(ca_file, "store_options: ca_file")
-        client["root_certificate"] = Path(ca_file).read_bytes()
+    session = _find_aws(options, proxy_url) if url.scheme == "s3" else None
+    authorities = find_authorities(session, ca_file, "store_options: ca_file")
+    if not authorities.is_default:
+        authorities.check()
+        client["root_certificate"] = Path(authorities.path).read_bytes()
     common: dict[str, Any] = {
         "prefix": url.prefix or None,
         "client_options": client,
@@ -122,20 +124,15 @@ def _proxy(scheme: str, proxy_url: str | None) -> ClientConfig:
     return {"proxy_url": proxy.url, "proxy_excludes": ",".join(filter(None, (_METADATA, excluded)))}
 
 
-def _find_aws(options: dict[str, Any], ca_file: str | None, proxy_url: str | None) -> str | None:
-    """Complete S3's options by what AWS's SDKs find: the region, and credentials of profiles, SSO, roles, containers.
-
-    Return the file of authorities to trust besides the system's.
-    """
-    from efo.aws.egress import find_authorities, session_for_credentials  # noqa: PLC0415 - slow to import
+def _find_aws(options: dict[str, Any], proxy_url: str | None) -> Session:
+    """Complete S3's options by what AWS's SDKs find: the region, and credentials of profiles, roles, containers."""
+    from efo.aws.egress import session_for_credentials  # noqa: PLC0415 - slow to import, only if it is used
 
     # The checksum lets the bucket have an object lock, which needs one, and S3 refuses what was damaged on its way.
     if options.pop("checksum", True):
         options["checksum_algorithm"] = "SHA256"
     try:
         session = session_for_credentials(options.pop("profile", None), proxy_url)
-        authorities = find_authorities(session, ca_file)
-        authorities.check()
         if "region" not in options and (region := session.get_config_variable("region")) is not None:
             options["region"] = region
         credentials = session.get_credentials()
@@ -161,7 +158,7 @@ def _find_aws(options: dict[str, Any], ca_file: str | None, proxy_url: str | Non
         }
 
     options["credential_provider"] = provide
-    return None if authorities.is_default else authorities.path
+    return session
 
 
 class RemoteStore:

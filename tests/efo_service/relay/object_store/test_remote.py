@@ -245,3 +245,13 @@ def test_the_authorities_of_the_environment_are_trusted_and_checked(monkeypatch,
         open_store(parse_url(*URLS[scheme]))
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
     open_store(parse_url(*URLS[scheme]))
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
+def test_an_empty_variable_of_authorities_is_refused_by_its_name(monkeypatch, scheme) -> None:
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "")
+    with pytest.raises(ConfigurationError, match="REQUESTS_CA_BUNDLE is empty"):
+        open_store(parse_url(*URLS[scheme]))
