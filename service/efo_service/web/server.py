@@ -5,20 +5,16 @@ Whatever clients do, a turn of the loop stays short and a probe gets its answer:
 
 from __future__ import annotations
 
-import errno
 import socket
-from contextlib import ExitStack
-from ipaddress import IPv6Address, ip_address
-from typing import Any, Final
+from typing import Final
 
 import structlog
 import trio
 from starlette.types import ASGIApp
 
-from efo.proxy import host_and_port
-from efo_service.errors import UnavailableError
 from efo_service.web.http.accepting import accepted
 from efo_service.web.http.connection import serve_connection
+from efo_service.web.http.listening import addresses, host_and_port_of, listening
 from efo_service.web.http.places import MAX_CONNECTIONS, Place, Places
 from efo_service.web.http.turns import TURNS, InTurn, has_certificate
 from efo_service.web.renewal import RenewedContext
@@ -26,8 +22,6 @@ from efo_service.web.security.guard import CERTIFICATE
 from efo_service.web.tls import TlsFiles
 
 _HANDSHAKE_SECONDS: Final = 5.0
-_BACKLOG: Final = 1024
-"""Connections that wait to be accepted."""
 
 
 async def serve(
@@ -49,7 +43,7 @@ async def serve(
     places, turns = Places(MAX_CONNECTIONS), trio.Semaphore(TURNS)
 
     async def handle(stream: trio.SocketStream) -> None:
-        client, server = _peer(stream), _plain(stream.socket.getsockname())
+        client, server = _ends(stream)
         address = None if client is None else client[0]
         with trio.CancelScope() as scope:
             place = Place(address, scope.cancel)
@@ -74,11 +68,8 @@ async def serve(
         base = {"scheme": scheme, **ends, CERTIFICATE: has_certificate(stream)}
         await serve_connection(app, stream, base, place, turns)
 
-    sockets = _listen(host, port)
-    urls = [f"{scheme}://{address}" for each in sockets for address in _addresses(each)]
-    with ExitStack() as stack:
-        for each in sockets:
-            stack.enter_context(each)
+    with listening(host, port) as sockets:
+        urls = [f"{scheme}://{address}" for address in addresses(sockets)]
         if len(urls) > 1:
             structlog.get_logger().info("listening", urls=urls)
         async with trio.open_nursery() as connections:
@@ -92,68 +83,9 @@ async def serve(
             task_status.started(urls[0])
 
 
-def _peer(stream: trio.SocketStream) -> tuple[str, int] | None:
-    """Return the address and the port of the client; None if it is gone already."""
+def _ends(stream: trio.SocketStream) -> tuple[tuple[str, int] | None, tuple[str, int] | None]:
+    """Return the client's address and port, and those of this side; None for both if the client is gone already."""
     try:
-        return _plain(stream.socket.getpeername())
+        return host_and_port_of(stream.socket.getpeername()), host_and_port_of(stream.socket.getsockname())
     except OSError:
-        return None
-
-
-def _plain(address: tuple[Any, ...]) -> tuple[str, int]:
-    """Return host and port. An IPv4 address is as such, not as a socket for IPv6 has it: ::ffff:192.0.2.1."""
-    host, port = address[:2]
-    mapped = IPv6Address(host).ipv4_mapped if ":" in host else None
-    return str(mapped or host), int(port)
-
-
-def _listen(host: str, port: int) -> list[socket.socket]:
-    """Bind the sockets here instead of in trio, so that the error can name the setting.
-
-    A name may have an address that this machine has not, such as ::1 in a container without IPv6: the others serve.
-    """
-    sockets: list[socket.socket] = []
-    failure: OSError | UnicodeError | None = None
-    try:
-        addresses = _resolved(host, port)
-    except (OSError, UnicodeError) as error:  # the latter for what can be no name
-        addresses, failure = [], error
-    for family, address in addresses:
-        try:
-            bound = sockets[0].getsockname()[1] if sockets else port
-            dual = family == socket.AF_INET6 and ip_address(address).is_unspecified and socket.has_dualstack_ipv6()
-            server = socket.create_server((address, bound), family=family, backlog=_BACKLOG, dualstack_ipv6=dual)
-            sockets.append(server)
-        except OSError as error:
-            failure = error
-            if error.errno != errno.EADDRNOTAVAIL:
-                break
-    if not sockets or (failure is not None and getattr(failure, "errno", None) != errno.EADDRNOTAVAIL):
-        for each in sockets:
-            each.close()
-        raise UnavailableError(
-            f"cannot listen on {host_and_port(host, port)}: {getattr(failure, 'strerror', None) or failure}: "
-            "choose another address in [service] host and port, or EFO_SERVICE__PORT"
-        ) from failure
-    for each in sockets:
-        each.setblocking(False)
-    return sockets
-
-
-def _resolved(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
-    """Return the addresses of a host, each once. A link-local one keeps its interface: fe80::1%2."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(
-        dict.fromkeys(
-            (family, str(name) + "".join(f"%{zone}" for zone in more[2:] if zone))
-            for family, *_, (name, *more) in found
-        )
-    )
-
-
-def _addresses(bound: socket.socket) -> list[str]:
-    """Return HOST:PORT of a socket: two if it serves all addresses of IPv6 and of IPv4."""
-    host, port = bound.getsockname()[:2]
-    is_dual = bound.family == socket.AF_INET6 and not bound.getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY)
-    both = ["0.0.0.0"] if is_dual and ip_address(host).is_unspecified else []  # noqa: S104 - what it serves
-    return [host_and_port(each, port) for each in (host, *both)]
+        return None, None

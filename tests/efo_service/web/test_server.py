@@ -14,6 +14,7 @@ from starlette.routing import Route
 from efo_service.errors import UnavailableError
 from efo_service.web.http.places import MAX_CONNECTIONS
 from efo_service.web.server import serve
+from tests.efo_service.web.http.resolving import needs_ipv6, resolving
 from tests.step_meter import BOUND, StepMeter, slowest_step
 
 
@@ -46,24 +47,7 @@ async def test_an_unknown_host_is_unavailable():
         await serve(APP, "no such host", 0)
 
 
-def has_ipv6():
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError:
-        return False
-    return True
-
-
-def resolving(monkeypatch, *addresses):
-    """Let a name have these addresses."""
-    found = [
-        (socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0))
-        for address in addresses
-    ]
-    monkeypatch.setattr("efo_service.web.server.socket.getaddrinfo", lambda *_args, **_options: [*found, *found])
-
-
-@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@needs_ipv6
 async def test_all_addresses_of_ipv6_are_those_of_ipv4_too_and_the_log_says_so(nursery):
     with structlog.testing.capture_logs() as lines:
         url = await nursery.start(serve, APP, "::", 0)
@@ -77,7 +61,7 @@ async def test_all_addresses_of_ipv6_are_those_of_ipv4_too_and_the_log_says_so(n
             assert (await client.get(f"http://{host}:{port}")).text == "hello"
 
 
-@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+@needs_ipv6
 async def test_a_client_by_ipv4_has_its_address_where_all_of_ipv6_and_ipv4_is_served(nursery):
     """Otherwise all of them would be one network of IPv6, which shares its places and its attempts at the token."""
 
@@ -100,23 +84,6 @@ async def test_a_name_is_served_on_each_of_its_addresses(nursery, monkeypatch):
     async with httpx2.AsyncClient(trust_env=False) as client:
         for host in ("127.0.0.1", "127.0.0.2"):
             assert (await client.get(f"http://{host}:{port}")).text == "hello"
-
-
-async def test_an_address_that_the_machine_has_not_is_left_out(nursery, monkeypatch):
-    resolving(monkeypatch, "192.0.2.1", "127.0.0.1")  # the first is of no machine (RFC 5737)
-    url = await nursery.start(serve, APP, "host.test", 0)
-    assert url.startswith("http://127.0.0.1:")
-
-
-async def test_a_host_without_an_address_of_this_machine_is_unavailable(monkeypatch):
-    resolving(monkeypatch, "192.0.2.1")
-    with pytest.raises(UnavailableError, match=r"cannot listen on host.test:0: Cannot assign requested address"):
-        await serve(APP, "host.test", 0)
-
-
-async def test_an_address_of_ipv6_has_brackets_in_the_error():
-    with pytest.raises(UnavailableError, match=r"cannot listen on \[2001:db8::1\]:8080: Cannot assign"):
-        await serve(APP, "2001:db8::1", 8080)
 
 
 GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
