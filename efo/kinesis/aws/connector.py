@@ -7,6 +7,7 @@ import ssl
 import trio
 
 from efo.errors import NotHttp2Error, TlsError, TransportError
+from efo.foreign_errors import reason_of
 from efo.tcp import TcpStream
 from efo.tls import TlsStream, certificate_advice, client_tls_context
 
@@ -32,7 +33,7 @@ class Connector:
         try:
             tcp = TcpStream(await trio.open_tcp_stream(self._host, self._port))
         except OSError as error:
-            raise TransportError(f"cannot connect to {self.address}: {error}") from error
+            raise TransportError(f"cannot connect to {self.address}: {reason_of(error)}") from error
         if self._tls is None:
             return tcp
         tls = TlsStream(tcp, self._tls, server_hostname=self._host)
@@ -58,7 +59,7 @@ class Connector:
             return TlsError(
                 f"the certificate of {self.address} is not trusted: {cause.verify_message}; {certificate_advice(cause)}"
             )
-        reason = getattr(cause, "reason", None) or str(cause)
+        reason = getattr(cause, "reason", None) or reason_of(cause)
         if reason == "TLSV1_ALERT_NO_APPLICATION_PROTOCOL":
             return NotHttp2Error(f"{self.address} refuses HTTP/2, which SubscribeToShard requires: check endpoint_url")
         if reason in {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_MESSAGE"}:

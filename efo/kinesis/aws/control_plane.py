@@ -14,7 +14,7 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
-from efo.errors import ProtocolError, ResourceNotFoundError, ServiceError, TransportError
+from efo.errors import CredentialsError, ProtocolError, ResourceNotFoundError, ServiceError, TransportError
 from efo.kinesis.aws.errors import translated
 from efo.kinesis.aws.lazy import LazyAiobotocore
 from efo.kinesis.service_call import ServiceCaller
@@ -50,7 +50,6 @@ class AwsControlPlane:
         self._direct = direct
         self._stream = {"StreamARN": arn} if arn else {"StreamName": name}
         self._skew = 0.0
-        self._has_responded = False
 
     def service_time(self) -> float:
         """Return the service's time, by the `Date` of its last response: seconds since the epoch, never ahead."""
@@ -151,18 +150,19 @@ class AwsControlPlane:
                 found, headers = await self._direct.read(DIRECT_READS[operation], arguments)
             except ResourceNotFoundError:
                 raise  # this is an answer
+            except CredentialsError:
+                raise  # they are the same below
             except (TransportError, ProtocolError, ServiceError):
                 pass  # repeated below, with botocore's retries and explanations
             else:
                 self._responded(headers)
                 return found
-        with translated(had_credentials=self._has_responded):
+        with translated():
             response = await self._aiobotocore.call(operation, **arguments)
         self._responded(response["ResponseMetadata"]["HTTPHeaders"])
         return response
 
     def _responded(self, headers: Mapping[str, str]) -> None:
-        self._has_responded = True
         with suppress(ValueError):  # a malformed date is ignored
             self._skew = parsedate_to_datetime(headers.get("date", "")).timestamp() - time.time()
 

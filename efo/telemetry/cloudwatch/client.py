@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import aiobotocore.config
 import aiobotocore.httpxsession
-import aiobotocore.session
 import botocore.exceptions
-import trio
 
-from efo.errors import ConfigurationError
+from efo.aws.clock import ServiceClock
+from efo.aws.credentials import CredentialSource
+from efo.aws.session import ServiceSession
+from efo.errors import ConfigurationError, error_type_of
+from efo.foreign_errors import reason_of
+from efo.protocol.service_errors import service_error
 from efo.telemetry.cloudwatch.kcl_metrics import Datum
 from efo.tls import client_tls_context
 
@@ -50,13 +53,14 @@ class CloudWatchClient:
         except errors.ClientError as error:
             details = error.response.get("Error", {})
             code, message = str(details.get("Code", "")), " ".join(str(details.get("Message", "")).split())
-            raise PutError(code or "service", message, is_final=code in _REFUSALS) from error
+            detail = service_error(code, message).message
+            raise PutError(code or "service", detail, is_final=code in _REFUSALS) from None
         except errors.ParamValidationError as error:
-            raise PutError("invalid", str(error), is_final=True) from error
-        # Also what botocore has no class for: expired credentials are a RuntimeError, and a proxy's error response may
-        # be an AttributeError of its parser. Metrics that are not sent must not end the reading of the stream.
-        except Exception as error:
-            raise PutError(type(error).__name__, str(error)) from error
+            raise PutError("invalid", reason_of(error), is_final=True) from None
+        # Also what botocore has no class for: a proxy's error response may be an AttributeError of its parser, and
+        # credentials. Metrics that are not sent must not end the reading of the stream.
+        except Exception as error:  # noqa: BLE001 - see above
+            raise PutError(error_type_of(error), reason_of(error)) from None
 
 
 @asynccontextmanager
@@ -71,30 +75,23 @@ async def open_client(
         max_pool_connections=1,
         retries={"mode": "standard", "total_max_attempts": 3},
     )
+    region = region or os.environ.get("AWS_REGION")  # botocore reads AWS_DEFAULT_REGION only
+    stack = AsyncExitStack()
     try:
-        session = aiobotocore.session.AioSession(profile=profile)
-        bundle = ca_file or session.get_config_variable("ca_bundle")
+        source = CredentialSource(profile, region)
+        session = ServiceSession(source, ServiceClock(), profile=profile, region=region, config=config)
+        bundle = ca_file or session.setting("ca_bundle")
         if bundle is not None:
             client_tls_context(bundle)  # checks it: botocore would raise errors of ssl
-        session.set_default_client_config(config)  # so that credentials, too, are fetched on trio
-        context = session.create_client(
-            "cloudwatch",
-            # botocore reads AWS_DEFAULT_REGION only, but AWS sets AWS_REGION in its containers.
-            region_name=region or os.environ.get("AWS_REGION"),
-            endpoint_url=endpoint_url,
-            verify=ca_file,
-            config=config,
+        client = await stack.enter_async_context(
+            session.open_client("cloudwatch", region_name=region, endpoint_url=endpoint_url, verify=ca_file)
         )
-        client = await context.__aenter__()
-    except botocore.exceptions.NoRegionError as error:
-        raise ConfigurationError("no AWS region for CloudWatch: set region or AWS_REGION") from error
+    except botocore.exceptions.NoRegionError:
+        raise ConfigurationError("no AWS region for CloudWatch: set region or AWS_REGION") from None
     except (botocore.exceptions.BotoCoreError, ValueError) as error:
-        raise ConfigurationError(f"botocore rejects the settings of CloudWatch: {error}") from error
-    try:
+        raise ConfigurationError(f"botocore rejects the settings of CloudWatch: {reason_of(error)}") from None
+    async with stack:
         yield CloudWatchClient(client, namespace)
-    finally:
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):
-            await context.__aexit__(None, None, None)
 
 
 def _datum(metric: Datum) -> dict[str, Any]:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import aiobotocore.config
 import aiobotocore.httpxsession
-import aiobotocore.session
 import botocore.exceptions
-import trio
 
-from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.aws.clock import ServiceClock
+from efo.aws.credentials import CredentialSource
+from efo.aws.session import ServiceSession
+from efo.errors import (
+    ConfigurationError,
+    CredentialsError,
+    EfoError,
+    LeaseError,
+    LeaseStoreCorruptError,
+    LeaseStoreUnavailableError,
+)
+from efo.foreign_errors import chain_of, reason_of
+from efo.protocol.service_errors import service_error
 from efo.tls import client_tls_context
 
 ATTEMPTS: Final = 3
@@ -22,11 +33,7 @@ ATTEMPTS: Final = 3
 CONNECTIONS: Final = 25
 """Maximum number of connections. A worker writes its leases concurrently."""
 
-_NO_CREDENTIALS: Final = (
-    botocore.exceptions.NoCredentialsError,
-    botocore.exceptions.PartialCredentialsError,
-    botocore.exceptions.CredentialRetrievalError,
-)
+_LOG: Final = logging.getLogger("efo.aws")
 
 
 class ConditionFailedError(Exception):
@@ -54,6 +61,7 @@ class TableDeniedError(LeaseStoreUnavailableError):
     """The credentials do not permit the call."""
 
 
+_UNREACHABLE: Final = (botocore.exceptions.HTTPClientError, botocore.exceptions.ConnectionError)
 _PERMISSIONS: Final = (
     "; the credentials need dynamodb:DescribeTable, Scan, GetItem, PutItem, UpdateItem and DeleteItem on the "
     "table, and CreateTable, TagResource and UpdateContinuousBackups to create it"
@@ -101,26 +109,26 @@ async def open_table(table: str, location: TableLocation) -> AsyncIterator[Table
         max_pool_connections=CONNECTIONS,
         retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
     )
-    with _translate_setting_errors():
-        session = aiobotocore.session.AioSession(profile=location.profile)
-        bundle = location.ca_file or session.get_config_variable("ca_bundle")
+    region = location.region or os.environ.get("AWS_REGION")  # botocore reads AWS_DEFAULT_REGION only
+    errors = botocore.exceptions
+    stack = AsyncExitStack()
+    try:
+        source = CredentialSource(location.profile, region)
+        session = ServiceSession(source, ServiceClock(), profile=location.profile, region=region, config=config)
+        bundle = location.ca_file or session.setting("ca_bundle")
         if bundle is not None:
             client_tls_context(bundle)  # checks it: botocore would raise errors of ssl
-        session.set_default_client_config(config)  # so that credentials, too, are fetched on trio
-        context = session.create_client(
-            "dynamodb",
-            # botocore reads AWS_DEFAULT_REGION only, but AWS sets AWS_REGION in its containers.
-            region_name=location.region or os.environ.get("AWS_REGION"),
-            endpoint_url=location.endpoint_url,
-            verify=location.ca_file,
-            config=config,
+        client = await stack.enter_async_context(
+            session.open_client(
+                "dynamodb", region_name=region, endpoint_url=location.endpoint_url, verify=location.ca_file
+            )
         )
-        client = await context.__aenter__()
-    try:
+    except errors.NoRegionError:
+        raise ConfigurationError("no AWS region for the lease table: set region or AWS_REGION") from None
+    except (errors.BotoCoreError, ValueError) as error:
+        raise ConfigurationError(f"botocore rejects the settings of the lease table: {reason_of(error)}") from None
+    async with stack:
         yield Table(table, client)
-    finally:
-        with trio.CancelScope(shield=True, deadline=trio.current_time() + 2):
-            await context.__aexit__(None, None, None)
 
 
 class Table:
@@ -129,7 +137,6 @@ class Table:
     def __init__(self, name: str, client: Any) -> None:
         self.name = name
         self._client = client
-        self._had_credentials = False
         self._description = f"lease table {name!r} in {client.meta.region_name}"
 
     def __str__(self) -> str:
@@ -150,25 +157,21 @@ class Table:
         try:
             response: Mapping[str, Any] = await getattr(self._client, operation)(TableName=self.name, **arguments)
         except errors.ClientError as error:
-            raise self._translate(error) from error
-        except (*_NO_CREDENTIALS, RuntimeError) as error:
-            # botocore raises a bare RuntimeError if the credentials that it fetched have expired.
-            if isinstance(error, RuntimeError) and "expired" not in str(error):
-                raise
-            if self._had_credentials:
-                raise LeaseStoreUnavailableError(f"{self}: the AWS credentials cannot be refreshed: {error}") from error
-            raise ConfigurationError(
-                f"{self}: no usable AWS credentials: {error}; set them in the environment or in ~/.aws, or "
-                "give the container or the instance a role"
-            ) from error
-        except (errors.HTTPClientError, errors.ConnectionError) as error:
+            raise self._translate(error) from None
+        except CredentialsError as error:
+            raise LeaseStoreUnavailableError(f"{self}: {error}") from None
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{self}: {error}") from None
+        except EfoError:
+            raise
+        except Exception as error:  # noqa: BLE001 - botocore has no class for an answer that is no JSON
+            _LOG.debug("%s: %s failed: %s", self, operation, chain_of(error))
+            if isinstance(error, errors.BotoCoreError | ValueError) and not isinstance(error, _UNREACHABLE):
+                raise ConfigurationError(f"{self}: botocore rejects the call: {reason_of(error)}") from None
             raise LeaseStoreUnavailableError(
-                f"{self}: DynamoDB cannot be reached: {error}; check the network, the region, and the endpoint if one "
-                "is set"
-            ) from error
-        except (errors.BotoCoreError, ValueError) as error:
-            raise ConfigurationError(f"{self}: botocore rejects the call: {error}") from error
-        self._had_credentials = True
+                f"{self}: DynamoDB cannot be reached: {reason_of(error)}; check the network, the region, and the "
+                "endpoint if one is set"
+            ) from None
         return response
 
     def _translate(self, error: botocore.exceptions.ClientError) -> Exception:
@@ -179,15 +182,4 @@ class Table:
             was_retried = error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
             return ConditionFailedError(error.response.get("Item"), was_retried=was_retried)
         kind, advice = _ERRORS.get(code, (LeaseStoreUnavailableError, ""))
-        return kind(f"{self}: DynamoDB responds {code}: {message}{advice}")
-
-
-@contextmanager
-def _translate_setting_errors() -> Iterator[None]:
-    errors = botocore.exceptions
-    try:
-        yield
-    except errors.NoRegionError as error:
-        raise ConfigurationError("no AWS region for the lease table: set region or AWS_REGION") from error
-    except (errors.BotoCoreError, ValueError) as error:
-        raise ConfigurationError(f"botocore rejects the settings of the lease table: {error}") from error
+        return kind(f"{self}: DynamoDB responds {service_error(code, message)}{advice}")

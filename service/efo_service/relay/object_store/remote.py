@@ -7,6 +7,7 @@ All calls block, and release Python's lock meanwhile.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
 from efo_service.errors import UnavailableError
 from efo_service.relay.errors import StoreDeniedError, StoreError, StoreUnavailableError
 from efo_service.relay.object_store.store import ChangedError, ExistsError, Listed, Stored, UnchangedError, Version
@@ -29,8 +31,8 @@ if TYPE_CHECKING:
 TIMEOUT: Final = 60.0
 """Seconds for a whole request, which may send or fetch a segment. A thread waits for it, and so does a cancellation."""
 _CONNECT_SECONDS: Final = 5
-_CREDENTIAL_SECONDS: Final = 300
-"""How long obstore keeps temporary credentials. Then it asks botocore again, which renews them long before they end."""
+_CREDENTIAL_SECONDS: Final = 60
+"""How long obstore keeps credentials. Then it asks for them again: they are renewed long before they end."""
 _STATUS: Final = re.compile(r"status code: (\d{3}) ?([A-Za-z ]*)")
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<]{1,200})")
@@ -59,7 +61,7 @@ def open_store(url: StoreUrl) -> RemoteStore:
     try:
         return RemoteStore(url, _open(url))
     except (BaseError, ValueError, TypeError) as error:
-        raise ConfigurationError(f"{url}: {_first_line(error)}") from error
+        raise ConfigurationError(f"{url}: {reason_of(error)}; check [relay] store_options") from None
 
 
 def _open(url: StoreUrl) -> ObjectStore:
@@ -97,33 +99,32 @@ _NO_RETRIES: Final[RetryConfig] = {"max_retries": 0, "retry_timeout": timedelta(
 
 def _aws(options: dict[str, Any]) -> dict[str, Any]:
     """Return S3's options, with credentials and region as the AWS SDKs find them: profiles, SSO, roles, containers."""
-    from botocore.session import Session  # noqa: PLC0415 - slow to import, only if it is used
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - slow to import, only if it is used
+    from botocore.session import Session  # noqa: PLC0415 - the same
+
+    from efo.aws.credentials import CredentialSource  # noqa: PLC0415 - the same
 
     # The checksum lets the bucket have an object lock, which needs one, and S3 refuses what was damaged on its way.
     if options.pop("checksum", True):
         options["checksum_algorithm"] = "SHA256"
-    try:
-        session = Session(profile=options.pop("profile", None))
-        if "region" not in options and (region := session.get_config_variable("region")) is not None:
-            options["region"] = region
-        credentials = session.get_credentials()
-    except Exception as error:  # of botocore and of its plugins: a profile that does not exist, a file that is wrong
-        raise ConfigurationError(f"AWS credentials: {_first_line(error)}") from error
-    if credentials is None:
-        raise ConfigurationError(
-            "there are no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or give this"
-            " machine or pod a role"
-        )
-    is_temporary = hasattr(credentials, "refresh_needed")
+    profile = options.pop("profile", None)
+    if "region" not in options:
+        try:
+            found = os.environ.get("AWS_REGION") or Session(profile=profile).get_config_variable("region")
+        except BotoCoreError as error:
+            raise ConfigurationError(f"the AWS configuration: {reason_of(error)}") from None
+        if found is not None:
+            options["region"] = found
+    source = CredentialSource(profile, options.get("region"))
+    source.get_blocking()  # a mistake is told at the start
 
     def provide() -> S3Credential:
-        frozen = credentials.get_frozen_credentials()
-        expires = datetime.now(UTC) + timedelta(seconds=_CREDENTIAL_SECONDS) if is_temporary else None
+        frozen = source.get_blocking()
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,
             "token": frozen.token,
-            "expires_at": expires,
+            "expires_at": datetime.now(UTC) + timedelta(seconds=_CREDENTIAL_SECONDS),
         }
 
     return {**options, "credential_provider": provide}
@@ -244,7 +245,7 @@ class RemoteStore:
             if type(error).__name__ != "PanicException":
                 raise
             raise StoreError(
-                f"cannot {action} {self.name}/{key}: the client failed ({_first_line(error)}); check the endpoint, also"
+                f"cannot {action} {self.name}/{key}: the client failed ({reason_of(error)}); check the endpoint, also"
                 " in the environment (such as AWS_ENDPOINT_URL)"
             ) from None
 
