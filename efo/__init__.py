@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from efo import aio, deserializers, events, sync
+    from efo.aws.role import AssumedRole
     from efo.consumer.consume import consume
     from efo.consumer.consumer import Consumer
     from efo.consumer.handlers.deserialize import BatchValueHandler, RecordValueHandler, deserialize, deserialize_record
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         ConsumerNotActiveError,
         ConsumerNotFoundError,
         ConsumerReplacedError,
+        CredentialsError,
         DeliveryError,
         DeserializationError,
         EfoError,
@@ -80,8 +82,7 @@ if TYPE_CHECKING:
     )
     from efo.events import Event, Observer, ignore_events
     from efo.kinesis.aws.client import open_kinesis
-    from efo.kinesis.aws.role import AssumedRole
-    from efo.kinesis.client import Connect, KinesisClient, Sign
+    from efo.kinesis.client import Connect, Correct, KinesisClient, Sign
     from efo.kinesis.control_plane import ControlPlane
     from efo.leases.inspection import Inspection
     from efo.leases.opening import open_lease_store
@@ -165,9 +166,9 @@ _NAMES = {
     "efo.deserializers.base": "Deserializer",
     "efo.errors": (
         "AccessDeniedError ChecksumError ConfigurationError ConsumerLimitError ConsumerNotActiveError "
-        "ConsumerNotFoundError ConsumerReplacedError DeliveryError DeserializationError EfoError EventError "
-        "ExpiredCredentialsError ExpiredIteratorError FanOutRefusedError FrameError GoAwayError HandlerError "
-        "InternalFailureError IsolateShardError KmsError LeaseError LeaseLostError LeaseStoreCorruptError "
+        "ConsumerNotFoundError ConsumerReplacedError CredentialsError DeliveryError DeserializationError EfoError "
+        "EventError ExpiredCredentialsError ExpiredIteratorError FanOutRefusedError FrameError GoAwayError "
+        "HandlerError InternalFailureError IsolateShardError KmsError LeaseError LeaseLostError LeaseStoreCorruptError "
         "LeaseStoreUnavailableError MissingExtraError NotHttp2Error NotVisibleError OrderError ProducerClosedError "
         "ProtocolError ProxyError ResourceInUseError ResourceNotFoundError SchemaNotLoadedError ServiceError "
         "ShardGoneError ShardNotReadError SilenceError StreamResetError ThrottledError TlsError TransportError "
@@ -175,8 +176,8 @@ _NAMES = {
     ),
     "efo.events": "Event Observer ignore_events",
     "efo.kinesis.aws.client": "open_kinesis",
-    "efo.kinesis.aws.role": "AssumedRole",
-    "efo.kinesis.client": "Connect KinesisClient Sign",
+    "efo.aws.role": "AssumedRole",
+    "efo.kinesis.client": "Connect Correct KinesisClient Sign",
     "efo.kinesis.control_plane": "ControlPlane",
     "efo.leases.opening": "open_lease_store",
     "efo.leases.inspection": "Inspection",
@@ -248,6 +249,8 @@ __all__ = (
     "ConsumerSettings",
     "ConsumerStatus",
     "ControlPlane",
+    "Correct",
+    "CredentialsError",
     "DeadLetter",
     "DeadLetterSink",
     "Delivery",

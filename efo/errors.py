@@ -75,6 +75,12 @@ class HandlerError(ConfigurationError):
     error_type = "handler"
 
 
+class InvalidValueError(EfoError, ValueError):
+    """A value that was read from a file or a store is not valid. The message says why, in efo's own words."""
+
+    error_type = "invalid_value"
+
+
 # --- data of records -------------------------------------------------------------------------------------
 
 
@@ -212,6 +218,15 @@ class ProxyError(WrongEndpointError):
     error_type = "proxy"
 
 
+class CredentialsError(TransportError):
+    """The AWS credentials cannot be obtained or refreshed now, though they could be before, or nothing refuses them.
+
+    The message names the provider of the chain, what failed, and what to do. It is tried again once a second.
+    """
+
+    error_type = "credentials"
+
+
 class SilenceError(TransportError):
     """Nothing arrived within the silence timeout, although efo was ready to read (rule R8)."""
 
@@ -284,11 +299,33 @@ class AccessDeniedError(ServiceError):
     error_type = "AccessDeniedException"
 
 
+class RejectedCredentialsError(AccessDeniedError):
+    """The service does not know the credentials, or the signature is not theirs: a deleted key, a wrong secret."""
+
+    error_type = "credentials_rejected"
+
+
 class ExpiredCredentialsError(ServiceError):
-    """The credentials expired between signing and arrival. The next call is signed with new ones."""
+    """The service says that the credentials have expired. The next call is signed with new ones."""
 
     retryable = True
     error_type = "ExpiredTokenException"
+
+
+class ClockSkewError(ServiceError):
+    """The service refuses a signature for its time: the clock of this host is wrong. The next call is corrected.
+
+    `service_time`: the service's time when it refused, in seconds since the epoch; None if it does not say.
+    """
+
+    retryable = True
+    error_type = "clock_skew"
+
+    def __init__(
+        self, code: str, message: str, *, status: int | None = None, service_time: float | None = None
+    ) -> None:
+        super().__init__(code, message, status=status)
+        self.service_time = service_time
 
 
 class KmsError(ServiceError):

@@ -15,6 +15,7 @@ from typing import Any, Final, cast
 import trio
 
 from efo.errors import ConfigurationError, without_tracebacks
+from efo.foreign_errors import reason_of
 from efo.text import other_encoding
 
 _MAX_BYTES: Final = 256 * 1024
@@ -147,7 +148,7 @@ class TlsStream(trio.abc.Stream):
             except ssl.SSLWantReadError:
                 pass
             except ssl.SSLError as error:
-                raise trio.BrokenResourceError(str(error)) from error
+                raise trio.BrokenResourceError(reason_of(error)) from error
             if self._outgoing.pending:
                 await self._transport.send_all(self._outgoing.read())
             if not finished:
@@ -165,7 +166,7 @@ class TlsStream(trio.abc.Stream):
                 try:
                     self._tls.write(view[at : at + _MAX_BYTES])
                 except ssl.SSLError as error:
-                    raise trio.BrokenResourceError(str(error)) from error
+                    raise trio.BrokenResourceError(reason_of(error)) from error
                 self._sending = True
                 await self._transport.send_all(self._outgoing.read())
                 self._sending = False
@@ -235,7 +236,7 @@ class TlsStream(trio.abc.Stream):
                 # Another read would only fail: what OpenSSL has taken is at most a part of a record.
                 self._drained = size > 0 and at < limit and not self._incoming.pending
         if not at and self._failure is not None:
-            raise trio.BrokenResourceError(str(self._failure)) from self._failure
+            raise trio.BrokenResourceError(reason_of(self._failure)) from self._failure
         return None if not at and self._drained else bytes(self._buffer[:at])
 
     def _check_open(self) -> None:

@@ -1,7 +1,4 @@
-"""How the AWS clients of efo leave this machine: the authorities that they trust, and what is never behind a proxy.
-
-For `efo.kinesis`, the lease store in DynamoDB, CloudWatch, and the credentials of an object store.
-"""
+"""How the AWS clients of efo leave this machine: the authorities that they trust, and what is never behind a proxy."""
 
 from __future__ import annotations
 
@@ -10,12 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from botocore.config import Config
 from botocore.httpsession import get_cert_path
-from botocore.session import Session
 
 from efo.errors import ConfigurationError
-from efo.proxy import default_proxies
 from efo.tls import client_tls_context
 
 _BOTOCORE: Final = "botocore"
@@ -45,9 +39,9 @@ def find_authorities(session: Any | None, ca_file: str | None, setting: str = "c
     """Return the authorities to trust, in botocore's order.
 
     `ca_file`, AWS_CA_BUNDLE, `ca_bundle` of the profile, REQUESTS_CA_BUNDLE, and those that botocore has. SSL_CERT_FILE
-    and SSL_CERT_DIR are ignored, as by botocore. `session`: of botocore; None if the service is not of AWS, for which
-    AWS's variable and profile do not count. `setting`: what names `ca_file`. Raises ConfigurationError for an empty
-    value.
+    and SSL_CERT_DIR are ignored, as by botocore. `session`: with botocore's `get_config_variable`; None if the service
+    is not of AWS, for which AWS's variable and profile do not count. `setting`: what names `ca_file`. Raises
+    ConfigurationError for an empty value.
     """
     candidates: list[tuple[str, Callable[[], str | None]]] = [(setting, lambda: ca_file)]
     if session is not None:
@@ -63,27 +57,13 @@ def find_authorities(session: Any | None, ca_file: str | None, setting: str = "c
     return Authorities(path, source)
 
 
-def session_for_credentials(profile: str | None, proxy_url: str | None) -> Session:
-    """Return a session of botocore, which asks for credentials in threads. `proxy_url`: as for `open_kinesis`."""
-    session = Session(profile=profile)
-    session.set_default_client_config(Config(proxies=default_proxies("https://sts.amazonaws.com", proxy_url)))
-    reach_metadata_directly(session)
-    return session
-
-
-def reach_metadata_directly(session: Any) -> None:
-    """Let a session, of botocore or aiobotocore, ask the instance metadata service without a proxy.
+def reach_metadata_directly(resolver: Any) -> None:
+    """Let a resolver of credentials, of botocore, ask the instance metadata service without a proxy.
 
     botocore would ask HTTP_PROXY for this link-local address, and get the metadata of the proxy's machine: its role.
-    The agents of containers and pods are never asked by a proxy. Call it before the session's first client.
+    The agents of containers and pods are never asked by a proxy.
     """
-
-    def make() -> Any:
-        resolver = session._create_credential_resolver()  # noqa: SLF001 - botocore has no option for it
-        for provider in resolver.providers:
-            if provider.METHOD == _INSTANCE_ROLE:
-                fetcher = provider._role_fetcher  # noqa: SLF001
-                fetcher._session = type(fetcher._session)(timeout=fetcher._timeout, proxies={})  # noqa: SLF001
-        return resolver
-
-    session._components.lazy_register_component("credential_provider", make)  # noqa: SLF001
+    for provider in resolver.providers:
+        if provider.METHOD == _INSTANCE_ROLE:
+            fetcher = provider._role_fetcher  # noqa: SLF001 - botocore has no option for it
+            fetcher._session = type(fetcher._session)(timeout=fetcher._timeout, proxies={})  # noqa: SLF001 - the same

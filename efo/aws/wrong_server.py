@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import botocore.exceptions
 
+from efo.foreign_errors import reason_of
 from efo.proxy import Proxy, host_and_port
 from efo.tls import certificate_advice, speaks_no_tls
 
@@ -34,8 +35,7 @@ def wrong_server(error: BaseException, proxy: Proxy | None = None) -> str | None
     if isinstance(error, botocore.exceptions.SSLError):
         cause = error.kwargs.get("error")
         if isinstance(cause, ssl.SSLCertVerificationError):
-            reason = getattr(cause, "verify_message", None) or " ".join(map(str, cause.args[-1:]))
-            return f"its certificate is not trusted: {reason}; {certificate_advice(cause)}"
+            return f"its certificate is not trusted: {reason_of(cause)}; {certificate_advice(cause)}"
         return (
             "what answers does not speak TLS: check endpoint_url, which is https://" if speaks_no_tls(cause) else None
         )
@@ -57,7 +57,7 @@ def unreachable(error: BaseException, proxy: Proxy | None = None) -> str:
     `proxy`: through which the service is called. Errors between it and the client do not name it.
     """
     if not isinstance(error, botocore.exceptions.ProxyConnectionError):
-        return str(error) if proxy is None else f"{error}, through {proxy}"
+        return reason_of(error) if proxy is None else f"{reason_of(error)}, through {proxy}"
     url = urlsplit(str(error.kwargs.get("proxy_url")))
     named = proxy or f"the proxy {host_and_port(url.hostname or '', url.port or _PORTS.get(url.scheme, 80))}"
     answer = _proxy_answer(error)

@@ -53,8 +53,9 @@ async def consume(
 
     `on_error`: the failure policy of the handler, or a function that returns it for an exception. By default, a handler
     that raises stops everything, after its progress is saved: nothing is skipped or retried silently (rule R11).
-    `on_service_error`: "isolate" stops a single shard that the service rejects for good (KMS, access denied); "stop"
-    stops everything. `flush`, `key_concurrency`: see `Handler`.
+    `on_service_error`: "isolate" stops a single shard that the service rejects (KMS, access denied); "stop" waits until
+    it is permitted again, if anything was read before, and stops everything otherwise. `flush`, `key_concurrency`: see
+    `Handler`.
 
     `stream`: the stream's name or ARN, or a client that `open_kinesis` made. `application`: the name of the group of
     workers that share the shards. The fan-out consumer has this name too, and is registered if it does not exist.

@@ -149,6 +149,7 @@ async def open_sharing(
             registration,
             pool=pool,
             limiter=None if shared is None else shared.limiter,
+            waits=on_service_error == "stop",
             rng=rng,
             observer=observer,
         )
@@ -158,7 +159,8 @@ async def open_sharing(
                 readable = trio.Event()
                 connections.start_soon(_run_sources, sources, readable)
                 # Meanwhile the store opens: a server of its own may take as long to respond.
-                async with open_lease_store(leases, application, kinesis.stream, region, proxy_url) as store:
+                location = region or kinesis.region
+                async with open_lease_store(leases, application, kinesis.stream, location, proxy_url) as store:
                     await readable.wait()
                     consumer = Consumer(
                         kinesis,

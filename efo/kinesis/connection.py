@@ -19,7 +19,7 @@ import math
 import re
 import struct
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import h2.events
 import h2.exceptions
@@ -27,6 +27,7 @@ import trio
 from h2.errors import ErrorCodes
 
 from efo.errors import GoAwayError, NotHttp2Error, StreamResetError, TransportError, without_tracebacks
+from efo.foreign_errors import reason_of
 from efo.kinesis.http2 import Http2
 from efo.kinesis.response_stream import ResponseStream
 from efo.protocol.frame_meter import FrameMeter
@@ -45,7 +46,8 @@ _TLS_ALERT: Final = b"\x15"
 """How a TLS server answers what is no TLS (RFC 8446, section 5.1). No frame of HTTP/2 as long as this is allowed."""
 _STATUS: Final = re.compile("[1-9][0-9]{2}")
 
-Headers = Sequence[tuple[str, str]]
+Headers = Sequence[tuple[Any, Any]]
+"""Names and values of a request; see hpack's header tuples."""
 
 
 class Connection:
@@ -147,7 +149,7 @@ class Connection:
             stream_id = self._h2.get_next_available_stream_id()
             self._h2.send_headers(stream_id, headers, end_stream=not body)
         except h2.exceptions.ProtocolError as error:
-            raise TransportError(f"the connection to {self.address} accepts no request: {error}") from error
+            raise TransportError(f"the connection to {self.address} accepts no request: {reason_of(error)}") from None
         response = ResponseStream(self, stream_id, self._stream_window)
         self._streams[stream_id] = response
         try:
@@ -261,7 +263,7 @@ class Connection:
             else:
                 self._receive_frames(data)
         except h2.exceptions.ProtocolError as error:
-            raise TransportError(f"{self.address} broke the HTTP/2 protocol: {error}") from error
+            raise TransportError(f"{self.address} broke the HTTP/2 protocol: {reason_of(error)}") from None
         if self._received * 2 >= self._connection_window:
             self._h2.increment_flow_control_window(self._received)
             self._received = 0

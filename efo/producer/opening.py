@@ -120,7 +120,13 @@ async def _open(
         described, listed = await _describe(kinesis)
         buffer = Buffer(settings, ShardMap(listed), rng)
         pool = ConnectionPool(kinesis.connect, address=kinesis.authority, observer=observer)
-        service = ServiceCaller(pool, sign=kinesis.sign, authority=kinesis.authority, scheme=kinesis.scheme)
+        service = ServiceCaller(
+            pool,
+            sign=kinesis.sign,
+            authority=kinesis.authority,
+            scheme=kinesis.scheme,
+            correct=kinesis.correct,
+        )
         dispatcher = Dispatcher(
             buffer,
             PutRecordsCaller(service, described.arn),

@@ -24,6 +24,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from efo.errors import ClockSkewError, CredentialsError, EfoError, ExpiredCredentialsError, RejectedCredentialsError
+
 SHARD_INTERVAL: Final = 1.0
 """Seconds between two calls for one shard (AWS: one call per second per consumer and shard)."""
 TAKE_OVER_AFTER: Final = 5.0
@@ -32,6 +34,12 @@ RENEWAL_OVERDUE_AFTER: Final = 5.0
 """Seconds that a renewal waits behind shards without a subscription. Then it is overdue."""
 OVERDUE_PER_FIRST: Final = 4
 """The number of overdue renewals that are granted for each shard without a subscription."""
+
+
+OF_CREDENTIALS: Final = (CredentialsError, ExpiredCredentialsError, RejectedCredentialsError, ClockSkewError)
+"""Errors that end when the credentials or the clock are right again. Whoever waits for that learns it at once."""
+CREDENTIALS_PAUSE: Final = 1.0
+"""The longest wait after such an error, in seconds. The credentials are looked for once a second, whoever asks."""
 
 
 @dataclass(slots=True)
@@ -128,8 +136,10 @@ class Backoff:
         self._limit = limit
         self._attempt = 0
 
-    def next(self) -> float:
-        """Return the seconds to wait now."""
+    def next(self, error: EfoError | None = None) -> float:
+        """Return the seconds to wait now. `error`: why; while credentials are missing, the wait does not grow."""
+        if isinstance(error, OF_CREDENTIALS):
+            return CREDENTIALS_PAUSE * (1 + self._random()) / 2
         ceiling = min(self._limit, self._initial * 2.0 ** min(self._attempt, 30))
         self._attempt += 1
         return ceiling * self._random()

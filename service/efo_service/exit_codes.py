@@ -12,6 +12,7 @@ from rich.console import Console
 from efo.checks import printable
 from efo.errors import ConfigurationError, EfoError, WrongEndpointError
 from efo.exception_groups import leaf_exceptions
+from efo.foreign_errors import traceback_of
 from efo_service.errors import DrainDeadlineError, UsageError
 
 
@@ -64,7 +65,7 @@ def report(error: BaseException) -> Exit:
     code = code_of(error)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     if code is Exit.INTERNAL:
-        sys.excepthook(type(error), error, error.__traceback__)
+        sys.stderr.write(traceback_of(error))
         console.print("[bold red]efo:[/] internal error: this is a defect, please report it with the lines above")
     else:
         for message in dict.fromkeys(str(leaf) for leaf in leaf_exceptions(error) if _code_of_one(leaf) is code):

@@ -22,7 +22,7 @@ from efo.consumer.consumer import Consumer
 from efo.consumer.handlers.handler import BatchHandler, Flush, Handler, RecordHandler
 from efo.consumer.opening import Shared, check_arguments, open_sharing
 from efo.consumer.shard_stream import ShardStream
-from efo.consumer.streams.config import StreamConfig, StreamLike, StreamTracker
+from efo.consumer.streams.config import StreamConfig, StreamLike, StreamTracker, region_of
 from efo.consumer.streams.consumer import MultiStreamConsumer
 from efo.consumer.streams.leases import LeasesOf, StreamLeases, open_lease_stores
 from efo.consumer.worker_id import worker_slot
@@ -93,7 +93,9 @@ async def open_streams(
     async with AsyncExitStack() as stack:
         if worker_id is None:  # the same for all streams: their leases are balanced as one
             worker_id = stack.enter_context(worker_slot(application, ""))
-        leases_of = await stack.enter_async_context(open_lease_stores(leases, application, region, proxy_url))
+        leases_of = await stack.enter_async_context(
+            open_lease_stores(leases, application, region or region_of(streams), proxy_url)
+        )
         limiter = SubscribeLimiter(settings.subscribes_per_second)
         opener = _Opener(
             application=application,

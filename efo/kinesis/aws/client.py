@@ -8,16 +8,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
-from botocore.exceptions import NoCredentialsError
 
 from efo.arn import parse_stream
+from efo.aws.clock import ServiceClock
+from efo.aws.credentials import CredentialSource
+from efo.aws.refusals import Refusals
+from efo.aws.role import AssumedRole
+from efo.aws.variables import check_variables
 from efo.exception_groups import collapse_groups
 from efo.kinesis.aws.connector import Connector
 from efo.kinesis.aws.control_plane import AwsControlPlane
 from efo.kinesis.aws.endpoint import Endpoint, find_endpoint
 from efo.kinesis.aws.errors import translated
 from efo.kinesis.aws.lazy import open_aiobotocore
-from efo.kinesis.aws.role import AssumedRole
 from efo.kinesis.aws.signer import Signer
 from efo.kinesis.client import KinesisClient
 from efo.kinesis.connection_pool import ConnectionPool
@@ -34,6 +37,7 @@ def endpoint_of(
     proxy_url: str | None = None,
 ) -> Endpoint:
     """Return where `open_kinesis` finds a stream. Raises ConfigurationError."""
+    check_variables()
     # botocore itself reads AWS_DEFAULT_REGION only; the containers that AWS starts set AWS_REGION.
     region = region or parse_stream(stream)[1] or os.environ.get("AWS_REGION")
     with translated():
@@ -47,18 +51,11 @@ async def credential_provider(
 ) -> str:
     """Return which provider of botocore's chain has credentials, by botocore's name for it, such as "assume-role".
 
-    Raises ConfigurationError without usable credentials.
+    Raises ConfigurationError without usable credentials, and CredentialsError if a service cannot be reached.
     """
-    lazy = open_aiobotocore(
-        profile=profile, region=region, endpoint_url=None, ca_file=None, role=role, proxy_url=proxy_url
-    )
-    async with lazy as aiobotocore:
-        with translated():
-            credentials = await aiobotocore.get_credentials()
-            if credentials is None:
-                raise NoCredentialsError
-            await credentials.get_frozen_credentials()  # some providers fetch them only now
-        return str(credentials.method)
+    source = CredentialSource(profile, region, role, proxy_url=proxy_url)
+    await source.get()
+    return source.provider
 
 
 @asynccontextmanager
@@ -88,21 +85,26 @@ async def open_kinesis(
         stream, region=region, endpoint_url=endpoint_url, ca_file=ca_file, profile=profile, proxy_url=proxy_url
     )
     connector = Connector.of(endpoint)
+    source, clock = CredentialSource(profile, endpoint.region, role, proxy_url=proxy_url), ServiceClock()
+    correct = Refusals(source, clock).correct
     # The URL of the endpoint: otherwise botocore would call other hosts for some calls, see `endpoint.py`.
     lazy = open_aiobotocore(
+        source,
+        clock,
         profile=profile,
         region=endpoint.region,
         endpoint_url=endpoint.url,
         ca_file=endpoint.ca_file,
-        role=role,
         proxy_url=proxy_url,
     )
     with collapse_groups():
         async with lazy as aiobotocore, trio.open_nursery() as connections:
-            signer = Signer(aiobotocore, f"{endpoint.url}/", endpoint.region)
+            signer = Signer(source, clock, f"{endpoint.url}/", endpoint.region)
             pool = ConnectionPool(connector.connect, address=endpoint.authority)
             await connections.start(pool.run)
-            caller = ServiceCaller(pool, sign=signer.sign, authority=endpoint.authority, scheme=endpoint.scheme)
+            caller = ServiceCaller(
+                pool, sign=signer.sign, authority=endpoint.authority, scheme=endpoint.scheme, correct=correct
+            )
             control_plane = AwsControlPlane(
                 aiobotocore, caller, name, stream if arn_region else None, connector.check_scheme
             )
@@ -116,5 +118,7 @@ async def open_kinesis(
                 clock=time.time,
                 service_time=control_plane.service_time,
                 stream_arn=stream if arn_region else None,
+                region=endpoint.region,
+                correct=correct,
             )
             connections.cancel_scope.cancel()

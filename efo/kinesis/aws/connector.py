@@ -13,6 +13,7 @@ from botocore.httpsession import get_cert_path
 
 from efo.errors import NotHttp2Error, ProtocolError, ProxyError, TlsError, TransportError, WrongEndpointError
 from efo.exception_groups import leaf_exceptions
+from efo.foreign_errors import reason_of
 from efo.kinesis.aws.endpoint import Endpoint
 from efo.protocol.http_connect import ConnectResponse, ConnectResponseReader, connect_request
 from efo.proxy import Proxy, host_and_port
@@ -251,4 +252,4 @@ def _handshake_error(cause: BaseException, peer: str, setting: str, *, is_proxy:
 def _reasons(error: OSError) -> str:
     """Return why no address accepted, each reason once. trio has the failures in a group, with their addresses."""
     failures = (each for each in leaf_exceptions(error.__cause__ or error) if isinstance(each, OSError))
-    return "; ".join(dict.fromkeys(os.strerror(each.errno) if each.errno else str(each) for each in failures))
+    return "; ".join(dict.fromkeys(os.strerror(each.errno) if each.errno else reason_of(each) for each in failures))

@@ -18,6 +18,7 @@ import trio
 
 from efo.aws.wrong_server import wrong_content
 from efo.errors import (
+    CredentialsError,
     EfoError,
     NotHttp2Error,
     ProtocolError,
@@ -180,8 +181,10 @@ class AwsControlPlane:
                 self._responded(headers)
                 return found
         try:
-            with translated(had_credentials=self._has_responded):
+            with translated(has_responded=self._has_responded):
                 response = await self._aiobotocore.call(operation, **arguments)
+        except CredentialsError:
+            raise
         except TransportError as error:
             # efo's own connection knows at which step it failed, unless it only ran out of time.
             if isinstance(failure, TransportError) and not isinstance(failure, SilenceError):
@@ -200,10 +203,10 @@ class AwsControlPlane:
 
 
 def _is_final(error: EfoError) -> bool:
-    """Return whether botocore would not get further: the error is an answer, or of a wrong setting."""
+    """Return whether botocore would not get further: the error is an answer, of a wrong setting, or of credentials."""
     if isinstance(error, NotHttp2Error):
         return not error.speaks_http1
-    return isinstance(error, ResourceNotFoundError | WrongEndpointError)
+    return isinstance(error, CredentialsError | ResourceNotFoundError | WrongEndpointError)
 
 
 def _shard(item: Mapping[str, Any]) -> Shard:

@@ -20,7 +20,9 @@ import botocore.utils
 from botocore import UNSIGNED
 
 from efo.aws.egress import find_authorities
+from efo.checks import shown
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
 from efo.proxy import Proxy, find_proxy
 
 
@@ -70,7 +72,7 @@ def find_endpoint(
     if url is None or "fips" in region:  # botocore replaces regions such as fips-us-east-1
         url, region = _default(session, region, url)
     elif not (botocore.utils.is_valid_endpoint_url(url) or botocore.utils.is_valid_ipv6_endpoint_url(url)):
-        raise ConfigurationError(f"Invalid endpoint: {url}")
+        raise ConfigurationError(f"Invalid endpoint: {shown(url)}")
     address = _address(url)
     return Endpoint(
         scheme=address.scheme,
@@ -115,7 +117,7 @@ def _address(url: str) -> SplitResult:
     try:
         address.port  # noqa: B018 - a property that raises
     except ValueError as error:
-        raise ConfigurationError(f"{url} is not an endpoint: {error}") from error
+        raise ConfigurationError(f"{shown(url)} is not an endpoint: {reason_of(error)}") from None
     return address
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from pydantic_settings import EnvSettingsSource, SettingsError
 
 from efo.arn import parse_stream
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
 from efo.text import decode
 from efo_service.config.clashes import clashes
 from efo_service.config.credentials import is_credential
@@ -160,7 +162,13 @@ def _environment_errors(prefix: str) -> Iterator[None]:
         nested = [name for name in sorted(os.environ) if name.startswith(PREFIX) and _is_nested_too_deep(name)]
         raise ConfigurationError(f"environment {', '.join(nested)}: the value is nested too deep") from None
     except SettingsError as error:
-        raise ConfigurationError(f"environment: {error}: write {prefix}<SECTION>__<KEY> instead") from error
+        raise ConfigurationError(f"environment: {_setting_of(error)}: write {prefix}<SECTION>__<KEY> instead") from None
+
+
+def _setting_of(error: SettingsError) -> str:
+    """Return which setting has a value that is not what it needs; the value may be a secret."""
+    found = re.search(r'field "(\w+)"', str(error))
+    return f"the value of {found[1] if found else 'a setting'} cannot be read"
 
 
 def _read(path: Path) -> str:
@@ -176,7 +184,7 @@ def _parse(path: Path | None, text: str) -> dict[str, Any]:
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"{path}: not TOML: {error}") from error
+        raise ConfigurationError(f"{path}: not TOML: {reason_of(error)}") from None
     except ValueError:  # Python's limit for the digits of a number
         raise ConfigurationError(f"{path}: a number has too many digits") from None
     except RecursionError:

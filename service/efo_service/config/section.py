@@ -5,15 +5,27 @@ from __future__ import annotations
 import errno
 import re
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Final, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, FilePath, SecretStr, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FilePath,
+    SecretStr,
+    WithJsonSchema,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 
-from efo.checks import shown
+from efo.checks import is_clean, shown
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
 from efo.proxy import parse_proxy, without_credentials
+from efo_service.config.credentials import is_credential
 from efo_service.relay.object_store.url import is_url
 
 
@@ -36,7 +48,7 @@ def _check_path(value: object) -> object:
             Path(value).lstat()
         except (OSError, ValueError) as error:
             if isinstance(error, ValueError) or error.errno == errno.ENAMETOOLONG:
-                reason = error.strerror if isinstance(error, OSError) else error
+                reason = reason_of(error)
                 raise ValueError(f"{shown(str(value))} is not a path: {reason}") from None
     return value
 
@@ -74,6 +86,19 @@ def proxy_text(*values: ProxyValue | None) -> str | None:
     return next((value.get_secret_value() for value in values if value is not None), None)
 
 
+_UNCLEAN: Final = (
+    "the value has white space around it, or control characters: a value made with `echo` ends with a newline"
+)
+
+
+def _check_text(value: str) -> str:
+    if not is_clean(value):
+        raise ValueError(_UNCLEAN)
+    return value
+
+
+Text = Annotated[str, AfterValidator(_check_text)]
+"""A text without blanks around it and without control characters."""
 LocalPath = Annotated[Path, BeforeValidator(_check_path)]
 LogDirectory = Annotated[Path | str, BeforeValidator(_check_log_directory), AfterValidator(_as_path)]
 """A directory, or the URL of a log on an object store as a str."""
@@ -91,6 +116,17 @@ class Section(BaseModel):
     """One table of the file. Its docstring and the descriptions of its fields are the comments of efo.full.toml."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _is_clean(cls, value: object) -> object:
+        """Refuse a secret that was copied with a newline: whatever uses it would show it in an error."""
+        options = value if isinstance(value, dict) else {}
+        secrets = [value.get_secret_value()] if isinstance(value, SecretStr) else []
+        secrets += [text for name, text in options.items() if isinstance(text, str) and is_credential(name, text)]
+        if not all(is_clean(secret) for secret in secrets):
+            raise ValueError(_UNCLEAN)
+        return value
 
 
 def variable(*names: str) -> str:

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, field_va
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from efo.arn import parse_consumer, parse_stream
+from efo.aws.role import AssumedRole
 from efo.errors import ConfigurationError
-from efo.kinesis.aws.role import AssumedRole
 from efo.model import Position
 from efo.protocol.aggregation import AggregateMode
 from efo.settings import (
@@ -30,7 +30,7 @@ from efo_service.config.cloudwatch import CloudWatchSettings
 from efo_service.config.leases import LeaseSettings
 from efo_service.config.pipeline import PipelineSettings
 from efo_service.config.relay import RelaySettings
-from efo_service.config.section import Endpoint, ExistingFile, Name, ProxyUrl, Seconds, Section, proxy_text
+from efo_service.config.section import Endpoint, ExistingFile, Name, ProxyUrl, Seconds, Section, Text, proxy_text
 from efo_service.web.probe import ServiceAddress
 from efo_service.web.tls import TlsFiles
 
@@ -79,7 +79,7 @@ class KinesisSettings(Section):
     """The stream to read. Credentials come from the AWS chain, never from this file."""
 
     stream: Stream = Field(description="Name or ARN of the stream.", examples=["orders"])
-    region: str | None = Field(
+    region: Text | None = Field(
         None, description="AWS region. Default: the ARN's region, then the AWS chain's.", examples=["eu-west-1"]
     )
     endpoint_url: Endpoint | None = Field(
@@ -92,7 +92,7 @@ class KinesisSettings(Section):
         description="PEM file of certificate authorities to trust instead of the system's.",
         examples=["ca.pem"],
     )
-    profile: str | None = Field(None, description="Profile of the AWS configuration.", examples=["production"])
+    profile: Text | None = Field(None, description="Profile of the AWS configuration.", examples=["production"])
     proxy_url: ProxyUrl | None = Field(
         None,
         description="HTTP proxy for Kinesis and the services that provide credentials, instead of HTTPS_PROXY and"
@@ -191,8 +191,8 @@ class ConsumerSettings(Section):
     )
     on_service_error: OnServiceError = Field(
         "stop",
-        description="What a permanent error of one shard (KMS, access denied) does: stop the service, or isolate the"
-        " shard (R11).",
+        description="What a refusal of one shard (KMS, access denied) does: isolate isolates the shard; with stop, a"
+        " consumer that has read waits until it is permitted again (R16), and one that has not stops the service.",
     )
     shard_cooldown_seconds: Seconds = Field(
         60.0, description="How long this worker does not take the lease of an isolated shard again."

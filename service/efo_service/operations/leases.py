@@ -12,6 +12,7 @@ import trio
 
 from efo.checks import shown
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
 from efo.leases.lease_row import LeaseRow
 from efo.leases.store import LeaseStore
 from efo.model import MAX_SEQUENCE_DIGITS, Checkpoint, Lease, Shard, is_shard_id
@@ -195,7 +196,7 @@ def parse_export(document: bytes, stream: str, source: str) -> list[Lease]:
         export = msgspec.json.decode(decode(document), type=Export)
         leases = [_checked(columns.lease()) for columns in export.leases]
     except (msgspec.DecodeError, ValueError, RecursionError, ConfigurationError) as error:
-        raise ConfigurationError(f"{source} was not written by `efo leases export`: {error}") from error
+        raise ConfigurationError(f"{source} was not written by `efo leases export`: {reason_of(error)}") from None
     if export.stream != stream:
         raise ConfigurationError(
             f"{source} has leases of the stream {export.stream!r}, but [kinesis] stream is {stream!r}: "

@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final, NamedTuple
 
+from efo.foreign_errors import reason_of
 from efo.proxy import host_and_port
 from efo_service.errors import UnavailableError
 from efo_service.web.tls import client_context
@@ -73,22 +74,27 @@ class ServiceAddress(NamedTuple):
             connection.request(method, path, body, headers)
             response = connection.getresponse()
             return response.status, _read(response).decode(errors="replace")
-        except (OSError, HTTPException) as error:
-            raise UnavailableError(f"no response from {self.url}{path}: {error}") from error
+        except (OSError, HTTPException, _BodyError) as error:
+            why = str(error) if isinstance(error, _BodyError) else reason_of(error)
+            raise UnavailableError(f"no response from {self.url}{path}: {why}") from None
         finally:
             if connection is not None:
                 connection.close()
 
 
+class _BodyError(Exception):
+    """The body of a response is not one of a service of efo."""
+
+
 def _read(response: HTTPResponse) -> bytes:
-    """Return the body. Raises HTTPException: another program listens there, and sends on and on."""
+    """Return the body. Raises _BodyError: another program listens there, and sends on and on."""
     body, deadline = bytearray(), monotonic() + _BODY_SECONDS
     while piece := response.read1(_PIECE_BYTES):
         body += piece
         if len(body) > _BODY_BYTES or monotonic() > deadline:
-            raise HTTPException(f"the response has more than {_BODY_BYTES} bytes, or takes {_BODY_SECONDS:g} s")
+            raise _BodyError(f"the response has more than {_BODY_BYTES} bytes, or takes {_BODY_SECONDS:g} s")
     if response.length:
-        raise HTTPException("the response is cut off")
+        raise _BodyError("the response is cut off")
     return bytes(body)
 
 

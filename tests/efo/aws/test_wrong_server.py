@@ -68,7 +68,7 @@ async def test_a_page_of_another_server_is_no_dynamodb_and_no_write_is_taken_for
                 arguments = {} if operation == "describe_table" else {"Key": {"leaseKey": {"S": "x"}}}
                 with pytest.raises(ConfigurationError, match=rf"another server \(HTTP {status[:3].decode()}\)"):
                     await table.call(operation, **arguments)
-            table._had_credentials = True
+            table._has_responded = True
             with pytest.raises(LeaseStoreUnavailableError, match="another server"):
                 await table.call("describe_table")
 

@@ -120,7 +120,7 @@ def test_an_invalid_region_is_rejected(region):
 
 def test_an_invalid_endpoint_of_the_environment_is_rejected(configuration):
     configuration.setenv("AWS_ENDPOINT_URL", "env test")
-    with pytest.raises(ConfigurationError, match="Invalid endpoint: env test"):
+    with pytest.raises(ConfigurationError, match="Invalid endpoint: 'env test'"):
         found()
 
 

@@ -141,7 +141,7 @@ def test_values_may_be_text_and_keys_explicit(kinesis, stream, stdin):
         (
             ["--format", "json"],
             b'{"key":"a","value":"YQ=="}\n{"key":"a","value":"","explicit_hash_key":"x"}\n',
-            "line 2: explicit_hash_key='x'",
+            "line 2: explicit_hash_key: expected",
         ),
     ],
 )

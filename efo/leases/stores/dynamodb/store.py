@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from efo.errors import ConfigurationError, EfoError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.foreign_errors import reason_of
 from efo.leases import transitions
 from efo.leases.inspection import Inspection
 from efo.leases.known_rows import KnownRows
@@ -297,7 +298,7 @@ class DynamoDbLeaseStore:
         except (EfoError, LookupError, TypeError, ValueError) as error:
             key = item.get(KEY, {}).get("S")
             raise LeaseStoreCorruptError(
-                f"{self._table}: the row {key!r} is not a lease: {type(error).__name__}: {error}; correct or delete it"
+                f"{self._table}: the row {key!r} is not a lease: {reason_of(error)}; correct or delete it"
             ) from error
 
 

@@ -23,6 +23,7 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from efo.errors import ConfigurationError, LeaseError, LeaseStoreCorruptError, LeaseStoreUnavailableError
+from efo.foreign_errors import reason_of
 from efo.proxy import host_and_port
 
 _T = TypeVar("_T")
@@ -89,7 +90,7 @@ class RedisClient:
                 # A former primary keeps its connections open: only a new one resolves the host name again.
                 self.redis.connection_pool.disconnect(inuse_connections=False)
             kind, advice = _classify(error)
-            raise kind(f"lease store {self.location}: {error}; {advice}") from error
+            raise kind(f"lease store {self.location}: {reason_of(error)}; {advice}") from None
 
 
 def _is_replica(error: Exception) -> bool:

@@ -14,12 +14,13 @@ from urllib.parse import urlsplit
 
 import trio
 
+from efo.aws.role import AssumedRole
 from efo.errors import TransportError
 from efo.exception_groups import collapse_groups
+from efo.foreign_errors import reason_of
 from efo.kinesis.aws.client import credential_provider, endpoint_of
 from efo.kinesis.aws.connector import Connector
 from efo.kinesis.aws.endpoint import Endpoint
-from efo.kinesis.aws.role import AssumedRole
 from efo.kinesis.client import Connect
 from efo.kinesis.connection_pool import ConnectionPool
 from efo.proxy import find_proxy
@@ -31,8 +32,11 @@ from efo_service.operations.doctor.running import Check
 MAX_SKEW: Final = 300.0
 """How far a request's time may be from the service's, in seconds (AWS: SigV4, InvalidSignatureException)."""
 SKEW_TO_NOTE: Final = 60.0
-NEEDED: Final = ("credentials", "http2", "clock")
-"""The checks without which no call of the service can succeed. A certificate that expires soon is still valid."""
+NEEDED: Final = ("credentials", "http2")
+"""The checks without which no call of the service can succeed.
+
+A certificate that expires soon is still valid. With a wrong clock, efo signs by the service's.
+"""
 MIN_VALIDITY: Final = 86_400.0
 """Seconds for which a certificate must still be valid: it is renewed long before, or has been forgotten."""
 _DAY: Final = 86_400
@@ -157,7 +161,7 @@ class _Way:
         try:
             stream = await trio.open_tcp_stream(host, port)
         except OSError as error:
-            raise TransportError(f"cannot connect to {host} port {port}: {error}") from error
+            raise TransportError(f"cannot connect to {host} port {port}: {reason_of(error)}") from error
         await stream.aclose()
         by = "" if self._endpoint.proxy is None else ", which is the proxy"
         return passed(f"connected to {host} port {port}{by}")
@@ -237,9 +241,12 @@ def judge_skew(skew: float | None) -> Outcome:
     seconds = round(abs(skew))
     found = f"{seconds} s {'ahead of' if skew > 0 else 'behind'} the service" if seconds else "that of the service"
     if abs(skew) >= MAX_SKEW:
-        remedy = "synchronize this host's clock (NTP): the service refuses signatures that are 5 minutes off"
+        remedy = (
+            "synchronize this host's clock (NTP): efo signs by the service's, but certificates, Kafka with IAM and"
+            " object stores depend on this one"
+        )
         return failed(f"this host's clock is {found}", remedy, Exit.CONFIGURATION)
-    note = "; synchronize it (NTP): from 5 minutes on, the service refuses signatures" * (abs(skew) >= SKEW_TO_NOTE)
+    note = "; synchronize it (NTP): from 5 minutes on, services refuse its signatures" * (abs(skew) >= SKEW_TO_NOTE)
     return passed(f"this host's clock is {found}{note}")
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from typing import Any, Final
 
 from confluent_kafka import KafkaError
 
-from efo.aws.egress import session_for_credentials
+from efo.aws.credentials import CredentialSource
 from efo_service.relay.errors import SinkError
 from efo_service.relay.kafka.errors import KafkaRefusedError, translated
 from efo_service.relay.kafka.iam import IamTokens
@@ -61,11 +62,13 @@ def _sasl(options: KafkaOptions, region: str | None, profile: str | None, proxy_
         case None:
             return {}
         case "AWS_MSK_IAM":
-            region = options.aws_region or region
+            region = (
+                options.aws_region or region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+            )
             if region is None:
                 raise KafkaRefusedError("AWS_MSK_IAM needs the cluster's region: set [relay.kafka] aws_region")
-            session = session_for_credentials(profile, proxy_url)
-            return {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": IamTokens(region, session)}
+            source = CredentialSource(profile, region, proxy_url=proxy_url)
+            return {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": IamTokens(region, source)}
         case "OAUTHBEARER":
             config: Config = {
                 "sasl.mechanism": "OAUTHBEARER",

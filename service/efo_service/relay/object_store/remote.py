@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.request import getproxies
 
 from efo.errors import ConfigurationError
+from efo.foreign_errors import reason_of
 from efo.proxy import environment_proxy, parse_proxy
 from efo_service.errors import UnavailableError
 from efo_service.relay.errors import StoreDeniedError, StoreError, StoreUnavailableError
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 TIMEOUT: Final = 60.0
 """Seconds for a whole request, which may send or fetch a segment. A thread waits for it, and so does a cancellation."""
 _CONNECT_SECONDS: Final = 5
-_CREDENTIAL_SECONDS: Final = 300
-"""How long obstore keeps temporary credentials. Then it asks botocore again, which renews them long before they end."""
+_CREDENTIAL_SECONDS: Final = 60
+"""How long obstore keeps credentials. Then it asks for them again: they are renewed long before they end."""
 _STATUS: Final = re.compile(r"status code: (\d{3}) ?([A-Za-z ]*)")
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9.]+)</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<]{1,200})")
@@ -63,7 +64,7 @@ def open_store(url: StoreUrl) -> RemoteStore:
     try:
         return RemoteStore(url, _open(url))
     except (BaseError, ValueError, TypeError) as error:
-        raise ConfigurationError(f"{url}: {_first_line(error)}") from error
+        raise ConfigurationError(f"{url}: {reason_of(error)}; check [relay] store_options") from None
 
 
 def _open(url: StoreUrl) -> ObjectStore:
@@ -126,35 +127,32 @@ def _proxy(scheme: str, proxy_url: str | None) -> ClientConfig:
 
 def _find_aws(options: dict[str, Any], proxy_url: str | None) -> Session:
     """Complete S3's options by what AWS's SDKs find: the region, and credentials of profiles, roles, containers."""
-    from efo.aws.egress import session_for_credentials  # noqa: PLC0415 - slow to import, only if it is used
+    from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - slow to import, only if it is used
+    from botocore.session import Session  # noqa: PLC0415 - the same
+
+    from efo.aws.credentials import CredentialSource  # noqa: PLC0415 - the same
 
     # The checksum lets the bucket have an object lock, which needs one, and S3 refuses what was damaged on its way.
     if options.pop("checksum", True):
         options["checksum_algorithm"] = "SHA256"
+    profile = options.pop("profile", None)
     try:
-        session = session_for_credentials(options.pop("profile", None), proxy_url)
-        if "region" not in options and (region := session.get_config_variable("region")) is not None:
-            options["region"] = region
-        credentials = session.get_credentials()
-    except ConfigurationError:
-        raise
-    except Exception as error:  # of botocore and of its plugins: a profile that does not exist, a file that is wrong
-        raise ConfigurationError(f"AWS credentials: {_first_line(error)}") from error
-    if credentials is None:
-        raise ConfigurationError(
-            "there are no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or give this"
-            " machine or pod a role"
-        )
-    is_temporary = hasattr(credentials, "refresh_needed")
+        session = Session(profile=profile)
+        found = os.environ.get("AWS_REGION") or session.get_config_variable("region")
+    except BotoCoreError as error:
+        raise ConfigurationError(f"the AWS configuration: {reason_of(error)}") from None
+    if "region" not in options and found is not None:
+        options["region"] = found
+    source = CredentialSource(profile, options.get("region"), proxy_url=proxy_url)
+    source.get_blocking()  # a mistake is told at the start
 
     def provide() -> S3Credential:
-        frozen = credentials.get_frozen_credentials()
-        expires = datetime.now(UTC) + timedelta(seconds=_CREDENTIAL_SECONDS) if is_temporary else None
+        frozen = source.get_blocking()
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,
             "token": frozen.token,
-            "expires_at": expires,
+            "expires_at": datetime.now(UTC) + timedelta(seconds=_CREDENTIAL_SECONDS),
         }
 
     options["credential_provider"] = provide
@@ -276,7 +274,7 @@ class RemoteStore:
             if type(error).__name__ != "PanicException":
                 raise
             raise StoreError(
-                f"cannot {action} {self.name}/{key}: the client failed ({_first_line(error)}); check the endpoint, also"
+                f"cannot {action} {self.name}/{key}: the client failed ({reason_of(error)}); check the endpoint, also"
                 " in the environment (such as AWS_ENDPOINT_URL)"
             ) from None
 
