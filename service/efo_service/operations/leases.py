@@ -193,9 +193,13 @@ def parse_export(document: bytes, stream: str, source: str) -> list[Lease]:
     `source`: names the document in errors. Raises ConfigurationError if it is not an export or is for another stream.
     """
     try:
-        export = msgspec.json.decode(decode(document), type=Export)
+        text = decode(document)
+    except ValueError as error:
+        raise ConfigurationError(f"{source} was not written by `efo leases export`: {error}") from None
+    try:
+        export = msgspec.json.decode(text, type=Export)
         leases = [_checked(columns.lease()) for columns in export.leases]
-    except (msgspec.DecodeError, ValueError, RecursionError, ConfigurationError) as error:
+    except (msgspec.DecodeError, RecursionError, ConfigurationError) as error:
         raise ConfigurationError(f"{source} was not written by `efo leases export`: {reason_of(error)}") from None
     if export.stream != stream:
         raise ConfigurationError(
