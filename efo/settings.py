@@ -83,7 +83,7 @@ class ConsumerSettings:
     `unsubscribe_idle_after`: a subscription whose reader takes nothing for this long is closed. It is opened again
     when the reader continues (rule R9).
     `timing`: renewal and liveness of subscriptions (rules R7, R8).
-    `aggregates`: what to do with records of a KPL aggregate that belong to another shard.
+    `aggregates`: what to do with user records of an aggregate whose hash key is outside the shard's range (rule R17).
 
     Progress and leases:
     `checkpoint_interval`: how often progress is saved; without records, every few minutes only.
@@ -119,7 +119,7 @@ class ConsumerSettings:
     stream_window: int = STREAM_WINDOW
     unsubscribe_idle_after: float = 60.0
     timing: SubscriptionTiming = field(default_factory=SubscriptionTiming)
-    aggregates: AggregateMode = AggregateMode.FILTER
+    aggregates: AggregateMode = AggregateMode.DEDUPLICATE
     checkpoint_interval: float = 5.0
     failover_time: float = 10.0
     graceful_handoff: bool = True

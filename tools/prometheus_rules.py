@@ -256,6 +256,15 @@ ALERTS: Final = (
         "producer or the sink.",
     ),
     Alert(
+        "EfoRecordsFiltered",
+        "warning",
+        "1m",
+        increase('efo_record_filtered_total{efo_aggregate_mode!="deduplicate"}', "15m", _STREAM) + " > 0",
+        f"{_OF_STREAM}: user records of aggregates are filtered out",
+        "User records of other shards' hash keys, in 15 minutes: {{ $value }}. Unless their producer puts them again, "
+        'they are lost: set [consumer] aggregates = "deduplicate".',
+    ),
+    Alert(
         "EfoDecodeErrors",
         "warning",
         "1m",

@@ -276,7 +276,7 @@ class Consumer:
         return counts
 
     def _on_scan(self) -> None:
-        """Report the counts if they may have changed, and forget abandoned shards that another worker reads.
+        """Report the counts if they may have changed. Forget abandoned shards that another worker reads, and cooldowns.
 
         Called after a lease scan, which visits all leases.
         """
@@ -284,6 +284,7 @@ class Consumer:
             lease = self._keeper.leases.get(key)
             if lease is None or lease.is_finished or lease.owner not in {None, self.worker_id}:
                 del self._abandoned[key]
+        self._isolated = {key: found for key, found in self._isolated.items() if trio.current_time() < found[0]}
         if self._are_counts_outdated:
             self._are_counts_outdated = False
             self._observer(ShardsCounted(self._counts()))
@@ -365,7 +366,6 @@ class Consumer:
 
     def _open(self, held: HeldLease, attempts: trio.Nursery) -> ShardStream:
         lease = held.lease
-        range_of = self._shard_sync.range_of(lease)
         shard = self._running[lease.key] = ShardStream(
             self._kinesis.stream,
             lease.key,
@@ -373,7 +373,13 @@ class Consumer:
             subscribe=partial(self._sources.open, attempts, lease.key),
             initial=self._initial_of(lease),
             pin=self._shard_sync.pinned,
-            deaggregator=Deaggregator(lease.key, range_of, self._settings.aggregates, self._observer),
+            deaggregator=Deaggregator(
+                lease.key,
+                self._shard_sync.range_of(lease),
+                self._settings.aggregates,
+                self._observer,
+                self._shard_sync.ancestors_of(lease),
+            ),
             clock=self._kinesis.clock,
             observer=self._observer,
             spans=None if self._spans is None else self._spans.of_shard(lease.key),

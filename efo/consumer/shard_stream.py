@@ -68,6 +68,7 @@ class ShardStream:
     `stream`: the stream's name. `shard_id`: the shard's id. `checkpoint`: the checkpoint of the lease, or of the last
     seek, after which it reads. `bytes_received`: the size of the data of all Kinesis records received. `acks`: grows
     with each ack and each seek. `is_lost`: whether its lease was lost: its reader is being cancelled.
+    `observer`: takes the diagnostic events of its consumer.
     """
 
     def __init__(
@@ -98,7 +99,7 @@ class ShardStream:
         self._pin = pin
         self._deaggregator = deaggregator
         self._clock = clock
-        self._observer = observer
+        self.observer = observer
         self._spans = spans
         self._subscription: ShardSource | None = None
         self._now = trio.lowlevel.current_clock().current_time  # a third of the calls of trio.current_time
@@ -208,21 +209,21 @@ class ShardStream:
         self._batch, self._event, self._is_at_end = None, None, False
         # What was known before does not hold at the new place.
         self._known_since, self._last_event_at, self._unsaved_since = self._now(), None, None
-        self._observer(ShardRepositioned(self.shard_id, to))
+        self.observer(ShardRepositioned(self.shard_id, to))
         self._interrupt()
 
     def pause(self) -> None:
         """Deliver no more batches until `resume`. Batches already delivered are still to be processed and acked."""
         if not self._is_paused:
             self._is_paused = True
-            self._observer(ShardPaused(self.shard_id))
+            self.observer(ShardPaused(self.shard_id))
             self._interrupt()
 
     def resume(self) -> None:
         """Continue after `pause`, without loss or repetition."""
         if self._is_paused:
             self._is_paused = False
-            self._observer(ShardResumed(self.shard_id))
+            self.observer(ShardResumed(self.shard_id))
             self._interrupt()
 
     def drain(self) -> None:
@@ -328,7 +329,7 @@ class ShardStream:
             if delivered := self._unacked.pop(number, None):
                 now, wall = self._now(), self._clock()
                 oldest, newest = delivered.oldest, delivered.newest  # 0: the service did not send it
-                self._observer(
+                self.observer(
                     RecordsProcessed(
                         self.shard_id,
                         delivered.records,
@@ -356,7 +357,7 @@ class ShardStream:
                 batch, self._batch = self._batch, None
                 if self._unsaved_since is None:
                     self._unsaved_since = self._now()
-                self._observer(BatchDelivered(self.shard_id, len(batch.records)))
+                self.observer(BatchDelivered(self.shard_id, len(batch.records)))
                 return batch
         self._has_ended = True
         raise StopAsyncIteration
@@ -386,7 +387,7 @@ class ShardStream:
             event: SubscribeToShardEvent | ShardEnd | None = await subscription.receive()
         except ShardGoneError:
             # Nothing of it can be read any more, and it announces no children: a shard sync finds them.
-            self._observer(ShardGone(self.shard_id, self._progress.checkpoint or self.checkpoint))
+            self.observer(ShardGone(self.shard_id, self._progress.checkpoint or self.checkpoint))
             event = ShardEnd(())
         finally:
             self._idle_since, self._wanted_since = self._now(), None
@@ -442,7 +443,7 @@ class ShardStream:
             return
         self._overdue_at = 2 * len(self._unacked)
         records = sum(delivered.records for delivered in self._unacked.values())
-        self._observer(AcksOverdue(self.shard_id, len(self._unacked), records, age))
+        self.observer(AcksOverdue(self.shard_id, len(self._unacked), records, age))
 
     def _unsubscribe(self, reason: EndReason) -> None:
         if self._subscription is not None:

@@ -22,7 +22,7 @@ from efo.leases.store import LeaseStore
 from efo.model import Checkpoint, HashKeyRange, Lease, Position, PositionType, Shard
 from efo.protocol.audit import HashRangeAudit
 from efo.protocol.cleanup import deletable_leases
-from efo.protocol.lineage import leases_to_create, parent_cycles, without_ancestors
+from efo.protocol.lineage import ancestor_ranges, leases_to_create, parent_cycles, without_ancestors
 from efo.settings import ConsumerSettings
 
 AUDITS: Final = 20
@@ -61,7 +61,7 @@ class ShardSync:
         self._random = random
         self._cleanup_after = inf if settings.lease_cleanup_after is None else settings.lease_cleanup_after
         self._audit = HashRangeAudit()
-        self._ranges: dict[str, HashKeyRange] = {}
+        self._listed: dict[str, Shard] = {}
         self.shards: Sequence[Shard] = ()
         self._deletable_since: dict[str, float] = {}
         self._cycles: list[tuple[str, ...]] = []
@@ -78,7 +78,7 @@ class ShardSync:
                     raise
                 self._observer(ShardSyncFailed(error.error_type, str(error)))
             else:
-                self._observer(ShardsListed(len(self._ranges)))
+                self._observer(ShardsListed(len(self._listed)))
             if not started:
                 started = True
                 task_status.started()
@@ -94,11 +94,16 @@ class ShardSync:
     @property
     def listed(self) -> Collection[str]:
         """The ids of the shards of the last listing."""
-        return self._ranges.keys()
+        return self._listed.keys()
 
     def range_of(self, lease: Lease) -> HashKeyRange | None:
         """Return the hash-key range of a shard, from its lease or else from ListShards."""
-        return lease.hash_key_range or self._ranges.get(lease.key)
+        listed = self._listed.get(lease.key)
+        return lease.hash_key_range or (None if listed is None else listed.hash_key_range)
+
+    def ancestors_of(self, lease: Lease) -> list[HashKeyRange]:
+        """Return the hash-key ranges of a shard's ancestors, as far as they are known (rule R17)."""
+        return ancestor_ranges(lease.key, self._keeper.leases, self._listed, lease.parents)
 
     async def _wait_for_hole(self) -> None:
         """Wait until no lease has covered some hash keys for some time."""
@@ -123,7 +128,7 @@ class ShardSync:
         if self.initial is None:
             self.initial = self.pinned(self._settings.start_position)
         self.shards = shards
-        self._ranges = {shard.shard_id: shard.hash_key_range for shard in shards}
+        self._listed = {shard.shard_id: shard for shard in shards}
         leases = {lease.key: lease for lease in await self._store.list()}
         self._report_cycles(leases)
         wanted = await self._since_initial(shards, leases)

@@ -33,6 +33,8 @@ from efo.events.records import (
     RecordsFiltered,
     RecordSkipped,
     RecordsProcessed,
+    SinkRecovered,
+    SinkRetried,
 )
 from efo.events.shards import (
     HashRangeHoleFound,
@@ -109,6 +111,8 @@ __all__ = [
     "ShardSyncFailed",
     "ShardsCounted",
     "ShardsListed",
+    "SinkRecovered",
+    "SinkRetried",
     "StreamIsolated",
     "StreamReset",
     "SubscribeAttempted",
@@ -146,6 +150,8 @@ Event = (
     | RecordDeadLettered
     | AggregateDamaged
     | RecordsFiltered
+    | SinkRetried
+    | SinkRecovered
     | ShardStarted
     | ShardFinished
     | ShardGone

@@ -15,7 +15,7 @@ from efo.errors import EfoError, LeaseError, LeaseLostError, LeaseStoreUnavailab
 from efo.events import CheckpointSaved, LeaseLost, LeaseOperation, LeaseStoreCalled, Observer
 from efo.leases import transitions
 from efo.leases.store import LeaseStore
-from efo.leases.writer import LeaseWriter, PendingWrite
+from efo.leases.writer import LeaseWriter, PendingWrite, detail_of
 from efo.leases.writes import ReleaseLease, RenewLease
 from efo.model import Checkpoint, Lease
 from efo.protocol.throughput import Throughput
@@ -354,13 +354,14 @@ def report_store_call(observer: Observer, operation: LeaseOperation, shard_id: s
     """Report an operation on the lease store, its duration and its error."""
     started = trio.current_time()
     error_type: str | None = None
+    detail = ""
     try:
         yield
     except EfoError as error:
-        error_type = error.error_type
+        error_type, detail = error.error_type, detail_of(error)
         raise
     except BaseException as error:
         error_type = "cancelled" if isinstance(error, trio.Cancelled) else error_type_of(error)
         raise
     finally:
-        observer(LeaseStoreCalled(operation, shard_id, trio.current_time() - started, error_type))
+        observer(LeaseStoreCalled(operation, shard_id, trio.current_time() - started, error_type, detail=detail))

@@ -222,6 +222,7 @@ class LeaseKeeper:
         """
         previous, self._leases = self._leases, {row.key: row for row in rows}
         is_changed = len(previous) != len(self._leases)
+        self._unanswered = {key: lease for key, lease in self._unanswered.items() if key in self._leases}
         for row in rows:
             before = previous.get(row.key)
             if before is not row:

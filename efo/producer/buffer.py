@@ -22,13 +22,12 @@ from efo.producer.aggregate import AggregateBuilder, user_records
 from efo.producer.entry import Entry, Outgoing, Stored
 from efo.producer.lane import Lane
 from efo.producer.settings import ProducerSettings
-from efo.producer.shard_map import ShardMap, digest_of
+from efo.producer.shard_map import ShardMap
+from efo.protocol.aggregation import AGGREGATE_KEY, digest_of
 from efo.protocol.denials import Denials
 
 OVERHEAD: Final = 256
 """What a record counts in the buffer beyond its data and its key: the memory of its objects, about."""
-AGGREGATE_KEY: Final = "a"
-"""The partition key of aggregates, which have an explicit hash key too. It is the KPL's."""
 REFUSED_WHOLE: Final = frozenset({"InvalidArgumentException", "ValidationException", "SerializationException"})
 """The codes of errors that one wrong record brings to all records of its request."""
 

@@ -8,24 +8,8 @@ from typing import Final
 
 from efo.model import Shard
 
-try:
-    from _md5 import md5  # CPython's own takes half the time of OpenSSL's for a short text
-except ImportError:
-    from hashlib import md5
-
 _DIGEST_BYTES: Final = 16
 _LOWEST: Final = bytes(_DIGEST_BYTES)
-
-
-def digest_of(encoded_key: bytes, explicit_hash_key: str | None = None) -> bytes:
-    """Return the hash key of a record as 16 bytes, which compare as the number does (AWS: PutRecords).
-
-    `encoded_key`: the partition key in UTF-8.
-    """
-    if explicit_hash_key is not None:
-        return int(explicit_hash_key).to_bytes(_DIGEST_BYTES)
-    digest: bytes = md5(encoded_key, usedforsecurity=False).digest()
-    return digest
 
 
 def _bounds(shard: Shard) -> tuple[bytes, bytes]:

@@ -131,6 +131,13 @@ async def _damage(service: Service) -> None:
         await trio.sleep(20)
 
 
+async def _mix(service: Service) -> None:
+    """Put aggregates with keys of all shards, as producers do that do not know the shards."""
+    while True:
+        service.put_one(aggregate([Entry(f"key-{number}", b"") for number in range(20)]))
+        await trio.sleep(20)
+
+
 def _set(*names: str) -> frozenset[str]:
     return frozenset(f"Efo{name}" for name in names)
 
@@ -248,6 +255,13 @@ CASES: Final = (
         fault="a producer puts damaged KPL aggregates",
         inject=_damage,
         must=_set("DecodeErrors"),
+    ),
+    Case(
+        job="efo-filtered",
+        fault="a producer puts aggregates of all keys, and those of other shards are filtered out",
+        inject=_mix,
+        environment={"EFO_CONSUMER__AGGREGATES": "filter"},
+        must=_set("RecordsFiltered"),
     ),
 )
 """The jobs with a fault of the service. Those of the pipeline, and of a Prometheus that finds nothing, are in `run`."""

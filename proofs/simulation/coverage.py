@@ -19,6 +19,7 @@ from proofs.simulation.story import (
     SECOND_STREAM,
     Acked,
     Acted,
+    Aggregated,
     ChildrenSaved,
     Closed,
     Crashed,
@@ -137,6 +138,15 @@ class Coverage:
         shard.last_of[sequence] = sub
         if shard.first_put is None:
             shard.first_put = line.millis
+
+    @add.register
+    def _(self, line: Aggregated) -> None:
+        if line.is_put_again:
+            self._mark("R17.put_again", line.outside)
+            self._mark("R17.put_again_after_generations", line.outside and line.generations > 1)
+        else:
+            self._mark("R17.foreign", line.outside)
+            self._mark("R17.foreign_in_child", line.outside and self._shard(line.shard).parents)
 
     @add.register
     def _(self, line: Positioned) -> None:
@@ -384,6 +394,11 @@ class Coverage:
         self._mark(f"R11.{event.action}")
         if task := self._tasks.get((worker, event.shard_id)):
             task.has_failed |= event.action in ("isolate", "stop")
+
+    @_add_event.register
+    def _(self, event: events.RecordsFiltered, _worker: str) -> None:
+        self._mark("R17.filtered", event.mode == "deduplicate")
+        self._mark("R17.all_filtered", event.mode == "filter")
 
     @_add_event.register
     def _(self, event: events.ShardIsolated, _worker: str) -> None:

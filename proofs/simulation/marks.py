@@ -107,6 +107,12 @@ MARKS: Final[dict[str, str]] = {
     "R16.credentials_again": "a shard was subscribed or polled again after that",
     "R16.clock_corrected": "a signature was refused for its time, and the call repeated at the service's time",
     "R16.denied_while_read": "the permission to read a shard was missing for a while, after it had been read",
+    "R17.put_again": "the KPL put records again, since their aggregate had arrived in a child of the predicted shard",
+    "R17.put_again_after_generations": "the same in a younger descendant",
+    "R17.filtered": "the records that the KPL put again were filtered out of that aggregate",
+    "R17.foreign": "an aggregate of another producer had records with hash keys outside the range of its shard",
+    "R17.foreign_in_child": "the same in a shard that has parents, whose range may have them",
+    "R17.all_filtered": "a consumer with the mode filter filtered out such records of any aggregate",
 }
 """What must be reached: the name of each mark, which starts with its rule, and its meaning."""
 

@@ -8,6 +8,7 @@ from math import ceil
 from random import Random
 from typing import Final, Literal
 
+from efo.protocol.aggregation import AggregateMode
 from efo.protocol.failure import DeadLetter, FailurePolicy
 from efo.protocol.subscription import SubscriptionTiming
 from efo.settings import ReadMode
@@ -57,6 +58,7 @@ class Plan:
     `end_crash_rate`: how likely a worker crashes just after a write about the children of a shard (rule R2).
     `read_mode`: that of all workers, and of a neighbour. Fan-out is denied at times if it is "auto".
     `signing`: the fake checks signatures, and credentials, clock and permissions have faults; None: nothing is signed.
+    `aggregates`: that of all workers, and of a neighbour. With "filter", aggregates have strays that nobody puts again.
     `calm_from`: no faults and no actions from then on; everything must be done `completion_timeout` later.
     """
 
@@ -112,6 +114,7 @@ class Plan:
     poll_interval: float = 1.0
     fanout_retry_interval: float = 30.0
     signing: SigningPlan | None = None
+    aggregates: AggregateMode = AggregateMode.DEDUPLICATE
 
     @property
     def max_listing_lag(self) -> float:
@@ -213,6 +216,8 @@ SIGNING_SHARE: Final = 0.15
 """The share of worlds whose calls are signed."""
 _READ_MODES: Final = (60, 18, 22)
 """How many of a hundred worlds read by fan-out, by polling, and by either."""
+FILTER_SHARE: Final = 0.3
+"""The share of worlds whose consumers filter out all user records with hash keys outside the range of their shard."""
 AT_TIME_SHARE: Final = 0.15
 """The share of worlds that start AT_TIMESTAMP."""
 SHORT_CLEANUP_AFTER: Final = 20.0
@@ -227,6 +232,8 @@ def plan(seed: int) -> Plan:
     plan = replace(
         _with_settings(_start_at_time(_plan(seed), Random(f"time {seed}")), random), constants=choose(random)
     )
+    if Random(f"{seed}/aggregate mode").random() < FILTER_SHARE:
+        plan = replace(plan, aggregates=AggregateMode.FILTER)
     plan = _with_neighbour(_with_read_mode(plan, Random(f"read mode {seed}")), Random(f"neighbour {seed}"))
     return _with_signing(plan, Random(f"{seed}/credentials"))
 
@@ -356,6 +363,7 @@ def _with_neighbour(plan: Plan, random: Random) -> Plan:
         actions=tuple(actions),
         read_mode=plan.read_mode,
         fanout_retry_interval=plan.fanout_retry_interval,
+        aggregates=plan.aggregates,
     )
     # The crashes of a file are those of the processes of one consumer: two in the same processes have rows in memory.
     neighbour = replace(_start_at_time(neighbour, random), lease_file=None)

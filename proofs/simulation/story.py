@@ -29,6 +29,21 @@ class Put:
 
 
 @dataclass(frozen=True, slots=True)
+class Aggregated:
+    """An aggregate was put, whose user records have lines of their own.
+
+    `outside`: how many have hash keys outside the shard's range. `is_put_again`: its producer puts those again.
+    `generations`: how much older the shard is that the producer made it for.
+    """
+
+    shard: str
+    sequence: int
+    outside: int
+    is_put_again: bool = False
+    generations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Positioned:
     """Shards that were never read start AT_TIMESTAMP, at this time by the clock of the service."""
 
@@ -263,6 +278,7 @@ class Violation:
 
 Line: TypeAlias = (
     Put
+    | Aggregated
     | Positioned
     | Resharded
     | Opened

@@ -68,7 +68,7 @@ class FailureHandler:
         *,
         on_error: OnError,
         random: Callable[[], float],
-        observer: Observer,
+        observer: Observer | None,
     ) -> None:
         self.held: BatchSlice | None = None
         """The last slice that the handler holds."""
@@ -77,7 +77,7 @@ class FailureHandler:
         self._ack = ack
         self._on_error = on_error
         self._random = random
-        self._observer = observer
+        self._observer = shard.observer if observer is None else observer
         self._now = trio.lowlevel.current_clock().current_time  # a third of the calls of trio.current_time
 
     async def process(self, batch_slice: BatchSlice, *, is_half: bool = False) -> None:

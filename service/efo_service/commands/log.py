@@ -109,7 +109,9 @@ def export(
     end: Annotated[int | None, Parameter(help="The offset after the last one. Default: the end.")] = None,
     encoding: Annotated[Encoding, Parameter(help="Encoding of the values.")] = "base64",
     output: Annotated[Path | None, Parameter(help="A new file. Default: stdout.")] = None,
-    allow_gaps: Annotated[bool, Parameter(negative="", help="Pass over missing records instead of failing.")] = False,
+    allow_gaps: Annotated[
+        bool, Parameter(negative="", help="Pass over missing records, and tell them, instead of failing.")
+    ] = False,
 ) -> None:
     """Write records as JSON lines."""
     lines = export_lines(
@@ -119,7 +121,7 @@ def export(
         start=start,
         end=end,
         encoding=encoding,
-        allow_gaps=allow_gaps,
+        on_gap=write_note if allow_gaps else None,
     )
     if output is None:
         try:

@@ -75,7 +75,7 @@ def put(
         with _opened(file) as source:
             trio.run(_put, settings, options, source, parse, progress, form == "file", rate or math.inf)
     finally:
-        if progress.taken:
+        if progress.taken or progress.empty_lines:
             write_note(f"{progress}, in {time.monotonic() - began:.1f} s")
         if as_json:
             write_json(progress.as_json(time.monotonic() - began))

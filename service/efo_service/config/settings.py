@@ -198,9 +198,9 @@ class ConsumerSettings(Section):
         60.0, description="How long this worker does not take the lease of an isolated shard again."
     )
     aggregates: AggregateMode = Field(
-        AggregateMode.FILTER,
-        description="User records of other shards in KPL aggregates: filter omits them, drop omits the aggregate (as"
-        " KCL), keep omits none.",
+        AggregateMode.DEDUPLICATE,
+        description="User records of an aggregate outside the shard's range: deduplicate omits what the KPL puts again"
+        " after a reshard, filter all of them, drop the whole aggregate (as KCL), keep none.",
     )
 
     @property

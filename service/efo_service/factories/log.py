@@ -20,13 +20,13 @@ from efo_service.relay.log.maintenance import Maintenance, MaintenanceReport
 from efo_service.relay.log.retention import RetentionRules
 from efo_service.relay.log.sink import LOCK_TIMEOUT, LogSink
 from efo_service.relay.mapping import Extractor
-from efo_service.relay.retrying import OnRetry, OnSuccess
+from efo_service.relay.retrying import OnRecovery, OnRetry
 from efo_service.relay.sink import Sink
 
 
 @asynccontextmanager
 async def open_log(
-    settings: Settings, topic: str, extract: Extractor | None, *, on_retry: OnRetry, on_success: OnSuccess
+    settings: Settings, topic: str, extract: Extractor | None, *, on_retry: OnRetry, on_recovery: OnRecovery
 ) -> AsyncIterator[Sink]:
     """Open a topic of the log as a sink, and run its maintenance.
 
@@ -51,7 +51,7 @@ async def open_log(
             retry_seconds=settings.relay.retry_seconds,
             extract=extract,
             on_retry=on_retry,
-            on_success=on_success,
+            on_recovery=on_recovery,
         )
 
 

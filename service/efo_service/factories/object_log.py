@@ -25,7 +25,7 @@ from efo_service.relay.object_store.remote import open_store
 from efo_service.relay.object_store.repeating import RepeatingStore
 from efo_service.relay.object_store.store import Store
 from efo_service.relay.object_store.url import StoreUrl
-from efo_service.relay.retrying import OnRetry, OnSuccess
+from efo_service.relay.retrying import OnRecovery, OnRetry
 from efo_service.relay.sink import Sink
 
 _INTERVAL = 5.0
@@ -39,7 +39,7 @@ async def open_object_log(
     extract: Extractor | None,
     *,
     on_retry: OnRetry,
-    on_success: OnSuccess,
+    on_recovery: OnRecovery,
     meter_provider: MeterProvider,
 ) -> AsyncIterator[Sink]:
     """Open a topic of the log as a sink, after a probe of its store, and run its maintenance.
@@ -55,7 +55,7 @@ async def open_object_log(
     opened = await trio.to_thread.run_sync(open_store, url)
     store: Store = RepeatingStore(MeasuredStore(opened, meter_provider, check_topic_name(topic)))
     checking = partial(_check, store, url, topic, settings.kinesis.stream_name)
-    found = await _waiting(checking, settings.relay.retry_seconds, on_retry, on_success)
+    found = await _waiting(checking, settings.relay.retry_seconds, on_retry, on_recovery)
     if found.keeps_versions:
         structlog.get_logger().warning(
             "bucket_keeps_versions",
@@ -70,7 +70,7 @@ async def open_object_log(
             retry_seconds=settings.relay.retry_seconds,
             extract=extract,
             on_retry=on_retry,
-            on_success=on_success,
+            on_recovery=on_recovery,
         )
 
 
@@ -80,17 +80,20 @@ def _check(store: Store, url: StoreUrl, topic: str, stream: str) -> Probe:
     return found
 
 
-async def _waiting(checking: partial[Probe], seconds: float, on_retry: OnRetry, on_success: OnSuccess) -> Probe:
+async def _waiting(checking: partial[Probe], seconds: float, on_retry: OnRetry, on_recovery: OnRecovery) -> Probe:
     """Check until the store answers."""
     deadline = trio.current_time() + seconds
+    has_failed = False
     while True:
         try:
             found = await trio.to_thread.run_sync(checking)
         except SinkError as error:
             if not error.retryable or trio.current_time() >= deadline:
                 raise
-            on_retry("start", error, _INTERVAL)
+            has_failed = True
+            on_retry("", error, _INTERVAL)
         else:
-            on_success("start")
+            if has_failed:
+                on_recovery("")
             return found
         await trio.sleep(_INTERVAL)

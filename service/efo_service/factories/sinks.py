@@ -7,14 +7,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from functools import partial
 from typing import Final
 
-import structlog
-import trio
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
 
 from efo.arn import parse_stream
-from efo.events import Observer, RecordDeadLettered, RecordSkipped, ignore_events
+from efo.events import Observer, RecordDeadLettered, RecordSkipped, SinkRecovered, SinkRetried, ignore_events
 from efo.model import Checkpoint
-from efo.telemetry.outages import Outage
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError
 from efo_service.factories.kafka import kafka_options
@@ -26,7 +23,6 @@ from efo_service.relay.measured import SinkRetries
 from efo_service.relay.plugins import SinkContext, open_plugin
 from efo_service.relay.retrying import RetryingSink
 from efo_service.relay.sink import Sink
-from efo_service.telemetry.logs import log_outage
 
 SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka"}
 """The name of each kind of sink in metrics (OpenTelemetry: messaging.system). Others have their own."""
@@ -38,14 +34,14 @@ async def open_sink(
 ) -> AsyncIterator[Sink]:
     """Open the sink of [relay], with what happens to records that it refuses.
 
-    `observer`: gets an event for each record that is skipped or dead-lettered. `meter_provider`: counts the sink's
-    failures that are tried again, and the requests to an object store. Raises ConfigurationError, SinkError.
+    `observer`: gets an event for each record that is skipped or dead-lettered, and for each retry of the sink.
+    `meter_provider`: counts these retries, and the requests to an object store. Raises ConfigurationError, SinkError.
     """
     relay = settings.relay
     extract = load_extractor(relay.trace_extractor) if relay.trace_extractor else None
     meters = NoOpMeterProvider() if meter_provider is None else meter_provider
     system = SYSTEMS.get(relay.sink, relay.sink)
-    log = _OutageLog(SinkRetries(system, settings.topic, meters))
+    log = _SinkReport(SinkRetries(system, settings.topic, meters), observer)
     on_refused = partial(_report_refused_record, observer, relay.refused_record_action)
     if relay.sink == "kafka":
         async with _open_kafka(settings, extract, on_refused, log) as sink:
@@ -53,7 +49,7 @@ async def open_sink(
         return
     async with _open(settings, extract, log, meters) as sink:
         if relay.dead_letters is not None:
-            log = _OutageLog(SinkRetries(system, relay.dead_letters, meters))
+            log = _SinkReport(SinkRetries(system, relay.dead_letters, meters), observer)
             async with _open_log(settings, relay.dead_letters, extract, log, meters) as dead_letters:
                 yield DeadLetteringSink(sink, dead_letters, on_refused)
         else:
@@ -62,7 +58,7 @@ async def open_sink(
 
 @asynccontextmanager
 async def _open(
-    settings: Settings, extract: Extractor | None, log: _OutageLog, meters: MeterProvider
+    settings: Settings, extract: Extractor | None, log: _SinkReport, meters: MeterProvider
 ) -> AsyncIterator[Sink]:
     relay = settings.relay
     match relay.sink:
@@ -85,27 +81,27 @@ async def _open(
                 yield _retrying(sink, relay.retry_seconds, log)
 
 
-def _retrying(sink: Sink, seconds: float, log: _OutageLog) -> RetryingSink:
-    return RetryingSink(sink, seconds=seconds, isolating_errors=(), on_retry=log.retried, on_success=log.succeeded)
+def _retrying(sink: Sink, seconds: float, log: _SinkReport) -> RetryingSink:
+    return RetryingSink(sink, seconds=seconds, isolating_errors=(), on_retry=log.retried, on_recovery=log.recovered)
 
 
 def _open_log(
-    settings: Settings, topic: str, extract: Extractor | None, log: _OutageLog, meters: MeterProvider
+    settings: Settings, topic: str, extract: Extractor | None, log: _SinkReport, meters: MeterProvider
 ) -> AbstractAsyncContextManager[Sink]:
     if settings.relay.is_on_object_store:
         from efo_service.factories.object_log import open_object_log  # noqa: PLC0415 - the same
 
         return open_object_log(
-            settings, topic, extract, on_retry=log.retried, on_success=log.succeeded, meter_provider=meters
+            settings, topic, extract, on_retry=log.retried, on_recovery=log.recovered, meter_provider=meters
         )
     from efo_service.factories.log import open_log  # noqa: PLC0415 - pyarrow is slow to import, only if it is used
 
-    return open_log(settings, topic, extract, on_retry=log.retried, on_success=log.succeeded)
+    return open_log(settings, topic, extract, on_retry=log.retried, on_recovery=log.recovered)
 
 
 @asynccontextmanager
 async def _open_kafka(
-    settings: Settings, extract: Extractor | None, on_refused: OnDeadLetter, log: _OutageLog
+    settings: Settings, extract: Extractor | None, on_refused: OnDeadLetter, log: _SinkReport
 ) -> AsyncIterator[Sink]:
     """Open the Kafka sink with its dead-letter topic. Temporary errors are retried."""
     try:
@@ -139,7 +135,7 @@ async def _open_kafka(
             seconds=options.retry_seconds,
             isolating_errors=isolating_errors,
             on_retry=log.retried,
-            on_success=log.succeeded,
+            on_recovery=log.recovered,
         )
 
 
@@ -149,35 +145,23 @@ def _skipping(sink: Sink, on_refused: OnDeadLetter) -> Sink:
 
 
 def _report_refused_record(observer: Observer, action: str, shard_id: str, record: Checkpoint, reason: str) -> None:
-    structlog.get_logger().warning(
-        "record_refused", shard_id=shard_id, record=str(record), reason=reason, action=action
-    )
     event = RecordSkipped if action == "skip" else RecordDeadLettered
     error_type = RecordRefusedError.error_type
-    observer(event(shard_id, record.sequence_number, record.sub_sequence_number, error_type))
+    observer(event(shard_id, record.sequence_number, record.sub_sequence_number, error_type, reason))
 
 
-class _OutageLog:
-    """Logs the outages of a sink: a line when one begins and when it ends; each retry at "debug". Counts retries."""
+class _SinkReport:
+    """Reports the retries of a sink as events, and counts them."""
 
-    def __init__(self, retries: SinkRetries) -> None:
-        self._outage = Outage("sink")
+    def __init__(self, retries: SinkRetries, observer: Observer) -> None:
         self._retries = retries
+        self._observer = observer
 
     def retried(self, shard_id: str, error: SinkError, seconds: float) -> None:
         """Note that a shard's sink failed, and is tried again in some seconds."""
-        for began in self._outage.failed(shard_id, trio.current_time(), error.error_type, str(error), shard_id):
-            log_outage(began)
         self._retries.add(error)
-        structlog.get_logger().debug(
-            "sink_retried",
-            shard_id=shard_id,
-            error_type=error.error_type,
-            message=str(error),
-            seconds=round(seconds, 3),
-        )
+        self._observer(SinkRetried(shard_id, error.error_type, str(error), seconds))
 
-    def succeeded(self, shard_id: str) -> None:
-        """Note that a shard's sink works."""
-        for ended in self._outage.succeeded(shard_id, trio.current_time()):
-            log_outage(ended)
+    def recovered(self, shard_id: str) -> None:
+        """Note that a shard's sink works again."""
+        self._observer(SinkRecovered(shard_id))

@@ -25,12 +25,16 @@ Parse = Callable[[int, bytes], ProducerRecord[bytes]]
 
 
 class Lines:
-    """Splits what arrives into lines; with `whole`, all of it is one. A line has no line break at its end."""
+    """Splits what arrives into lines; with `whole`, all of it is one. A line has no line break at its end.
+
+    `empty`: how many were left out, since Kinesis takes no record without data.
+    """
 
     def __init__(self, *, whole: bool = False) -> None:
         self._whole = whole
         self._rest = bytearray()
         self._number = 0
+        self.empty = 0
 
     def feed(self, content: bytes) -> Iterator[tuple[int, bytes]]:
         """Yield the lines that end in this content, with their numbers. Empty lines are left out. Raises UsageError."""
@@ -46,7 +50,8 @@ class Lines:
 
     def end(self) -> Iterator[tuple[int, bytes]]:
         """Yield the last line, if it did not end with a line break."""
-        yield from self._line(bytes(self._rest))
+        if self._rest or self._whole:
+            yield from self._line(bytes(self._rest))
 
     def _line(self, line: bytes) -> Iterator[tuple[int, bytes]]:
         self._number += 1
@@ -56,6 +61,8 @@ class Lines:
             line = without_mark(line)
         if line:
             yield self._number, line
+        else:
+            self.empty += 1
 
 
 def parser(

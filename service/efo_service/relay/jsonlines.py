@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
+import structlog
 import trio
 
 from efo.model import Batch, Checkpoint, Record
@@ -115,7 +116,10 @@ def _open_output(path: Path | None) -> Iterator[_Output]:
             except BlockingIOError as error:
                 raise SinkLockedError(f"{path} is open in another writer: give each worker a separate file") from error
             sync_directory(path.parent)
-            os.ftruncate(file.fileno(), _whole_lines(path))
+            whole = _whole_lines(path)
+            if torn := path.stat().st_size - whole:
+                structlog.get_logger().warning("incomplete_line_cut_off", path=str(path), bytes=torn)
+            os.ftruncate(file.fileno(), whole)
             output = _Output(file.fileno(), path, is_file=True)
         yield output
 

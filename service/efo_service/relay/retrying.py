@@ -28,8 +28,8 @@ BACKOFF_LIMIT: Final = 5.0
 
 OnRetry = Callable[[str, SinkError, float], None]
 """Called before each retry with the shard id, the error and the delay in seconds."""
-OnSuccess = Callable[[str], None]
-"""Called with the shard id after each commit, and after the sink was opened."""
+OnRecovery = Callable[[str], None]
+"""Called with the shard id when the sink works again, after OnRetry was called."""
 
 
 class RetryingSink:
@@ -37,7 +37,7 @@ class RetryingSink:
 
     `isolating_errors`: the errors that end the shard on this worker, but not on another one. After such an error, or
     when the time is over, IsolateShardError is raised, which releases the shard's lease. All other errors that are not
-    retryable are raised unchanged. `on_retry`, `on_success`: see OnRetry and OnSuccess. `rng`: source of the jitter.
+    retryable are raised unchanged. `on_retry`, `on_recovery`: see OnRetry and OnRecovery. `rng`: source of the jitter.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class RetryingSink:
         seconds: float,
         isolating_errors: tuple[type[SinkError], ...],
         on_retry: OnRetry,
-        on_success: OnSuccess = lambda _shard_id: None,
+        on_recovery: OnRecovery = lambda _shard_id: None,
         rng: random.Random | None = None,
     ) -> None:
         self._sink = sink
         self._isolating_errors = isolating_errors
         self._on_retry = on_retry
-        self._on_success = on_success
+        self._on_recovery = on_recovery
         self._rng = rng or random.Random()  # noqa: S311 - not used for security
         self._policy = FailurePolicy(
             attempts=None, retry_for=seconds, backoff=BACKOFF, backoff_limit=BACKOFF_LIMIT, then="isolate"
@@ -70,7 +70,7 @@ class RetryingSink:
         reopener = _Reopener(
             partial(self._sink.open, stream, shard_id, checkpoint),
             partial(self._on_failure, shard_id),
-            partial(self._on_success, shard_id),
+            partial(self._on_recovery, shard_id),
         )
         try:
             shard_sink = RetryingShardSink(await reopener.run(_only_open), reopener)
@@ -169,18 +169,18 @@ class _Reopener:
     The task that closes it may differ from the one that opened it: the relay closes what a commit has opened.
 
     `on_failure`: returns the delay before the next try in seconds, or raises. Its arguments are the error, the number
-    of failures and the seconds since the first one. `on_success`: called after each success.
+    of failures and the seconds since the first one. `on_recovery`: called after a success that follows a failure.
     """
 
     def __init__(
         self,
         open_shard: Callable[[], AbstractAsyncContextManager[ShardSink]],
         on_failure: Callable[[SinkError, int, float], float],
-        on_success: Callable[[], None],
+        on_recovery: Callable[[], None],
     ) -> None:
         self._open = open_shard
         self._on_failure = on_failure
-        self._on_success = on_success
+        self._on_recovery = on_recovery
         self._context: AbstractAsyncContextManager[ShardSink] | None = None
         self._opened: ShardSink | None = None
 
@@ -197,7 +197,8 @@ class _Reopener:
                 first = trio.current_time() if failures == 1 else first
                 await trio.sleep(self._on_failure(error, failures, trio.current_time() - first))
             else:
-                self._on_success()
+                if failures:
+                    self._on_recovery()
                 return shard_sink
 
     async def close(self) -> None:

@@ -13,11 +13,13 @@ import structlog
 import trio
 
 from efo.consumer.shard_task import ShardReader
-from efo.events import Event, Observer, ignore_events
+from efo.events import Event, Observer
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.telemetry.combined import combine_observers
+from efo.telemetry.filtering import Filtering
 from efo.telemetry.observer import OtelObserver
+from efo.telemetry.outages import Outages
 from efo.telemetry.spans import OtelTracing, tracer_of
 from efo.telemetry.tracing import open_spans
 from efo_service.config.settings import Settings
@@ -49,10 +51,15 @@ class StreamRun:
         self.name = name
         self.settings = settings
         self.is_stopping = False
+        clock = trio.lowlevel.current_clock().current_time  # from any thread, unlike trio.current_time
+        outages, filtering = Outages(clock), Filtering(clock)
         self.health = Health(
             unsaved_after=max(_UNSAVED_AFTER, 3 * settings.consumer.checkpoint_seconds),
-            clock=trio.lowlevel.current_clock().current_time,  # from any thread, unlike trio.current_time
+            clock=clock,
+            outages=outages,
+            filtering=filtering,
         )
+        self._log = log_events(settings.service.log_level, outages, filtering)
         self._telemetry = telemetry
         self._parts = parts
         self._scope = trio.CancelScope()
@@ -95,16 +102,17 @@ class StreamRun:
 
     async def _relay(self) -> None:
         settings, parts = self.settings, self._parts
-        metrics = _LateObserver()  # it needs the open client; no record is refused before
+        # What happens while the sink and the lease store open is told too: a store that does not answer yet.
+        reports = _Relayed(combine_observers(self._log, self.health, self._source))
         async with (
-            parts.open_sink(settings, metrics, self._telemetry.meter_provider) as sink,
+            parts.open_sink(settings, reports, self._telemetry.meter_provider) as sink,
             parts.open_kinesis(settings.kinesis) as kinesis,
             parts.open_leases(settings, self._telemetry.meter_provider) as leases,
             open_metrics(settings) as cloudwatch,
         ):
-            metrics.observer = instruments = _metrics(settings, self._telemetry, kinesis)
-            observer = combine_observers(
-                self.health, log_events(settings.service.log_level), instruments, self._source, cloudwatch
+            instruments = _metrics(settings, self._telemetry, kinesis)
+            reports.observer = observer = combine_observers(
+                self._log, self.health, instruments, self._source, cloudwatch
             )
             tracing = open_tracing(self._telemetry, settings.relay)
             opening = parts.open_consumer(
@@ -148,11 +156,11 @@ def _seek_refusal(settings: Settings) -> str | None:
     )
 
 
-class _LateObserver:
-    """Passes events to an observer that is set later. Before, it drops them."""
+class _Relayed:
+    """Passes events to `observer`, which is replaced when there are metrics: they need the open client."""
 
-    def __init__(self) -> None:
-        self.observer: Observer = ignore_events
+    def __init__(self, observer: Observer) -> None:
+        self.observer = observer
 
     def __call__(self, event: Event) -> None:
         self.observer(event)
@@ -196,4 +204,5 @@ def _metrics(settings: Settings, telemetry: Telemetry, kinesis: KinesisClient) -
         consumer=settings.consumer.consumer_name,
         server_address=kinesis.authority,
         meter_provider=telemetry.meter_provider,
+        max_shards=None,  # its observable instruments forget
     )

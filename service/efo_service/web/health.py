@@ -18,7 +18,15 @@ from efo.events import (
     SubscribeAttempted,
 )
 from efo.protocol.reading import Readings
-from efo_service.web.problems import Problem, fan_out_problem, shard_problems
+from efo.telemetry.filtering import Filtering
+from efo.telemetry.outages import Outages
+from efo_service.web.problems import (
+    Problem,
+    fan_out_problem,
+    filtering_problem,
+    outage_problem,
+    shard_problems,
+)
 
 _CHANGES: Final = frozenset({
     ConsumerOpened, ConsumerReady, ReadModeChanged, LeasesCounted, LeaseStoreCalled, SubscribeAttempted, PollAttempted,
@@ -29,10 +37,20 @@ class Health:
     """An observer that knows what is wrong. The service is ready if it reads its shards, or none are to be read.
 
     `unsaved_after`: seconds after which a checkpoint that does not move is a problem. `clock`: monotonic seconds.
+    `outages`, `filtering`: what another observer, the log, finds in the events.
     """
 
-    def __init__(self, *, unsaved_after: float = 60.0, clock: Callable[[], float] = trio.current_time) -> None:
+    def __init__(
+        self,
+        *,
+        unsaved_after: float = 60.0,
+        clock: Callable[[], float] = trio.current_time,
+        outages: Outages | None = None,
+        filtering: Filtering | None = None,
+    ) -> None:
         self.draining = False
+        self._outages = outages
+        self._filtering = filtering
         self._unsaved_after = unsaved_after
         self._clock = clock
         self._registered = False
@@ -41,7 +59,7 @@ class Health:
         self._readings: Readings | None = None
         self._scanned_at: float | None = None
         self._store_error: str | None = None
-        self._subscribe_error: str | None = None
+        self._subscribe_error: tuple[str, str] | None = None
 
     def observes(self, event_type: type) -> bool:
         """Whether an event of this type changes the state (see `combine_observers`)."""
@@ -67,7 +85,7 @@ class Health:
                 SubscribeAttempted(error_type=error_type, detail=detail)
                 | PollAttempted(error_type=error_type, detail=detail)
             ):
-                self._subscribe_error = detail or error_type
+                self._subscribe_error = None if error_type is None else (error_type, detail)
 
     def start_draining(self) -> None:
         """Report the service as not ready from now on."""
@@ -91,13 +109,15 @@ class Health:
         readings = self._readings
         if readings is None or readings.counts() is None:
             yield Problem(self._unknown_table(), stops_reading=True)
+        if self._outages is not None:
+            yield from map(outage_problem, self._outages.ongoing())
         if readings is not None:
+            shards = readings.shards()
             yield from shard_problems(
-                readings.shards(),
-                readings.now(),
-                unsaved_after=self._unsaved_after,
-                subscribe_error=self._subscribe_error,
+                shards, readings.now(), unsaved_after=self._unsaved_after, subscribe_error=self._subscribe_error
             )
+            if self._filtering is not None and (filtered := self._filtering.recent()):
+                yield filtering_problem(filtered, len(shards))
 
     def _unknown_table(self) -> str:
         if self._scanned_at is None:

@@ -5,6 +5,7 @@ Whatever happens, no record is lost for any reader, and with `ordered` the recor
 
 from __future__ import annotations
 
+from collections import Counter
 from math import inf
 from random import Random
 
@@ -162,6 +163,13 @@ def test_nothing_is_lost_and_ordered_records_keep_the_order_of_their_key(ordered
             for key in KEYS:
                 of_key = [number for found, number in firsts if found == key]
                 assert of_key == sorted(of_key)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_readers_filter_out_of_its_aggregates_all_that_it_sends_again_elsewhere(seed):
+    world = run(seed, ordered=False, aggregate=True)
+    assert Counter(world.read(AggregateMode.DEDUPLICATE)) == Counter(world.read(AggregateMode.FILTER))
 
 
 @pytest.mark.parametrize("aggregate", [False, True])

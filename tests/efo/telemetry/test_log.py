@@ -9,6 +9,7 @@ import pytest
 
 from efo import events
 from efo.model import Checkpoint, Position
+from efo.protocol.aggregation import AggregateMode
 from efo.telemetry.log import LoggingObserver
 
 SHARD = "shardId-000000000000"
@@ -39,7 +40,17 @@ LOGGED = [
     (events.RecordSkipped(SHARD, "7", 2, "ValueError"), logging.WARNING, "record 7/2 was skipped: ValueError"),
     (events.RecordDeadLettered(SHARD, "7", 0, "ValueError"), logging.WARNING, "record 7/0 was dead-lettered"),
     (events.AggregateDamaged(SHARD, "7", "MD5"), logging.WARNING, "damaged KPL aggregate"),
-    (events.RecordsFiltered(SHARD, "7", 2), logging.DEBUG, "belong to another shard"),
+    (
+        events.RecordsFiltered(SHARD, "7", 2),
+        logging.WARNING,
+        "2 user records of the aggregate 7 are filtered out: the KPL puts them again after a reshard",
+    ),
+    (
+        events.RecordsFiltered(SHARD, "7", 2, AggregateMode.DROP),
+        logging.WARNING,
+        "aggregates is drop: unless their producer puts them again, they are lost; deduplicate delivers them",
+    ),
+    (events.SinkRetried(SHARD, "sink_full", "no room", 1.0), logging.WARNING, "outage of the sink began at shard"),
     (events.ShardStarted(SHARD, Checkpoint.TRIM_HORIZON), logging.INFO, "started after TRIM_HORIZON"),
     (events.ShardFinished(SHARD, ()), logging.INFO, "finished; children: none"),
     (events.ShardGone(SHARD, Checkpoint("7")), logging.WARNING, "expired before they were read"),
@@ -89,6 +100,7 @@ NOT_LOGGED = [
     events.PutRecordsCalled(500, 0, 0.1, 50_000),
     events.PutRecordsCalled(500, 7, 0.1, 50_000, "throttled"),
     events.RecordsDelivered(SHARD, 500, 5, 0.1, 1),
+    events.SinkRecovered(SHARD),
 ]
 
 
@@ -134,12 +146,36 @@ def test_an_outage_is_two_lines_however_many_shards_fail(caplog):
             observe(events.LeaseLost(f"s-{shard}", "store"))
             observe(events.ShardStopped(f"s-{shard}"))
         observe(events.LeaseStoreCalled("renew", "", 0.1, None, 100))
+    again = "it is tried again until it works"
+    network = "look at the network between this worker and Kinesis"
+    store = "make the lease store reachable from this worker; it then takes its leases again"
     assert [record.getMessage() for record in caplog.records] == [
-        "an outage of Kinesis began at s-0: transport: no route; it is tried again until it works",
-        "an outage of the lease store began at s-0: lease_store_unavailable; it is tried again until it works",
-        "the outage of Kinesis by transport ended after 60.0 s and 6000 failures",
+        f"an outage of Kinesis began at s-0: transport: no route; {again}; {network}",
+        f"an outage of the lease store began at s-0: lease_store_unavailable; {again}; {store}",
+        "the outage of Kinesis by transport is no longer tried here, and has not ended, after 60.0 s and 6000 failures",
         "the outage of the lease store by lease_store_unavailable ended after 60.0 s and 6000 failures",
     ]
+
+
+def test_an_outage_that_goes_on_for_another_reason_is_another_line(caplog):
+    observe = LoggingObserver()
+    with caplog.at_level(logging.INFO, logger="efo"):
+        observe(events.ShardSyncFailed("dns", "no address"))
+        observe(events.ShardSyncFailed("tls", "not trusted"))
+    assert caplog.records[1].getMessage() == (
+        "the outage of Kinesis by dns goes on, for another reason: tls: not trusted; look at ca_file, the clock of "
+        "this host, and what intercepts TLS between this worker and Kinesis"
+    )
+
+
+def test_filtered_records_are_one_line_in_an_hour_of_each_shard(caplog):
+    now = 0.0
+    observe = LoggingObserver(clock=lambda: now)
+    with caplog.at_level(logging.INFO, logger="efo"):
+        for now in range(7200):  # noqa: B007 - the clock reads it
+            observe(events.RecordsFiltered(SHARD, "7", 1))
+            observe(events.RecordsFiltered("s-1", "7", 1))
+    assert len(caplog.records) == 4
 
 
 def test_events_go_to_the_logger_that_is_given(caplog):

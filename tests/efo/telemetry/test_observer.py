@@ -14,7 +14,8 @@ from efo.model import Checkpoint
 from efo.protocol.reading import LeaseCounts, ShardReading
 from efo.telemetry import instruments
 from efo.telemetry.combined import MAX_HELD, combine_observers
-from efo.telemetry.observer import DURATIONS_PER_SECOND, KEEP_COUNTERS, PEAKS_PER_SECOND, OtelObserver
+from efo.telemetry.observer import OtelObserver
+from efo.telemetry.shard_series import DURATIONS_PER_SECOND, KEEP_COUNTERS, PEAKS_PER_SECOND
 from tests.readings import NOW, FakeReadings
 
 COMMON = {
@@ -53,6 +54,8 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.RecordDeadLettered("s-0", "1", 0, "ValueError"),
     events.AggregateDamaged("s-0", "1", "no checksum"),
     events.RecordsFiltered("s-0", "1", 2),
+    events.SinkRetried("s-0", "sink_full", "no room", 1.0),
+    events.SinkRecovered("s-0"),
     events.SubscriptionEnded("s-0", 250.0, "renewed"),
     events.SubscriptionEnded("s-0", 3.0, "protocol"),
     events.ShardFinished("s-9", ()),
@@ -237,6 +240,7 @@ def test_many_shards_together_have_a_limited_number_of_intervals_each_second_the
 
 def test_in_a_burst_counters_and_gauges_are_exact_at_every_export(telemetry):
     observe, batches = combine_observers(telemetry.observe), MAX_HELD
+    observe(events.ShardStarted("s-0", Checkpoint.TRIM_HORIZON))
     for _ in range(batches):
         observe(events.EventReceived("s-0", 4, 10, 0, 0.1))
         observe(events.BatchDelivered("s-0", 4))

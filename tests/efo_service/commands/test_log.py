@@ -186,4 +186,6 @@ def test_export_ends_with_an_error_at_a_hole_unless_gaps_are_allowed(root, capsy
     assert call(arguments) == Exit.UNAVAILABLE
     assert "offsets 3 to 3 are missing" in capsys.readouterr().err
     assert call([*arguments, "--allow-gaps"]) == Exit.OK
-    assert [json.loads(line)["offset"] for line in capsys.readouterr().out.splitlines()] == [0, 1, 2, 4]
+    shown = capsys.readouterr()
+    assert [json.loads(line)["offset"] for line in shown.out.splitlines()] == [0, 1, 2, 4]
+    assert "0: the offsets 3 to 3 are missing" in shown.err

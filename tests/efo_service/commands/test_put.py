@@ -66,7 +66,15 @@ def test_each_line_of_stdin_is_a_record_with_a_key_of_its_own(kinesis, stream, s
     shown = capsys.readouterr()
     summary = json.loads(shown.out)
     assert (summary["records"], summary["stored"], summary["failed"], summary["data_bytes"]) == (3, 3, 0, 11)
-    assert "3 records put, 3 stored" in shown.err
+    assert summary["empty_lines"] == 1
+    assert "3 records put, 3 stored; empty lines left out: 1" in shown.err
+
+
+def test_an_empty_input_is_said_to_be_empty(kinesis, stream, stdin, capsys):
+    stdin(b"")
+    assert call(["put", stream, "--format", "file"]) == Exit.OK
+    assert "0 records put, 0 stored; empty lines left out: 1" in capsys.readouterr().err
+    assert stored(kinesis, stream) == []
 
 
 def test_a_file_of_lines_with_keys_in_a_field(kinesis, stream, tmp_path, capsys):

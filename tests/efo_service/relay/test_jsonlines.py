@@ -5,6 +5,7 @@ import sys
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from efo.model import Batch
 from efo_service.relay.errors import RecordRefusedError, SinkFullError, SinkLockedError
@@ -60,9 +61,11 @@ async def test_an_incomplete_last_line_is_cut_off(tmp_path, make_batch, torn) ->
     await put(path, make_batch(2))
     whole = path.read_bytes()
     path.write_bytes(whole + torn)
-    await put(path, make_batch(1, 2))
+    with capture_logs() as logged:
+        await put(path, make_batch(1, 2))
     assert path.read_bytes().startswith(whole)
     assert numbers(path) == ["898", "899", "900"]
+    assert [(line["event"], line["bytes"]) for line in logged] == [("incomplete_line_cut_off", len(torn))]
 
 
 async def test_a_file_with_only_an_incomplete_line_is_emptied(tmp_path, make_batch) -> None:

@@ -6,14 +6,23 @@ from msgspec.structs import replace
 from efo.events import (
     ConsumerOpened,
     ConsumerReady,
+    EventReceived,
     LeasesCounted,
     LeaseStoreCalled,
     PollAttempted,
     ReadModeChanged,
+    RecordsFiltered,
+    ShardStopped,
+    SinkRecovered,
+    SinkRetried,
     SubscribeAttempted,
 )
 from efo.model import Checkpoint
+from efo.protocol.aggregation import AggregateMode
 from efo.protocol.reading import QUIET_AFTER, ShardReading
+from efo.protocol.remedies import REMEDIES
+from efo.telemetry.filtering import RECENT, Filtering
+from efo.telemetry.outages import Outages
 from efo_service.web.health import Health
 from tests.readings import NOW, FakeReadings
 
@@ -114,7 +123,8 @@ def test_polling_in_place_of_fan_out_is_a_problem_of_a_ready_service_until_it_en
         ("consumer_limit", "deregister a fan-out consumer"),
         ("consumer_gone", "set [consumer] arn to that of the present consumer"),
         ("AccessDeniedException", "permit kinesis:SubscribeToShard"),
-        ("silence", "look in the log for read_mode_changed"),
+        ("silence", "look at firewalls and NAT"),
+        ("fan_out_refused", "look in the log for read_mode_changed"),
     ],
 )
 def test_the_remedy_is_that_of_the_reason_to_poll(health, error_type, remedy):
@@ -128,6 +138,57 @@ def test_the_reason_of_the_last_failed_poll_is_told(health, readings):
     readings.time += 12
     health(PollAttempted("s-0", "GetRecords", 0.1, "transport", "no route to host"))
     assert "(no route to host)" in health.obstacles()[0]
+
+
+@pytest.mark.parametrize(
+    ("error_type", "remedy"),
+    [("dns", "look at the DNS of this host"), ("kms", "enable the stream's KMS key"), ("x", "look at the network and")],
+)
+def test_the_remedy_of_a_shard_that_is_not_subscribed_is_that_of_its_error(health, readings, error_type, remedy):
+    readings.known = (replace(SHARD, state="waiting"),)
+    readings.time += 12
+    health(SubscribeAttempted("s-0", 0.0, 0.1, error_type, "why"))
+    assert f"not subscribed for 12 s (why): {remedy}" in health.obstacles()[0]
+
+
+def test_an_outage_is_a_problem_with_its_remedy_from_its_beginning_to_its_end(readings):
+    outages = Outages(readings.now)
+    health = Health(clock=readings.now, outages=outages)
+    for event in (ConsumerOpened(readings), ConsumerReady("fan", "arn", registered=False), LeasesCounted({}, 1)):
+        health(event)
+    assert [*outages.observe(SubscribeAttempted("s-0", 0, 0.1, "ExpiredTokenException", "the token has expired"))]
+    assert [*outages.observe(SinkRetried("s-0", "unheard_of", "", 1.0))]
+    readings.time += 3
+    kinesis, sink = health.problems()
+    assert kinesis.startswith("Kinesis has failed for 3 s, 1 times (ExpiredTokenException: the token has expired): ")
+    assert kinesis.endswith(REMEDIES["ExpiredTokenException"])
+    assert sink == "the sink has failed for 3 s, 1 times (unheard_of): look in the log for sink_outage_began"
+    assert health.obstacles() == ()  # whether shards are read is told by their conditions
+    for event in (SubscribeAttempted("s-0", 0, 0.1, None), EventReceived("s-0", 0, 1, 0, None), SinkRecovered("s-0")):
+        [*outages.observe(event)]
+    assert health.problems() == ()
+
+
+def test_filtered_records_are_told_while_it_goes_on(readings):
+    filtering = Filtering(readings.now)
+    health = Health(clock=readings.now, filtering=filtering)
+    for event in (ConsumerOpened(readings), ConsumerReady("fan", "arn", registered=False), LeasesCounted({}, 1)):
+        health(event)
+    assert health.problems() == ()
+    filtering.observe(RecordsFiltered("s-0", "7", 3))
+    filtering.observe(RecordsFiltered("s-0", "8", 4))
+    (problem,) = health.problems()
+    assert problem == (
+        "s-0: 7 user records of aggregates were filtered out: the KPL puts them again after a reshard, so they are "
+        "duplicates"
+    )
+    readings.time += RECENT + 1
+    readings.known = (replace(SHARD, last_event_at=readings.time),)
+    assert health.problems() == ()
+    filtering.observe(RecordsFiltered("s-0", "9", 1, AggregateMode.FILTER))
+    assert health.problems()
+    filtering.observe(ShardStopped("s-0"))
+    assert health.problems() == health.obstacles() == ()
 
 
 def test_shards_with_the_same_problem_share_a_sentence_with_the_first_names(health, readings):

@@ -16,7 +16,7 @@ from efo_service.relay.errors import SinkError, SinkFullError, SinkLockedError
 from efo_service.relay.log.columns.buffer import ColumnBuffer
 from efo_service.relay.log.partition_writer import PartitionWriter, open_partition
 from efo_service.relay.mapping import Extractor
-from efo_service.relay.retrying import OnRetry, OnSuccess
+from efo_service.relay.retrying import OnRecovery, OnRetry
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -47,7 +47,7 @@ class LogSink:
 
     `root`: the log's directory; it is created if missing. `clock`: wall clock, seconds since the epoch.
     `lock_timeout`: how long to wait for another writer of a partition, in seconds. `extract`: returns trace contexts
-    (RecordMapping). `on_retry`: called each time the disk is full. `on_success`: see OnSuccess. Writes to a full disk
+    (RecordMapping). `on_retry`: called each time the disk is full. `on_recovery`: see OnRecovery. Writes to a full disk
     are retried for `retry_seconds`. `run_blocking`: runs the work on files; None: in threads.
     """
 
@@ -61,12 +61,12 @@ class LogSink:
         retry_seconds: float = DISK_FULL_TIMEOUT,
         extract: Extractor | None = None,
         on_retry: OnRetry = lambda _shard_id, _error, _seconds: None,
-        on_success: OnSuccess = lambda _shard_id: None,
+        on_recovery: OnRecovery = lambda _shard_id: None,
         run_blocking: RunBlocking[Any] | None = None,
     ) -> None:
         self._extract = extract
         self._on_retry = on_retry
-        self._on_success = on_success
+        self._on_recovery = on_recovery
         self._retry_seconds = retry_seconds
         self.lock_timeout = lock_timeout
         self._root = root
@@ -90,7 +90,7 @@ class LogSink:
     @asynccontextmanager
     async def _open(self, stream: str, shard_id: str, checkpoint: Checkpoint) -> AsyncIterator[LogShardSink]:
         disk_full_retry = _DiskFullRetry(
-            self._retry_seconds, partial(self._on_retry, shard_id), partial(self._on_success, shard_id)
+            self._retry_seconds, partial(self._on_retry, shard_id), partial(self._on_recovery, shard_id)
         )
         opening = partial(
             open_partition,
@@ -129,25 +129,28 @@ class _DiskFullRetry:
     """Retries writes while the disk is full. A failed write leaves nothing behind, so it can be repeated."""
 
     def __init__(
-        self, seconds: float, on_retry: Callable[[SinkError, float], None], on_success: Callable[[], None]
+        self, seconds: float, on_retry: Callable[[SinkError, float], None], on_recovery: Callable[[], None]
     ) -> None:
         self._seconds = seconds
         self._on_retry = on_retry
-        self._on_success = on_success
+        self._on_recovery = on_recovery
 
     async def run(self, work: Callable[[], Awaitable[T]]) -> T:
         """Repeat `work` until the disk has space for it. Raises SinkFullError after `seconds`."""
         deadline = trio.current_time() + self._seconds
         interval, longest = _DISK_FULL_INTERVALS
+        has_failed = False
         while True:
             try:
                 result = await work()
             except SinkFullError as error:
                 if trio.current_time() >= deadline:
                     raise
+                has_failed = True
                 self._on_retry(error, interval)
             else:
-                self._on_success()
+                if has_failed:
+                    self._on_recovery()
                 return result
             await trio.sleep(interval)
             interval = min(2 * interval, longest)

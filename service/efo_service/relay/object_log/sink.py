@@ -17,7 +17,7 @@ from efo_service.relay.log.columns.buffer import ColumnBuffer
 from efo_service.relay.mapping import Extractor
 from efo_service.relay.object_log.writer import PartitionWriter, open_partition
 from efo_service.relay.object_store.store import Store
-from efo_service.relay.retrying import OnRetry, OnSuccess
+from efo_service.relay.retrying import OnRecovery, OnRetry
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -43,7 +43,7 @@ class ObjectLogSink:
     """Writes records to one topic of a log on an object store, with a partition for each shard.
 
     `clock`: wall clock, seconds since the epoch; nothing depends on it but what is shown. `extract`: returns trace
-    contexts (RecordMapping). `on_retry`: called before each retry. `on_success`: see OnSuccess. Calls that are not
+    contexts (RecordMapping). `on_retry`: called before each retry. `on_recovery`: see OnRecovery. Calls that are not
     answered are retried for `retry_seconds`. `run_blocking`: runs the calls; None: in threads. A call is never
     abandoned: a cancellation takes effect when it ends, at the latest after the timeout of the store.
     """
@@ -57,7 +57,7 @@ class ObjectLogSink:
         retry_seconds: float = RETRY_SECONDS,
         extract: Extractor | None = None,
         on_retry: OnRetry = lambda _shard_id, _error, _seconds: None,
-        on_success: OnSuccess = lambda _shard_id: None,
+        on_recovery: OnRecovery = lambda _shard_id: None,
         run_blocking: RunBlocking[Any] | None = None,
         rng: random.Random | None = None,
     ) -> None:
@@ -67,7 +67,7 @@ class ObjectLogSink:
         self._retry_seconds = retry_seconds
         self._extract = extract
         self._on_retry = on_retry
-        self._on_success = on_success
+        self._on_recovery = on_recovery
         self._rng = rng or random.Random()  # noqa: S311 - not used for security
         # A thread of trio can ask whether its task was cancelled.
         self._check_cancelled = trio.from_thread.check_cancelled if run_blocking is None else _never
@@ -110,6 +110,7 @@ class ObjectLogSink:
         """Make a blocking call until it is answered. It looks by itself what became of an earlier one."""
         deadline = trio.current_time() + self._retry_seconds
         interval, longest = _INTERVALS
+        has_failed = False
         while True:
             try:
                 result: T = await self._run_blocking(call)
@@ -117,9 +118,11 @@ class ObjectLogSink:
                 if not error.retryable or trio.current_time() >= deadline:
                     raise
                 seconds = interval * (0.5 + self._rng.random() / 2)
+                has_failed = True
                 self._on_retry(shard_id, error, seconds)
             else:
-                self._on_success(shard_id)
+                if has_failed:
+                    self._on_recovery(shard_id)
                 return result
             await trio.sleep(seconds)
             interval = min(2 * interval, longest)

@@ -121,6 +121,20 @@ async def test_a_failed_batch_is_retried_and_no_record_is_repeated(autojump_cloc
         assert all("must not be reported" not in str(event) for event in env.seen)
 
 
+@pytest.mark.parametrize("has_own", [False, True], ids=["of the consumer", "its own"])
+async def test_failures_go_to_the_observer_of_the_consumer_unless_the_handler_has_its_own(autojump_clock, has_own):
+    own = []
+    async with open_environment() as env:
+        env.put(*range(3))
+        options = {"observer": own.append} if has_own else {}
+        handler = Handler(NumberHandler({1}), on_error=FailurePolicy(then="skip"), **options)
+        async with env.consuming(handler):
+            await trio.sleep(20)
+        of_consumer = env.reported(events.RecordSkipped)
+    of_handler = [event for event in own if isinstance(event, events.RecordSkipped)]
+    assert (len(of_consumer), len(of_handler)) == ((0, 1) if has_own else (1, 0))
+
+
 @pytest.mark.parametrize("by_record", [False, True], ids=["by batch", "by record"])
 async def test_a_shard_that_waits_for_an_event_holds_no_batch(autojump_clock, by_record):
     async with open_environment() as env:

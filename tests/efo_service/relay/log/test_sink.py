@@ -188,16 +188,18 @@ async def test_a_commit_is_retried_while_the_disk_is_full(autojump_clock, full, 
     assert not list((tmp_path / "log").glob("**/*.tmp"))
 
 
-async def test_each_commit_that_succeeds_is_reported(autojump_clock, full, make_batch) -> None:
+async def test_that_the_disk_has_space_again_is_reported_once(autojump_clock, full, make_batch) -> None:
     failures_left, reported, sink = full
-    succeeded = []
-    sink._on_success = succeeded.append
+    recovered = []
+    sink._on_recovery = recovered.append
     async with sink.open(STREAM, SHARD) as shard:
-        assert succeeded == [SHARD]
+        assert recovered == []
         failures_left[0] = 3
         shard.write(make_batch(3))
         await shard.commit()
-    assert (succeeded, len(reported)) == ([SHARD, SHARD], 3)
+        shard.write(make_batch(3, 3))
+        await shard.commit()
+    assert (recovered, len(reported)) == ([SHARD], 3)
 
 
 async def test_a_full_disk_raises_after_the_timeout(autojump_clock, full, make_batch) -> None:
