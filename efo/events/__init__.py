@@ -74,6 +74,7 @@ __all__ = [
     "ConsumerOpened",
     "ConsumerReady",
     "DeliveryBlocked",
+    "DistributionChanged",
     "EndReason",
     "Event",
     "EventReceived",
@@ -117,6 +118,8 @@ __all__ = [
     "ignore_events",
 ]
 
+DistributionChanged = producer_events.DistributionChanged
+"""A producer's stream has another record distribution strategy."""
 ProducerOpened = producer_events.ProducerOpened
 """A producer was opened."""
 PutRecordsCalled = producer_events.PutRecordsCalled
@@ -165,6 +168,7 @@ Event = (
     | RecordsDelivered
     | RecordsNotDelivered
     | ShardMapChanged
+    | DistributionChanged
     | LeaseStoreCalled
     | LeaseLost
     | LeasesCounted

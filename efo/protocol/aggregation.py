@@ -66,6 +66,10 @@ class ShardFilter:
         return first <= hash_key.zfill(_HASH_KEY_DIGITS) <= last
 
 
+EVERY_KEY: Final = ShardFilter(None)
+"""Keeps all user records."""
+
+
 class Entry(NamedTuple):
     """A user record to put into an aggregate."""
 

@@ -28,7 +28,7 @@ from efo.protocol.aggregate_message import (
     end_of_chunk,
     parse,
 )
-from efo.protocol.aggregation import MAGIC, AggregateMode, ShardFilter, is_aggregate, is_hash_key
+from efo.protocol.aggregation import EVERY_KEY, MAGIC, AggregateMode, ShardFilter, is_aggregate, is_hash_key
 
 MAX_PARTITION_KEY: Final = 256
 """The maximum number of characters of a partition key; the minimum is 1 (AWS: PutRecord, PartitionKey)."""
@@ -74,6 +74,8 @@ def expand(record: Record, shard: ShardFilter, max_fields: int = MAX_FIELDS) -> 
     if not is_aggregate(record):
         yield Deaggregation((record,))
         return
+    if record.partition_key is None:  # its stream chose the shard by no key, so no user record belongs to another one
+        shard = EVERY_KEY
     try:
         body = _body(record.data)
         if len(body) <= MAX_CHUNK:
