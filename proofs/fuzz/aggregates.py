@@ -43,7 +43,8 @@ def check(data: bytes) -> None:
         record = _outer(aggregate(entries))
         if entries:
             expanded = [
-                Entry(user.partition_key, user.data, user.explicit_hash_key) for user in deaggregate(record).records
+                Entry(user.partition_key or "", user.data, user.explicit_hash_key)
+                for user in deaggregate(record).records
             ]
             require(expanded == entries, "the expanded records differ from the aggregated ones")
         _check(record, shard, mode)
@@ -80,7 +81,7 @@ def _expected(record: Record) -> list[Record] | None:
 def _own(users: list[Record], shard: HashKeyRange | None, mode: AggregateMode) -> list[Record]:
     if shard is None or mode is AggregateMode.KEEP:
         return users
-    own = [user for user in users if hash_key(user.partition_key, user.explicit_hash_key) in shard]
+    own = [user for user in users if hash_key(user.partition_key or "", user.explicit_hash_key) in shard]
     return own if mode is AggregateMode.FILTER or len(own) == len(users) else []
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from efo.model import MAX_HASH_KEY
 from efo.protocol import aggregation as kpl
 from efo.testing import FakeKinesis
+from proofs.simulation.distribution import Distribution
 from proofs.simulation.plan import Action, Plan
 from proofs.simulation.readers import AddLine
 from proofs.simulation.story import Put, Resharded
@@ -32,8 +33,17 @@ class Producer:
         self._hashes = {key: kpl.hash_key(key) for key in self._keys}
         self._numbers = dict.fromkeys(self._keys, 0)
         bounds = [n * (MAX_HASH_KEY + 1) // plan.shards for n in range(plan.shards + 1)]
-        fake.create_stream(stream, plan.shards)
+        changes = any(action == "distribute" for _, action in plan.actions)
+        fake.create_stream(stream, plan.shards, distribution="USER_PARTITION_KEY" if changes else None)
         self._ranges = {s: (bounds[n], bounds[n + 1] - 1) for n, s in enumerate(fake.open_shards(stream))}
+        self._distribution = Distribution(
+            fake,
+            stream,
+            Random(f"{plan.seed}/distribution"),
+            padding=plan.padding,
+            millis=lambda: self._millis,
+            add_line=add_line,
+        )
 
     @property
     def shards(self) -> tuple[str, ...]:
@@ -46,6 +56,9 @@ class Producer:
 
     def put(self, count: int) -> None:
         """Put `count` records that are not aggregated, with random keys."""
+        if self._distribution.is_auto:
+            self._distribution.put(count)
+            return
         for _ in range(count):
             key = self._random.choice(self._keys)
             number, data = self._next(key)
@@ -59,6 +72,9 @@ class Producer:
 
     def aggregate(self) -> None:
         """Put a KPL aggregate for one shard, with a few strays: user records of other shards, as after a reshard."""
+        if self._distribution.is_auto:
+            self._distribution.aggregate()
+            return
         first_key = self._random.choice(self._keys)
         home = next(s for s in self._fake.open_shards(self._stream) if self._is_in(s, first_key))
         keys = [key for key in self._keys if self._is_in(home, key)]
@@ -76,6 +92,10 @@ class Producer:
         shard, sequence = self._fake.put(self._stream, first_key, kpl.aggregate(entries))
         for sub, key, number in puts:
             self._add_line(Put(shard, (int(sequence), sub), key, number, self._millis))
+
+    def distribute(self) -> None:
+        """Let Kinesis choose the shard of each record from now on, or the hash keys again."""
+        self._distribution.change()
 
     def _is_in(self, shard: str, key: str) -> bool:
         start, end = self._ranges[shard]
