@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -17,11 +16,11 @@ import trio
 import efo
 from efo.protocol.aggregation import Entry, aggregate
 from efo.testing import FakeKinesis
+from proofs.edges.egress import CREDENTIALS, efo_running
 from proofs.situations.situation import CANARY, Outcome
 
 STREAM, SHARDS = "orders", 4
 KEY: Final = f"key {CANARY}"
-_CREDENTIALS: Final = {"AWS_ACCESS_KEY_ID": "AK", "AWS_SECRET_ACCESS_KEY": CANARY, "AWS_REGION": "us-east-1"}
 _POLL_INTERVAL: Final = 0.25
 
 
@@ -38,7 +37,7 @@ def lost(got: Iterable[bytes], count: int) -> dict[str, float]:
 @asynccontextmanager
 async def served(distribution: Any = "AUTO", shards: int = SHARDS) -> AsyncIterator[tuple[FakeKinesis, dict[str, Any]]]:
     """Serve a fake with one stream; yield it and the options that lead efo to it."""
-    os.environ.update(_CREDENTIALS)
+    os.environ.update({**CREDENTIALS, "AWS_SECRET_ACCESS_KEY": CANARY})
     async with FakeKinesis(clock=time.time) as fake, fake.serve() as address:
         fake.create_stream(STREAM, shards, distribution=distribution)
         yield fake, {"endpoint_url": address.url, "ca_file": str(address.ca_file)}
@@ -108,6 +107,7 @@ async def run_efo(
 
 def _variables(options: Mapping[str, str]) -> dict[str, str]:
     return {
+        "AWS_SECRET_ACCESS_KEY": CANARY,
         "EFO_KINESIS__STREAM": STREAM,
         "EFO_KINESIS__ENDPOINT_URL": options["endpoint_url"],
         "EFO_KINESIS__CA_FILE": options["ca_file"],
@@ -116,20 +116,9 @@ def _variables(options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-@asynccontextmanager
-async def efo_running(options: Mapping[str, str], **environment: str) -> AsyncIterator[None]:
+def efo_run(options: Mapping[str, str], **environment: str) -> AbstractAsyncContextManager[None]:
     """Run `efo run` while the context is open, then end it with SIGTERM."""
-    command = [sys.executable, "-m", "efo_service", "run"]
-    variables = {**os.environ, **_variables(options), **environment}
-    with Path("run.log").open("wb") as log:  # noqa: ASYNC230 - a file on disk
-        process = await trio.lowlevel.open_process(command, env=variables, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            yield
-        finally:
-            process.terminate()
-            with trio.CancelScope(shield=True, deadline=trio.current_time() + 30):
-                await process.wait()
-    print(text_of("run.log"), file=sys.stderr)
+    return efo_running("run", environment={**_variables(options), **environment})
 
 
 def text_of(path: str) -> str:

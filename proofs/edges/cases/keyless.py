@@ -25,7 +25,7 @@ from proofs.edges.auto_streams import (
     Reader,
     consume,
     data,
-    efo_running,
+    efo_run,
     lost,
     put_all,
     run_efo,
@@ -271,7 +271,7 @@ def _relaying(name: str, **environment: str) -> None:
     async def run() -> Outcome:
         async with served("USER_PARTITION_KEY") as (fake, options):
             fake.put(STREAM, KEY, data(1000))
-            async with efo_running(options, **environment):
+            async with efo_run(options, **environment):
                 await _until_relayed(1, options, environment)
                 fake.distribute(STREAM, "AUTO")
                 expected = {**put_all(fake), data(1000): KEY}
