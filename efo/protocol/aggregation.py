@@ -149,3 +149,7 @@ def aggregate(entries: Iterable[Entry]) -> bytes:
     message = aggregate_message.serialize(list(keys), list(hashes), users)
     digest: bytes = md5(message, usedforsecurity=False).digest()
     return MAGIC + message + digest
+
+
+EVERY_KEY: Final = ShardFilter(None)
+"""Keeps all user records."""

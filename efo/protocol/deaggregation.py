@@ -30,6 +30,7 @@ from efo.protocol.aggregate_message import (
 )
 from efo.protocol.aggregation import (
     AGGREGATE_KEY,
+    EVERY_KEY,
     MAGIC,
     AggregateMode,
     ShardFilter,
@@ -41,7 +42,6 @@ from efo.protocol.aggregation import (
 MAX_PARTITION_KEY: Final = 256
 """The maximum number of characters of a partition key; the minimum is 1 (AWS: PutRecord, PartitionKey)."""
 _MD5_LENGTH: Final = 16
-_KEEP_ALL: Final = ShardFilter(None)
 
 
 class Deaggregation(NamedTuple):
@@ -84,8 +84,9 @@ def expand(record: Record, shard: ShardFilter, max_fields: int = MAX_FIELDS) -> 
     if not is_aggregate(record):
         yield Deaggregation((record,))
         return
-    if shard.deduplicates and record.partition_key != AGGREGATE_KEY:
-        shard = _KEEP_ALL
+    # Without a key, the stream chose the shard by none, so no user record belongs to another one.
+    if record.partition_key is None or (shard.deduplicates and record.partition_key != AGGREGATE_KEY):
+        shard = EVERY_KEY
     try:
         body = _body(record.data)
         if len(body) <= MAX_CHUNK:
@@ -118,7 +119,7 @@ def _expand_chunk(record: Record, chunk: Chunk, shard: ShardFilter) -> Deaggrega
         origin = _Origin()
         origin.add(tables, chunk, users)
         if not origin.puts_again(tables, shard):
-            return _expand_chunk(record, chunk, _KEEP_ALL)
+            return _expand_chunk(record, chunk, EVERY_KEY)
     return Deaggregation(tuple(users), filtered)
 
 
