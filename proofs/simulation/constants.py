@@ -97,8 +97,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
     "R4: a time takes along the shards that ended up to 5 s before it, as users are told": (
         "efo.consumer.shard_sync.MARGIN",
     ),
-    "R6: the limits of AWS, the turns of renewals, and R16: how often credentials are tried again": (
-        "efo.protocol.pacing.CREDENTIALS_PAUSE",
+    "R6: the limits of AWS, and the turns of renewals": (
         "efo.protocol.pacing.SHARD_INTERVAL",
         "efo.protocol.pacing.TAKE_OVER_AFTER",
         "efo.protocol.pacing.RENEWAL_OVERDUE_AFTER",
@@ -108,7 +107,6 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.protocol.polling.MIN_INTERVAL",
         "efo.protocol.polling.BYTES_PER_SECOND",
     ),
-    "R16: for how long IAM may take to apply a change, before the first success": ("efo.protocol.denials.GRACE",),
     "R8: when a connection is dead": (
         "efo.kinesis.connection.PING_INTERVAL",
         "efo.kinesis.connection.PING_DEADLINE",
