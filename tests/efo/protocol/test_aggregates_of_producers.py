@@ -114,9 +114,14 @@ class TestWhatIsDelivered:
         (AggregateMode.DROP, []),
     ],
 )
-@pytest.mark.parametrize("outer", [AGGREGATE_KEY, "user-1", None])
+@pytest.mark.parametrize("outer", [AGGREGATE_KEY, "user-1"])
 def test_the_other_modes_make_no_difference_between_producers(mode, delivered, outer):
     assert read(MIXED, LOWER, [ALL], outer, mode) == (delivered, len(MIXED) - len(delivered))
+
+
+@pytest.mark.parametrize("mode", AggregateMode)
+def test_an_aggregate_without_a_partition_key_is_kept_whole_in_each_mode(mode):
+    assert read(MIXED, LOWER, [ALL], None, mode) == (TestWhatIsDelivered.EVERYTHING, 0)
 
 
 def test_nothing_is_hashed_where_nothing_can_be_filtered(monkeypatch):
