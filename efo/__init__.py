@@ -95,6 +95,7 @@ if TYPE_CHECKING:
     from efo.leases.stores.sqlite.store import SqliteLeaseStore
     from efo.leases.writes import LeaseWrite, ReleaseLease, RenewLease, SettleWrite, TakeLease, write_each
     from efo.model import (
+        AccountLimits,
         Batch,
         Checkpoint,
         ChildShard,
@@ -190,7 +191,7 @@ _NAMES = {
     "efo.leases.stores.sqlite.store": "SqliteLeaseStore",
     "efo.leases.writes": "LeaseWrite ReleaseLease RenewLease SettleWrite TakeLease write_each",
     "efo.model": (
-        "Batch Checkpoint ChildShard FanOutConsumer HashKeyRange Lease Position PositionType Record "
+        "AccountLimits Batch Checkpoint ChildShard FanOutConsumer HashKeyRange Lease Position PositionType Record "
         "Shard ShardRead StreamDescription"
     ),
     "efo.producer.delivery": "Delivery PutResult",
@@ -224,6 +225,7 @@ __all__ = (
     "LATEST",
     "TRIM_HORIZON",
     "AccessDeniedError",
+    "AccountLimits",
     "ActiveReadMode",
     "AggregateMode",
     "Assignment",

@@ -31,7 +31,8 @@ class Record(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     sequence numbers as integers.
     `approximate_arrival_timestamp`: seconds since the epoch, with milliseconds; 0 if the service did not send it.
     `data`: the payload.
-    `partition_key`: 1 to 256 characters.
+    `partition_key`: 1 to 256 characters; None if the record was put without one, which a stream with the record
+    distribution strategy AUTO allows.
     `encryption_type`: "NONE" or "KMS"; None if the service did not send it.
     `sub_sequence_number`: the index in the KPL aggregate; 0 for a plain record.
     `explicit_hash_key`: decimal digits; only set for records of a KPL aggregate; None if it is not a valid hash key.
@@ -41,7 +42,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, rename="pascal"):
     sequence_number: str
     approximate_arrival_timestamp: float
     data: bytes
-    partition_key: str
+    partition_key: str | None = None
     encryption_type: str | None = None
     sub_sequence_number: int = 0
     explicit_hash_key: str | None = None
@@ -255,7 +256,8 @@ class Batch:
         """Return the records as columns, for pyarrow, pandas, Polars or DuckDB.
 
         The columns have the names of `Record`. `approximate_arrival_timestamp` is in milliseconds, UTC, and null where
-        the service did not send it. Tags are a list of pairs. The schema's metadata has `stream` and `shard_id`.
+        the service did not send it. `partition_key` is null where a record has none. Tags are a list of pairs. The
+        schema's metadata has `stream` and `shard_id`.
         Raises MissingExtraError without pyarrow.
         """
         try:
@@ -358,6 +360,9 @@ class StreamDescription:
     `retention_hours`: RetentionPeriodHours. `key_id`: the KMS key that encrypts its records, None without encryption.
     `created_at`: StreamCreationTimestamp, in seconds since the epoch; None if the service does not send it.
     `max_record_bytes`: the maximum size of data and partition key of a record (AWS: MaxRecordSizeInKiB).
+    `mode`: PROVISIONED or ON_DEMAND; None if the service does not send it.
+    `distribution`: its record distribution strategy: USER_PARTITION_KEY, or AUTO if the service places each record.
+    `queues`: how many queues it has: each counts as a consumer (AWS: QueueCount).
     """
 
     name: str
@@ -367,3 +372,25 @@ class StreamDescription:
     key_id: str | None = None
     created_at: float | None = None
     max_record_bytes: int = 1024 * 1024
+    mode: str | None = None
+    distribution: str = "USER_PARTITION_KEY"
+    queues: int = 0
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether the service distributes the records: keys have no order then, and records may have none."""
+        return self.distribution == "AUTO"
+
+
+@dataclass(frozen=True, slots=True)
+class AccountLimits:
+    """How much of its quotas an account uses in a region (AWS: DescribeLimits).
+
+    `open_shards`, `shard_limit`: of all provisioned streams. `on_demand_streams`, `on_demand_limit`: streams in
+    ON_DEMAND mode.
+    """
+
+    open_shards: int
+    shard_limit: int
+    on_demand_streams: int
+    on_demand_limit: int

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Literal, get_args
 
 from efo.arn import parse_consumer
-from efo.checks import check_callable, check_count, check_number, check_text, check_type, shown
+from efo.checks import check_callable, check_count, check_number, check_tags, check_text, check_type, shown
 from efo.errors import ConfigurationError
 from efo.model import Checkpoint, Lease, Position, PositionType, is_decimal
 from efo.protocol.aggregation import AggregateMode
@@ -78,6 +78,7 @@ class ConsumerSettings:
     Subscriptions:
     `consumer_name`: the fan-out consumer's name; it is registered if it does not exist. None: the application's name.
     `consumer_arn`: a fan-out consumer that somebody else registers, as in another account; it is never registered here.
+    `consumer_tags`: tags that the fan-out consumer gets when it is registered here; one that exists keeps its own.
     `subscribes_per_second`: the subscribe budget of this worker (rule R6).
     `stream_window`: how much may arrive for a shard before its reader takes it (rule R9).
     `unsubscribe_idle_after`: a subscription whose reader takes nothing for this long is closed. It is opened again
@@ -115,6 +116,7 @@ class ConsumerSettings:
     fanout_retry_interval: float = 300.0
     consumer_name: str | None = None
     consumer_arn: str | None = None
+    consumer_tags: Mapping[str, str] = field(default_factory=dict, hash=False)
     subscribes_per_second: float = SUBSCRIBES_PER_SECOND
     stream_window: int = STREAM_WINDOW
     unsubscribe_idle_after: float = 60.0
@@ -170,6 +172,10 @@ class ConsumerSettings:
             raise ConfigurationError(
                 "consumer_arn has no effect with read_mode='polling', which needs no fan-out consumer: remove it"
             )
+        if self.read_mode == "polling" and self.consumer_tags:
+            raise ConfigurationError(
+                "consumer_tags has no effect with read_mode='polling', which registers no fan-out consumer: remove it"
+            )
 
     def _check_consumer(self) -> None:
         if self.consumer_name is not None:
@@ -180,6 +186,11 @@ class ConsumerSettings:
                 raise ConfigurationError(
                     f"consumer_name {self.consumer_name!r} is not that of consumer_arn: remove it, or write {name!r}"
                 )
+        check_tags("consumer_tags", self.consumer_tags)
+        if self.consumer_tags and self.consumer_arn is not None:
+            raise ConfigurationError(
+                "consumer_tags has no effect with consumer_arn, whose consumer is registered by its owner: remove it"
+            )
 
     def _check_shards(self) -> None:
         shards: object = self.shards

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
-from efo.errors import EfoError, InternalFailureError, SilenceError, ThrottledError
+from efo.errors import EfoError, InternalFailureError, ServiceError, SilenceError, ThrottledError
 from efo.model import MAX_HASH_KEY, HashKeyRange, Record, Shard
 from efo.producer.entry import Entry, Stored
 from efo.protocol.aggregation import AggregateMode, hash_key
@@ -15,13 +15,18 @@ from efo.protocol.lineage import ancestor_ranges
 
 THROTTLED = ThrottledError("ProvisionedThroughputExceededException", "Rate exceeded")
 FAILED = InternalFailureError("InternalFailure", "")
+NO_KEY = ServiceError("ValidationException", "Member must not be null", status=400)
 
 
 class Service:
-    """Shards with their records. `log`: what each shard stores, in order."""
+    """Shards with their records. `log`: what each shard stores, in order.
+
+    `is_auto`: it places the records itself, and they need no partition keys (strategy AUTO).
+    """
 
     def __init__(self, shards: int) -> None:
         self._numbers = 0
+        self.is_auto = False
         self.open: list[Shard] = []
         self.all: list[Shard] = []
         self.log: dict[str, list[Record]] = {}
@@ -61,15 +66,23 @@ class Service:
             self._add(middle + 1, last, parent)
 
     def store(self, entry: Entry) -> Stored:
-        at = hash_key(entry.partition_key, entry.explicit_hash_key)
-        [shard] = [shard for shard in self.open if at in shard.hash_key_range]
         self._numbers += 1
+        if self.is_auto:
+            shard = self.open[self._numbers % len(self.open)]
+        else:
+            at = hash_key(entry.partition_key, entry.explicit_hash_key)
+            [shard] = [shard for shard in self.open if at in shard.hash_key_range]
         record = Record(str(self._numbers), 0.0, entry.data, entry.partition_key)
         self.log[shard.shard_id].append(record)
         return Stored(shard.shard_id, record.sequence_number)
 
     def put_records(self, entries: list[Entry], random: Random, failing: float) -> list[Stored | EfoError]:
-        """Store the entries in any order, as PutRecords may; some of them fail."""
+        """Store the entries in any order, as PutRecords may; some of them fail.
+
+        One that lacks its key takes all along.
+        """
+        if not self.is_auto and any(entry.partition_key is None for entry in entries):
+            return [NO_KEY] * len(entries)
         results: dict[int, Stored | EfoError] = {}
         for position in random.sample(range(len(entries)), len(entries)):
             if random.random() < failing:

@@ -138,7 +138,11 @@ async def open_sharing(
         observer = combine_observers(observer, *(() if spans is None else (spans,)))
         observer(WorkerStarted(worker_id))
         registration = Registration(
-            kinesis.control_plane, settings.consumer_name or application, observer, settings.consumer_arn
+            kinesis.control_plane,
+            settings.consumer_name or application,
+            observer,
+            settings.consumer_arn,
+            settings.consumer_tags,
         )
         pool = ConnectionPool(
             kinesis.connect, address=kinesis.authority, stream_window=settings.stream_window, observer=observer

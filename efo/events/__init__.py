@@ -76,6 +76,7 @@ __all__ = [
     "ConsumerOpened",
     "ConsumerReady",
     "DeliveryBlocked",
+    "DistributionChanged",
     "EndReason",
     "Event",
     "EventReceived",
@@ -121,6 +122,8 @@ __all__ = [
     "ignore_events",
 ]
 
+DistributionChanged = producer_events.DistributionChanged
+"""A producer's stream has another record distribution strategy."""
 ProducerOpened = producer_events.ProducerOpened
 """A producer was opened."""
 PutRecordsCalled = producer_events.PutRecordsCalled
@@ -171,6 +174,7 @@ Event = (
     | RecordsDelivered
     | RecordsNotDelivered
     | ShardMapChanged
+    | DistributionChanged
     | LeaseStoreCalled
     | LeaseLost
     | LeasesCounted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 from typing import Final
 
@@ -9,6 +10,7 @@ import trio
 
 from efo.arn import parse_consumer
 from efo.errors import (
+    AccessDeniedError,
     ConsumerLimitError,
     ConsumerNotActiveError,
     ConsumerNotFoundError,
@@ -27,6 +29,8 @@ from efo.model import FanOutConsumer
 
 POLL_INTERVAL: Final = 1.0
 """Seconds between two calls of DescribeStreamConsumer while the consumer is not ACTIVE (AWS: 20 calls per second)."""
+UNREADABLE: Final = frozenset({"CREATING", "DELETING"})
+"""The states in which a consumer cannot read (AWS: ConsumerStatus). In any other it can, such as ACTIVE."""
 LIMIT_EXCEEDED: Final = "LimitExceededException"
 """The code of RegisterStreamConsumer's error if the stream has as many consumers as it may (AWS: 20, or 50), or too
 many are registered at the same time."""
@@ -37,14 +41,21 @@ ACTIVE_TIMEOUT: Final = 300.0
 class Registration:
     """The registration of one application's fan-out consumer on one stream. It never deregisters.
 
-    `given`: the ARN of a consumer that somebody else registers, often in another account. It is used as it is.
+    `given`: the ARN of a consumer that somebody else registers, often in another account. It is used as it is. `tags`:
+    those that the consumer gets when it is registered.
     """
 
     def __init__(
-        self, control_plane: ControlPlane, name: str, observer: Observer = ignore_events, given: str | None = None
+        self,
+        control_plane: ControlPlane,
+        name: str,
+        observer: Observer = ignore_events,
+        given: str | None = None,
+        tags: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name if given is None else parse_consumer(given)[1]
         self._given = given
+        self._tags = tags or {}
         self._control_plane = control_plane
         self._observer = observer
         self._consumer: FanOutConsumer | None = None
@@ -88,7 +99,7 @@ class Registration:
                     consumer = None
                 if self._given is not None and consumer is not None and consumer.arn != self._given:
                     raise self._gone()
-                if consumer is not None and consumer.status == "ACTIVE":
+                if consumer is not None and consumer.status not in UNREADABLE:
                     self._consumer = consumer
                     self._observer(ConsumerReady(consumer.name, consumer.arn, registered))
                     return consumer
@@ -156,11 +167,20 @@ class Registration:
 
     async def _register(self, stream_arn: str) -> bool:
         try:
-            await self._control_plane.register_consumer(stream_arn, self.name)
+            await self._control_plane.register_consumer(stream_arn, self.name, self._tags)
         except ResourceInUseError:
             # Another worker has registered it, or the old one is still being deleted: check again.
             await trio.sleep(POLL_INTERVAL)
             return False
+        except AccessDeniedError as error:
+            if not self._tags:
+                raise
+            raise AccessDeniedError(
+                error.code,
+                f"{error.message.rstrip('.')}; to register a consumer with tags, kinesis:TagResource is needed beside "
+                "kinesis:RegisterStreamConsumer",
+                status=error.status,
+            ) from error
         except ThrottledError as error:
             if error.code != LIMIT_EXCEEDED:
                 raise

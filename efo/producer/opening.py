@@ -26,7 +26,7 @@ from efo.model import Shard, StreamDescription
 from efo.producer.buffer import Buffer
 from efo.producer.dispatcher import Dispatcher
 from efo.producer.producer import Producer, Serializer
-from efo.producer.settings import ProducerSettings
+from efo.producer.settings import ProducerSettings, impossible_with_auto
 from efo.producer.shard_map import ShardMap
 from efo.telemetry.log import LoggingObserver
 
@@ -118,7 +118,8 @@ async def _open(
     async with AsyncExitStack() as stack:
         kinesis = await stack.enter_async_context(open_client(stream, where))
         described, listed = await _describe(kinesis)
-        buffer = Buffer(settings, ShardMap(listed), rng)
+        _check_distribution(described, settings)
+        buffer = Buffer(settings, ShardMap(listed, is_auto=described.is_auto), rng)
         pool = ConnectionPool(kinesis.connect, address=kinesis.authority, observer=observer)
         service = ServiceCaller(
             pool,
@@ -131,7 +132,7 @@ async def _open(
             buffer,
             PutRecordsCaller(service, described.arn),
             kinesis.control_plane,
-            max_in_flight=settings.max_in_flight,
+            settings=settings,
             observer=observer,
             rng=rng,
         )
@@ -204,6 +205,15 @@ async def _describe(kinesis: KinesisClient) -> tuple[StreamDescription, Sequence
             f"stream {kinesis.stream} has no open shard (status {found[0].status}): wait until it is ACTIVE"
         )
     return found[0], shards
+
+
+def _check_distribution(stream: StreamDescription, settings: ProducerSettings) -> None:
+    if stream.is_auto and (names := impossible_with_auto(settings)):
+        raise ConfigurationError(
+            f"{' and '.join(f'{name}=True' for name in names)}: stream {stream.name} has the record distribution "
+            "strategy AUTO, with which the service places each record in any shard; leave it out, or switch the stream "
+            "to USER_PARTITION_KEY (UpdateStreamRecordDistributionStrategy)"
+        )
 
 
 def _check_arguments(serializer: object, settings: object, observer: object) -> None:

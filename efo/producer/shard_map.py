@@ -23,9 +23,12 @@ class ShardMap:
     `shard_ids`: the open shards, in the order of their hash keys. `starts`: where each of them begins, as `digest_of`
     returns it; the first begins at 0. A listing may be incomplete while shards are split or merged, so where a shard
     ends is not looked at: where a record was put is known by its response.
+    `is_auto`: the service distributes the records (strategy AUTO). All open shards are one target then: `shard_ids` has
+    one name for them, and `count` is how many they are.
     """
 
-    def __init__(self, shards: Iterable[Shard]) -> None:
+    def __init__(self, shards: Iterable[Shard], *, is_auto: bool = False) -> None:
+        self.is_auto = is_auto
         self._bounds: dict[str, tuple[bytes, bytes]] = {}
         by_start: list[tuple[bytes, str]] = []
         for shard in shards:
@@ -34,6 +37,9 @@ class ShardMap:
                 by_start.append((bounds[0], shard.shard_id))
         if not by_start:
             raise ValueError("no shard is open")
+        self.count = len(by_start)
+        if is_auto:
+            by_start = [(_LOWEST, f"any of {self.count} shards")]
         by_start.sort()
         self.starts: Sequence[bytes] = [_LOWEST, *(start for start, _ in by_start[1:])]
         self.shard_ids: Sequence[str] = [shard_id for _, shard_id in by_start]

@@ -141,7 +141,7 @@ class Polling:
 
     def _pause_after(self, page: RecordsPage) -> float:
         """Return the seconds from the call for this page until the next one may be made."""
-        size = sum([len(record.data) + len(record.partition_key) for record in page.records])
+        size = sum([len(record.data) + len(record.partition_key or "") for record in page.records])
         pause = max(MIN_INTERVAL * self._slowdown, size / BYTES_PER_SECOND)
         if page.millis_behind_latest:
             self._interval = MIN_INTERVAL

@@ -14,6 +14,7 @@ from efo.events import (
     AggregateDamaged,
     ConnectionClosed,
     ConsumerReady,
+    DistributionChanged,
     Event,
     HandlerFailed,
     HashRangeHoleFound,
@@ -68,7 +69,8 @@ class LoggingObserver:
 
     Warnings: polling in place of enhanced fan-out; records that were skipped, dead-lettered or lost to retention,
     handlers that failed, damaged aggregates, lost leases, overdue acks; and the beginning and the end of each outage
-    of Kinesis or of the lease store. Errors: isolated shards and streams, shards that stopped by a failure, and
+    of Kinesis or of the lease store; a stream whose record distribution strategy was changed under a producer that
+    depends on it. Errors: isolated shards and streams, shards that stopped by a failure, and
     records that a producer gave up. Info: the life of shards and of the fan-out consumer. Other events are not
     logged. No line contains data or a partition key.
 
@@ -202,6 +204,19 @@ def _read_mode_changed(event: ReadModeChanged) -> Line:
     return logging.WARNING, f"enhanced fan-out is not possible, so the shards are polled{again}: {why}"
 
 
+def _distribution_changed(event: DistributionChanged) -> Line:
+    text = f"the stream's record distribution strategy is {event.strategy} now"
+    if event.strategy != "AUTO":
+        return logging.WARNING, f"{text}: a record without a partition key is refused"
+    if not event.settings:
+        return logging.INFO, f"{text}: records go to any shard"
+    names = " and ".join(f"{name}=True" for name in event.settings)
+    return logging.WARNING, (
+        f"{text}: records go to any shard, so {names} cannot be kept until it is USER_PARTITION_KEY again; records are "
+        "stored all the same"
+    )
+
+
 def _because(detail: str) -> str:
     return f": {detail}" if detail else ""
 
@@ -255,6 +270,7 @@ _LINES: Final[dict[type, Callable[[Any], Line]]] = {
         logging.INFO,
         f"records go to {e.shards} open shards now; {e.repeated} are sent again, since they were in another one",
     ),
+    DistributionChanged: _distribution_changed,
     LeaseLost: _lease_lost,
     ConnectionClosed: _connection_closed,
 }

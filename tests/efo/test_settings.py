@@ -117,6 +117,15 @@ def test_anything_else_is_rejected_at_the_call(value, message):
         ("stream_window", 0),
         ("stream_window", 2**31),
         ("aggregates", "keep all"),
+        ("consumer_tags", "team=billing"),
+        ("consumer_tags", ["team"]),
+        ("consumer_tags", {"team": 5}),
+        ("consumer_tags", None),
+        ("consumer_tags", {"": "x"}),
+        ("consumer_tags", {"AWS:x": "x"}),
+        ("consumer_tags", {"team": "x" * 257}),
+        ("consumer_tags", {"team": "a\n"}),
+        ("consumer_tags", {f"tag-{n}": "" for n in range(51)}),
     ],
 )
 def test_an_impossible_value_is_rejected_by_name(name, value):
@@ -147,6 +156,12 @@ def test_shards_are_selected_by_id_or_by_a_function(shards, selected):
 def test_an_impossible_timing_is_rejected(timing):
     with pytest.raises(ConfigurationError, match=next(iter(timing))):
         SubscriptionTiming(**timing)
+
+
+def test_tags_do_not_take_part_in_the_hash_of_settings():
+    settings = ConsumerSettings(consumer_tags={"team": "billing", "cost center": "a/b:c+d=e@f-1"})
+    assert hash(settings) == hash(ConsumerSettings())
+    assert settings != ConsumerSettings()
 
 
 def test_the_name_and_the_arn_of_a_consumer_must_agree():

@@ -20,6 +20,7 @@ from efo.aws.wrong_server import wrong_content
 from efo.errors import (
     CredentialsError,
     EfoError,
+    InternalFailureError,
     NotHttp2Error,
     ProtocolError,
     ResourceNotFoundError,
@@ -32,10 +33,12 @@ from efo.kinesis.aws.errors import translated
 from efo.kinesis.aws.lazy import LazyAiobotocore
 from efo.kinesis.service_call import ServiceCaller
 from efo.model import (
+    AccountLimits,
     ChildShard,
     FanOutConsumer,
     HashKeyRange,
     Position,
+    PositionType,
     Record,
     Shard,
     ShardRead,
@@ -49,6 +52,8 @@ DIRECT_READS: Final = {
     "list_shards": "ListShards",
 }
 """The reads that are tried without aiobotocore: botocore's name, and AWS's."""
+DRY_RUN_SUCCEEDED: Final = "DryRunOperationException"
+"""The code of the answer to a valid request with DryRun."""
 
 
 class AwsControlPlane:
@@ -97,6 +102,9 @@ class AwsControlPlane:
             summary.get("KeyId"),
             created_at=_seconds(summary.get("StreamCreationTimestamp")),
             max_record_bytes=(summary.get("MaxRecordSizeInKiB") or 1024) * 1024,
+            mode=(summary.get("StreamModeDetails") or {}).get("StreamMode"),
+            distribution=summary.get("RecordDistributionStrategy") or "USER_PARTITION_KEY",
+            queues=summary.get("QueueCount") or 0,
         )
 
     async def list_shards(self) -> Sequence[Shard]:
@@ -106,10 +114,10 @@ class AwsControlPlane:
     async def _list_shards(self, **options: object) -> Sequence[Shard]:
         """List shards, all pages. A NextToken must not be sent with a stream or a filter."""
         response = await self._call("list_shards", **self._stream, **options)
-        shards = [_shard(item) for item in response["Shards"]]
+        shards = [_shard(item) for item in response.get("Shards") or ()]
         while token := response.get("NextToken"):
             response = await self._call("list_shards", NextToken=token)
-            shards += (_shard(item) for item in response["Shards"])
+            shards += (_shard(item) for item in response.get("Shards") or ())
         return shards
 
     async def shards_open_at(self, timestamp: float) -> frozenset[str]:
@@ -129,7 +137,9 @@ class AwsControlPlane:
         response = await self._call(
             "get_shard_iterator", **self._stream, ShardId=shard_id, ShardIteratorType=position.type.value, **options
         )
-        return str(response["ShardIterator"])
+        if not (iterator := response.get("ShardIterator")):  # AWS's model does not promise one
+            raise InternalFailureError("InternalFailure", "the response to GetShardIterator has no ShardIterator")
+        return str(iterator)
 
     async def get_records(self, iterator: str, limit: int) -> ShardRead:
         """Read records of a shard (AWS: GetRecords)."""
@@ -147,7 +157,7 @@ class AwsControlPlane:
         page: dict[str, str] = {}
         while True:
             response = await self._call("list_stream_consumers", StreamARN=stream_arn, **page)
-            consumers += (_consumer(item) for item in response["Consumers"])
+            consumers += (_consumer(item) for item in response.get("Consumers") or ())
             if not (token := response.get("NextToken")):
                 return consumers
             page = {"NextToken": token}
@@ -157,14 +167,53 @@ class AwsControlPlane:
         response = await self._call("describe_stream_consumer", StreamARN=stream_arn, ConsumerName=name)
         return _consumer(response["ConsumerDescription"])
 
-    async def register_consumer(self, stream_arn: str, name: str) -> FanOutConsumer:
-        """Register a consumer (AWS: RegisterStreamConsumer)."""
-        response = await self._call("register_stream_consumer", StreamARN=stream_arn, ConsumerName=name)
+    async def register_consumer(
+        self, stream_arn: str, name: str, tags: Mapping[str, str] | None = None
+    ) -> FanOutConsumer:
+        """Register a consumer, with these tags (AWS: RegisterStreamConsumer)."""
+        options = {"Tags": dict(tags)} if tags else {}
+        response = await self._call("register_stream_consumer", StreamARN=stream_arn, ConsumerName=name, **options)
         return _consumer(response["Consumer"])
 
     async def deregister_consumer(self, consumer_arn: str) -> None:
         """Deregister a consumer (AWS: DeregisterStreamConsumer)."""
         await self._call("deregister_stream_consumer", ConsumerARN=consumer_arn)
+
+    async def describe_limits(self) -> AccountLimits:
+        """Describe the account's limits (AWS: DescribeLimits)."""
+        response = await self._call("describe_limits")
+        names = ("OpenShardCount", "ShardLimit", "OnDemandStreamCount", "OnDemandStreamCountLimit")
+        return AccountLimits(*(int(response[name]) for name in names))
+
+    async def has_advantage(self) -> bool:
+        """Return whether the account has On-demand Advantage (AWS: DescribeAccountSettings)."""
+        commitment = (await self._call("describe_account_settings")).get("MinimumThroughputBillingCommitment") or {}
+        return str(commitment.get("Status", "")).startswith("ENABLED")
+
+    async def knows_dry_run(self, shard_id: str) -> bool:
+        """Return whether the service knows DryRun (AWS: GetShardIterator)."""
+        kind = PositionType.TRIM_HORIZON.value
+        return await self._dry_run("get_shard_iterator", **self._stream, ShardId=shard_id, ShardIteratorType=kind)
+
+    async def try_to_read(self, shard_id: str) -> None:
+        """Ask whether GetRecords would be accepted, with DryRun."""
+        iterator = await self.get_shard_iterator(shard_id, Position.trim_horizon())
+        await self._dry_run("get_records", ShardIterator=iterator)
+
+    async def try_to_subscribe(self, consumer_arn: str, shard_id: str) -> None:
+        """Ask whether a subscription would be accepted, with DryRun (AWS: SubscribeToShard)."""
+        start = {"Type": PositionType.LATEST.value}
+        await self._dry_run("subscribe_to_shard", ConsumerARN=consumer_arn, ShardId=shard_id, StartingPosition=start)
+
+    async def _dry_run(self, operation: str, **arguments: object) -> bool:
+        """Return whether the service has only checked the request; False: it has carried it out."""
+        try:
+            await self._call(operation, **arguments, DryRun=True)
+        except ServiceError as error:
+            if error.code != DRY_RUN_SUCCEEDED:
+                raise
+            return True
+        return False
 
     async def _call(self, operation: str, **arguments: object) -> Mapping[str, Any]:
         failure: EfoError | None = None
@@ -239,7 +288,7 @@ def _record(item: Mapping[str, Any]) -> Record:
         sequence_number=item["SequenceNumber"],
         approximate_arrival_timestamp=0.0 if arrived is None else arrived.timestamp(),
         data=item["Data"],
-        partition_key=item["PartitionKey"],
+        partition_key=item.get("PartitionKey"),
         encryption_type=item.get("EncryptionType"),
     )
 

@@ -70,6 +70,19 @@ class TestModes:
         assert (deaggregation.filtered, deaggregation.problem) == (filtered, None)
 
     @pytest.mark.parametrize("mode", AggregateMode)
+    @pytest.mark.parametrize("max_fields", [100, 1], ids=["small", "large"])
+    def test_an_aggregate_that_was_put_without_a_partition_key_is_kept_whole(self, mode, max_fields):
+        """The service has placed it (strategy AUTO), so none of its user records belongs to another shard."""
+        placed = Record("42", 1.0, aggregate(self.ENTRIES))
+        found = deaggregate(placed, self.LOW, mode, max_fields=max_fields)
+        assert [(user.partition_key, user.data) for user in found.records] == [
+            ("a", b"low"),
+            ("b", b"high"),
+            ("c", b"low too"),
+        ]
+        assert (found.filtered, found.problem) == (0, None)
+
+    @pytest.mark.parametrize("mode", AggregateMode)
     @pytest.mark.scenario("G67")
     def test_no_record_within_the_range_is_filtered_out(self, mode):
         entries = (self.ENTRIES[0], self.ENTRIES[2])

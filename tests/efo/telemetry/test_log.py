@@ -73,6 +73,17 @@ LOGGED = [
     ),
     (events.RecordsNotDelivered(3, "kms", "off"), logging.ERROR, "3 records were not delivered: kms: off"),
     (events.ShardMapChanged(4, 2), logging.INFO, "records go to 4 open shards now; 2 are sent again"),
+    (events.DistributionChanged("AUTO", ()), logging.INFO, "strategy is AUTO now: records go to any shard"),
+    (
+        events.DistributionChanged("AUTO", ("aggregate", "ordered")),
+        logging.WARNING,
+        "so aggregate=True and ordered=True cannot be kept until it is USER_PARTITION_KEY again",
+    ),
+    (
+        events.DistributionChanged("USER_PARTITION_KEY", ()),
+        logging.WARNING,
+        "strategy is USER_PARTITION_KEY now: a record without a partition key is refused",
+    ),
     (events.ConnectionClosed("host:443", "transport", "it broke"), logging.INFO, "was closed: it broke"),
 ]
 NOT_LOGGED = [

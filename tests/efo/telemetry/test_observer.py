@@ -85,6 +85,7 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.RecordsDelivered("s-0", 500, 5, 0.1, 1),
     events.RecordsNotDelivered(3, "kms", "off"),
     events.ShardMapChanged(4, 2),
+    events.DistributionChanged("AUTO", ("ordered",)),
 )
 
 
