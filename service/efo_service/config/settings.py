@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from efo.arn import parse_consumer, parse_stream
 from efo.aws.role import AssumedRole
+from efo.checks import check_tags
 from efo.errors import ConfigurationError
 from efo.model import Position
 from efo.protocol.aggregation import AggregateMode
@@ -27,6 +28,7 @@ from efo.settings import (
     ReadMode,
 )
 from efo_service.config.cloudwatch import CloudWatchSettings
+from efo_service.config.dynamodb import tags_of
 from efo_service.config.leases import LeaseSettings
 from efo_service.config.pipeline import PipelineSettings
 from efo_service.config.relay import RelaySettings
@@ -142,6 +144,14 @@ class KinesisSettings(Section):
         return parse_stream(self.stream)[0]
 
 
+def _check_consumer_tags(value: str) -> str:
+    try:
+        check_tags("tags", tags_of(value))
+    except ConfigurationError as error:
+        raise ValueError(str(error).removeprefix("tags: ")) from None
+    return value
+
+
 class ConsumerSettings(Section):
     """The fan-out consumer, and how it reads the stream."""
 
@@ -155,6 +165,11 @@ class ConsumerSettings(Section):
         None,
         description="ARN of a fan-out consumer that somebody else registers, as in another account, instead of a name.",
         examples=["arn:aws:kinesis:eu-west-1:123456789012:stream/orders/consumer/efo:1700000000"],
+    )
+    tags: Annotated[str, AfterValidator(_check_consumer_tags)] = Field(
+        "",
+        description="Tags that the fan-out consumer gets when efo registers it: NAME=VALUE, separated by commas.",
+        examples=["team=orders"],
     )
     initial_position: InitialPosition = Field(
         "trim_horizon",
@@ -214,6 +229,9 @@ class ConsumerSettings(Section):
             raise ValueError("name and arn are the same consumer's: remove one of them")
         if self.arn is not None and self.read_mode == "polling":
             raise ValueError("arn has no effect with read_mode = polling, which needs no fan-out consumer: remove it")
+        if self.tags and (self.arn is not None or self.read_mode == "polling"):
+            why = "arn, whose consumer somebody else registers" if self.arn else "read_mode = polling"
+            raise ValueError(f"tags has no effect with {why}: remove it")
         return self
 
     @property

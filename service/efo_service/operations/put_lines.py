@@ -66,29 +66,30 @@ class Lines:
 
 
 def parser(
-    form: Format, *, key: str | None, key_field: str | None, encoding: Encoding, random_key: Callable[[], str]
+    form: Format, *, key: str | None, key_field: str | None, encoding: Encoding, other_key: Callable[[], str | None]
 ) -> Parse:
     """Return a function that makes a record of a line.
 
     `key`: the partition key of all records. `key_field`: a field of the JSON object in each line that has its key.
-    Without both, each record has a key of its own, `random_key`. `encoding`: of values in JSON.
+    Without both, each record has the key that `other_key` returns. `encoding`: of values in JSON.
     """
     if form == "json":
         return lambda number, line: _from_json(number, line, encoding, key)
     if key_field is not None:
         return lambda number, line: ProducerRecord(line, _field(number, _object(number, line), key_field))
-    return lambda _number, line: ProducerRecord(line, random_key() if key is None else key)
+    return lambda _number, line: ProducerRecord(line, other_key() if key is None else key)
 
 
 def _from_json(number: int, line: bytes, encoding: Encoding, key: str | None) -> ProducerRecord[bytes]:
     members = _object(number, line)
     value = members.get("value")
     if not isinstance(value, str):
-        raise UsageError(f'line {number}: expected an object with "key" and "value", which are texts')
+        raise UsageError(f'line {number}: expected an object with "value", and "key" where it has one, which are texts')
     explicit = members.get("explicit_hash_key")
     if explicit is not None and not isinstance(explicit, str):
         raise UsageError(f"line {number}: explicit_hash_key is no text of decimal digits")
-    return ProducerRecord(_decoded(number, value, encoding), key or _field(number, members, "key"), explicit)
+    own = None if members.get("key") is None else _field(number, members, "key")  # null: it was put without one
+    return ProducerRecord(_decoded(number, value, encoding), key or own, explicit)
 
 
 def _decoded(number: int, value: str, encoding: Encoding) -> bytes:

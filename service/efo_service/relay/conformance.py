@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
+import msgspec
 import trio
 
 from efo.errors import IsolateShardError
@@ -71,6 +72,22 @@ async def committed_records_are_written_once_and_in_order(kind: SinkUnderTest) -
         shard.write(batch(7, 5))
         await shard.commit()
     _expect(kind, 12)
+
+
+async def records_without_a_partition_key_have_no_key(kind: SinkUnderTest) -> None:
+    """Those of streams with the record distribution strategy AUTO, between others."""
+    mixed = tuple(
+        msgspec.structs.replace(record, partition_key=None) if number % 2 else record
+        for number, record in enumerate(records(5))
+    )
+    async with kind.open() as sink, sink.open(STREAM, SHARD) as shard:
+        shard.write(Batch("conformance", SHARD, mixed[:3], "3", 0, 0))
+        shard.write(Batch("conformance", SHARD, mixed[3:4], "4", 0, 0))
+        shard.write(Batch("conformance", SHARD, mixed[4:], "5", 0, 0))
+        await shard.commit()
+    mapping = RecordMapping(STREAM, SHARD)
+    found = list(kind.read(SHARD))
+    _check(found == [mapping.message(record) for record in mixed], "a record without a partition key has the key None")
 
 
 async def uncommitted_records_are_dropped(kind: SinkUnderTest) -> None:
@@ -197,6 +214,7 @@ async def _commit_as_another_worker(kind: SinkUnderTest) -> bool:
 
 CHECKS: Final[tuple[Callable[[SinkUnderTest], Awaitable[None]], ...]] = (
     committed_records_are_written_once_and_in_order,
+    records_without_a_partition_key_have_no_key,
     uncommitted_records_are_dropped,
     pending_records_and_bytes_count_the_write_buffer,
     a_commit_without_records_does_nothing,

@@ -2,6 +2,7 @@
 
     {"key":"customer-7","value":"eyJpZCI6MX0=","timestamp":1700000000123,"headers":[["kinesis.stream","orders"],...]}
 
+The key of a record without a partition key is null.
 It keeps no position. After a crash, the records committed since the lease's last checkpoint are written again; a reader
 can drop such duplicates by their `kinesis.*` headers. A commit is a write and a sync. If a crash leaves an incomplete
 last line, opening the file again cuts it off, because its record was never acked.
@@ -40,7 +41,7 @@ _READ_BLOCK: Final = 64 * 1024
 class Line(msgspec.Struct, frozen=True):
     """One line. msgspec encodes bytes in base64."""
 
-    key: str
+    key: str | None
     value: str | bytes
     timestamp: int
     headers: list[tuple[str, str | None]]
@@ -54,7 +55,8 @@ def line(record: Record, mapping: RecordMapping, encoding: Encoding) -> bytes:
     message = mapping.message(record)
     value = message.value if encoding == "base64" else message.value.decode()
     headers = [(name, None if content is None else content.decode()) for name, content in message.headers]
-    return _encode(Line(message.key.decode(), value, message.timestamp, headers)) + b"\n"
+    key = None if message.key is None else message.key.decode()
+    return _encode(Line(key, value, message.timestamp, headers)) + b"\n"
 
 
 _LINE: Final = len(_encode(Line("", "", 2**63 - 1, []))) + len("\n") - 2 * len('""')

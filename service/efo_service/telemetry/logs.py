@@ -26,6 +26,7 @@ from efo.events import (
     ConsumerOpened,
     ConsumerReady,
     DeliveryBlocked,
+    DistributionChanged,
     Event,
     EventReceived,
     HandlerFailed,
@@ -281,7 +282,7 @@ def severity_of(event: Event) -> int:
             | HashRangeHoleFound()
         ):
             return logging.WARNING
-        case ReadModeChanged(error_type=str()):
+        case ReadModeChanged(error_type=str()) | DistributionChanged():
             return logging.WARNING
         case LeaseLost(reason=reason) if reason not in {"released", "handed_over"}:
             return logging.WARNING
@@ -341,6 +342,7 @@ _NAMES: Final[dict[type, str]] = {
     RecordsDelivered: "records_delivered",
     RecordsNotDelivered: "records_not_delivered",
     ShardMapChanged: "shard_map_changed",
+    DistributionChanged: "distribution_changed",
 }
 
 

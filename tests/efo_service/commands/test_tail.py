@@ -61,6 +61,15 @@ def test_it_shows_the_records_of_a_stream_without_a_configuration(stream, capsys
     assert shown.err == ""
 
 
+def test_a_record_without_a_partition_key_has_none(kinesis, capsys):
+    kinesis.create_stream("auto", 1, distribution="AUTO")
+    kinesis.put("auto", None, b"text")
+    assert call(["tail", "auto", "--from", "trim_horizon", "--limit", "1"]) == Exit.OK
+    assert capsys.readouterr().out.endswith("Z shardId-000000000000 - text\n")
+    assert call(["tail", "auto", "--from", "trim_horizon", "--limit", "1", "--json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out)["key"] is None
+
+
 @pytest.mark.parametrize("options", [["--json"], ["--format", "json"]])
 def test_json_has_one_object_per_record(stream, options, capsys):
     assert call(["tail", stream, "--from", "-1h", "--limit", "2", "--encoding", "utf-8", *options]) == Exit.OK

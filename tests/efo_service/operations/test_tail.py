@@ -289,6 +289,18 @@ async def test_what_the_kpl_puts_again_after_a_reshard_is_not_shown_and_noted_on
     assert tailer.state().endswith("; 2 of aggregates are filtered out")
 
 
+async def test_all_user_records_of_an_aggregate_without_a_partition_key_are_shown(fake, reader, autojump_clock):
+    fake.create_stream("auto", 2, distribution="AUTO")
+    users = [Entry(f"user-{number}", b"%d" % number) for number in range(8)]
+    for data in (aggregate(users), b"8"):
+        fake.put("auto", None, data)
+    tailer = Tailer(
+        fake.kinesis("auto"), Tail(start=TRIM_HORIZON, until=fake.clock()), reader._show, reader.notes.append
+    )
+    await tailer.run()
+    assert sorted(reader.data) == [b"%d" % number for number in range(9)]
+
+
 async def test_the_parts_of_a_large_aggregate_are_all_shown_before_the_end(fake, reader, autojump_clock):
     put(fake, aggregate([Entry("a", b"1", "0")] * 25_000))
     assert len(await reader.run()) == 25_000

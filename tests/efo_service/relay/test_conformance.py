@@ -73,6 +73,27 @@ async def test_all_kinds_of_headers_are_written(kind, arguments, sink, make_reco
     assert kind.read(*arguments, SHARD) == [RecordMapping(STREAM, SHARD).message(record)]
 
 
+async def test_a_record_without_a_partition_key_has_a_null_key(kind, arguments, sink, make_records) -> None:
+    """Alone, between others, and in a commit with others."""
+    mixed = [
+        msgspec.structs.replace(record, partition_key=None if number in {1, 2, 4} else f"kéy-{number}")
+        for number, record in enumerate(make_records(6))
+    ]
+    async with sink.open(STREAM, SHARD) as shard:
+        for start, end in ((0, 3), (3, 4), (4, 5)):
+            shard.write(Batch("s", SHARD, tuple(mixed[start:end]), None, 0, 0))
+            assert shard.size(mixed[start:end]) > 0
+        await shard.commit()
+        shard.write(Batch("s", SHARD, tuple(mixed[5:]), None, 0, 0))
+        await shard.commit()
+    mapping = RecordMapping(STREAM, SHARD)
+    found = kind.read(*arguments, SHARD)
+    assert found == [mapping.message(record) for record in mixed]
+    assert [message.key for message in found] == [
+        "kéy-0".encode(), None, None, "kéy-3".encode(), None, "kéy-5".encode()
+    ]  # fmt: skip
+
+
 async def test_pending_records_and_bytes_count_the_write_buffer(sink, make_batch) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         assert (shard.pending_records, shard.pending_bytes) == (0, 0)
@@ -97,7 +118,7 @@ async def test_the_size_of_records_contains_their_keys_values_and_headers(sink, 
     mapping = RecordMapping(STREAM, SHARD)
     messages = [mapping.message(record) for record in records]
     defined = sum(
-        len(message.key) + len(message.value) + sum(len(name) + len(value) for name, value in message.headers)
+        len(message.key or b"") + len(message.value) + sum(len(name) + len(value) for name, value in message.headers)
         for message in messages
     )
     async with sink.open(STREAM, SHARD) as shard:

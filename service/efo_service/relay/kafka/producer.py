@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import repeat
 from time import monotonic
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from confluent_kafka import KafkaException, Producer
 
@@ -36,17 +36,23 @@ _FINAL_ERRORS: Final = (KafkaFencedError, KafkaFatalError)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a shard's records go. `partition`: of all records; None if their keys decide."""
+    """Where a shard's records go.
+
+    `partition`: of all records; None if their keys decide. `of_shard`: the partition of records without a key, so that
+    those of a shard keep their order.
+    """
 
     topic: Topic
     mapping: RecordMapping
     partition: int | None
+    of_shard: int
 
     @classmethod
     def of(cls, topic: Topic, mapping: RecordMapping, partition_by: str) -> Target:
         """Return a shard's target. `partition_by`: "key" or "shard"."""
         number = zlib.crc32(mapping.shard_id.encode()) % topic.partitions
-        return cls(topic, mapping, number if partition_by == "shard" or topic.partitions == 1 else None)
+        by_shard = partition_by == "shard" or topic.partitions == 1
+        return cls(topic, mapping, number if by_shard else None, number)
 
 
 def producer_config(config: Config, *, largest: int, compression: str, seconds: float) -> Config:
@@ -268,12 +274,18 @@ def produce_all(
             _produce_when_possible(producer, deadline, *message)
 
 
-def _by_partition(target: Target, records: Sequence[Record]) -> Iterable[tuple[Record, bytes, int]]:
+def _by_partition(target: Target, records: Sequence[Record]) -> Iterable[tuple[Record, bytes | None, int]]:
     """Return the records with their keys and partitions, one partition after the other."""
-    keys = [record.partition_key.encode() for record in records]
+    keys: list[bytes | None] = [
+        None if record.partition_key is None else record.partition_key.encode() for record in records
+    ]
     if target.partition is not None:
         return zip(records, keys, repeat(target.partition), strict=False)
-    chosen = partitions(keys, target.topic.partitions)
+    if None in keys:
+        chosen = partitions([key or b"" for key in keys], target.topic.partitions)
+        chosen[[row for row, key in enumerate(keys) if key is None]] = target.of_shard
+    else:
+        chosen = partitions(cast("list[bytes]", keys), target.topic.partitions)
     order = chosen.argsort(kind="stable")
     return ((records[row], keys[row], at) for row, at in zip(order.tolist(), chosen[order].tolist(), strict=True))
 

@@ -272,4 +272,4 @@ class KafkaShardSink:
 def message_size(message: Message) -> int:
     """Return the size in bytes of a batch with only this message, or slightly more."""
     headers = sum(len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD for name, value in message.headers)
-    return len(message.key) + len(message.value) + headers + _MESSAGE_OVERHEAD
+    return len(message.key or b"") + len(message.value) + headers + _MESSAGE_OVERHEAD

@@ -23,7 +23,7 @@ class ExportedLine(msgspec.Struct, frozen=True):
     topic: str
     partition: int
     offset: int
-    key: str
+    key: str | None
     value: str | bytes
     timestamp: int
     headers: list[tuple[str, str | None]]
@@ -95,4 +95,5 @@ def _lines(batch: pa.RecordBatch, encoding: Encoding) -> Iterator[bytes]:
                     f"the value at {topic}/{partition}/{offset} is not UTF-8 ({error.reason}): export it as base64"
                 ) from error
         pairs = [(one["key"], None if one["value"] is None else one["value"].decode()) for one in headers]
-        yield _encode(ExportedLine(topic, partition, offset, key.decode(), exported, timestamp, pairs)) + b"\n"
+        text = None if key is None else key.decode()
+        yield _encode(ExportedLine(topic, partition, offset, text, exported, timestamp, pairs)) + b"\n"
