@@ -66,7 +66,7 @@ def write(directory: Path) -> None:
 
 
 def _write_log(root: Path) -> None:
-    """Write five partitions: compacted with its parts, expired at its start, all headers, empty, and adopted."""
+    """Write six partitions: compacted with its parts, expired, all headers, empty, adopted, and without keys."""
     _append(root, shard(0), *([_record(at) for at in range(start, start + 3)] for start in range(0, 12, 3)))
     compact(list_segments(root / STREAM / "0")[:3])
     _append(root, shard(1), *([_record(at)] for at in range(3)))
@@ -75,7 +75,8 @@ def _write_log(root: Path) -> None:
     allocate_partition(root, STREAM, STREAM, shard(3))
     adopt_into(root, STREAM, STREAM, plan_adoption(root, STREAM, [Lease(shard(4), Checkpoint(str(_FIRST)))]))
     _append(root, shard(4), [_record(1)])
-    commit_reader(root, STREAM, "billing", {0: 9, 1: 3}, _TIME)
+    _append(root, shard(5), [Record(str(_FIRST), _TIME, b"value"), _record(1)])
+    commit_reader(root, STREAM, "billing", {0: 9, 1: 3, 5: 2}, _TIME)
     for empty in root.rglob("*.lock"):
         empty.unlink()
 

@@ -45,7 +45,8 @@ def check(data: bytes) -> None:
         record = _outer(aggregate(entries), key)
         if entries:
             expanded = [
-                Entry(user.partition_key, user.data, user.explicit_hash_key) for user in deaggregate(record).records
+                Entry(user.partition_key or "", user.data, user.explicit_hash_key)
+                for user in deaggregate(record).records
             ]
             require(expanded == entries, "the expanded records differ from the aggregated ones")
         _check(record, shard, mode)
@@ -83,7 +84,7 @@ def _own(record: Record, users: list[Record], shard: HashKeyRange | None, mode: 
     """Return the user records that are delivered. All are in the range of the only ancestor."""
     if shard is None or mode is AggregateMode.KEEP:
         return users
-    own = [user for user in users if hash_key(user.partition_key, user.explicit_hash_key) in shard]
+    own = [user for user in users if hash_key(user.partition_key or "", user.explicit_hash_key) in shard]
     if mode is AggregateMode.DEDUPLICATE:
         message: Any = messages_pb2.AggregatedRecord.FromString(record.data[len(MAGIC) : -_DIGEST])
         is_of_kpl = record.partition_key == AGGREGATE_KEY not in message.partition_key_table

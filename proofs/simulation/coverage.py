@@ -15,6 +15,8 @@ from efo.protocol.pacing import RENEWAL_OVERDUE_AFTER
 from efo.protocol.subscription import SubscriptionTiming
 from proofs.simulation.signing import CORRECTED
 from proofs.simulation.story import (
+    BY_KEY,
+    DISTRIBUTED,
     SECOND_APPLICATION,
     SECOND_STREAM,
     Acked,
@@ -27,6 +29,7 @@ from proofs.simulation.story import (
     Deleted,
     Disked,
     Exited,
+    Handled,
     Held,
     LeaseFileCrashed,
     Line,
@@ -49,6 +52,7 @@ from proofs.simulation.story import (
 class _Shard:
     """What is known of a shard. `last_of`: the last sub-sequence number of each sequence number that was put.
 
+    `keyless`: the sequence numbers of those without a partition key.
     `first_put`, `closed_at`: milliseconds by the clock of the service. `starts`: how often it was started AT_TIMESTAMP.
     """
 
@@ -56,6 +60,7 @@ class _Shard:
     first_put: int | None = None
     closed_at: int | None = None
     last_of: dict[int, int] = field(default_factory=dict)
+    keyless: set[int] = field(default_factory=set)
     has_lease: bool = False
     was_deleted: bool = False
     is_at_latest: bool = False
@@ -136,6 +141,8 @@ class Coverage:
         sequence, sub = line.mark
         shard = self._shard(line.shard)
         shard.last_of[sequence] = sub
+        if not line.has_key:
+            shard.keyless.add(sequence)
         if shard.first_put is None:
             shard.first_put = line.millis
 
@@ -147,6 +154,14 @@ class Coverage:
         else:
             self._mark("R17.foreign", line.outside)
             self._mark("R17.foreign_in_child", line.outside and self._shard(line.shard).parents)
+
+    @add.register
+    def _(self, line: Handled) -> None:
+        shard, task = self._shard(line.shard), self._tasks.get((line.worker, line.shard))
+        keyless = [mark for mark in line.marks if mark[0] in shard.keyless]
+        self._mark("R1.keyless_by_fan_out", keyless and task and not task.is_polled)
+        self._mark("R1.keyless_by_polling", keyless and task and task.is_polled)
+        self._mark("R5.keyless_aggregate", any(shard.last_of[sequence] for sequence, _ in keyless))
 
     @add.register
     def _(self, line: Positioned) -> None:
@@ -289,6 +304,8 @@ class Coverage:
     def _(self, line: Acted) -> None:
         self._mark("R16.clock_corrected", line.what == CORRECTED)
         self._is_finishing |= line.what == "finish"
+        self._mark("R1.distributed", line.what == DISTRIBUTED and self._tasks)
+        self._mark("R1.distributed_by_key_again", line.what == BY_KEY and self._tasks)
         self._mark("R10.two_streams", line.what == SECOND_STREAM)
         self._mark("R10.two_applications", line.what == SECOND_APPLICATION)
 

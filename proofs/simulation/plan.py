@@ -28,7 +28,7 @@ Refusals = Literal["dead_letter", "skip", "isolate"]
 """What happens to the records that a sink refuses. A shard that is isolated continues when the faults have ended."""
 
 Action = Literal[
-    "put", "aggregate", "burst", "split", "merge", "crash", "stop", "pause", "deregister", "store_fault",
+    "put", "aggregate", "burst", "split", "merge", "distribute", "crash", "stop", "pause", "deregister", "store_fault",
     "stale_listing", "control_plane_fault", "deny_fan_out",
 ]  # fmt: skip
 """What may happen in a world. The world chooses the worker or shard when the action is due."""
@@ -218,6 +218,8 @@ _READ_MODES: Final = (60, 18, 22)
 """How many of a hundred worlds read by fan-out, by polling, and by either."""
 FILTER_SHARE: Final = 0.3
 """The share of worlds whose consumers filter out all user records with hash keys outside the range of their shard."""
+DISTRIBUTION_SHARE: Final = 0.2
+"""The share of worlds whose stream changes its record distribution strategy to AUTO, and mostly back."""
 AT_TIME_SHARE: Final = 0.15
 """The share of worlds that start AT_TIMESTAMP."""
 SHORT_CLEANUP_AFTER: Final = 20.0
@@ -234,6 +236,7 @@ def plan(seed: int) -> Plan:
     )
     if Random(f"{seed}/aggregate mode").random() < FILTER_SHARE:
         plan = replace(plan, aggregates=AggregateMode.FILTER)
+    plan = _with_distribution(plan, Random(f"{seed}/auto"))
     plan = _with_neighbour(_with_read_mode(plan, Random(f"read mode {seed}")), Random(f"neighbour {seed}"))
     return _with_signing(plan, Random(f"{seed}/credentials"))
 
@@ -339,6 +342,18 @@ def _with_signing(plan: Plan, random: Random) -> Plan:
     signing, fake = plan_signing(random, plan.calm_from), replace(plan.fake, credentials=KNOWN)
     neighbour = None if plan.neighbour is None else replace(plan.neighbour, signing=signing, fake=fake)
     return replace(plan, signing=signing, fake=fake, neighbour=neighbour)
+
+
+def _with_distribution(plan: Plan, random: Random) -> Plan:
+    """Return the plan, for a share of the seeds with changes to AUTO and back, and records put after each of them."""
+    if random.random() >= DISTRIBUTION_SHARE:
+        return plan
+    actions = [*plan.actions]
+    for _ in range(random.randint(1, 4)):
+        at = random.uniform(0.0, plan.calm_from)
+        actions += [(at, "distribute")]
+        actions += [(random.uniform(at, plan.calm_from), random.choice(("put", "put", "aggregate"))) for _ in range(4)]
+    return replace(plan, actions=tuple(sorted(actions)))
 
 
 def _with_neighbour(plan: Plan, random: Random) -> Plan:

@@ -9,6 +9,7 @@ from efo.model import MAX_HASH_KEY
 from efo.protocol import aggregation as kpl
 from efo.testing import FakeKinesis
 from proofs.simulation.aggregates import Aggregates
+from proofs.simulation.distribution import Distribution
 from proofs.simulation.plan import Action, Plan
 from proofs.simulation.readers import AddLine
 from proofs.simulation.story import Put, Resharded
@@ -33,9 +34,18 @@ class Producer:
         self._hashes = {key: kpl.hash_key(key) for key in self._keys}
         self._numbers = dict.fromkeys(self._keys, 0)
         bounds = [n * (MAX_HASH_KEY + 1) // plan.shards for n in range(plan.shards + 1)]
-        fake.create_stream(stream, plan.shards)
+        changes = any(action == "distribute" for _, action in plan.actions)
+        fake.create_stream(stream, plan.shards, distribution="USER_PARTITION_KEY" if changes else None)
         self._ranges = {s: (bounds[n], bounds[n + 1] - 1) for n, s in enumerate(fake.open_shards(stream))}
         self._parents: dict[str, tuple[str, ...]] = {}
+        self._distribution = Distribution(
+            fake,
+            stream,
+            Random(f"{plan.seed}/distribution"),
+            padding=plan.padding,
+            millis=lambda: self._millis,
+            add_line=add_line,
+        )
         self._aggregates = Aggregates(
             fake,
             stream,
@@ -59,6 +69,9 @@ class Producer:
 
     def put(self, count: int) -> None:
         """Put `count` records that are not aggregated, with random keys."""
+        if self._distribution.is_auto:
+            self._distribution.put(count)
+            return
         for _ in range(count):
             key = self._random.choice(self._keys)
             number, data = self._next(key)
@@ -72,7 +85,9 @@ class Producer:
 
     def aggregate(self) -> None:
         """Put an aggregate."""
-        if self._plan.aggregates == "filter":
+        if self._distribution.is_auto:
+            self._distribution.aggregate(may_have_key=self._plan.aggregates != "filter")
+        elif self._plan.aggregates == "filter":
             self._aggregate_with_strays()
         else:
             self._aggregates.put()
@@ -96,6 +111,10 @@ class Producer:
         shard, sequence = self._fake.put(self._stream, first_key, kpl.aggregate(entries))
         for sub, key, number in puts:
             self._add_line(Put(shard, (int(sequence), sub), key, number, self._millis))
+
+    def distribute(self) -> None:
+        """Let Kinesis choose the shard of each record from now on, or the hash keys again."""
+        self._distribution.change()
 
     def _is_in(self, shard: str, key: str) -> bool:
         start, end = self._ranges[shard]

@@ -19,6 +19,7 @@ class Put:
     """A user record was put.
 
     `number`: its number among the records of its key, from 0. `millis`: when it was put, by the clock of the service.
+    `has_key`: whether its Kinesis record has a partition key; if not, `key` only names it.
     """
 
     shard: str
@@ -26,6 +27,7 @@ class Put:
     key: str
     number: int
     millis: int = 0
+    has_key: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +269,9 @@ class Acted:
 SECOND_STREAM: Final = "a second consumer, of another stream"
 SECOND_APPLICATION: Final = "a second consumer, of another application"
 """What a world does that has two consumers."""
+DISTRIBUTED: Final = "the record distribution strategy is AUTO"
+BY_KEY: Final = "the record distribution strategy is USER_PARTITION_KEY"
+"""What a world does whose stream changes its strategy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,8 @@ from proofs.simulation.marks import ELSEWHERE, MARKS, REQUIRED_SEEDS
 from proofs.simulation.run import Outcome
 from proofs.simulation.signing import CORRECTED
 from proofs.simulation.story import (
+    BY_KEY,
+    DISTRIBUTED,
     SECOND_APPLICATION,
     SECOND_STREAM,
     Acked,
@@ -29,6 +31,7 @@ from proofs.simulation.story import (
     Deleted,
     Disked,
     Exited,
+    Handled,
     Held,
     LeaseFileCrashed,
     Line,
@@ -52,6 +55,7 @@ START, LATEST, END = Checkpoint.TRIM_HORIZON, Checkpoint.LATEST, Checkpoint.SHAR
 TIME = Checkpoint.AT_TIMESTAMP
 AGGREGATE: list[Line] = [Put(P, (7, sub), "k", sub) for sub in range(3)]
 INSIDE = Checkpoint("7", 1)
+KEYLESS: list[Line] = [Put(P, (7, sub), f"auto{sub}", 0, has_key=False) for sub in range(2)]
 
 
 def created(shard: str, checkpoint: Checkpoint = START) -> Created:
@@ -86,6 +90,10 @@ def failed(action: str) -> Reported:
     return reported(events.HandlerFailed(P, "1", 1, 1, 0.1, "HandlerError", action))  # type: ignore[arg-type]
 
 
+def handled(*sequences: int) -> Handled:
+    return Handled("a.1", P, tuple((sequence, 0) for sequence in sequences))
+
+
 def acked(*sequences: int) -> Acked:
     return Acked("a.1", P, tuple((sequence, 0) for sequence in sequences))
 
@@ -110,6 +118,10 @@ CASES: dict[str, list[Line]] = {
     "R1.parent_without_lease": [created(P), SPLIT, Deleted("a.1", P), opened(CHILD)],
     "R1.child_ignores_latest": [created(P, LATEST), SPLIT, created(CHILD)],
     "R1.resharded_before_its_lease": [SPLIT],
+    "R1.distributed": [opened(P), Acted(DISTRIBUTED)],
+    "R1.distributed_by_key_again": [opened(P), Acted(DISTRIBUTED), Acted(BY_KEY)],
+    "R1.keyless_by_fan_out": [*KEYLESS, opened(P), attempted(), handled(7)],
+    "R1.keyless_by_polling": [*KEYLESS, opened(P), polled(), handled(7)],
     "R2.shard_finished": [opened(P), Closed("a.1", P, is_finished=True)],
     "R2.second_parent_of_merge": [MERGE, ChildrenSaved(P, (CHILD,)), ChildrenSaved(Q, (CHILD,))],
     "R2.end_written_again": [SPLIT, ChildrenSaved(P, (CHILD, OTHER)), ChildrenSaved(P, (CHILD, OTHER))],
@@ -129,6 +141,7 @@ CASES: dict[str, list[Line]] = {
     "R4.iterator_replaced": [polled("expired_iterator")],
     "R5.started_at_a_checkpoint": [*AGGREGATE, opened(P, Checkpoint("7", 2))],
     "R5.started_inside_aggregate": [*AGGREGATE, opened(P, INSIDE)],
+    "R5.keyless_aggregate": [*KEYLESS, opened(P), handled(7)],
     "R6.waited_for_budget": [attempted(waited=0.5)],
     "R6.renewal_overdue": [opened(P), attempted(waited=6.0), attempted(waited=5.0)],
     "R6.in_use": [attempted("ResourceInUseException")],
@@ -239,6 +252,10 @@ def test_the_last_line_of_a_story_reaches_its_mark(mark: str) -> None:
         ("R1.parent_without_lease", [created(P), SPLIT, opened(CHILD)]),
         ("R1.child_ignores_latest", [created(P), SPLIT, created(CHILD)]),
         ("R1.resharded_before_its_lease", [created(P), SPLIT]),
+        ("R1.distributed", [Acted(DISTRIBUTED)]),
+        ("R1.keyless_by_fan_out", [*AGGREGATE, opened(P), attempted(), handled(7)]),
+        ("R1.keyless_by_polling", [*KEYLESS, opened(P), polled(), attempted(), handled(7)]),
+        ("R5.keyless_aggregate", [*AGGREGATE, KEYLESS[0], Put(P, (8, 0), "auto9", 0, has_key=False), handled(8)]),
         ("R2.shard_finished_by_polling", [opened(P), polled(), attempted(), Closed("a.1", P, is_finished=True)]),
         ("R3.idle_progress", [*AGGREGATE, opened(P), saved(Checkpoint("7", 2))]),
         ("R4.first_attempt_failed", [opened(P), attempted(), EVENT, ended("reset"), attempted("throttled")]),
