@@ -35,6 +35,8 @@ class AggregateMode(StrEnum):
     `DEDUPLICATE`: filter out what the KPL, or efo's producer, puts again. Of other aggregates everything is delivered.
     `FILTER`: filter out all of them, which loses records of other producers. `DROP`: drop the whole aggregate if it has
     any, as KCL does, which loses more. `KEEP`: deliver all, the duplicates too.
+
+    An aggregate without a partition key is delivered whole in any mode: the service chose its shard.
     """
 
     DEDUPLICATE = "deduplicate"

@@ -84,7 +84,7 @@ def expand(record: Record, shard: ShardFilter, max_fields: int = MAX_FIELDS) -> 
     if not is_aggregate(record):
         yield Deaggregation((record,))
         return
-    # Without a key, the stream chose the shard by none, so no user record belongs to another one.
+    # Without a key, the service chose its shard: no user record belongs to another one, and nobody puts it again.
     if record.partition_key is None or (shard.deduplicates and record.partition_key != AGGREGATE_KEY):
         shard = EVERY_KEY
     try:

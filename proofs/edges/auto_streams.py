@@ -14,7 +14,7 @@ from typing import Any, Final
 import trio
 
 import efo
-from efo.protocol.aggregation import Entry, aggregate
+from efo.protocol.aggregation import AGGREGATE_KEY, Entry, aggregate
 from efo.testing import FakeKinesis
 from proofs.edges.egress import CREDENTIALS, efo_running
 from proofs.situations.situation import CANARY, Outcome
@@ -87,9 +87,12 @@ def put_all(fake: FakeKinesis) -> dict[bytes, str | None]:
     expected: dict[bytes, str | None] = {data(number): None for number in range(40)}
     fake.put_many(STREAM, [(None, each) for each in expected])
     fake.put(STREAM, KEY, data(40))
-    users = {data(number): f"{KEY} {number}" for number in range(41, 61)}
-    fake.put(STREAM, None, aggregate(Entry(key, each) for each, key in users.items()))
-    return {**expected, data(40): KEY, **users}
+    expected[data(40)] = KEY
+    for first, outer in ((41, None), (61, AGGREGATE_KEY), (81, KEY)):  # of nobody, of the KPL, of another producer
+        users = {data(number): f"{KEY} {number}" for number in range(first, first + 20)}
+        fake.put(STREAM, outer, aggregate(Entry(key, each) for each, key in users.items()))
+        expected |= users
+    return expected
 
 
 async def run_efo(

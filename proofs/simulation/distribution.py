@@ -16,7 +16,7 @@ from proofs.simulation.readers import AddLine
 from proofs.simulation.story import BY_KEY, DISTRIBUTED, Acted, Put
 
 KEYED_SHARE: Final = 0.2
-"""The share of records that have a partition key although the stream needs none."""
+"""The share of records and aggregates that have a partition key although the stream needs none."""
 MAX_USERS: Final = 10
 
 
@@ -56,13 +56,17 @@ class Distribution:
             shard, sequence = self._fake.put(self._stream, identity if has_key else None, data)
             self._add_line(Put(shard, (int(sequence), 0), identity, 0, self._millis(), has_key))
 
-    def aggregate(self) -> None:
-        """Put an aggregate without a partition key. The hash keys of its user records belong to any shard."""
+    def aggregate(self, *, may_have_key: bool) -> None:
+        """Put an aggregate, mostly without a partition key. The hash keys of its user records belong to any shard.
+
+        `may_have_key`: with a key it is one of another producer than the KPL, which is delivered whole (R17).
+        """
         users = [self._next() for _ in range(self._random.randint(1, MAX_USERS))]
         data = kpl.aggregate(kpl.Entry(identity, data) for identity, data in users)
-        shard, sequence = self._fake.put(self._stream, None, data)
+        has_key = may_have_key and self._random.random() < KEYED_SHARE
+        shard, sequence = self._fake.put(self._stream, users[0][0] if has_key else None, data)
         for sub, (identity, _) in enumerate(users):
-            self._add_line(Put(shard, (int(sequence), sub), identity, 0, self._millis(), has_key=False))
+            self._add_line(Put(shard, (int(sequence), sub), identity, 0, self._millis(), has_key))
 
     def _next(self) -> tuple[str, bytes]:
         """Return the identity and the data of the next record."""

@@ -38,6 +38,14 @@ class Producer:
         fake.create_stream(stream, plan.shards, distribution="USER_PARTITION_KEY" if changes else None)
         self._ranges = {s: (bounds[n], bounds[n + 1] - 1) for n, s in enumerate(fake.open_shards(stream))}
         self._parents: dict[str, tuple[str, ...]] = {}
+        self._distribution = Distribution(
+            fake,
+            stream,
+            Random(f"{plan.seed}/distribution"),
+            padding=plan.padding,
+            millis=lambda: self._millis,
+            add_line=add_line,
+        )
         self._aggregates = Aggregates(
             fake,
             stream,
@@ -46,14 +54,6 @@ class Producer:
             parents=self._parents,
             keys=self._keys,
             number=self._next,
-            millis=lambda: self._millis,
-            add_line=add_line,
-        )
-        self._distribution = Distribution(
-            fake,
-            stream,
-            Random(f"{plan.seed}/distribution"),
-            padding=plan.padding,
             millis=lambda: self._millis,
             add_line=add_line,
         )
@@ -86,7 +86,7 @@ class Producer:
     def aggregate(self) -> None:
         """Put an aggregate."""
         if self._distribution.is_auto:
-            self._distribution.aggregate()
+            self._distribution.aggregate(may_have_key=self._plan.aggregates != "filter")
         elif self._plan.aggregates == "filter":
             self._aggregate_with_strays()
         else:

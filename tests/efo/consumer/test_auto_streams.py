@@ -12,7 +12,7 @@ from efo.consumer.handlers.handler import Handler
 from efo.consumer.shard_task import ShardReader
 from efo.leases.stores.memory import MemoryLeaseStore
 from efo.model import Batch, Record
-from efo.protocol.aggregation import AggregateMode, Entry, aggregate
+from efo.protocol.aggregation import AGGREGATE_KEY, AggregateMode, Entry, aggregate
 from efo.settings import ConsumerSettings
 from efo.testing import FakeKinesis
 from tests.workers import open_worker
@@ -42,10 +42,14 @@ class Reading:
 
 
 class Putting:
-    """Puts numbered records of each kind. `expected`: the partition key with which each must be delivered."""
+    """Puts numbered records of each kind. `expected`: the partition key with which each must be delivered.
 
-    def __init__(self, fake: FakeKinesis) -> None:
+    `outer_keys`: the partition keys of aggregates.
+    """
+
+    def __init__(self, fake: FakeKinesis, outer_keys: tuple[str | None, ...]) -> None:
         self.fake = fake
+        self._outer_keys = outer_keys
         self.expected: dict[str, str | None] = {}
         self._numbers: defaultdict[str, int] = defaultdict(int)
 
@@ -54,12 +58,13 @@ class Putting:
             self.fake.put(STREAM, key, self._next(key, key))
 
     def by_kinesis(self) -> None:
-        """Put records without a key, one with a key of its own, and an aggregate of many hash keys."""
+        """Put records without a key, one with a key of its own, and aggregates of many hash keys."""
         for _ in range(12):
             self.fake.put(STREAM, None, self._next("none", None))
         self.fake.put(STREAM, "ignored", self._next("ignored", "ignored"))
-        users = [Entry(f"user-{n}", self._next("user", f"user-{n}")) for n in range(8)]
-        self.fake.put(STREAM, None, aggregate(users))
+        for outer in self._outer_keys:
+            users = [Entry(f"user-{n}", self._next("user", f"user-{n}")) for n in range(8)]
+            self.fake.put(STREAM, outer, aggregate(users))
 
     def _next(self, kind: str, key: str | None) -> bytes:
         name = f"{kind}-{self._numbers[kind]}"
@@ -77,7 +82,8 @@ async def test_a_stream_changes_to_auto_and_back_while_it_is_read(
     reader: ShardReader = Handler(record_handler=reading, key_concurrency=key_concurrency)
     async with FakeKinesis() as fake:
         fake.create_stream(STREAM, 2, distribution="USER_PARTITION_KEY")
-        putting = Putting(fake)
+        filters = aggregates in {AggregateMode.FILTER, AggregateMode.DROP}  # those with a key, as they say
+        putting = Putting(fake, (None,) if filters else (None, AGGREGATE_KEY, "another producer's"))
         putting.by_key()
         settings = ConsumerSettings(aggregates=aggregates, shard_sync_interval=5.0)
         async with (
