@@ -30,6 +30,7 @@ from efo.events.records import (
     FailedCall,
     HandlerFailed,
     RecordDeadLettered,
+    RecordsExpired,
     RecordsFiltered,
     RecordSkipped,
     RecordsProcessed,
@@ -50,7 +51,9 @@ from efo.events.shards import (
     ShardStarted,
     ShardStopped,
     ShardSyncFailed,
+    StreamIdentified,
     StreamIsolated,
+    StreamRestored,
 )
 from efo.events.subscriptions import (
     ConsumerOpened,
@@ -96,6 +99,7 @@ __all__ = [
     "RecordDeadLettered",
     "RecordSkipped",
     "RecordsDelivered",
+    "RecordsExpired",
     "RecordsFiltered",
     "RecordsNotDelivered",
     "RecordsProcessed",
@@ -113,8 +117,10 @@ __all__ = [
     "ShardsListed",
     "SinkRecovered",
     "SinkRetried",
+    "StreamIdentified",
     "StreamIsolated",
     "StreamReset",
+    "StreamRestored",
     "SubscribeAttempted",
     "SubscriptionEnded",
     "WorkerStarted",
@@ -149,6 +155,7 @@ Event = (
     | RecordSkipped
     | RecordDeadLettered
     | AggregateDamaged
+    | RecordsExpired
     | RecordsFiltered
     | SinkRetried
     | SinkRecovered
@@ -157,11 +164,13 @@ Event = (
     | ShardGone
     | ShardSyncFailed
     | ShardsListed
+    | StreamIdentified
     | ParentCycleFound
     | HashRangeHoleFound
     | ShardStopped
     | ShardIsolated
     | StreamIsolated
+    | StreamRestored
     | ShardPaused
     | ShardResumed
     | ShardRepositioned
