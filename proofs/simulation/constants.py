@@ -97,8 +97,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
     "R4: a time takes along the shards that ended up to 5 s before it, as users are told": (
         "efo.consumer.shard_sync.MARGIN",
     ),
-    "R6: the limits of AWS, the turns of renewals, and R16: how often credentials are tried again": (
-        "efo.protocol.pacing.CREDENTIALS_PAUSE",
+    "R6: the limits of AWS, and the turns of renewals": (
         "efo.protocol.pacing.SHARD_INTERVAL",
         "efo.protocol.pacing.TAKE_OVER_AFTER",
         "efo.protocol.pacing.RENEWAL_OVERDUE_AFTER",
@@ -108,7 +107,6 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.protocol.polling.MIN_INTERVAL",
         "efo.protocol.polling.BYTES_PER_SECOND",
     ),
-    "R16: for how long IAM may take to apply a change, before the first success": ("efo.protocol.denials.GRACE",),
     "R8: when a connection is dead": (
         "efo.kinesis.connection.PING_INTERVAL",
         "efo.kinesis.connection.PING_DEADLINE",
@@ -179,6 +177,24 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.consumer.worker_id._TOKEN_LENGTH",
         "efo.leases.lease_row._YEAR_9999",
         "efo.leases.writes.MAX_CONCURRENT_WRITES",
+    ),
+    "R15, R5: how sure it is that a stream is another one, or that records have expired; lives.py tries it": (
+        "efo.consumer.expired_records.FIRST_PAUSE",
+        "efo.consumer.expired_records.FRESH_FOR",
+        "efo.consumer.expired_records.MAX_PAUSE",
+        "efo.consumer.recreation.FRESH_FOR",
+        "efo.consumer.recreation.MAX_CONFIRMATIONS",
+        "efo.consumer.shard_sync.LISTING_LAG",
+        "efo.consumer.streams.consumer.MAX_PAUSE",
+        "efo.kinesis.missing_shards.NOT_VISIBLE_FOR",
+        "efo.protocol.identity.MARGIN",
+        "efo.protocol.identity.TOLERANCE",
+        "efo.protocol.identity._LAYOUT",
+        "efo.protocol.identity._LAYOUT_SHIFT",
+        "efo.protocol.identity._SHARD_MASK",
+        "efo.protocol.identity._SHARD_SHIFT",
+        "efo.protocol.unread.MIN_RETENTION",
+        "efo.protocol.unread._SLACK",
     ),
     "only the length of a text": ("efo.consumer.shard_sync._MAX_NAMED",),
 }
