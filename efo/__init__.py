@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         ShardGoneError,
         ShardNotReadError,
         SilenceError,
+        StreamRecreatedError,
         StreamResetError,
         ThrottledError,
         TlsError,
@@ -172,8 +173,8 @@ _NAMES = {
         "HandlerError InternalFailureError IsolateShardError KmsError LeaseError LeaseLostError LeaseStoreCorruptError "
         "LeaseStoreUnavailableError MissingExtraError NotHttp2Error NotVisibleError OrderError ProducerClosedError "
         "ProtocolError ProxyError ResourceInUseError ResourceNotFoundError SchemaNotLoadedError ServiceError "
-        "ShardGoneError ShardNotReadError SilenceError StreamResetError ThrottledError TlsError TransportError "
-        "WrongEndpointError"
+        "ShardGoneError ShardNotReadError SilenceError StreamRecreatedError StreamResetError ThrottledError TlsError "
+        "TransportError WrongEndpointError"
     ),
     "efo.events": "Event Observer ignore_events",
     "efo.kinesis.aws.client": "open_kinesis",
@@ -353,6 +354,7 @@ __all__ = (
     "StreamLeases",
     "StreamLike",
     "StreamObserver",
+    "StreamRecreatedError",
     "StreamResetError",
     "StreamState",
     "StreamStatus",

@@ -66,6 +66,15 @@ class MissingExtraError(ConfigurationError):
     error_type = "missing_extra"
 
 
+class StreamRecreatedError(ConfigurationError):
+    """Leases, or positions of a sink, belong to a former stream of this name: nothing is read past it (rule R15).
+
+    The message says how efo knows, and how to read the present stream.
+    """
+
+    error_type = "stream_recreated"
+
+
 class HandlerError(ConfigurationError):
     """A handler does not fit efo's interface: it cannot be called, returns the wrong value, or misuses a batch.
 

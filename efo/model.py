@@ -312,6 +312,11 @@ class Lease:
     `latest_at`: the time that the checkpoint LATEST stands for: when the lease was created, by the service's clock, in
     seconds since the epoch. So each worker starts at the same place, whenever it takes the lease (rule R4). In a lease
     that was reset, the time that AT_TIMESTAMP stands for. None in rows that other libraries wrote.
+    `stream_created_at`: when the stream was created whose shard this is: a stream is its name and this time (rule R15).
+    None in rows that other libraries and earlier versions wrote, until a worker holds the lease.
+    `unread_since`: every record of the shard that arrived later is still to be read; those before are done, or nobody
+    wanted them. It belongs to the checkpoint, and tells what may have expired unread (rule R5). None if unknown.
+    Times are seconds since the epoch, by the service's clock.
     """
 
     key: str
@@ -327,6 +332,8 @@ class Lease:
     pending_checkpoint: Checkpoint | None = None
     pending_checkpoint_state: bytes | None = None
     throughput_kbps: float | None = None
+    stream_created_at: float | None = None
+    unread_since: float | None = None
 
     @property
     def holder(self) -> str | None:
@@ -357,18 +364,18 @@ class FanOutConsumer:
 class StreamDescription:
     """A stream as DescribeStreamSummary describes it.
 
-    `retention_hours`: RetentionPeriodHours. `key_id`: the KMS key that encrypts its records, None without encryption.
-    `created_at`: StreamCreationTimestamp, in seconds since the epoch; None if the service does not send it.
-    `max_record_bytes`: the maximum size of data and partition key of a record (AWS: MaxRecordSizeInKiB).
-    `mode`: PROVISIONED or ON_DEMAND; None if the service does not send it.
-    `distribution`: its record distribution strategy: USER_PARTITION_KEY, or AUTO if the service places each record.
-    `queues`: how many queues it has: each counts as a consumer (AWS: QueueCount).
+    `retention_hours`: RetentionPeriodHours; AWS has whole hours. `key_id`: the KMS key that encrypts its records, None
+    without encryption. `created_at`: StreamCreationTimestamp, in seconds since the epoch; None if the service does not
+    send it. `max_record_bytes`: the maximum size of data and partition key of a record (AWS: MaxRecordSizeInKiB).
+    `mode`: PROVISIONED or ON_DEMAND; None if the service does not send it. `distribution`: its record distribution
+    strategy: USER_PARTITION_KEY, or AUTO if the service places each record. `queues`: how many queues it has: each
+    counts as a consumer (AWS: QueueCount).
     """
 
     name: str
     arn: str
     status: str
-    retention_hours: int
+    retention_hours: float
     key_id: str | None = None
     created_at: float | None = None
     max_record_bytes: int = 1024 * 1024

@@ -10,6 +10,7 @@ from typing import Final, Literal, get_args
 from efo.arn import parse_consumer
 from efo.checks import check_callable, check_count, check_number, check_tags, check_text, check_type, shown
 from efo.errors import ConfigurationError
+from efo.identity import time_text
 from efo.model import Checkpoint, Lease, Position, PositionType, is_decimal
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.assignment.balance import balanced_assignment
@@ -48,6 +49,10 @@ LATEST: Final = Position.latest()
 """After the newest record."""
 TRIM_HORIZON: Final = Position.trim_horizon()
 """At the oldest record that the stream retains."""
+
+CLOCK_ERROR: Final = 300.0
+"""Seconds by which a time may be in the future and still means now: what the clocks of two hosts may differ by, as far
+as AWS accepts a signature."""
 
 _INITIAL: Final = {
     PositionType.TRIM_HORIZON: Checkpoint.TRIM_HORIZON,
@@ -260,6 +265,29 @@ def parse_position(value: PositionLike, name: str) -> Position:
         f"{name}={shown(value)}: expected efo.TRIM_HORIZON, efo.LATEST, another efo.Position, or a time such as "
         "'2026-01-31T12:00:00Z'"
     )
+
+
+def pinned(position: Position, now: float, name: str) -> Position:
+    """Return the position as a place that later records do not move: LATEST becomes the time `now`.
+
+    A time in the future is `now` too, if the clocks of two hosts may differ by that much: Kinesis refuses times in its
+    future. `now`: by the service's clock, seconds since the epoch. Raises ConfigurationError for a later time.
+    """
+    if position.type is PositionType.LATEST:
+        return Position.at_timestamp(now)
+    if position.timestamp is None or position.timestamp <= now:
+        return position
+    refuse_future(position.timestamp, now, name)
+    return Position.at_timestamp(now)
+
+
+def refuse_future(timestamp: float, now: float, name: str) -> None:
+    """Raise ConfigurationError if a time is so far in the future that no error of a clock explains it."""
+    if timestamp > now + CLOCK_ERROR:
+        raise ConfigurationError(
+            f"{name}: {time_text(timestamp)} is in the future, and it is {time_text(now)} now: no record can have that "
+            "time yet; write LATEST to begin with the next record, or a time that is over"
+        )
 
 
 def _check_position(position: Position, name: str) -> None:

@@ -29,6 +29,7 @@ from efo.events import ConsumerOpened, Observer, WorkerStarted
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient, check_stream, open_client
 from efo.kinesis.connection_pool import ConnectionPool
+from efo.kinesis.identity import StreamIdentity
 from efo.kinesis.registration import Registration
 from efo.kinesis.subscribe_limiter import LimitsSubscribes
 from efo.leases.opening import open_lease_store
@@ -137,12 +138,14 @@ async def open_sharing(
         )
         observer = combine_observers(observer, *(() if spans is None else (spans,)))
         observer(WorkerStarted(worker_id))
+        identity = StreamIdentity(kinesis.control_plane, trio.current_time())
         registration = Registration(
             kinesis.control_plane,
             settings.consumer_name or application,
             observer,
             settings.consumer_arn,
             settings.consumer_tags,
+            identity,
         )
         pool = ConnectionPool(
             kinesis.connect, address=kinesis.authority, stream_window=settings.stream_window, observer=observer
@@ -151,6 +154,7 @@ async def open_sharing(
             kinesis,
             settings,
             registration,
+            identity,
             pool=pool,
             limiter=None if shared is None else shared.limiter,
             waits=on_service_error == "stop",
@@ -173,6 +177,7 @@ async def open_sharing(
                         worker_id=worker_id,
                         on_service_error=on_service_error,
                         sources=sources,
+                        identity=identity,
                         observer=observer,
                         spans=spans,
                         rng=rng,

@@ -13,8 +13,9 @@ import trio
 from efo.checks import check_type
 from efo.consumer.acks import check_index, record_index
 from efo.consumer.deaggregation import Deaggregator, Part
+from efo.consumer.expired_records import ShardUnread
 from efo.consumer.positions import checkpoint_before, start_position
-from efo.errors import ConfigurationError, ShardGoneError, ShardNotReadError
+from efo.errors import ConfigurationError, ServiceError, ShardGoneError, ShardNotReadError
 from efo.events import (
     AcksOverdue,
     BatchDelivered,
@@ -26,6 +27,7 @@ from efo.events import (
     ShardRepositioned,
     ShardResumed,
 )
+from efo.identity import check_refusal
 from efo.kinesis.shard_source import ShardEnd, ShardSource
 from efo.model import Batch, Checkpoint, ChildShard, Position, Record
 from efo.protocol.messages import SubscribeToShardEvent
@@ -67,8 +69,8 @@ class ShardStream:
 
     `stream`: the stream's name. `shard_id`: the shard's id. `checkpoint`: the checkpoint of the lease, or of the last
     seek, after which it reads. `bytes_received`: the size of the data of all Kinesis records received. `acks`: grows
-    with each ack and each seek. `is_lost`: whether its lease was lost: its reader is being cancelled.
-    `observer`: takes the diagnostic events of its consumer.
+    with each ack and each seek. `is_lost`: whether its lease was lost: its reader is being cancelled. `unread`: since
+    when records of it are unread, which may expire. `observer`: takes the diagnostic events of its consumer.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class ShardStream:
         *,
         subscribe: Callable[[Position], ShardSource],
         initial: Position,
+        unread: ShardUnread,
         pin: Callable[[Position], Position],
         deaggregator: Deaggregator,
         clock: Callable[[], float],
@@ -95,6 +98,7 @@ class ShardStream:
         self.acks: int = 0
         self.is_lost: bool = False
         self._position = start_position(checkpoint, initial)
+        self.unread = unread
         self._subscribe = subscribe
         self._pin = pin
         self._deaggregator = deaggregator
@@ -199,7 +203,11 @@ class ShardStream:
             self._position = self._pin(to)
             self.checkpoint = checkpoint_before(self._position)
             self._progress.restart()
+            self.unread.restart(self._position.timestamp)
         else:
+            # A sink may be ahead of the lease: what may be unread since then includes what is unread now.
+            since = self.unread.since if self.checkpoint <= to else None
+            self.unread.restart(since, None if to.is_sentinel else to.sequence_number)
             self._position = start_position(to, self._position)
             self.checkpoint = to
             self._progress.restart(None if to.is_sentinel else to)
@@ -246,6 +254,13 @@ class ShardStream:
     def acked(self) -> Checkpoint | None:
         """The checkpoint up to which everything is acked; None if nothing was acked and no record was read before."""
         return self._progress.checkpoint
+
+    @property
+    def unread_since(self) -> float | None:
+        """Since when records may be unread, as of `acked` (`Lease.unread_since`); None if unknown."""
+        if self._unacked:
+            return next(iter(self._unacked.values())).oldest or None
+        return self.unread.since if self._event is None else None
 
     @property
     def has_unacked(self) -> bool:
@@ -388,7 +403,11 @@ class ShardStream:
         except ShardGoneError:
             # Nothing of it can be read any more, and it announces no children: a shard sync finds them.
             self.observer(ShardGone(self.shard_id, self._progress.checkpoint or self.checkpoint))
+            self.unread.gone()
             event = ShardEnd(())
+        except ServiceError as error:
+            check_refusal(error, self.stream, self.shard_id, subscription.position)
+            raise
         finally:
             self._idle_since, self._wanted_since = self._now(), None
         # None after an interrupt. A seek may come while the event is on its way.
@@ -402,6 +421,7 @@ class ShardStream:
         self._is_at_end = event.continuation_sequence_number is None
         self.millis_behind_latest = event.millis_behind_latest
         self._last_event_at = now
+        self.unread.received(event.records, event.millis_behind_latest)
         data = [record.data for record in event.records]
         self._event_bytes = sum(map(len, data))
         self.bytes_received += self._event_bytes

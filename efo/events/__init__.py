@@ -30,6 +30,7 @@ from efo.events.records import (
     FailedCall,
     HandlerFailed,
     RecordDeadLettered,
+    RecordsExpired,
     RecordsFiltered,
     RecordSkipped,
     RecordsProcessed,
@@ -50,7 +51,9 @@ from efo.events.shards import (
     ShardStarted,
     ShardStopped,
     ShardSyncFailed,
+    StreamIdentified,
     StreamIsolated,
+    StreamRestored,
 )
 from efo.events.subscriptions import (
     ConsumerOpened,
@@ -97,6 +100,7 @@ __all__ = [
     "RecordDeadLettered",
     "RecordSkipped",
     "RecordsDelivered",
+    "RecordsExpired",
     "RecordsFiltered",
     "RecordsNotDelivered",
     "RecordsProcessed",
@@ -114,8 +118,10 @@ __all__ = [
     "ShardsListed",
     "SinkRecovered",
     "SinkRetried",
+    "StreamIdentified",
     "StreamIsolated",
     "StreamReset",
+    "StreamRestored",
     "SubscribeAttempted",
     "SubscriptionEnded",
     "WorkerStarted",
@@ -152,6 +158,7 @@ Event = (
     | RecordSkipped
     | RecordDeadLettered
     | AggregateDamaged
+    | RecordsExpired
     | RecordsFiltered
     | SinkRetried
     | SinkRecovered
@@ -160,11 +167,13 @@ Event = (
     | ShardGone
     | ShardSyncFailed
     | ShardsListed
+    | StreamIdentified
     | ParentCycleFound
     | HashRangeHoleFound
     | ShardStopped
     | ShardIsolated
     | StreamIsolated
+    | StreamRestored
     | ShardPaused
     | ShardResumed
     | ShardRepositioned

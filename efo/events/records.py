@@ -123,3 +123,17 @@ class RecordsFiltered(msgspec.Struct, frozen=True):
     sequence_number: str
     records: int
     mode: AggregateMode = AggregateMode.DEDUPLICATE
+
+
+class RecordsExpired(msgspec.Struct, frozen=True):
+    """Records that arrived from `since` to `until` expired before they were read, if there were any (rule R5).
+
+    Seconds since the epoch. `seconds`: how much of that time is gone. Nobody can read these records any more, so that
+    their number, even whether there were any, cannot be told: the consumer was stopped, or behind, for longer than the
+    stream keeps them. Of a shard that goes on like this, with growing pauses.
+    """
+
+    shard_id: str
+    since: float
+    until: float
+    seconds: float

@@ -41,6 +41,17 @@ class ShardsListed(msgspec.Struct, frozen=True):
     shards: int
 
 
+class StreamIdentified(msgspec.Struct, frozen=True):
+    """The leases are of this stream (rule R15). It follows the first listing of its shards.
+
+    `created_at`: when it was created, in seconds since the epoch. `retention_hours`: how long it keeps records. None:
+    the service does not tell it to this application (AWS: DescribeStreamSummary).
+    """
+
+    created_at: float | None
+    retention_hours: float | None
+
+
 class ParentCycleFound(msgspec.Struct, frozen=True):
     """These leases wait for each other as parents, or one for itself, so their shards are never read. Reported once.
 
@@ -88,6 +99,15 @@ class StreamIsolated(msgspec.Struct, frozen=True):
     cooldown: float
     error_type: str
     detail: str = ""
+
+
+class StreamRestored(msgspec.Struct, frozen=True):
+    """A stream is read again that was isolated since it is another one than its leases are of. `duration`: seconds."""
+
+    stream: str
+    error_type: str
+    duration: float
+    attempts: int
 
 
 class ShardPaused(msgspec.Struct, frozen=True):

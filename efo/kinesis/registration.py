@@ -19,11 +19,13 @@ from efo.errors import (
     NotVisibleError,
     ResourceInUseError,
     ResourceNotFoundError,
+    StreamRecreatedError,
     ThrottledError,
     without_tracebacks,
 )
 from efo.events import ConsumerReady, Observer, ignore_events
 from efo.kinesis.control_plane import ControlPlane
+from efo.kinesis.identity import StreamIdentity
 from efo.kinesis.missing_shards import MissingShards
 from efo.model import FanOutConsumer
 
@@ -42,7 +44,8 @@ class Registration:
     """The registration of one application's fan-out consumer on one stream. It never deregisters.
 
     `given`: the ARN of a consumer that somebody else registers, often in another account. It is used as it is. `tags`:
-    those that the consumer gets when it is registered.
+    those that the consumer gets when it is registered. `identity`: of the stream: none is registered on another stream
+    of the same name.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class Registration:
         observer: Observer = ignore_events,
         given: str | None = None,
         tags: Mapping[str, str] | None = None,
+        identity: StreamIdentity | None = None,
     ) -> None:
         self.name = name if given is None else parse_consumer(given)[1]
         self._given = given
@@ -62,7 +66,8 @@ class Registration:
         self._checking = trio.Lock()
         self._checked_at = -inf  # when the last check of the consumer began
         self._failure: EfoError | None = None  # of that check
-        self._missing_shards = MissingShards(control_plane)
+        self._identity = identity or StreamIdentity(control_plane)
+        self._missing_shards = MissingShards(control_plane, self._identity)
 
     @property
     def arn(self) -> str:
@@ -80,8 +85,9 @@ class Registration:
         """Return the consumer once it is ACTIVE. Register it if it does not exist, unless its ARN is given.
 
         A consumer that is being deleted is registered again when it is gone. Raises ServiceError, TransportError,
-        ConsumerLimitError if the stream may have no more consumers, ConsumerNotActiveError after 5 minutes, and
-        ConsumerNotFoundError if a given consumer is gone.
+        StreamRecreatedError if the stream is another one than at the first call, ConsumerLimitError if the stream may
+        have no more consumers, ConsumerNotActiveError after 5 minutes, and ConsumerNotFoundError if a given consumer is
+        gone.
         """
         stream_arn = await self._stream_arn()
         registered = False
@@ -93,6 +99,7 @@ class Registration:
                     if self._given is not None:
                         raise self._gone() from None
                     if not registered:
+                        await self._check_stream()
                         registered = await self._register(stream_arn)
                         continue
                     # Registered, but not visible yet: wait for it below.
@@ -100,6 +107,8 @@ class Registration:
                 if self._given is not None and consumer is not None and consumer.arn != self._given:
                     raise self._gone()
                 if consumer is not None and consumer.status not in UNREADABLE:
+                    if self._consumer is not None and self._consumer.arn != consumer.arn:
+                        await self._check_stream()
                     self._consumer = consumer
                     self._observer(ConsumerReady(consumer.name, consumer.arn, registered))
                     return consumer
@@ -144,7 +153,7 @@ class Registration:
             # A stream that is deleted takes its consumers along: then that is what has to be told.
             try:
                 await self._missing_shards.explain(shard_id, "SubscribeToShard", asked_at)
-            except ResourceNotFoundError as no_stream:
+            except (ResourceNotFoundError, StreamRecreatedError) as no_stream:
                 self._failure = without_tracebacks(no_stream)
             except EfoError:
                 self._failure = without_tracebacks(gone)
@@ -157,7 +166,12 @@ class Registration:
     async def _stream_arn(self) -> str:
         if self._given is not None:
             return parse_consumer(self._given)[0]
-        return (await self._control_plane.describe_stream()).arn
+        return (await self._identity.describe()).arn
+
+    async def _check_stream(self) -> None:
+        """Raise StreamRecreatedError if the stream has become another one, maybe while this waits for its consumer."""
+        if self._consumer is not None:
+            await self._identity.look(trio.current_time())
 
     def _gone(self) -> ConsumerNotFoundError:
         return ConsumerNotFoundError(

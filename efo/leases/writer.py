@@ -147,11 +147,14 @@ class LeaseWriter:
         batch.scope.deadline = started + self._failover_time
         unsettled = dict(enumerate(batch.entries))
         ended: dict[tuple[LeaseOperation, str | None, str, str], list[str]] = {}
+        is_cancelled = False
 
         def settle(index: int, result: Lease | LeaseError) -> None:
             entry = unsettled.pop(index)
             error_type, detail = None, ""
-            if isinstance(result, LeaseError):
+            if is_cancelled:  # the store did not fail
+                error_type = "cancelled"
+            elif isinstance(result, LeaseError):
                 error_type, detail = without_tracebacks(result).error_type, detail_of(result)
             key = entry.write.lease.key
             apart = key if isinstance(entry.write, TakeLease) else ""  # each take is reported by itself
@@ -165,7 +168,7 @@ class LeaseWriter:
         except LeaseError as failure:
             error = failure
         except BaseException:
-            error = LeaseStoreUnavailableError("the write was cancelled")
+            error, is_cancelled = LeaseStoreUnavailableError("the write was cancelled"), True
             raise
         finally:
             for index in list(unsettled):

@@ -22,6 +22,7 @@ from efo.events import (
     ParentCycleFound,
     ReadModeChanged,
     RecordDeadLettered,
+    RecordsExpired,
     RecordsFiltered,
     RecordSkipped,
     RecordsNotDelivered,
@@ -35,8 +36,10 @@ from efo.events import (
     ShardStarted,
     ShardStopped,
     StreamIsolated,
+    StreamRestored,
     WorkerStarted,
 )
+from efo.identity import time_text
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.remedies import remedy
 from efo.telemetry.filtering import Filtering
@@ -235,6 +238,13 @@ _LINES: Final[dict[type, Callable[[Any], Line]]] = {
         logging.WARNING,
         f"{e.shard_id}: record {e.sequence_number} is a damaged KPL aggregate, delivered unchanged: {e.problem}",
     ),
+    RecordsExpired: lambda e: (
+        logging.WARNING,
+        (
+            f"{e.shard_id}: records that arrived between {time_text(e.since)} and {time_text(e.until)} expired before "
+            f"they were read, if there were any: {e.seconds:.0f} s are gone; increase the stream's retention period"
+        ),
+    ),
     RecordsFiltered: _records_filtered,
     ShardStarted: lambda e: (logging.INFO, f"{e.shard_id}: started after {e.checkpoint}"),
     ShardFinished: lambda e: (
@@ -258,6 +268,10 @@ _LINES: Final[dict[type, Callable[[Any], Line]]] = {
     StreamIsolated: lambda e: (
         logging.ERROR,
         f"{e.stream}: isolated for {e.cooldown:g} s by {e.error_type}{_because(e.detail)}{_do(e.error_type)}",
+    ),
+    StreamRestored: lambda e: (
+        logging.WARNING,
+        f"{e.stream}: read again, after {e.duration:.0f} s and {e.attempts} attempts that failed by {e.error_type}",
     ),
     ShardPaused: lambda e: (logging.INFO, f"{e.shard_id}: paused"),
     ShardResumed: lambda e: (logging.INFO, f"{e.shard_id}: resumed"),

@@ -30,6 +30,7 @@ from efo.events import (
     LeaseStoreCalled,
     PollAttempted,
     RecordDeadLettered,
+    RecordsExpired,
     RecordsFiltered,
     RecordSkipped,
     RecordsProcessed,
@@ -147,6 +148,7 @@ class OtelObserver:
             HandlerFailed: self._handler_failed,
             RecordSkipped: self._record_skipped,
             RecordDeadLettered: self._record_dead_lettered,
+            RecordsExpired: self._expired,
             ShardIsolated: self._isolated,
             ShardStarted: self._started,
             ShardRepositioned: self._repositioned,
@@ -256,6 +258,9 @@ class OtelObserver:
             instruments.RECORD_FAILURES, 1, {"efo.failure.action": "dead_letter"} | error_attributes(event.error_type)
         )
 
+    def _expired(self, event: RecordsExpired) -> None:
+        self._add(instruments.RECORD_EXPIRED_TIME, event.seconds)
+
     def _isolated(self, event: ShardIsolated) -> None:
         self._add(instruments.SHARD_ISOLATIONS, 1, error_attributes(event.error_type))
 
@@ -285,7 +290,7 @@ class OtelObserver:
 
     # --- the instruments -------------------------------------------------------------------------------
 
-    def _add(self, instrument: Instrument, amount: int, attributes: Attributes | None = None) -> None:
+    def _add(self, instrument: Instrument, amount: float, attributes: Attributes | None = None) -> None:
         self._instruments[instrument].add(amount, {**self._common, **(attributes or {})})
 
     def _record(self, instrument: Instrument, value: float, attributes: Attributes | None = None) -> None:

@@ -32,12 +32,11 @@ class FakeControlPlane:
     async def describe_stream(self) -> StreamDescription:
         """Describe the stream."""
         stream = await self._call("DescribeStreamSummary", lambda: self._core.stream(self._stream))
-        status, hours = stream.status(self._core.clock()), round(stream.retention_hours)
         return StreamDescription(
             stream.name,
             stream.arn,
-            status,
-            hours,
+            stream.status(self._core.clock()),
+            stream.retention_hours,
             stream.encryption.key_id,
             created_at=stream.created_at,
             max_record_bytes=stream.max_record_bytes,

@@ -131,6 +131,8 @@ def leases() -> list[Lease]:
             pending_checkpoint=Checkpoint(str(_FIRST + 1), 1),
             pending_checkpoint_state=b"\x00state",
             throughput_kbps=12.5,
+            stream_created_at=_TIME,
+            unread_since=_TIME + 60,
         ),
     ]
 
@@ -146,7 +148,7 @@ async def _write_sqlite(path: Path) -> None:
 
 def _position(shard_id: str, sub: int) -> dict[str, object]:
     checkpoint = Checkpoint(str(_FIRST), sub)
-    value = encode(STREAM, shard_id, checkpoint).decode()
+    value = encode(STREAM, shard_id, checkpoint, _TIME if sub else None).decode()
     return {"stream": STREAM, "shard": shard_id, "checkpoint": [checkpoint.sequence_number, sub], "value": value}
 
 

@@ -138,6 +138,13 @@ async def _mix(service: Service) -> None:
         await trio.sleep(20)
 
 
+async def _expire(service: Service) -> None:
+    """Decrease the retention period, while the sink takes less than what is put."""
+    service.pace = 2_000
+    service.retain(20 / 3600)
+    await trio.lowlevel.checkpoint()
+
+
 def _set(*names: str) -> frozenset[str]:
     return frozenset(f"Efo{name}" for name in names)
 
@@ -227,6 +234,14 @@ CASES: Final = (
         # A subscription that ends while the sink is busy looks frozen until the sink takes more: for some seconds,
         # which are a large part of these short waiting times only.
         may=_NOT_READ | _set("ShardsUnread", "ShardsFrozen"),
+    ),
+    Case(
+        job="efo-expired",
+        fault="the stream keeps records for 20 s, and the sink is slower than its producer",
+        inject=_expire,
+        environment=_PIPE,
+        must=_set("RecordsExpired"),
+        may=_NOT_READ | _set("Backpressure", "ShardsUnread", "ShardsFrozen", "RetentionAtRisk"),
     ),
     Case(
         job="efo-isolated",

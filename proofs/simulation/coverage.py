@@ -33,6 +33,7 @@ from proofs.simulation.story import (
     Held,
     LeaseFileCrashed,
     Line,
+    Lived,
     Lost,
     Mark,
     Opened,
@@ -235,6 +236,10 @@ class Coverage:
     @add.register
     def _(self, line: Rotted) -> None:
         self._mark(f"R12.rotted_{line.file}")
+
+    @add.register
+    def _(self, line: Lived) -> None:
+        self._mark(line.what)
 
     @add.register
     def _(self, line: LeaseFileCrashed) -> None:

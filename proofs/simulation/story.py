@@ -125,6 +125,13 @@ class Rotted:
     file: RottedFile
 
 
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """Something happened to a stream besides its records (see lives.py). `what`: the name of the mark."""
+
+    what: str
+
+
 LeaseFileCrash = Literal["killed", "power_failed"]
 """How a crash comes over the SQLite file of the leases: its process is killed, or the power fails for all."""
 
@@ -292,6 +299,7 @@ Line: TypeAlias = (
     | Disked
     | Refused
     | Rotted
+    | Lived
     | LeaseFileCrashed
     | Handled
     | SkippedByPolicy

@@ -10,7 +10,7 @@ from efo.errors import ConfigurationError
 from efo.model import Checkpoint, Lease, Position
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.subscription import SubscriptionTiming
-from efo.settings import LATEST, TRIM_HORIZON, ConsumerSettings, parse_position
+from efo.settings import CLOCK_ERROR, LATEST, TRIM_HORIZON, ConsumerSettings, parse_position, pinned
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -169,3 +169,24 @@ def test_the_name_and_the_arn_of_a_consumer_must_agree():
     assert ConsumerSettings(consumer_arn=arn, consumer_name="fan").consumer_arn == arn
     with pytest.raises(ConfigurationError, match=r"consumer_name 'app' is not that of consumer_arn: .* write 'fan'"):
         ConsumerSettings(consumer_arn=arn, consumer_name="app")
+
+
+@pytest.mark.parametrize(
+    ("position", "expected"),
+    [
+        (Position.latest(), Position.at_timestamp(1000.0)),
+        (Position.trim_horizon(), Position.trim_horizon()),
+        (Position.at("7"), Position.at("7")),
+        (Position.at_timestamp(999.0), Position.at_timestamp(999.0)),
+        (Position.at_timestamp(1000.0 + CLOCK_ERROR), Position.at_timestamp(1000.0)),
+    ],
+)
+def test_a_pinned_position_does_not_move_and_is_not_in_the_future(position, expected):
+    assert pinned(position, 1000.0, "initial_position") == expected
+
+
+def test_a_time_in_the_future_is_a_mistake():
+    with pytest.raises(
+        ConfigurationError, match=r"^initial_position: 1970-01-01T00:21:41Z is in the future, and it is"
+    ):
+        pinned(Position.at_timestamp(1000.0 + CLOCK_ERROR + 1), 1000.0, "initial_position")

@@ -237,6 +237,9 @@ CASES = [
             ("EfoShardsIsolated", "isolated", 0),
         ]
     ),
+    Case("EfoRecordsExpired", [series("efo_record_expired_time_seconds_total", "_x34 3600x25")],
+         [series("efo_record_expired_time_seconds_total", "3600x60"),
+          series("efo_record_failures_total", SKIPPED_ONCE)], value="1h 0m 0s", pending=34),
     Case("EfoRecordsSkipped", failures("skip", SKIPPED_ONCE),
          [*failures("skip", "7x60"), *failures("dead_letter", SKIPPED_ONCE)], value="1", pending=34),
     Case("EfoRecordsDeadLettered", failures("dead_letter", "2x34 5x25"),

@@ -160,12 +160,13 @@ class _Opener:
         self._openings = defaultdict[str | None, trio.CapacityLimiter](lambda: trio.CapacityLimiter(OPENINGS))
 
     @asynccontextmanager
-    async def open(self, config: StreamConfig) -> AsyncIterator[Consumer]:
-        """Open the consumer of one stream. Raises EfoError."""
+    async def open(self, config: StreamConfig, observed: Callable[[Observer], Observer]) -> AsyncIterator[Consumer]:
+        """Open the consumer of one stream. `observed`: returns what observes it. Raises EfoError."""
         account = None if config.role is None else config.role.arn
         settings = replace(config.settings_over(self._settings), max_leases=self._settings.max_leases)
         observer = self._observer(config.name)
         check_arguments(self._application, self._worker_id, settings, self._on_service_error, observer)
+        observer = observed(observer)
         table = self._joint.table(config.name)
         async with AsyncExitStack() as stack:
             stack.callback(table.leave)

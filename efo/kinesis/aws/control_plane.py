@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
@@ -297,6 +297,16 @@ def _consumer(item: Mapping[str, Any]) -> FanOutConsumer:
     return FanOutConsumer(item["ConsumerName"], item["ConsumerARN"], item["ConsumerStatus"])
 
 
-def _seconds(time: datetime | float | None) -> float | None:
-    """Return a time in seconds since the epoch: botocore makes a datetime of it."""
-    return time.timestamp() if isinstance(time, datetime) else time
+def _seconds(time: object) -> float | None:
+    """Return a time in seconds since the epoch, None if it is none.
+
+    AWS sends a number, of which botocore makes a datetime. Other servers send text too.
+    """
+    with suppress(ValueError, OverflowError):
+        if isinstance(time, str):
+            time = datetime.fromisoformat(time)
+        if isinstance(time, datetime):
+            return time.timestamp()
+        if isinstance(time, int | float):
+            return datetime.fromtimestamp(time, UTC).timestamp()
+    return None

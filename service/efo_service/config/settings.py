@@ -26,6 +26,7 @@ from efo.settings import (
     TRIM_HORIZON,
     OnServiceError,
     ReadMode,
+    refuse_future,
 )
 from efo_service.config.cloudwatch import CloudWatchSettings
 from efo_service.config.dynamodb import tags_of
@@ -61,6 +62,10 @@ def _check_position(value: object) -> str:
         ) from None
     if time.tzinfo is None:
         raise ValueError(f"the time {text!r} has no time zone: write {time.isoformat()}Z for UTC")
+    try:
+        refuse_future(time.timestamp(), datetime.now(UTC).timestamp(), repr(text))
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
     return text
 
 

@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
-from efo_service.relay.sink import ShardSink, Sink
+from efo_service.relay.sink import ShardSink, Sink, identify
 from efo_service.relay.write_buffer import WriteBuffer, check_refusals
 
 REASON_TAG: Final = "efo.refusal"
@@ -37,6 +37,11 @@ class DeadLetteringSink:
         self._sink = sink
         self._dead_letters = dead_letters
         self._on_dead_letter = on_dead_letter
+
+    def identify(self, created_at: float | None) -> None:
+        """Tell both sinks when the stream was created."""
+        identify(self._sink, created_at)
+        identify(self._dead_letters, created_at)
 
     def open(
         self, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON

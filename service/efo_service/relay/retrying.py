@@ -20,7 +20,7 @@ from efo.errors import IsolateShardError
 from efo.model import Batch, Checkpoint, Record, checkpoint_of
 from efo.protocol.failure import FailurePolicy, decide
 from efo_service.relay.errors import SinkError
-from efo_service.relay.sink import ShardSink, Sink
+from efo_service.relay.sink import ShardSink, Sink, identify
 from efo_service.relay.write_buffer import WriteBuffer, check_refusals
 
 BACKOFF: Final = 0.1
@@ -58,6 +58,10 @@ class RetryingSink:
         self._policy = FailurePolicy(
             attempts=None, retry_for=seconds, backoff=BACKOFF, backoff_limit=BACKOFF_LIMIT, then="isolate"
         )
+
+    def identify(self, created_at: float | None) -> None:
+        """Tell the sink when the stream was created."""
+        identify(self._sink, created_at)
 
     def open(
         self, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from efo.model import Batch, Checkpoint, Record
+
+LOG_REMEDY: Final = (
+    "to relay it, set another [relay] topic; or stop the relay and run `efo log adopt`: its shards then continue in new"
+    " partitions of this topic"
+)
+"""What to do with a topic of the log that belongs to a former stream."""
 
 
 class ShardSink(Protocol):
@@ -72,3 +78,21 @@ class Sink(Protocol):
         and does not know the shard. Leaving the context closes the sink without a commit. Entering raises SinkError.
         """
         ...
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """What a sink may have besides: it keeps positions, and refuses those of a former stream (rule R15)."""
+
+    def identify(self, created_at: float | None) -> None:
+        """Note when the stream was created, in seconds since the epoch; None if unknown. Called before `open`.
+
+        `open` then raises StreamRecreatedError if what the sink has belongs to a former stream of this name.
+        """
+        ...
+
+
+def identify(sink: Sink, created_at: float | None) -> None:
+    """Tell a sink when its stream was created, if it wants to know."""
+    if isinstance(sink, Identified):
+        sink.identify(created_at)

@@ -13,11 +13,12 @@ import structlog
 import trio
 
 from efo.consumer.shard_task import ShardReader
-from efo.events import Event, Observer
+from efo.events import Event, Observer, StreamIdentified
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.telemetry.combined import combine_observers
 from efo.telemetry.filtering import Filtering
+from efo.telemetry.held_back import HeldBack
 from efo.telemetry.observer import OtelObserver
 from efo.telemetry.outages import Outages
 from efo.telemetry.spans import OtelTracing, tracer_of
@@ -30,7 +31,7 @@ from efo_service.factories.tracing import open_tracing
 from efo_service.relay.failures import isolating
 from efo_service.relay.measured import MeasuredSink
 from efo_service.relay.relay import CommitPace, relay_shard
-from efo_service.relay.sink import Sink
+from efo_service.relay.sink import Sink, identify
 from efo_service.streams.parts import Consumer, Parts
 from efo_service.telemetry.logs import log_events
 from efo_service.telemetry.sdk import Telemetry
@@ -45,12 +46,18 @@ _UNSAVED_AFTER: Final = 60.0
 
 
 class StreamRun:
-    """Relays a stream until it is drained. `name`: of the stream in the configuration, and in the log."""
+    """Relays a stream until it is drained. `name`: of the stream in the configuration, and in the log.
+
+    `reading`: set when its shards are listed, and its leases are of this stream. `is_retried`: the run before it was
+    refused, so nothing is logged until then.
+    """
 
     def __init__(self, name: str, settings: Settings, *, telemetry: Telemetry, parts: Parts) -> None:
         self.name = name
         self.settings = settings
         self.is_stopping = False
+        self.is_retried = False
+        self.reading = trio.Event()
         clock = trio.lowlevel.current_clock().current_time  # from any thread, unlike trio.current_time
         outages, filtering = Outages(clock), Filtering(clock)
         self.health = Health(
@@ -111,8 +118,11 @@ class StreamRun:
             open_metrics(settings) as cloudwatch,
         ):
             instruments = _metrics(settings, self._telemetry, kinesis)
+            told = combine_observers(self._log, self._source)
+            if self.is_retried:
+                told = HeldBack(told, self.reading.set)
             reports.observer = observer = combine_observers(
-                self._log, self.health, instruments, self._source, cloudwatch
+                self.health, told, instruments, cloudwatch, _Identifies(sink)
             )
             tracing = open_tracing(self._telemetry, settings.relay)
             opening = parts.open_consumer(
@@ -164,6 +174,21 @@ class _Relayed:
 
     def __call__(self, event: Event) -> None:
         self.observer(event)
+
+
+class _Identifies:
+    """Tells the sink which stream it is of, as soon as that is known: before the first shard is read."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def observes(self, event_type: type) -> bool:
+        """Whether an event of this type tells it."""
+        return event_type is StreamIdentified
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StreamIdentified):
+            identify(self._sink, event.created_at)
 
 
 def _reader(settings: Settings, sink: Sink, telemetry: Telemetry, tracing: OtelTracing) -> ShardReader:

@@ -42,6 +42,7 @@ from efo.events import (
     ReadModeChanged,
     RecordDeadLettered,
     RecordsDelivered,
+    RecordsExpired,
     RecordsFiltered,
     RecordSkipped,
     RecordsNotDelivered,
@@ -60,13 +61,16 @@ from efo.events import (
     ShardSyncFailed,
     SinkRecovered,
     SinkRetried,
+    StreamIdentified,
     StreamIsolated,
     StreamReset,
+    StreamRestored,
     SubscribeAttempted,
     SubscriptionEnded,
     WorkerStarted,
 )
 from efo.foreign_errors import traceback_of
+from efo.identity import time_text
 from efo.model import Checkpoint, Position
 from efo.protocol.remedies import remedy
 from efo.telemetry.filtering import Filtering
@@ -276,8 +280,10 @@ def severity_of(event: Event) -> int:
             | RecordSkipped()
             | RecordDeadLettered()
             | RecordsFiltered()
+            | RecordsExpired()
             | ShardIsolated()
             | StreamIsolated()
+            | StreamRestored()
             | ShardGone()
             | HashRangeHoleFound()
         ):
@@ -313,6 +319,7 @@ _NAMES: Final[dict[type, str]] = {
     RecordSkipped: "record_skipped",
     RecordDeadLettered: "record_dead_lettered",
     AggregateDamaged: "aggregate_damaged",
+    RecordsExpired: "records_expired",
     RecordsFiltered: "records_filtered",
     SinkRetried: "sink_retried",
     SinkRecovered: "sink_recovered",
@@ -321,11 +328,13 @@ _NAMES: Final[dict[type, str]] = {
     ShardGone: "shard_gone",
     ShardSyncFailed: "shard_sync_failed",
     ShardsListed: "shards_listed",
+    StreamIdentified: "stream_identified",
     ParentCycleFound: "parent_cycle_found",
     HashRangeHoleFound: "hash_range_hole_found",
     ShardStopped: "shard_stopped",
     ShardIsolated: "shard_isolated",
     StreamIsolated: "stream_isolated",
+    StreamRestored: "stream_restored",
     ShardPaused: "shard_paused",
     ShardResumed: "shard_resumed",
     ShardRepositioned: "shard_repositioned",
@@ -348,6 +357,8 @@ _NAMES: Final[dict[type, str]] = {
 
 def _fields(event: Event) -> dict[str, Any]:
     values = {name: getattr(event, name) for name in event.__struct_fields__ if name != "readings"}
+    if isinstance(event, RecordsExpired):
+        values |= {"since": time_text(event.since), "until": time_text(event.until)}
     return {name: _plain(value) for name, value in values.items() if value is not None and value != ""}
 
 

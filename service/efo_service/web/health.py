@@ -15,6 +15,7 @@ from efo.events import (
     LeaseStoreCalled,
     PollAttempted,
     ReadModeChanged,
+    RecordsExpired,
     SubscribeAttempted,
 )
 from efo.protocol.reading import Readings
@@ -22,6 +23,7 @@ from efo.telemetry.filtering import Filtering
 from efo.telemetry.outages import Outages
 from efo_service.web.problems import (
     Problem,
+    expired_problem,
     fan_out_problem,
     filtering_problem,
     outage_problem,
@@ -30,7 +32,10 @@ from efo_service.web.problems import (
 
 _CHANGES: Final = frozenset({
     ConsumerOpened, ConsumerReady, ReadModeChanged, LeasesCounted, LeaseStoreCalled, SubscribeAttempted, PollAttempted,
+    RecordsExpired,
 })  # fmt: skip
+EXPIRED_SHOWN_FOR: Final = 86_400.0
+"""Seconds for which it is told that records expired unread: nothing ends it, and nothing brings them back."""
 
 
 class Health:
@@ -60,6 +65,7 @@ class Health:
         self._scanned_at: float | None = None
         self._store_error: str | None = None
         self._subscribe_error: tuple[str, str] | None = None
+        self._expired: dict[str, tuple[float, RecordsExpired]] = {}  # until when it is told, and the last of each shard
 
     def observes(self, event_type: type) -> bool:
         """Whether an event of this type changes the state (see `combine_observers`)."""
@@ -72,6 +78,9 @@ class Health:
                 self._readings = readings
             case ConsumerReady():
                 self._registered = True
+            case RecordsExpired(shard_id=shard_id):
+                known = {shard: told for shard, told in self._expired.items() if told[0] > self._clock()}
+                self._expired = {**known, shard_id: (self._clock() + EXPIRED_SHOWN_FOR, event)}
             case ReadModeChanged(mode=mode):
                 self._is_polled = mode == "polling"
                 self._fan_out = event
@@ -118,6 +127,9 @@ class Health:
             )
             if self._filtering is not None and (filtered := self._filtering.recent()):
                 yield filtering_problem(filtered, len(shards))
+
+        if expired := [event for until, event in self._expired.values() if until > self._clock()]:
+            yield expired_problem(expired)
 
     def _unknown_table(self) -> str:
         if self._scanned_at is None:

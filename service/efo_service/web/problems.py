@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from efo.errors import AccessDeniedError
+from efo.events import RecordsExpired
+from efo.identity import time_text
 from efo.protocol.reading import Condition, ShardReading, checkpoint_age, condition, quiet_for
 from efo.protocol.remedies import remedy
 from efo.telemetry.filtering import FilteredRecords
@@ -94,6 +96,19 @@ def filtering_problem(filtered: Mapping[str, FilteredRecords], shards: int) -> P
     mode = next(iter(filtered.values())).mode
     text = f"{_named(sorted(filtered), shards)}: {records} user records of aggregates were filtered out"
     return Problem(f"{text}: {filtering_text(mode)}", stops_reading=False)
+
+
+def expired_problem(events: Sequence[RecordsExpired]) -> Problem:
+    """Return what records have expired unread, in one sentence for all shards."""
+    names = ", ".join(sorted(event.shard_id for event in events)[:_NAMED])
+    more = f" and {len(events) - _NAMED} more" if len(events) > _NAMED else ""
+    since, until = min(event.since for event in events), max(event.until for event in events)
+    return Problem(
+        f"{names}{more}: records that arrived between {time_text(since)} and {time_text(until)} expired before they "
+        "were read, if there were any, and nobody can read them any more: increase the retention period of the stream "
+        "above the longest stop and the longest lag of this application",
+        stops_reading=False,
+    )
 
 
 def shard_problems(

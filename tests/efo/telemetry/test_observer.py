@@ -53,6 +53,7 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.RecordSkipped("s-0", "1", 0, "ValueError"),
     events.RecordDeadLettered("s-0", "1", 0, "ValueError"),
     events.AggregateDamaged("s-0", "1", "no checksum"),
+    events.RecordsExpired("s-0", 1000.0, 4600.0, 3600.0),
     events.RecordsFiltered("s-0", "1", 2),
     events.SinkRetried("s-0", "sink_full", "no room", 1.0),
     events.SinkRecovered("s-0"),
@@ -64,6 +65,8 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.StreamIsolated("late", 60.0, "not_found"),
     events.ShardGone("s-9", Checkpoint.TRIM_HORIZON),
     events.ShardsListed(4),
+    events.StreamIdentified(1000.0, 24.0),
+    events.StreamRestored("late", "stream_recreated", 90.0, 3),
     events.ShardSyncFailed("throttled", "LimitExceededException"),
     events.ParentCycleFound(("s-1", "s-2")),
     events.HashRangeHoleFound(0, 99),
@@ -130,6 +133,12 @@ def telemetry():
 
 def test_the_sample_events_include_every_type_of_event():
     assert {type(event) for event in EVERY_EVENT} == set(get_args(events.Event))
+
+
+def test_records_that_expired_unread_are_counted_by_their_time(telemetry):
+    telemetry.observe(events.RecordsExpired("s-0", 1000.0, 4600.0, 3600.0))
+    telemetry.observe(events.RecordsExpired("s-1", 1000.0, 1002.5, 2.5))
+    assert telemetry.values(instruments.RECORD_EXPIRED_TIME) == {(): 3602.5}
 
 
 def test_every_instrument_is_fed_with_its_unit_description_and_buckets(telemetry):

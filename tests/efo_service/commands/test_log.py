@@ -161,7 +161,7 @@ def test_adopt_lists_what_it_does_and_does_it_once(with_leases, root, capsys) ->
     assert call(["log", "verify"]) == Exit.OK
     capsys.readouterr()
     assert call(["log", "adopt", "--json"]) == Exit.OK
-    assert json.loads(capsys.readouterr().out) == {"adopted": {}}
+    assert json.loads(capsys.readouterr().out) == {"adopted": {}, "continued": False}
 
 
 def test_adopt_replaces_an_emptied_partition_also_of_dead_letters(with_leases, root, capsys) -> None:
@@ -172,7 +172,7 @@ def test_adopt_replaces_an_emptied_partition_also_of_dead_letters(with_leases, r
     with_leases("shardId-000000000001", Checkpoint("9"))
     assert call(["log", "adopt", "--topic", "refused", "--yes", "--json"]) == Exit.OK
     result = capsys.readouterr()
-    assert json.loads(result.out) == {"adopted": {SHARD: 1}}
+    assert json.loads(result.out) == {"adopted": {SHARD: 1}, "continued": False}
     assert "the records of its emptied partition 0 are lost" in result.err
 
 

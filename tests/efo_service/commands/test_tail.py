@@ -95,7 +95,7 @@ def test_the_stream_of_the_command_line_goes_before_the_configured_one(stream, c
         ([], Exit.CONFIGURATION, "EFO_KINESIS__STREAM"),
         (["orders", "--from", "tomorrow"], Exit.USAGE, "--from tomorrow: expected latest"),
         (["orders", "--from", "2026-01-31T12:00:00"], Exit.USAGE, "a time with its zone"),
-        (["orders", "--from", "2999-01-01T00:00:00Z"], Exit.USAGE, "--from: the time is in the future"),
+        (["orders", "--from", "2999-01-01T00:00:00Z"], Exit.USAGE, "--from: 2999-01-01T00:00:00Z is in the future"),
         (["orders", "--until", "later"], Exit.USAGE, "--until later: expected now"),
         (["orders", "--from", "-1h", "--until", "-2h"], Exit.USAGE, "--until -2h is before --from -1h"),
         (["orders", "--shard", "shardId-9"], Exit.USAGE, "no such shard; it has 1: shardId-000000000000"),

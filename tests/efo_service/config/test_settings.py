@@ -127,6 +127,10 @@ WRONG = {
         f"{POSITION}2026-01-01T00:00:00",
         "4: [consumer] initial_position: the time '2026-01-01T00",
     ),
+    "position in the future": (
+        f"{POSITION}2999-01-01T00:00:00Z",
+        "4: [consumer] initial_position: '2999-01-01T00:00:00+00:00': 2999-01-01T00:00:00Z is in the future",
+    ),
     "unknown position": (f'{POSITION}"start"', "'start' is not a position"),
     "not a number": (f'{STREAM}[service]\nport = "x"', "4: [service] port: Input should be a valid int"),
     "not positive": (f"{STREAM}[service]\ndrain_seconds = 0", "4: [service] drain_seconds: Input should"),

@@ -7,10 +7,11 @@ import pytest
 import trio
 import trio.testing
 
-from efo.errors import IsolateShardError
+from efo.errors import IsolateShardError, StreamRecreatedError
 from efo.model import Batch, checkpoint_of
 from efo_service.relay.errors import SinkClosedError, SinkError, SinkLockedError, SinkOrderError
 from efo_service.relay.mapping import RecordMapping
+from efo_service.relay.sink import identify
 from tests.efo_service.relay.all_sinks import SINKS
 
 STREAM, SHARD, OTHER = "orders", "shardId-000000000000", "shardId-000000000001"
@@ -168,6 +169,61 @@ async def test_the_position_is_that_of_the_last_committed_record(kind, arguments
             assert before != last
     async with kind.open(*arguments) as sink, sink.open(STREAM, SHARD) as shard:
         assert shard.position == (last if kind.owns_position else None)
+
+
+CREATED_AT = 1_700_000_000.25
+
+
+@pytest.mark.parametrize("known", [CREATED_AT, None], ids=["known", "unknown"])
+@pytest.mark.parametrize("later", [CREATED_AT + 0.5, None], ids=["the same", "unknown"])
+async def test_a_sink_continues_in_the_same_stream(kind, arguments, expect, make_batch, known, later) -> None:
+    """Also one whose time of creation is not known now, or was not when the position was written."""
+    for created_at, count, start in ((known, 3, 0), (later, 2, 3), (CREATED_AT, 2, 5)):
+        async with kind.open(*arguments) as sink:
+            identify(sink, created_at)
+            async with sink.open(STREAM, SHARD) as shard:
+                shard.write(make_batch(count, start))
+                await shard.commit()
+    expect(7)
+
+
+async def test_a_sink_that_keeps_positions_refuses_those_of_a_former_stream(
+    kind, arguments, expect, make_batch
+) -> None:
+    async with kind.open(*arguments) as sink:
+        identify(sink, CREATED_AT)
+        async with sink.open(STREAM, SHARD) as shard:
+            shard.write(make_batch(3))
+            await shard.commit()
+    async with kind.open(*arguments) as sink:
+        identify(sink, CREATED_AT + 60)
+        if not kind.owns_position:
+            async with sink.open(STREAM, SHARD) as shard:
+                assert shard.position is None
+            return
+        for _ in range(2):
+            with pytest.raises(StreamRecreatedError, match=r"'orders' was deleted and created again.*to relay it, set"):
+                async with sink.open(STREAM, SHARD):
+                    pytest.fail("it opened")
+    expect(3)
+
+
+async def test_a_position_that_does_not_name_its_stream_is_named_by_the_next_commit(
+    kind, arguments, make_batch
+) -> None:
+    if not kind.owns_position:
+        return
+    for created_at, start in ((None, 0), (CREATED_AT, 3)):
+        async with kind.open(*arguments) as sink:
+            identify(sink, created_at)
+            async with sink.open(STREAM, SHARD) as shard:
+                shard.write(make_batch(3, start))
+                await shard.commit()
+    async with kind.open(*arguments) as sink:
+        identify(sink, CREATED_AT + 60)
+        with pytest.raises(StreamRecreatedError):
+            async with sink.open(STREAM, SHARD):
+                pytest.fail("it opened")
 
 
 @pytest.mark.parametrize("start", [0, 2, 4])

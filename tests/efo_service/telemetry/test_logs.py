@@ -60,6 +60,13 @@ def test_an_event_is_one_json_line(lines):
     assert line == {"event": "shard_started", "level": "info", "shard_id": "s-0", "checkpoint": "12/3"}
 
 
+def test_times_of_records_are_text(lines):
+    log_events("info")(events.RecordsExpired("s-0", 0.0, 3600.0, 3600.0))
+    (line,) = lines()
+    assert (line["event"], line["level"]) == ("records_expired", "warning")
+    assert (line["since"], line["until"]) == ("1970-01-01T00:00:00Z", "1970-01-01T01:00:00Z")
+
+
 def test_every_line_names_the_worker_also_those_of_libraries(lines):
     name_worker("w-1")
     try:
@@ -192,6 +199,9 @@ def test_events_below_the_level_are_not_logged(lines):
         (events.ShardStopped("s", "sink_full", "no room"), logging.ERROR),
         (events.ShardIsolated("s", 60.0, "kms"), logging.WARNING),
         (events.StreamIsolated("late", 60.0, "kms"), logging.WARNING),
+        (events.StreamRestored("late", "stream_recreated", 90.0, 3), logging.WARNING),
+        (events.StreamIdentified(1000.0, 24.0), logging.DEBUG),
+        (events.RecordsExpired("s", 0.0, 60.0, 60.0), logging.WARNING),
         (events.HandlerFailed("s", "1", 1, 1, 0.1, "ValueError", "retry"), logging.WARNING),
         (events.SubscriptionEnded("s", 60, "idle"), logging.DEBUG),
         (events.ShardPaused("s"), logging.INFO),

@@ -55,6 +55,7 @@ NAMES = {
     "efo_lease_operation_duration_seconds",
     "efo_lease_operations",
     "efo_record_age_seconds",
+    "efo_record_expired_time_seconds",
     "efo_record_inflight",
     "efo_record_failures",
     "efo_record_filtered",

@@ -11,6 +11,7 @@ from efo.events import (
     LeaseStoreCalled,
     PollAttempted,
     ReadModeChanged,
+    RecordsExpired,
     RecordsFiltered,
     ShardStopped,
     SinkRecovered,
@@ -23,7 +24,7 @@ from efo.protocol.reading import QUIET_AFTER, ShardReading
 from efo.protocol.remedies import REMEDIES
 from efo.telemetry.filtering import RECENT, Filtering
 from efo.telemetry.outages import Outages
-from efo_service.web.health import Health
+from efo_service.web.health import EXPIRED_SHOWN_FOR, Health
 from tests.readings import NOW, FakeReadings
 
 SHARD = ShardReading("s-0", Checkpoint("1"), "live", 0.0, NOW, 0.0, NOW, 0)
@@ -166,6 +167,20 @@ def test_an_outage_is_a_problem_with_its_remedy_from_its_beginning_to_its_end(re
     assert health.obstacles() == ()  # whether shards are read is told by their conditions
     for event in (SubscribeAttempted("s-0", 0, 0.1, None), EventReceived("s-0", 0, 1, 0, None), SinkRecovered("s-0")):
         [*outages.observe(event)]
+    assert health.problems() == ()
+
+
+def test_records_that_expired_are_told_for_a_day_in_one_sentence_and_the_service_stays_ready(health, readings):
+    for shard, since, until in (("s-1", 0.0, 60.0), ("s-0", 0.0, 3600.0), ("s-1", 60.0, 7200.0)):
+        health(RecordsExpired(shard, since, until, until - since))
+    (problem,) = health.problems()
+    assert problem.startswith(
+        "s-0, s-1: records that arrived between 1970-01-01T00:00:00Z and 1970-01-01T02:00:00Z expired before they were "
+        "read, if there were any"
+    )
+    assert health.obstacles() == ()
+    readings.time += EXPIRED_SHOWN_FOR + 1
+    readings.known = (replace(SHARD, last_event_at=readings.time),)
     assert health.problems() == ()
 
 

@@ -294,7 +294,7 @@ def judge_stream(description: StreamDescription | EfoError) -> Outcome:
         case "CREATING":
             return failed(found, "wait until it is ACTIVE")
         case _:  # ACTIVE, or UPDATING, which can be read
-            return passed(f"{found}, with a retention period of {description.retention_hours} hours")
+            return passed(f"{found}, with a retention period of {description.retention_hours:g} hours")
 
 
 def judge_get_records(

@@ -93,10 +93,20 @@ class TransactionalWriter:
     """Exactly once: a producer per shard, whose transactions contain the records and the position of the last one.
 
     `identity`: its transactional.id, and the key of its positions. `seconds`: the maximum time of a transaction.
+    `created_at`: when the stream was created, in seconds since the epoch; None if unknown.
     Creating it fences the shard's previous writer and reads the position. Raises SinkError.
     """
 
-    def __init__(self, config: Config, target: Target, checkpoints: Checkpoints, identity: str, seconds: float) -> None:
+    def __init__(
+        self,
+        config: Config,
+        target: Target,
+        checkpoints: Checkpoints,
+        identity: str,
+        seconds: float,
+        created_at: float | None = None,
+    ) -> None:
+        self._created_at = created_at
         self.position: Checkpoint | None = None
         self._target = target
         self._checkpoints = checkpoints
@@ -128,7 +138,8 @@ class TransactionalWriter:
             raise self._connection_errors.explain(translated(error.args[0], action), action) from error
         value = self._checkpoints.read(self._key)
         if value is not None:
-            self.position = decode(value, mapping.stream, mapping.shard_id, self._checkpoints.topic.name)
+            name = self._checkpoints.topic.name
+            self.position = decode(value, mapping.stream, mapping.shard_id, name, self._created_at)
 
     def append(self, records: Sequence[Record]) -> None:
         """Commit the records and the position of the last one, in one transaction.
@@ -155,7 +166,7 @@ class TransactionalWriter:
 
     def _put_position(self, producer: Producer, position: Checkpoint, deadline: float) -> None:
         mapping = self._target.mapping
-        value = encode(mapping.stream, mapping.shard_id, position)
+        value = encode(mapping.stream, mapping.shard_id, position, self._created_at)
         topic, partition = self._checkpoints.topic.name, self._checkpoints.partition(self._key)
         _produce_when_possible(producer, deadline, topic, value, self._key, partition)
 

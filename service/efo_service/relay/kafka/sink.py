@@ -100,6 +100,7 @@ class KafkaSink:
         self._stream = stream
         self._template = topic
         self._is_for_dead_letters = for_dead_letters
+        self._created_at: float | None = None
         self._extract = extract
         self._connection_errors = ConnectionErrors()
         self._config = config
@@ -161,7 +162,8 @@ class KafkaSink:
             return IdempotentWriter(shared, target), topic
         kind = "/dead-letters" if self._is_for_dead_letters else ""
         identity = f"{self._application}/{mapping.stream}/{mapping.shard_id}{kind}"
-        return TransactionalWriter(config, target, self._checkpoints, identity, options.transaction_seconds), topic
+        seconds = options.transaction_seconds
+        return TransactionalWriter(config, target, self._checkpoints, identity, seconds, self._created_at), topic
 
     def _shared_producer(self, config: Config) -> SharedProducer:
         """Return the producer of all shards, a new one if it has failed for good."""
@@ -175,6 +177,10 @@ class KafkaSink:
 
     # --- on trio -------------------------------------------------------------------------------------------
 
+    def identify(self, created_at: float | None) -> None:
+        """Note when the stream was created, see `Identified`."""
+        self._created_at = created_at
+
     def open(
         self,
         stream: str,
@@ -183,7 +189,8 @@ class KafkaSink:
     ) -> AbstractAsyncContextManager[KafkaShardSink]:
         """Open the sink for a shard: fence the previous worker, then read the position.
 
-        Entering raises KafkaUnavailableError, KafkaRefusedError and KafkaCheckpointError.
+        Entering raises StreamRecreatedError if the position is in a former stream of this name, KafkaUnavailableError,
+        KafkaRefusedError and KafkaCheckpointError.
         """
         return self._open(stream, shard_id)
 

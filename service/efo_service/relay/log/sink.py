@@ -64,6 +64,7 @@ class LogSink:
         on_recovery: OnRecovery = lambda _shard_id: None,
         run_blocking: RunBlocking[Any] | None = None,
     ) -> None:
+        self._created_at: float | None = None
         self._extract = extract
         self._on_retry = on_retry
         self._on_recovery = on_recovery
@@ -76,14 +77,19 @@ class LogSink:
             trio.to_thread.run_sync, limiter=trio.CapacityLimiter(PARALLEL_COMMITS)
         )
 
+    def identify(self, created_at: float | None) -> None:
+        """Note when the stream was created, see `Identified`."""
+        self._created_at = created_at
+
     def open(
         self, stream: str, shard_id: str, checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON
     ) -> AbstractAsyncContextManager[LogShardSink]:
         """Lock and open a shard's partition, and recover its position.
 
-        Entering raises SinkLockedError if another writer has the partition open, LogIncompleteError if the partition
-        was emptied, or if the checkpoint of the lease is a record's and the shard has no partition,
-        SegmentCorruptError, LogOwnerError, LogVersionError, SinkFullError and SinkError.
+        Entering raises StreamRecreatedError if the topic belongs to a former stream of this name, SinkLockedError if
+        another writer has the partition open, LogIncompleteError if the partition was emptied, or if the checkpoint of
+        the lease is a record's and the shard has no partition, SegmentCorruptError, LogOwnerError, LogVersionError,
+        SinkFullError and SinkError.
         """
         return self._open(stream, shard_id, checkpoint)
 
@@ -101,6 +107,7 @@ class LogSink:
             self._clock,
             self._extract,
             checkpoint=checkpoint,
+            created_at=self._created_at,
         )
         writer = await disk_full_retry.run(partial(self._open_when_unlocked, opening))
         shard_sink = LogShardSink(writer, self._run_blocking, disk_full_retry)

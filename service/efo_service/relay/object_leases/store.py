@@ -19,7 +19,7 @@ import trio
 from efo.arn import parse_stream
 from efo.errors import LeaseError, LeaseStoreUnavailableError
 from efo.exception_groups import collapse_groups
-from efo.leases.inspection import Inspection
+from efo.leases.inspection import Inspection, streams_of
 from efo.leases.known_rows import KnownRows
 from efo.leases.row_store import Change, RowStore
 from efo.leases.scope import LeaseScope
@@ -108,7 +108,10 @@ class ObjectLeaseStore(RowStore):
             leases = await self.list()
         known = self._document.known
         exists = known is not None and known.version is not None
-        return Inspection(exists=exists, leases=len(leases), version=FORMAT_VERSION if exists else None, denied=None)
+        version = FORMAT_VERSION if exists else None
+        return Inspection(
+            exists=exists, leases=len(leases), version=version, denied=None, created_at=streams_of(leases)
+        )
 
     async def list(self) -> Sequence[Lease]:
         """Return all leases, in no particular order."""

@@ -23,17 +23,15 @@ _PAUSE: Final = 1.0
 Fields = Mapping[str, Any]
 
 
-def parse(stored: Stored, name: str) -> Fields:
-    """Return the fields of an object. Raises LogVersionError and LogError."""
+def parse(stored: Stored, name: str, newest: int = FORMAT_VERSION) -> Fields:
+    """Return the fields of an object. `newest`: its newest format. Raises LogVersionError and LogError."""
     try:
         fields = parse_json(stored.content)
         version = whole_number(fields["format"])
     except (ValueError, KeyError, TypeError) as error:
         raise LogError(f"{name} is not valid ({reason_of(error)}): restore an earlier version of it") from error
-    if version > FORMAT_VERSION:
-        raise LogVersionError(
-            f"{name} has format version {version}, but this efo supports up to {FORMAT_VERSION}: upgrade efo"
-        )
+    if version > newest:
+        raise LogVersionError(f"{name} has format version {version}, but this efo supports up to {newest}: upgrade efo")
     checked: Fields = fields
     return checked
 

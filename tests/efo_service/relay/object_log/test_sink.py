@@ -144,7 +144,7 @@ def _edit(log, name: str, old: bytes, new: bytes) -> None:
         (lambda log: _without(log, "catalog"), LogIncompleteError, "catalog.json does not exist, but the topic has"),
         (lambda log: _without(log, "head"), LogIncompleteError, "head.json does not exist, but its partition has"),
         (lambda log: _without(log, "/0/"), LogIncompleteError, "has no objects, but records were committed to it"),
-        (lambda log: _edit(log, "catalog", b'"format": 1', b'"format": 2'), LogVersionError, "upgrade efo"),
+        (lambda log: _edit(log, "catalog", b'"format": 1', b'"format": 3'), LogVersionError, "upgrade efo"),
         (lambda log: _edit(log, "head", b'"format":1', b'"format":2'), LogVersionError, "upgrade efo"),
         (lambda log: _edit(log, "/commits/", b"-log 1 ", b"-log 2 "), LogVersionError, "upgrade efo"),
         (lambda log: _edit(log, "commits/00000000000000000001", b"topic", b"topiC"), SegmentCorruptError, "damaged"),
