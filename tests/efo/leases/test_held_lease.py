@@ -338,7 +338,9 @@ async def test_operations_are_reported_as_events(autojump_clock, ann, held):
     assert operations == [
         LeaseStoreCalled("take", "s0", 0.0),
         LeaseStoreCalled("renew", "s0", 0.0),
-        LeaseStoreCalled("checkpoint", "s0", 0.0, "lease_store_unavailable"),
+        LeaseStoreCalled(
+            "checkpoint", "s0", 0.0, "lease_store_unavailable", detail="checkpoint: down (injected fault)"
+        ),
     ]
 
 
