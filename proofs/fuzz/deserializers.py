@@ -233,7 +233,7 @@ PROTOBUF: Final = target(
         deserializers.protobuf(descriptor_pb2.DescriptorProto),
     ],
     [descriptor_pb2.DESCRIPTOR.serialized_pb[:500], b"\x1a\x00" * 100, b"\x1a\x02" * 200],
-    (),
+    (b"\x1a\x02", b"\xff\xff\xff\xff\x0f"),
 )
 TEXT: Final = target(
     "text",
@@ -259,12 +259,15 @@ COMPRESSED: Final = target(
     "compressed",
     "the deserializers of gzip and Zstandard",
     [
-        layer(deserializers.raw, max_size=_MAX_SIZE)
-        for layer in (deserializers.gzip, deserializers.zstd)
-    ] + [deserializers.gzip(deserializers.gzip(deserializers.json(max_values=_LIMIT), max_size=_MAX_SIZE), max_size=_MAX_SIZE)],
+        deserializers.gzip(deserializers.raw, max_size=_MAX_SIZE),
+        deserializers.zstd(deserializers.raw, max_size=_MAX_SIZE),
+        deserializers.gzip(
+            deserializers.gzip(deserializers.json(max_values=_LIMIT), max_size=_MAX_SIZE), max_size=_MAX_SIZE
+        ),
+    ],
     _compressed_seeds(),
     (b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18"),
-)  # fmt: skip
+)
 REGISTRIES: Final = target(
     "registries",
     "the headers of schema registries, with schemas by id",

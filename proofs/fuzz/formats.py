@@ -66,14 +66,14 @@ def _fields(data: bytes) -> None:
 
 
 def _object(data: bytes) -> None:
-    """An object of the log whose records are the input, with the right checksum."""
+    """Read an object of the log whose records are the input, with the right checksum."""
     text = msgspec.json.encode(msgspec.structs.replace(_HEADER, size=len(data), crc=crc32(data)))
     line = b"efo-object-log 1 %08d %08x\n" % (len(text), crc32(text))
     codec.decode(line + text + data, "x")[1].to_pydict()
 
 
 def _segment(data: bytes) -> None:
-    """A segment on a disk with the right checksum in its name."""
+    """Read a segment on a disk, with the right checksum in its name."""
     segment = segments.Segment(0, 3, crc32(data), Path(_DIRECTORY.name))
     try:
         segment.path.write_bytes(data)
