@@ -32,6 +32,7 @@ from efo.model import Checkpoint, HashKeyRange, Lease, Position, Shard
 from efo.protocol.audit import HashRangeAudit
 from efo.protocol.cleanup import deletable_leases
 from efo.protocol.lineage import ancestor_ranges, leases_to_create, parent_cycles, without_ancestors
+from efo.protocol.pacing import Backoff
 from efo.settings import ConsumerSettings, pinned
 
 AUDITS: Final = 20
@@ -86,17 +87,22 @@ class ShardSync:
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Sync until cancelled.
 
-        Raises EfoError: at first for any failure, later only if the lease store is corrupt or of another stream.
+        Raises EfoError: if Kinesis refuses the first one, or the lease store is corrupt or of another stream.
         """
         started = False
+        backoff = Backoff(self._random, initial=1.0)
         while True:
             try:
                 await self._sync_in_time()
             except (ServiceError, TransportError, LeaseStoreUnavailableError) as error:
-                # At the start the operator should see a failure. Later, the known shards are read on.
-                if not started:
+                # At the start the operator should see a failure, but the lease store was there when it was opened.
+                # Later, the known shards are read on.
+                if not started and not isinstance(error, LeaseStoreUnavailableError):
                     raise
                 self._observer(ShardSyncFailed(error.error_type, str(error)))
+                if not started:
+                    await trio.sleep(backoff.next())
+                    continue
             else:
                 self._observer(ShardsListed(len(self._listed)))
             if not started:

@@ -51,6 +51,7 @@ from efo.events.shards import (
     ShardStarted,
     ShardStopped,
     ShardSyncFailed,
+    StartDelayed,
     StreamIdentified,
     StreamIsolated,
     StreamRestored,
@@ -118,6 +119,7 @@ __all__ = [
     "ShardsListed",
     "SinkRecovered",
     "SinkRetried",
+    "StartDelayed",
     "StreamIdentified",
     "StreamIsolated",
     "StreamReset",
@@ -172,6 +174,7 @@ Event = (
     | HashRangeHoleFound
     | ShardStopped
     | ShardIsolated
+    | StartDelayed
     | StreamIsolated
     | StreamRestored
     | ShardPaused

@@ -28,6 +28,18 @@ class ShardGone(msgspec.Struct, frozen=True):
     checkpoint: Checkpoint
 
 
+class StartDelayed(msgspec.Struct, frozen=True):
+    """A call that the start needs failed in a way that passes by itself, and is made again (rule R16).
+
+    `call`: AWS's name of the operation, or "leases" for the lease store. `delay`: seconds until then.
+    """
+
+    call: str
+    error_type: str
+    detail: str
+    delay: float
+
+
 class ShardSyncFailed(msgspec.Struct, frozen=True):
     """The stream's shards could not be listed. The next shard sync tries again; known shards are not affected."""
 

@@ -23,7 +23,7 @@ from efo.errors import (
     ThrottledError,
     without_tracebacks,
 )
-from efo.events import ConsumerReady, Observer, ignore_events
+from efo.events import ConsumerReady, Observer, StartDelayed, ignore_events
 from efo.kinesis.control_plane import ControlPlane
 from efo.kinesis.identity import StreamIdentity
 from efo.kinesis.missing_shards import MissingShards
@@ -36,6 +36,10 @@ UNREADABLE: Final = frozenset({"CREATING", "DELETING"})
 LIMIT_EXCEEDED: Final = "LimitExceededException"
 """The code of RegisterStreamConsumer's error if the stream has as many consumers as it may (AWS: 20, or 50), or too
 many are registered at the same time."""
+ROOM_TIMEOUT: Final = 30.0
+ROOM_INTERVAL: Final = 5.0
+"""How long, and how often, a registration is tried that the limits of a stream refuse. AWS has one error for a stream
+that has as many consumers as it may, and for one with five that are being created, by a fleet that starts together."""
 ACTIVE_TIMEOUT: Final = 300.0
 """Seconds to wait for ACTIVE. AWS takes a few seconds; an operator should see a consumer that is stuck."""
 
@@ -45,7 +49,8 @@ class Registration:
 
     `given`: the ARN of a consumer that somebody else registers, often in another account. It is used as it is. `tags`:
     those that the consumer gets when it is registered. `identity`: of the stream: none is registered on another stream
-    of the same name.
+    of the same name. `waits_for_room`: whether a first registration that the limits of the stream refuse is tried for
+    ROOM_TIMEOUT.
     """
 
     def __init__(
@@ -56,10 +61,13 @@ class Registration:
         given: str | None = None,
         tags: Mapping[str, str] | None = None,
         identity: StreamIdentity | None = None,
+        *,
+        waits_for_room: bool = False,
     ) -> None:
         self.name = name if given is None else parse_consumer(given)[1]
         self._given = given
         self._tags = tags or {}
+        self._waits_for_room = waits_for_room
         self._control_plane = control_plane
         self._observer = observer
         self._consumer: FanOutConsumer | None = None
@@ -91,6 +99,7 @@ class Registration:
         """
         stream_arn = await self._stream_arn()
         registered = False
+        room_until = trio.current_time() + (ROOM_TIMEOUT if self._waits_for_room and not self.is_active else 0)
         with trio.move_on_after(ACTIVE_TIMEOUT):
             while True:
                 try:
@@ -100,7 +109,7 @@ class Registration:
                         raise self._gone() from None
                     if not registered:
                         await self._check_stream()
-                        registered = await self._register(stream_arn)
+                        registered = await self._register(stream_arn, room_until)
                         continue
                     # Registered, but not visible yet: wait for it below.
                     consumer = None
@@ -179,7 +188,7 @@ class Registration:
             " its owner for the ARN of the present one, or give a name instead"
         )
 
-    async def _register(self, stream_arn: str) -> bool:
+    async def _register(self, stream_arn: str, room_until: float) -> bool:
         try:
             await self._control_plane.register_consumer(stream_arn, self.name, self._tags)
         except ResourceInUseError:
@@ -198,6 +207,10 @@ class Registration:
         except ThrottledError as error:
             if error.code != LIMIT_EXCEEDED:
                 raise
+            if trio.current_time() < room_until:  # or too many are being registered at the same time
+                self._observer(StartDelayed("RegisterStreamConsumer", error.error_type, str(error), ROOM_INTERVAL))
+                await trio.sleep(ROOM_INTERVAL)
+                return False
             raise ConsumerLimitError(
                 error.code,
                 f"{error.message.rstrip('.')}; the fan-out consumer {self.name!r} cannot be registered: deregister one "

@@ -26,6 +26,7 @@ from efo.producer.settings import ProducerSettings
 from efo.producer.shard_map import ShardMap
 from efo.protocol.aggregation import AGGREGATE_KEY, digest_of
 from efo.protocol.denials import Denials
+from efo.protocol.doubts import DOUBTS, is_odd
 
 OVERHEAD: Final = 256
 """What a record counts in the buffer beyond its data and its key: the memory of its objects, about."""
@@ -288,7 +289,7 @@ class Buffer:
         if is_refused and (is_keyless or not is_single):
             entry.alone = True
             self.is_stale |= is_keyless  # the stream may require keys now: it is described again
-        elif self._denials.is_final(error, now):
+        elif (entry.attempts > DOUBTS or not is_odd(error)) and self._denials.is_final(error, now):
             self._done(entry, None, now)
             outcome.failed.append(entry)
             return

@@ -16,12 +16,14 @@ import trio
 
 from efo.checks import check_callable, check_type, is_async, shown
 from efo.errors import ConfigurationError, ProducerClosedError
-from efo.events import Observer, ProducerOpened
+from efo.events import Observer, ProducerOpened, ShardsListed
 from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient, check_stream, open_client
 from efo.kinesis.connection_pool import ConnectionPool
+from efo.kinesis.control_plane import ControlPlane
 from efo.kinesis.put_records import PutRecordsCaller
 from efo.kinesis.service_call import ServiceCaller
+from efo.kinesis.starting import StartingControlPlane
 from efo.model import Shard, StreamDescription
 from efo.producer.buffer import Buffer
 from efo.producer.dispatcher import Dispatcher
@@ -117,7 +119,9 @@ async def _open(
 ) -> AsyncIterator[Producer[Any]]:
     async with AsyncExitStack() as stack:
         kinesis = await stack.enter_async_context(open_client(stream, where))
-        described, listed = await _describe(kinesis)
+        starting = StartingControlPlane(kinesis.control_plane, observer, rng)
+        described, listed = await _describe(kinesis, starting.plane)
+        observer(ShardsListed(len(listed)))
         _check_distribution(described, settings)
         buffer = Buffer(settings, ShardMap(listed, is_auto=described.is_auto), rng)
         pool = ConnectionPool(kinesis.connect, address=kinesis.authority, observer=observer)
@@ -189,17 +193,17 @@ async def _within(
         await run(task_status=task_status)
 
 
-async def _describe(kinesis: KinesisClient) -> tuple[StreamDescription, Sequence[Shard]]:
+async def _describe(kinesis: KinesisClient, control_plane: ControlPlane) -> tuple[StreamDescription, Sequence[Shard]]:
     """Return the stream's description and its shards, both asked for at the same time."""
     found: list[StreamDescription] = []
 
     async def describe() -> None:
-        found.append(await kinesis.control_plane.describe_stream())
+        found.append(await control_plane.describe_stream())
 
     with collapse_groups():
         async with trio.open_nursery() as nursery:
             nursery.start_soon(describe)
-            shards = await kinesis.control_plane.list_shards()
+            shards = await control_plane.list_shards()
     if not any(shard.is_open for shard in shards):
         raise ConfigurationError(
             f"stream {kinesis.stream} has no open shard (status {found[0].status}): wait until it is ACTIVE"

@@ -28,6 +28,7 @@ from efo.events import (
     ShardSyncFailed,
     SinkRecovered,
     SinkRetried,
+    StartDelayed,
     SubscribeAttempted,
     SubscriptionEnded,
 )
@@ -222,6 +223,7 @@ class Outages:
             PollAttempted: self._polled,
             SubscriptionEnded: self._subscription_ended,
             ShardSyncFailed: self._sync_failed,
+            StartDelayed: self._delayed,
             ShardsListed: self._listed,
             ShardStopped: self._left,
             ShardFinished: self._left,
@@ -284,6 +286,12 @@ class Outages:
 
     def _sync_failed(self, event: ShardSyncFailed, now: float) -> Iterator[OutageChange]:
         if event.error_type == LeaseStoreUnavailableError.error_type:
+            yield from self._lease_store.failed("list", now, event.error_type, event.detail)
+        else:
+            yield from self._kinesis.failed("", now, event.error_type, event.detail)
+
+    def _delayed(self, event: StartDelayed, now: float) -> Iterator[OutageChange]:
+        if event.call == "leases":
             yield from self._lease_store.failed("list", now, event.error_type, event.detail)
         else:
             yield from self._kinesis.failed("", now, event.error_type, event.detail)

@@ -8,8 +8,8 @@ retries. All other calls go through aiobotocore.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -54,6 +54,8 @@ DIRECT_READS: Final = {
 """The reads that are tried without aiobotocore: botocore's name, and AWS's."""
 DRY_RUN_SUCCEEDED: Final = "DryRunOperationException"
 """The code of the answer to a valid request with DryRun."""
+MAX_PAGES: Final = 1000
+"""The most pages of a listing. A page has up to 1,000 shards; a service that always names a next one has no end."""
 
 
 class AwsControlPlane:
@@ -93,19 +95,20 @@ class AwsControlPlane:
                 "credentials these are, or create the stream",
                 status=error.status,
             ) from error
-        summary = response["StreamDescriptionSummary"]
-        return StreamDescription(
-            summary["StreamName"],
-            summary["StreamARN"],
-            summary["StreamStatus"],
-            summary["RetentionPeriodHours"],
-            summary.get("KeyId"),
-            created_at=_seconds(summary.get("StreamCreationTimestamp")),
-            max_record_bytes=(summary.get("MaxRecordSizeInKiB") or 1024) * 1024,
-            mode=(summary.get("StreamModeDetails") or {}).get("StreamMode"),
-            distribution=summary.get("RecordDistributionStrategy") or "USER_PARTITION_KEY",
-            queues=summary.get("QueueCount") or 0,
-        )
+        with _understood("DescribeStreamSummary"):
+            summary = response["StreamDescriptionSummary"]
+            return StreamDescription(
+                summary["StreamName"],
+                summary["StreamARN"],
+                summary["StreamStatus"],
+                summary["RetentionPeriodHours"],
+                summary.get("KeyId"),
+                created_at=_seconds(summary.get("StreamCreationTimestamp")),
+                max_record_bytes=(summary.get("MaxRecordSizeInKiB") or 1024) * 1024,
+                mode=(summary.get("StreamModeDetails") or {}).get("StreamMode"),
+                distribution=summary.get("RecordDistributionStrategy") or "USER_PARTITION_KEY",
+                queues=summary.get("QueueCount") or 0,
+            )
 
     async def list_shards(self) -> Sequence[Shard]:
         """List all shards (AWS: ListShards)."""
@@ -114,11 +117,15 @@ class AwsControlPlane:
     async def _list_shards(self, **options: object) -> Sequence[Shard]:
         """List shards, all pages. A NextToken must not be sent with a stream or a filter."""
         response = await self._call("list_shards", **self._stream, **options)
-        shards = [_shard(item) for item in response.get("Shards") or ()]
-        while token := response.get("NextToken"):
+        shards: list[Shard] = []
+        for _ in range(MAX_PAGES):
+            with _understood("ListShards"):
+                shards += [_shard(item) for item in response.get("Shards") or ()]
+                token = response.get("NextToken")
+            if not token:
+                return shards
             response = await self._call("list_shards", NextToken=token)
-            shards += (_shard(item) for item in response.get("Shards") or ())
-        return shards
+        raise _endless("ListShards")
 
     async def shards_open_at(self, timestamp: float) -> frozenset[str]:
         """List the shards that were open at a time (AWS: ListShards, ShardFilter AT_TIMESTAMP)."""
@@ -144,28 +151,33 @@ class AwsControlPlane:
     async def get_records(self, iterator: str, limit: int) -> ShardRead:
         """Read records of a shard (AWS: GetRecords)."""
         response = await self._call("get_records", ShardIterator=iterator, Limit=limit)
-        return ShardRead(
-            tuple(_record(item) for item in response["Records"]),
-            response.get("NextShardIterator") or None,
-            int(response.get("MillisBehindLatest") or 0),
-            tuple(_child(item) for item in response.get("ChildShards") or ()),
-        )
+        with _understood("GetRecords"):
+            return ShardRead(
+                tuple(_record(item) for item in response["Records"]),
+                response.get("NextShardIterator") or None,
+                int(response.get("MillisBehindLatest") or 0),
+                tuple(_child(item) for item in response.get("ChildShards") or ()),
+            )
 
     async def list_consumers(self, stream_arn: str) -> Sequence[FanOutConsumer]:
         """List the stream's consumers, all pages (AWS: ListStreamConsumers)."""
         consumers: list[FanOutConsumer] = []
         page: dict[str, str] = {}
-        while True:
+        for _ in range(MAX_PAGES):
             response = await self._call("list_stream_consumers", StreamARN=stream_arn, **page)
-            consumers += (_consumer(item) for item in response.get("Consumers") or ())
-            if not (token := response.get("NextToken")):
+            with _understood("ListStreamConsumers"):
+                consumers += [_consumer(item) for item in response.get("Consumers") or ()]
+                token = response.get("NextToken")
+            if not token:
                 return consumers
             page = {"NextToken": token}
+        raise _endless("ListStreamConsumers")
 
     async def describe_consumer(self, stream_arn: str, name: str) -> FanOutConsumer:
         """Describe a consumer by its name (AWS: DescribeStreamConsumer)."""
         response = await self._call("describe_stream_consumer", StreamARN=stream_arn, ConsumerName=name)
-        return _consumer(response["ConsumerDescription"])
+        with _understood("DescribeStreamConsumer"):
+            return _consumer(response["ConsumerDescription"])
 
     async def register_consumer(
         self, stream_arn: str, name: str, tags: Mapping[str, str] | None = None
@@ -173,7 +185,8 @@ class AwsControlPlane:
         """Register a consumer, with these tags (AWS: RegisterStreamConsumer)."""
         options = {"Tags": dict(tags)} if tags else {}
         response = await self._call("register_stream_consumer", StreamARN=stream_arn, ConsumerName=name, **options)
-        return _consumer(response["Consumer"])
+        with _understood("RegisterStreamConsumer"):
+            return _consumer(response["Consumer"])
 
     async def deregister_consumer(self, consumer_arn: str) -> None:
         """Deregister a consumer (AWS: DeregisterStreamConsumer)."""
@@ -256,6 +269,19 @@ def _is_final(error: EfoError) -> bool:
     if isinstance(error, NotHttp2Error):
         return not error.speaks_http1
     return isinstance(error, CredentialsError | ResourceNotFoundError | WrongEndpointError)
+
+
+@contextmanager
+def _understood(operation: str) -> Iterator[None]:
+    """Translate what goes wrong with an answer that is not AWS's: it lacks a member, or has one of another type."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ProtocolError(f"the response to {operation} is not AWS's ({type(error).__name__})") from None
+
+
+def _endless(operation: str) -> ProtocolError:
+    return ProtocolError(f"the response to {operation} has more than {MAX_PAGES} pages")
 
 
 def _shard(item: Mapping[str, Any]) -> Shard:

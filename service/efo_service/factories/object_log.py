@@ -12,6 +12,7 @@ from opentelemetry.metrics import MeterProvider
 
 from efo_service.config.settings import Settings
 from efo_service.factories.log import maintained, retention_rules
+from efo_service.relay.doubt import Doubt
 from efo_service.relay.errors import SinkError
 from efo_service.relay.log.catalog import check_topic_name
 from efo_service.relay.mapping import Extractor
@@ -81,17 +82,18 @@ def _check(store: Store, url: StoreUrl, topic: str, stream: str) -> Probe:
 
 
 async def _waiting(checking: partial[Probe], seconds: float, on_retry: OnRetry, on_recovery: OnRecovery) -> Probe:
-    """Check until the store answers."""
-    deadline = trio.current_time() + seconds
+    """Check until the store answers, and what is wrong has stayed so."""
+    deadline, doubt = trio.current_time() + seconds, Doubt()
     has_failed = False
     while True:
         try:
             found = await trio.to_thread.run_sync(checking)
         except SinkError as error:
-            if not error.retryable or trio.current_time() >= deadline:
+            now = trio.current_time()
+            if doubt.is_final(error, now) or (error.retryable and now >= deadline):
                 raise
             has_failed = True
-            on_retry("", error, _INTERVAL)
+            on_retry("", doubt.shown(error), _INTERVAL)
         else:
             if has_failed:
                 on_recovery("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from itertools import takewhile
@@ -16,6 +17,7 @@ from efo.telemetry.tracing import NO_SPAN
 from efo_service.relay.errors import RecordRefusedError
 from efo_service.relay.failures import defects
 from efo_service.relay.record_size import pieces
+from efo_service.relay.room import Room
 from efo_service.relay.sink import ShardSink, Sink
 
 _Piece = tuple[Batch, int | None]
@@ -94,6 +96,7 @@ async def relay_shard(
     commit_bytes: int = COMMIT_BYTES,
     pace: CommitPace | None = None,
     spans: Spans | None = None,
+    room: Room | None = None,
 ) -> None:
     """Relay a shard until its iteration ends, then commit the remaining records.
 
@@ -104,7 +107,8 @@ async def relay_shard(
     buffer fills again during a commit; when it is full, reading the shard pauses. If the sink keeps positions, the
     shard is read from the sink's position (rule R12).
 
-    `spans`: each commit group is a process span, from its first record in the buffer until its commit.
+    `spans`: each commit group is a process span, from its first record in the buffer until its commit. `room`: for the
+    buffers of all shards; None: there is always room.
 
     Raises RecordRefusedError for a record that the sink refuses, after a commit of all records before it; SinkError;
     and what reading the shard raises.
@@ -113,7 +117,8 @@ async def relay_shard(
         if shard_sink.position is not None:
             shard.seek(shard_sink.position)
         shard_spans = None if spans is None else spans.of_shard(shard.shard_id)
-        shard_relay = _ShardRelay(shard, shard_sink, commit_records, commit_bytes, pace or CommitPace(), shard_spans)
+        limits, pace, room = (commit_records, commit_bytes), pace or CommitPace(), room or Room(sys.maxsize)
+        shard_relay = _ShardRelay(shard, shard_sink, limits, pace, shard_spans, room)
         try:
             with collapse_groups():
                 async with trio.open_nursery() as nursery:
@@ -122,6 +127,7 @@ async def relay_shard(
                 shard_relay.check()
         finally:
             shard_relay.end_span()
+            room.hold(shard_relay, 0)
 
 
 class _ShardRelay:
@@ -136,22 +142,24 @@ class _ShardRelay:
         self,
         shard: ReadableShard,
         sink: ShardSink,
-        records: int,
-        size: int,
+        limits: tuple[int, int],
         pace: CommitPace,
         spans: ShardSpans | None,
+        room: Room,
     ) -> None:
         self._shard = shard
         self._sink = sink
-        self._records = records
-        self._bytes = size
+        self._records, self._bytes = limits
         self._pace = pace
         self._spans = spans
+        self._room = room
+        self._committing_bytes = 0
         self._span: ProcessSpan | None = None  # of the records in the write buffer
         self._buffered: _Piece | None = None
         self._committing: _Piece | None = None
         self._deadline = self._latest = float("inf")
         self._is_due = False
+        self._is_full_together = False  # it waits for room, so what it has is committed now
         self._ended = False
         self._refused: RecordRefusedError | None = None
         self._buffer_changed = trio.lowlevel.ParkingLot()
@@ -164,6 +172,11 @@ class _ShardRelay:
             del batch  # a shard waits long for the next one, and with it thousands of others
             if self._refused is not None:
                 break
+            if self._room.is_full:
+                self._is_full_together = True
+                self._buffer_changed.unpark_all()
+                await self._room.wait(self)
+                self._is_full_together = False
         self._ended = True
         self._buffer_changed.unpark_all()
 
@@ -210,6 +223,7 @@ class _ShardRelay:
                 self._latest = now + MAX_DELAY
             with defects(self._shard.shard_id):
                 self._sink.write(piece)
+            self._room.hold(self, self._committing_bytes + self._sink.pending_bytes)
             if self._spans is not None:
                 self._span = self._span or self._spans.of_group()
                 self._span.add(piece.records)
@@ -225,16 +239,20 @@ class _ShardRelay:
 
     @property
     def _is_full(self) -> bool:
-        return self._sink.pending_records >= self._records or self._sink.pending_bytes >= self._bytes
+        is_full = self._sink.pending_records >= self._records or self._sink.pending_bytes >= self._bytes
+        return is_full or self._is_full_together
 
     async def commit(self) -> None:
         """Commit the write buffer whenever it is due, until the shard has ended and all records are committed."""
         while await self._wait_until_due():
             self._committing, self._buffered = self._buffered, None
+            self._committing_bytes = self._sink.pending_bytes
             span, self._span = self._span, None
             self._buffer_taken.unpark_all()
             with span or NO_SPAN, defects(self._shard.shard_id):
                 await self._sink.commit()
+            self._committing_bytes = 0
+            self._room.hold(self, self._sink.pending_bytes)
             self._ack_committed()
 
     def _ack_committed(self) -> None:

@@ -31,6 +31,7 @@ from efo_service.factories.tracing import open_tracing
 from efo_service.relay.failures import isolating
 from efo_service.relay.measured import MeasuredSink
 from efo_service.relay.relay import CommitPace, relay_shard
+from efo_service.relay.room import Room
 from efo_service.relay.sink import Sink, identify
 from efo_service.streams.parts import Consumer, Parts
 from efo_service.telemetry.logs import log_events
@@ -138,7 +139,7 @@ class StreamRun:
             async with opening as consumer:
                 self._status.consumer = self._consumer = consumer
                 self._source.consumer = self._actions.consumer = consumer
-                await consumer.run(_reader(settings, sink, self._telemetry, tracing))
+                await consumer.run(_reader(settings, sink, self._telemetry, tracing, parts.room))
 
 
 def names(settings: Settings) -> dict[str, str]:
@@ -191,7 +192,7 @@ class _Identifies:
             identify(self._sink, event.created_at)
 
 
-def _reader(settings: Settings, sink: Sink, telemetry: Telemetry, tracing: OtelTracing) -> ShardReader:
+def _reader(settings: Settings, sink: Sink, telemetry: Telemetry, tracing: OtelTracing, room: Room) -> ShardReader:
     """Return the function that relays one shard into the sink. The sink is measured."""
     relay = settings.relay
     measured = MeasuredSink(
@@ -207,6 +208,7 @@ def _reader(settings: Settings, sink: Sink, telemetry: Telemetry, tracing: OtelT
         commit_records=relay.commit_records,
         commit_bytes=relay.commit_bytes,
         pace=CommitPace(relay.commit_seconds),
+        room=room,
         spans=open_spans(
             tracing,
             stream=settings.kinesis.stream_name,

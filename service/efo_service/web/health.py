@@ -16,6 +16,8 @@ from efo.events import (
     PollAttempted,
     ReadModeChanged,
     RecordsExpired,
+    ShardsListed,
+    StartDelayed,
     SubscribeAttempted,
 )
 from efo.protocol.reading import Readings
@@ -32,7 +34,7 @@ from efo_service.web.problems import (
 
 _CHANGES: Final = frozenset({
     ConsumerOpened, ConsumerReady, ReadModeChanged, LeasesCounted, LeaseStoreCalled, SubscribeAttempted, PollAttempted,
-    RecordsExpired,
+    StartDelayed, ShardsListed, RecordsExpired,
 })  # fmt: skip
 EXPIRED_SHOWN_FOR: Final = 86_400.0
 """Seconds for which it is told that records expired unread: nothing ends it, and nothing brings them back."""
@@ -66,6 +68,8 @@ class Health:
         self._store_error: str | None = None
         self._subscribe_error: tuple[str, str] | None = None
         self._expired: dict[str, tuple[float, RecordsExpired]] = {}  # until when it is told, and the last of each shard
+        self._delayed: StartDelayed | None = None
+        self._has_listed = False
 
     def observes(self, event_type: type) -> bool:
         """Whether an event of this type changes the state (see `combine_observers`)."""
@@ -78,6 +82,10 @@ class Health:
                 self._readings = readings
             case ConsumerReady():
                 self._registered = True
+            case StartDelayed():
+                self._delayed = event
+            case ShardsListed():
+                self._delayed, self._has_listed = None, True
             case RecordsExpired(shard_id=shard_id):
                 known = {shard: told for shard, told in self._expired.items() if told[0] > self._clock()}
                 self._expired = {**known, shard_id: (self._clock() + EXPIRED_SHOWN_FOR, event)}
@@ -113,13 +121,10 @@ class Health:
             yield Problem("draining", stops_reading=True)
         if self._is_polled and self._fan_out is not None and self._fan_out.error_type is not None:
             yield fan_out_problem(self._fan_out.error_type, self._fan_out.detail)
-        if not self._registered and not self._is_polled:
-            yield Problem("the fan-out consumer is not registered and ACTIVE yet", stops_reading=True)
-        readings = self._readings
-        if readings is None or readings.counts() is None:
-            yield Problem(self._unknown_table(), stops_reading=True)
+        yield from self._missing()
         if self._outages is not None:
             yield from map(outage_problem, self._outages.ongoing())
+        readings = self._readings
         if readings is not None:
             shards = readings.shards()
             yield from shard_problems(
@@ -130,6 +135,19 @@ class Health:
 
         if expired := [event for until, event in self._expired.values() if until > self._clock()]:
             yield expired_problem(expired)
+
+    def _missing(self) -> Iterator[Problem]:
+        """Yield what must be known before the worker can read."""
+        if self._delayed is not None:
+            system = "the lease store" if self._delayed.call == "leases" else "Kinesis"
+            yield Problem(f"the start waits for {system}: {self._delayed.detail}", stops_reading=True)
+        if not self._registered and not self._is_polled:
+            yield Problem("the fan-out consumer is not registered and ACTIVE yet", stops_reading=True)
+        counts = None if self._readings is None else self._readings.counts()
+        if counts is None:
+            yield Problem(self._unknown_table(), stops_reading=True)
+        elif not self._has_listed and not any(counts.leases.values()):
+            yield Problem("the shards have not been listed yet", stops_reading=True)
 
     def _unknown_table(self) -> str:
         if self._scanned_at is None:

@@ -59,6 +59,11 @@ LOGGED = [
     (events.ShardStarted(SHARD, Checkpoint.TRIM_HORIZON), logging.INFO, "started after TRIM_HORIZON"),
     (events.ShardFinished(SHARD, ()), logging.INFO, "finished; children: none"),
     (events.ShardGone(SHARD, Checkpoint("7")), logging.WARNING, "expired before they were read"),
+    (
+        events.StartDelayed("ListShards", "throttled", "ListShards: Rate exceeded", 1.5),
+        logging.WARNING,
+        "outage of Kinesis began: throttled: ListShards: Rate exceeded",
+    ),
     (events.ShardSyncFailed("transport", "down"), logging.WARNING, "outage of Kinesis began: transport: down"),
     (events.ParentCycleFound(("s-1", "s-2")), logging.ERROR, "s-1, s-2: never read, since these leases are each"),
     (events.HashRangeHoleFound(0, 9), logging.WARNING, "no lease covers the hash keys 0 to 9"),

@@ -65,6 +65,7 @@ EVERY_EVENT: tuple[events.Event, ...] = (
     events.StreamIsolated("late", 60.0, "not_found"),
     events.ShardGone("s-9", Checkpoint.TRIM_HORIZON),
     events.ShardsListed(4),
+    events.StartDelayed("ListShards", "throttled", "ListShards: Rate exceeded", 1.5),
     events.StreamIdentified(1000.0, 24.0),
     events.StreamRestored("late", "stream_recreated", 90.0, 3),
     events.ShardSyncFailed("throttled", "LimitExceededException"),

@@ -218,6 +218,9 @@ def test_a_cancelled_call_is_a_failure_only_if_it_hung(told):
 
 
 def test_a_shard_sync_that_the_lease_store_fails_is_an_outage_of_the_lease_store(told):
+    (began,) = told(events.StartDelayed("leases", "lease_store_unavailable", "down", 1.0))
+    assert (began.system, began.detail) == ("lease_store", "down")
+    told(events.LeaseStoreCalled("list", "", 0.1, None))
     (began,) = told(events.ShardSyncFailed("lease_store_unavailable", "down"))
     assert began.system == "lease_store"
     assert [type(change) for change in told(called("list"))] == [OutageEnded]

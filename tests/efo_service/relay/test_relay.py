@@ -17,6 +17,7 @@ from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, Sin
 from efo_service.relay.log.segments import list_segments, read_segment
 from efo_service.relay.log.sink import LogSink
 from efo_service.relay.relay import MAX_COMMITS_PER_SECOND, MAX_DELAY, CommitPace, relay_shard
+from efo_service.relay.room import Room
 from efo_service.relay.write_buffer import check_refusals
 
 SHARD = "shardId-000000000000"
@@ -429,3 +430,44 @@ async def test_a_shard_that_waits_for_its_next_batch_holds_no_record(
         await wait_all_tasks_blocked()
         assert sys.getrefcount(records) == references
         nursery.cancel_scope.cancel()
+
+
+async def test_the_buffers_of_all_shards_together_are_bounded(make_batch, autojump_clock) -> None:
+    size = len("value-0key-0")
+    room = Room(20 * size)
+    shards = [FakeShard(*((0.0, make_batch(5, 5 * n, number=n)) for n in range(8))) for _ in range(6)]
+    sinks = [FakeSink(seconds=10) for _ in shards]
+    largest = 0
+
+    async def watch() -> None:
+        nonlocal largest
+        while True:
+            largest = max(largest, sum(sink.pending_bytes for sink in sinks))
+            await trio.sleep(0.5)
+
+    async with trio.open_nursery() as watching:
+        watching.start_soon(watch)
+        async with trio.open_nursery() as nursery:
+            for shard, sink in zip(shards, sinks, strict=True):
+                nursery.start_soon(partial(relay_shard, shard, sink, pace=CommitPace(5), room=room))
+        watching.cancel_scope.cancel()
+    assert largest <= (20 + 6 * 5) * size  # each shard may read one batch more
+    for shard, sink in zip(shards, sinks, strict=True):
+        assert sorted(number for _, numbers in sink.commits for number in numbers) == list(range(8))
+        assert shard.acked[-1][1] == 7
+    assert not room.is_full
+
+
+async def test_a_shard_that_holds_nothing_reads_although_others_fill_the_room(make_batch, autojump_clock) -> None:
+    room = Room(1)
+    room.hold("another stream, whose sink is down", 10**9)
+    shard, sink = FakeShard(*((0.0, make_batch(5, 5 * n, number=n)) for n in range(3))), FakeSink()
+    await relay_shard(shard, sink, pace=CommitPace(5), room=room)
+    assert [numbers for _, numbers in sink.commits] == [[0], [1], [2]]
+
+
+async def test_a_shard_that_ends_gives_its_room_back(make_batch, autojump_clock) -> None:
+    room = Room(1)
+    with trio.move_on_after(1):
+        await relay_shard(FakeShard((0.0, make_batch(5)), stay=True), FakeSink(seconds=99), room=room)
+    assert not room.is_full

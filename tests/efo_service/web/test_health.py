@@ -13,9 +13,11 @@ from efo.events import (
     ReadModeChanged,
     RecordsExpired,
     RecordsFiltered,
+    ShardsListed,
     ShardStopped,
     SinkRecovered,
     SinkRetried,
+    StartDelayed,
     SubscribeAttempted,
 )
 from efo.model import Checkpoint
@@ -42,6 +44,7 @@ def health(readings):
     health(ConsumerOpened(readings))
     health(ConsumerReady("fan", "arn", registered=False))
     health(LeasesCounted({"held": 1}, 1))
+    health(ShardsListed(1))
     return health
 
 
@@ -54,7 +57,19 @@ def test_the_service_is_ready_when_the_consumer_is_ready_and_the_leases_are_read
     health(LeaseStoreCalled("list", "", 0.1, "lease_store_unavailable"))
     assert health.obstacles() == ("the leases have not been read yet (lease_store_unavailable)",)
     readings.counted = FakeReadings().counted
+    assert health.obstacles() == ("the shards have not been listed yet",)
+    health(ShardsListed(1))
     assert health.obstacles() == health.problems() == ()  # nothing is to be read
+
+
+def test_a_start_that_waits_says_for_which_call(health):
+    health(StartDelayed("ListShards", "throttled", "ListShards: LimitExceededException: Rate exceeded", 1.5))
+    [problem] = health.obstacles()
+    assert problem == "the start waits for Kinesis: ListShards: LimitExceededException: Rate exceeded"
+    health(StartDelayed("leases", "lease_store_unavailable", "it does not answer", 1.5))
+    assert health.obstacles() == ("the start waits for the lease store: it does not answer",)
+    health(ShardsListed(4))
+    assert health.obstacles() == ()
 
 
 @pytest.mark.parametrize(

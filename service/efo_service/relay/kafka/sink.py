@@ -5,10 +5,12 @@ Calls that wait for a broker run in threads with a separate limiter; a commit is
 
 from __future__ import annotations
 
+import random
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from time import monotonic, sleep
 from typing import Final
 
 import trio
@@ -18,6 +20,7 @@ from efo.model import Batch, Checkpoint, Record
 from efo_service.relay.kafka.checkpoints import Checkpoints
 from efo_service.relay.kafka.client import Config, ConnectionErrors, client_config
 from efo_service.relay.kafka.cluster import open_admin, wait_for_brokers
+from efo_service.relay.kafka.errors import KafkaUnavailableError
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.producer import (
     CommitWriter,
@@ -127,11 +130,22 @@ class KafkaSink:
                 options.replication_factor,
                 create=options.create_topics,
             )
-            found = ensure_topic(self._admin, spec, options.connect_seconds)
+            found = self._again(partial(ensure_topic, self._admin, spec, options.connect_seconds))
             timeout = options.transaction_seconds + options.connect_seconds
             self._checkpoints = Checkpoints(self._config, self._admin, found, timeout)
         if "{shard}" not in self._template:
-            self._ensure_topic(self._template.format(stream=self._stream))
+            self._again(partial(self._ensure_topic, self._template.format(stream=self._stream)))
+
+    def _again(self, look_up: Callable[[], Topic]) -> Topic:
+        """Look up a topic at the start, again if a broker of a cluster that is there refuses for now (rule R16)."""
+        deadline = monotonic() + self._options.connect_seconds
+        while True:
+            try:
+                return look_up()
+            except KafkaUnavailableError:
+                if monotonic() >= deadline:
+                    raise
+            sleep(random.uniform(0.5, 1))  # noqa: S311 - not used for security
 
     def close(self) -> None:
         """Close the connections."""

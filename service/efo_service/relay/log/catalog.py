@@ -25,6 +25,7 @@ from efo.foreign_errors import reason_of
 from efo.identity import created_text, recreated
 from efo.model import Checkpoint
 from efo.protocol.identity import are_same
+from efo_service.relay.doubt import read_again
 from efo_service.relay.errors import (
     LogError,
     LogIncompleteError,
@@ -116,6 +117,7 @@ def partition_names(directory: Path) -> list[str]:
         return sorted(filter(_PARTITION.fullmatch, names(directory)), key=int)
 
 
+@read_again
 def read_catalog(root: Path, topic: str) -> Catalog:
     """Read a topic's catalog.
 

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 import trio
 
-from efo.errors import LeaseStoreUnavailableError
+from efo.errors import LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo_service.relay.errors import StoreError, StoreUnavailableError
 from efo_service.relay.object_leases.document import LeaseDocument, decode_document, encode_document, key_of
 from efo_service.relay.object_leases.edits import Edit, Plan, Result, plan
@@ -25,7 +25,7 @@ from efo_service.relay.object_store.store import ChangedError, ExistsError, Stor
 T = TypeVar("T")
 
 READS: Final = 4
-"""How often a read is tried: a store that answers one request of many with 503 is not away."""
+"""How often a read is tried: a store that answers one request of many with 503, or with a page, is not away."""
 
 _PAUSE: Final = 0.5
 """Longest pause between two tries, in seconds."""
@@ -43,18 +43,23 @@ class SharedDocument:
     """The document of an application on a stream, which several workers read and replace.
 
     `store`: at the root of the log. `timeout`: maximum seconds per call. `connections`: maximum number of concurrent
-    requests, each in a thread. `name`: of the document, for messages. `known`: what was last read or written, None
-    before. Raises ConfigurationError for an application whose name cannot be part of a key.
+    requests, each in a thread. `doubt`: seconds for which a document that looks damaged counts as unavailable, since an
+    answer may be another server's, or cut. `name`: of the document, for messages. `known`: what was last read or
+    written, None before. Raises ConfigurationError for an application whose name cannot be part of a key.
     """
 
-    def __init__(self, store: Store, application: str, stream: str, timeout: float, connections: int) -> None:
+    def __init__(
+        self, store: Store, application: str, stream: str, timeout: float, connections: int, doubt: float = 0.0
+    ) -> None:
         self._store = store
         self._application, self._stream = application, stream
         self._key = key_of(application, stream)
         self.name = f"{store.name}/{self._key}"
         self.known: Snapshot | None = None
         self._is_alone = True
+        self._damaged_since: float | None = None
         self._timeout = timeout
+        self._doubt = doubt
         self._threads = trio.CapacityLimiter(connections)
 
     async def read(self, decode: Callable[[LeaseDocument], T]) -> T:
@@ -154,12 +159,24 @@ class SharedDocument:
         """Read in a thread. `attempts`: None, to learn what became of a write, for as long as there is time."""
         for attempt in count(1):
             try:
-                return await self._in_thread(work)
-            except StoreUnavailableError:
+                result = await self._in_thread(work)
+            except (StoreUnavailableError, LeaseStoreCorruptError) as error:
                 if attempt == attempts:
-                    raise
+                    self._raise_unless_doubted(error)
                 await self._pause(attempt)
+            else:
+                self._damaged_since = None
+                return result
         raise AssertionError("unreachable")
+
+    def _raise_unless_doubted(self, error: StoreUnavailableError | LeaseStoreCorruptError) -> NoReturn:
+        """Raise the error; while damage is new, that the document is unavailable (rule R16)."""
+        if isinstance(error, LeaseStoreCorruptError):
+            now = trio.current_time()
+            self._damaged_since = now if self._damaged_since is None else self._damaged_since
+            if now - self._damaged_since < self._doubt:
+                raise LeaseStoreUnavailableError(f"{error}; it is read again for {self._doubt:g} s") from error
+        raise error
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)

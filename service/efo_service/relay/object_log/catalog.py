@@ -10,6 +10,7 @@ from functools import partial
 
 from efo.foreign_errors import reason_of
 from efo.model import Checkpoint
+from efo_service.relay.doubt import read_again
 from efo_service.relay.errors import LogError, LogIncompleteError, TopicNotFoundError
 from efo_service.relay.log.catalog import (
     CATALOG_VERSION,
@@ -49,6 +50,7 @@ def existing(store: Store, topic: str) -> list[int]:
     return keys.partition_numbers(store.folders(f"{topic}/"))
 
 
+@read_again
 def read_catalog(store: Store, topic: str) -> Catalog:
     """Read a topic's catalog.
 

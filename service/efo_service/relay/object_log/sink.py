@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import trio
 
 from efo.model import Batch, Checkpoint, Record
+from efo_service.relay.doubt import Doubt
 from efo_service.relay.errors import SinkError
 from efo_service.relay.log.columns.buffer import ColumnBuffer
 from efo_service.relay.mapping import Extractor
@@ -115,18 +116,19 @@ class ObjectLogSink:
 
     async def _retried(self, shard_id: str, call: Callable[[], T]) -> T:
         """Make a blocking call until it is answered. It looks by itself what became of an earlier one."""
-        deadline = trio.current_time() + self._retry_seconds
+        deadline, doubt = trio.current_time() + self._retry_seconds, Doubt()
         interval, longest = _INTERVALS
         has_failed = False
         while True:
             try:
                 result: T = await self._run_blocking(call)
             except SinkError as error:
-                if not error.retryable or trio.current_time() >= deadline:
+                now = trio.current_time()
+                if doubt.is_final(error, now) or (error.retryable and now >= deadline):
                     raise
                 seconds = interval * (0.5 + self._rng.random() / 2)
                 has_failed = True
-                self._on_retry(shard_id, error, seconds)
+                self._on_retry(shard_id, doubt.shown(error), seconds)
             else:
                 if has_failed:
                     self._on_recovery(shard_id)
