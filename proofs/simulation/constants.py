@@ -123,6 +123,14 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.protocol.denials.GRACE",
         "efo.protocol.pacing.CREDENTIALS_PAUSE",
     ),
+    "R16: how long a start waits for what passes by itself, and how many odd answers are doubted": (
+        "efo.consumer.opening.LEASE_STORE_SECONDS",
+        "efo.kinesis.polling.fan_out.REGISTER_TIMEOUT",
+        "efo.kinesis.registration.ROOM_INTERVAL",
+        "efo.kinesis.registration.ROOM_TIMEOUT",
+        "efo.kinesis.starting.LONGEST",
+        "efo.protocol.doubts.DOUBTS",
+    ),
     "worlds have no record processors, and their consumers read one stream": (
         "efo.consumer.handlers.processor.LEASE_LOST_TIMEOUT",
         "efo.consumer.streams.opening.OPENINGS",
@@ -170,6 +178,8 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
         "efo.protocol.throughput.DECIMALS",
     ),
     "no world runs that code: several processes of a host, deserializers, and stores that write one by one": (
+        "efo.consumer.handlers.deserialize.MAX_UNPACKED",
+        "efo.consumer.handlers.deserialize._LARGE",
         "efo.consumer.handlers.deserialize.STEP",
         "efo.consumer.handlers.deserialize._CLOCK_EVERY",
         "efo.consumer.processes.CANCEL_GRACE",
