@@ -49,7 +49,7 @@ class Inner:
     async def describe_consumer(self, stream_arn, name):
         return await self.describe_stream()
 
-    async def register_consumer(self, stream_arn, name):
+    async def register_consumer(self, stream_arn, name, tags=None):
         return await self.describe_stream()
 
     async def shards_open_at(self, timestamp):

@@ -170,7 +170,8 @@ def test_the_remedy_of_a_shard_that_is_not_subscribed_is_that_of_its_error(healt
 def test_an_outage_is_a_problem_with_its_remedy_from_its_beginning_to_its_end(readings):
     outages = Outages(readings.now)
     health = Health(clock=readings.now, outages=outages)
-    for event in (ConsumerOpened(readings), ConsumerReady("fan", "arn", registered=False), LeasesCounted({}, 1)):
+    opened, ready = ConsumerOpened(readings), ConsumerReady("fan", "arn", registered=False)
+    for event in (opened, ready, LeasesCounted({}, 1), ShardsListed(1)):
         health(event)
     assert [*outages.observe(SubscribeAttempted("s-0", 0, 0.1, "ExpiredTokenException", "the token has expired"))]
     assert [*outages.observe(SinkRetried("s-0", "unheard_of", "", 1.0))]
@@ -202,7 +203,8 @@ def test_records_that_expired_are_told_for_a_day_in_one_sentence_and_the_service
 def test_filtered_records_are_told_while_it_goes_on(readings):
     filtering = Filtering(readings.now)
     health = Health(clock=readings.now, filtering=filtering)
-    for event in (ConsumerOpened(readings), ConsumerReady("fan", "arn", registered=False), LeasesCounted({}, 1)):
+    opened, ready = ConsumerOpened(readings), ConsumerReady("fan", "arn", registered=False)
+    for event in (opened, ready, LeasesCounted({}, 1), ShardsListed(1)):
         health(event)
     assert health.problems() == ()
     filtering.observe(RecordsFiltered("s-0", "7", 3))
