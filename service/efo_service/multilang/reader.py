@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final, Literal
 
+import structlog
 import trio
 
 from efo.consumer.shard_stream import ShardStream
 from efo.errors import IsolateShardError, LeaseError
 from efo.model import Batch, Record
+from efo.protocol.kcl_checkpoints import INVALID_STATE, SHUTDOWN, Permitted, RefusedError, refusal_of
 from efo_service.multilang import messages
-from efo_service.multilang.checkpoints import INVALID_STATE, SHUTDOWN, Permitted, RefusedError, refusal_of
 from efo_service.multilang.child import Child, ChildError, open_child
 from efo_service.multilang.messages import CheckpointRequest, Protocol
 
@@ -112,14 +113,21 @@ class _Processor:
                 await self._ask(*messages.last_action(messages.SHARD_ENDED, self._settings.protocol))
                 self._check_end()
             else:
-                await self._ask(messages.SHUTDOWN_REQUESTED, messages.shutdown_requested())
-                await self._lose_lease()
+                await self._give_up()
         except trio.Cancelled:
             if shard.is_lost and self._is_initialized and self._child.is_intact:
                 with trio.move_on_after(LEASE_LOST_SECONDS, shield=True), suppress(ChildError):
                     await self._finish_pending()
                     await self._lose_lease()
             raise
+
+    async def _give_up(self) -> None:
+        """Let the child finish before the lease is given up. If it fails, as old clients may, that changes nothing."""
+        try:
+            await self._ask(messages.SHUTDOWN_REQUESTED, messages.shutdown_requested())
+            await self._lose_lease()
+        except ChildError as error:
+            structlog.get_logger().warning("child_failed_at_its_end", shard_id=self._shard.shard_id, message=str(error))
 
     async def _process_next(self) -> bool:
         """Process the next batch; return whether there was one. No variable has it while the next one is awaited."""
@@ -199,7 +207,7 @@ class _Processor:
     async def _checkpoint(self, request: CheckpointRequest) -> str | None:
         """Save a checkpoint; return the name of KCL's exception if it is refused."""
         try:
-            checkpoint = self._permitted.resolve(request)
+            checkpoint = self._permitted.resolve(request.sequence_number, request.sub_sequence_number)
         except RefusedError as error:
             return error.name
         try:

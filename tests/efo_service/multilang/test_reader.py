@@ -326,6 +326,22 @@ async def test_an_isolated_child_is_started_again_after_the_cool_down(autojump_c
     assert isolated.error_type == "child_process"
 
 
+async def test_a_child_that_does_not_know_the_request_for_a_shutdown_changes_nothing(autojump_clock):
+    async def program(child):
+        while True:
+            message = await child.read()
+            if message["action"] == "shutdownRequested":
+                raise EndedError
+            if message["action"] == "processRecords":
+                assert await child.checkpoint() is None
+            child.done(message)
+
+    world = World(program, b"1")
+    await world.run()
+    assert world.reader.failure is None
+    assert world.stream.processed() == [b"1"]
+
+
 async def test_messages_have_at_most_max_records(autojump_clock):
     world = World(checkpointing, *(b"%d" % number for number in range(4)), max_records=1)
     await world.run()

@@ -1,11 +1,10 @@
-"""Which checkpoints a child may have, as KCL's checkpointer decides."""
+"""Which checkpoints a processor may have, as KCL's checkpointer decides."""
 
 import pytest
 
 from efo.errors import LeaseLostError, LeaseStoreCorruptError, LeaseStoreUnavailableError
 from efo.model import Checkpoint, Record
-from efo_service.multilang.checkpoints import Permitted, RefusedError, refusal_of
-from efo_service.multilang.messages import CheckpointRequest
+from efo.protocol.kcl_checkpoints import Permitted, RefusedError, refusal_of
 
 
 def record(number, sub=0):
@@ -30,7 +29,7 @@ def permitted(last=5, largest=(9, 2)):
     ],
 )
 def test_a_checkpoint_is_within_what_was_given(sequence, sub, checkpoint):
-    assert permitted().resolve(CheckpointRequest(sequence, sub)) == checkpoint
+    assert permitted().resolve(sequence, sub) == checkpoint
 
 
 @pytest.mark.parametrize(
@@ -55,26 +54,26 @@ def test_a_checkpoint_is_within_what_was_given(sequence, sub, checkpoint):
 )
 def test_every_other_checkpoint_is_an_illegal_argument(sequence, sub):
     with pytest.raises(RefusedError, match="IllegalArgumentException"):
-        permitted().resolve(CheckpointRequest(sequence, sub))
+        permitted().resolve(sequence, sub)
 
 
 def test_a_checkpoint_does_not_move_back_and_may_be_repeated():
     made = permitted()
-    made.resolve(CheckpointRequest("8", 0))
-    assert made.resolve(CheckpointRequest("8", 0)) == Checkpoint("8")
+    made.resolve("8", 0)
+    assert made.resolve("8", 0) == Checkpoint("8")
     with pytest.raises(RefusedError):
-        made.resolve(CheckpointRequest("7", 0))
+        made.resolve("7", 0)
 
 
 def test_before_the_first_record_a_checkpoint_changes_nothing():
-    assert Permitted.after(Checkpoint.TRIM_HORIZON).resolve(CheckpointRequest(None, None)) == Checkpoint.TRIM_HORIZON
+    assert Permitted.after(Checkpoint.TRIM_HORIZON).resolve(None, None) == Checkpoint.TRIM_HORIZON
 
 
 def test_after_a_seek_back_earlier_checkpoints_are_permitted_again():
     made = permitted()
-    made.resolve(CheckpointRequest(None, None))
+    made.resolve(None, None)
     made.give(record(3))
-    assert made.resolve(CheckpointRequest("3", 0)) == Checkpoint("3")
+    assert made.resolve("3", 0) == Checkpoint("3")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Which checkpoint a child process asks for, and by which of KCL's exceptions it is refused. Pure."""
+"""Which checkpoint a record processor of KCL asks for, and by which of KCL's exceptions it is refused. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from typing import Final
 
 from efo.errors import LeaseError, LeaseLostError
 from efo.model import Checkpoint, Record, checkpoint_of, is_decimal
-from efo_service.multilang.messages import CheckpointRequest
 
 SHUTDOWN: Final = "ShutdownException"
 THROTTLING: Final = "ThrottlingException"
 INVALID_STATE: Final = "InvalidStateException"
 ILLEGAL_ARGUMENT: Final = "IllegalArgumentException"
-"""The names of KCL's exceptions, which its clients know."""
+"""The names of KCL's exceptions, which its processors know."""
 
 
 class RefusedError(Exception):
@@ -36,7 +35,7 @@ def refusal_of(error: LeaseError) -> str:
 
 @dataclass(slots=True)
 class Permitted:
-    """What a child may checkpoint: from its last checkpoint to the last record that it was given, both included."""
+    """What a processor may checkpoint: from its last checkpoint to the last record that it was given, both included."""
 
     last: Checkpoint
     largest: Checkpoint
@@ -47,16 +46,19 @@ class Permitted:
         return cls(checkpoint, checkpoint)
 
     def give(self, record: Record) -> None:
-        """Note that the child is given this record, and all before it."""
+        """Note that the processor is given this record, and all before it."""
         self.largest = checkpoint_of(record)
         self.last = min(self.last, self.largest)  # a seek moves back
 
-    def resolve(self, request: CheckpointRequest) -> Checkpoint:
-        """Return the checkpoint that is asked for, and take it as the last. Raises RefusedError."""
-        if request.sequence_number is None:
+    def resolve(self, sequence_number: object, sub_sequence_number: object) -> Checkpoint:
+        """Return the checkpoint that is asked for, and take it as the last. Raises RefusedError.
+
+        Without a sequence number, it is that of everything that the processor was given.
+        """
+        if sequence_number is None:
             self.last = self.largest
             return self.last
-        sequence, sub = _text(request.sequence_number), _number(request.sub_sequence_number)
+        sequence, sub = _text(sequence_number), _number(sub_sequence_number)
         if sequence is None or sub is None or not is_decimal(sequence):
             raise RefusedError(ILLEGAL_ARGUMENT)
         checkpoint = Checkpoint(sequence, sub)
