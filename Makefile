@@ -171,7 +171,8 @@ migrate-test: peers-install $(MIGRATION)/.ready ## Move applications of other li
 
 # amazon_kclpy and aws-kcl, unchanged. The stories with Java take some ten minutes each.
 MULTILANG := .tools/multilang/node
-kcl-multilang: $(READY) $(DYNAMODB_LOCAL)/.ready $(KCLPY)/.ready $(MULTILANG)/.ready ## Run processors of amazon_kclpy and aws-kcl without Java, and beside it (ARGS="lives --client aws-kcl")
+KCL_RS := .tools/multilang/python
+kcl-multilang: $(READY) $(DYNAMODB_LOCAL)/.ready $(KCLPY)/.ready $(MULTILANG)/.ready $(KCL_RS)/.ready ## Run processors of amazon_kclpy and aws-kcl without Java, and beside it (ARGS="lives --client aws-kcl")
 	@$(BIN)/python -m proofs.interop.multilang $(ARGS)
 
 kcl-interop: $(READY) $(DYNAMODB_LOCAL)/.ready ## Let KCL and efo share an application and its lease table; about 5 minutes
@@ -258,6 +259,7 @@ lock: $(UV) ## Update requirements/*.txt from pyproject.toml and *.in (ARGS=--up
 	$(COMPILE) requirements/witnesses.in -o requirements/witnesses.txt
 	$(COMPILE) requirements/peers.in -o requirements/peers.txt
 	$(COMPILE) requirements/migration.in -o requirements/migration.txt
+	$(COMPILE) --no-deps requirements/kcl-rs.in -o requirements/kcl-rs.txt
 	$(COMPILE) --no-deps requirements/peers-kclpy.in -o requirements/peers-kclpy.txt
 	$(COMPILE) pyproject.toml requirements/fuzz.in -c requirements/dev.txt -o requirements/fuzz.txt
 	$(COMPILE) requirements/audit.in -o requirements/audit.txt
@@ -318,6 +320,11 @@ $(MULTILANG)/.ready: proofs/interop/multilang/node/package-lock.json proofs/inte
 	cp proofs/interop/multilang/node/package.json proofs/interop/multilang/node/package-lock.json \
 		proofs/interop/multilang/node/processor.js $(@D)
 	cd $(@D) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(KCL_RS)/.ready: $(UV) requirements/kcl-rs.txt
+	rm -rf $(@D)
+	$(UV) pip install --quiet --python .tools/uv/bin/python --target $(@D) --require-hashes --no-deps -r requirements/kcl-rs.txt
 	@touch $@
 
 # Unpacked, and not installed: its installation would fetch jars without checksums.

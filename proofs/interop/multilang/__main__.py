@@ -29,6 +29,7 @@ STORIES: Final = {
     "lives": (("lives", "efo"),),
     "java": (("lives", "kcl"),),
     "rolling": (("rolling", "kcl", "efo", "kcl"),),
+    "kcl-rs": (("rolling", "kcl_rs", "efo", "kcl_rs"),),
     "cost": (("cost", "efo"), ("cost", "kcl")),
     "idle": (("idle", "efo"), ("idle", "kcl")),
 }

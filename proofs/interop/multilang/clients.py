@@ -14,6 +14,8 @@ HERE: Final = Path(__file__).parent
 KCLPY: Final = TOOLS / "peers" / "kclpy"
 """amazon_kclpy, unpacked, and the jars of the Java daemon: `make peers-install`."""
 NODE: Final = TOOLS / "multilang" / "node"
+KCL_RS: Final = TOOLS / "multilang" / "python"
+"""kcl-rs, whose workers are not clients of the protocol, but of the same lease table."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,13 @@ from efo.model import Record
 from efo.testing.server.listener import Address
 from proofs.interop.clients.runner import InteropError
 from proofs.interop.kcl.comparison import ReportedRecord
-from proofs.interop.multilang.clients import KCLPY, Client
+from proofs.interop.multilang.clients import HERE, KCL_RS, KCLPY, Client
 from proofs.local_servers.dynamodb import CREDENTIALS
 from proofs.peers.process_tree import Usage, descendants, usage_of
 from proofs.peers.servers import trust_store_of
 
-FAILOVER: Final = 8.0
-"""Fail-over time in seconds, the same for all workers."""
+FAILOVER: Final = 10.0
+"""Fail-over time in seconds, the same for all workers. kcl-rs has no other."""
 _STOP_TIMEOUT: Final = 90.0
 _LOGBACK: Final = """\
 <configuration>
@@ -77,7 +77,9 @@ class Bench:
         return path
 
     def command(self, worker: str) -> Sequence[str]:
-        """Return the command of a daemon: of efo, or of Java if the worker's name begins with "kcl"."""
+        """Return the command of a worker, by how its name begins: "efo", "kcl_rs", or "kcl" for Java's daemon."""
+        if worker.startswith("kcl_rs"):
+            return (sys.executable, str(HERE / "kcl_rs_worker.py"), self.stream, self.application, worker)
         properties = str(self.write_properties(worker))
         if worker.startswith("efo"):
             efo = str(Path(sys.executable).with_name("efo"))
@@ -96,12 +98,15 @@ class Bench:
         return {
             **kept,
             **CREDENTIALS,
-            "PYTHONPATH": self.client.path,
+            "PYTHONPATH": f"{self.client.path}{os.pathsep}{KCL_RS}",
             "PYTHONUNBUFFERED": "1",
             "KCL_RECORDS": str(self.records),
             "KCL_WORKER": worker,
             "EFO_KINESIS__CA_FILE": str(self.kinesis.ca_file),
             "EFO_SERVICE__PORT": "0",
+            "AWS_ENDPOINT_URL_KINESIS": self.kinesis.url,
+            "AWS_ENDPOINT_URL_DYNAMODB": self.dynamodb,
+            "SSL_CERT_FILE": str(self.kinesis.ca_file),
             "EFO_LEASES__PATH": str(self.directory / "leases.sqlite"),
         }
 

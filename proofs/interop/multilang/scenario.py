@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
@@ -35,6 +35,8 @@ _CHUNK: Final = 10
 _PAUSE: Final = 0.2
 _POLL: Final = 0.2
 _LINGER: Final = 3.0
+_START_SECONDS: Final = 60.0
+"""How long workers of KCL may take until they look for leases."""
 
 Progress = Callable[[str], None]
 
@@ -72,27 +74,42 @@ class Story:
         return await self._finish(one)
 
     async def rolling(self, *kinds: str) -> Comparison:
-        """Replace both workers by those of the next kind, one after the other."""
+        """Replace both workers by those of the next kind, one after the other, and reshard in between."""
         names = [f"{kinds[0]}-1", f"{kinds[0]}-2"]
         for name in names:
             await self._start(name)
         await self._until("both hold leases", lambda: self._hold_all(*names) and all(map(self._held_by, names)))
-        number = 2
-        for kind in kinds[1:]:
-            for index in range(2):
-                number += 1
-                new = f"{kind}-{number}"
-                await self._start(new)
-                await self._until(f"{new} holds some leases", partial(self._holds_some, new))
-                await self._end(names[index], "stop", "is stopped")
-                names[index] = new
-                await self._until(f"{' and '.join(names)} hold every lease", lambda: self._hold_all(*names))
-            if kind == kinds[1]:
-                self._progress(self._streams.reshard())
-                await self._until("the children are read", self._are_children_read)
+        for turn, kind in enumerate(kinds[1:], 1):
+            new = [f"{kind}-{2 * turn + 1}", f"{kind}-{2 * turn + 2}"]
+            if kind.startswith("efo"):
+                await self._replace_each(names, new)
+            else:
+                await self._replace_all(names, new)
+            names = new
+            self._progress(self._streams.reshard())
+            await self._until("the children are read", self._are_children_read)
         await self._end(names[1], "stop", "is stopped")
         await self._until(f"{names[0]} holds every lease", lambda: self._holds_all(names[0]))
         return await self._finish(names[0])
+
+    async def _replace_each(self, old: Sequence[str], new: Sequence[str]) -> None:
+        """Replace one by one: each new one asks for its share, and then an old one stops."""
+        running = [*old]
+        for before, after in zip(old, new, strict=True):
+            await self._start(after)
+            await self._until(f"{after} holds some leases", partial(self._holds_some, after))
+            await self._end(before, "stop", "is stopped")
+            running = [*running[1:], after]
+            await self._until(f"{' and '.join(running)} hold every lease", partial(self._hold_all, *running))
+
+    async def _replace_all(self, old: Sequence[str], new: Sequence[str]) -> None:
+        """Start the new ones, then stop the old ones: KCL 3 asks workers for no lease whose load it does not know."""
+        for name in new:
+            await self._start(name)
+        await trio.sleep(_START_SECONDS)
+        for name in old:
+            await self._end(name, "stop", "is stopped")
+        await self._until(f"{' and '.join(new)} hold every lease", partial(self._hold_all, *new))
 
     async def cost(self, kind: str) -> dict[str, Any]:
         """Read what was put before; return the CPU time of the daemon alone for each record of the second half."""

@@ -167,7 +167,8 @@ def _leases() -> Iterable[Option]:
                      " coordinatorStateBillingMode coordinatorStateReadCapacity coordinatorStateWriteCapacity"
                      " coordinatorStatePointInTimeRecoveryEnabled coordinatorStateDeletionProtectionEnabled"
                      " coordinatorStateTags")  # fmt: skip
-    yield Option("clientVersionConfig", "no effect", "efo works beside KCL 2 and 3 alike.")
+    yield from _none("no effect", "efo works in each phase of KCL's migrations, which wait until its workers leave:"
+                     " docs/leases-dynamodb.md.", "clientVersionConfig migrateAllEntitiesToLeaseTable")  # fmt: skip
 
 
 def _children() -> Iterable[Option]:
