@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from functools import partial
@@ -57,7 +56,6 @@ def kcl(
     level = None if log_configuration is None else _level_of(_read(log_configuration))
     translated = translate(_read(path), str(path), protocol=protocol, on_failure=on_child_failure, log_level=level)
     configuration = translated.configuration
-    os.umask(configuration.service.umask)
     logs.name_worker(configuration.worker_id)
     logs.configure(configuration.service.log_level, sys.stdout)
     log = structlog.get_logger()

@@ -78,7 +78,7 @@ class Child:
         """Return the error of a child that has ended, with its exit status; or of one that did `what`."""
         with trio.move_on_after(1.0):
             status = await self._process.wait()
-            how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with exit status {status}"
+            how = f"was ended by {_name_of(-status)}" if status < 0 else f"ended with exit status {status}"
             return ChildError(f"{self.shard_id}: its child process {self.pid} {how}: see its stderr above")
         return ChildError(f"{self.shard_id}: its child process {self.pid} {what}")
 
@@ -118,6 +118,11 @@ class Child:
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, number)
+
+
+def _name_of(number: int) -> str:
+    """Return the name of a signal; most real-time signals have none."""
+    return signal.Signals(number).name if number in {*signal.Signals} else f"signal {number}"
 
 
 async def _lines_of(pipe: trio.abc.ReceiveStream | None) -> AsyncIterator[list[bytes]]:

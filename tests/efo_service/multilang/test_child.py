@@ -99,9 +99,10 @@ async def test_a_child_that_closes_its_stdout_fails(lines):
         assert child.has_ended
 
 
-async def test_the_signal_that_ended_a_child_is_named(lines):
-    async with opened("os.kill(os.getpid(), signal.SIGKILL)", lines) as child:
-        with pytest.raises(ChildError, match="was ended by SIGKILL"):
+@pytest.mark.parametrize(("number", "name"), [(9, "SIGKILL"), (40, "signal 40")])
+async def test_the_signal_that_ended_a_child_is_named(lines, number, name):
+    async with opened(f"os.kill(os.getpid(), {number})", lines) as child:
+        with pytest.raises(ChildError, match=f"was ended by {name}"):
             await child.receive()
 
 
