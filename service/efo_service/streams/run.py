@@ -49,7 +49,9 @@ _UNSAVED_AFTER: Final = 60.0
 
 
 class StreamRun:
-    """Relays a stream, or reads it in the way of `parts`, until it is drained. `name`: of the stream in the configuration, and in the log.
+    """Relays a stream, or reads it in the way of `parts`, until it is drained.
+
+    `name`: of the stream in the configuration, and in the log.
 
     `reading`: set when its shards are listed, and its leases are of this stream. `is_retried`: the run before it was
     refused, so nothing is logged until then.
@@ -125,9 +127,7 @@ class StreamRun:
             told = combine_observers(self._log, self._source)
             if self.is_retried:
                 told = HeldBack(told, self.reading.set)
-            reports.observer = observer = combine_observers(
-                self.health, told, instruments, cloudwatch, identifies
-            )
+            reports.observer = observer = combine_observers(self.health, told, instruments, cloudwatch, identifies)
             opening = parts.open_consumer(
                 kinesis,
                 application=settings.consumer.application,
