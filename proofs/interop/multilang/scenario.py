@@ -26,7 +26,7 @@ from proofs.local_servers.dynamodb import credentials, serve_dynamodb_local
 STREAM: Final = "orders"
 SHARDS: Final = 4
 IDLE_SHARDS: Final = 100
-RECORDS: Final = 100_000
+RECORDS: Final = 400_000
 IDLE_SECONDS: Final = 30.0
 _LIFE: Final = 60.0
 _TIMEOUT: Final = 300.0

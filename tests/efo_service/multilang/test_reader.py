@@ -10,6 +10,7 @@ import trio
 
 import efo
 from efo.events import AcksOverdue, ShardIsolated
+from efo.protocol.aggregation import Entry, aggregate
 from efo.testing import InMemoryStream
 from efo_service.multilang.reader import ChildReader, ChildSettings
 from tests.efo_service.multilang.fake_child import EndedError, opening
@@ -43,12 +44,16 @@ class World:
         self.settings = ChildSettings(("program",), **settings)
         self.reader = None
 
-    async def run(self, seconds=10.0, during=None):
+    async def run(self, seconds=10.0, during=None, read_mode="fanout"):
         """Read for some seconds, then drain; return the actions of each child."""
         async with (
             self.stream.open() as kinesis,
             efo.open_consumer(
-                kinesis, application="app", leases=self.stream.leases, observer=self.stream.events.append
+                kinesis,
+                application="app",
+                leases=self.stream.leases,
+                settings=efo.ConsumerSettings(read_mode=read_mode),
+                observer=self.stream.events.append,
             ) as consumer,
             trio.open_nursery() as nursery,
         ):
@@ -118,6 +123,25 @@ async def test_what_was_not_checkpointed_is_given_again(autojump_clock):
     await world.run()
     assert world.data() == [b"1", b"2", b"2"]
     assert int(world.children[1].log[0]["sequenceNumber"]) > 0
+
+
+@pytest.mark.parametrize("read_mode", ["fanout", "polling", "auto"])
+async def test_a_checkpoint_within_an_aggregate_leaves_the_rest_of_it(autojump_clock, read_mode):
+    async def program(child):
+        while True:
+            message = await child.read()
+            if message["action"] == "processRecords" and len(world.children) == 1:
+                second = message["records"][1]
+                assert await child.checkpoint(second["sequenceNumber"], second["subSequenceNumber"]) is None
+            child.done(message)
+
+    world = World(program, aggregate([Entry("k", b"%d" % number) for number in range(4)]))
+    await world.run(read_mode=read_mode)
+    await world.run(read_mode=read_mode)
+    subs = [[record["subSequenceNumber"] for record in child.log[1]["records"]] for child in world.children]
+    assert subs == [[0, 1, 2, 3], [2, 3]]
+    assert world.data() == [b"0", b"1", b"2", b"3", b"2", b"3"]
+    assert world.children[1].log[0]["subSequenceNumber"] == 1
 
 
 async def test_a_checkpoint_may_be_of_an_earlier_message(autojump_clock):
