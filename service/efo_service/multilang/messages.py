@@ -84,7 +84,7 @@ def process_records(records: Sequence[Record], millis_behind_latest: int) -> byt
                 record.data,
                 record.partition_key,
                 record.sequence_number,
-                round(record.approximate_arrival_timestamp * 1000),
+                int(record.approximate_arrival_timestamp * 1000 + 0.5),  # a third of the time of `round`
                 record.sub_sequence_number,
             )
             for record in records
