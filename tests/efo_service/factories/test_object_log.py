@@ -8,8 +8,8 @@ import pytest
 import trio
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from structlog.testing import capture_logs
 
+from efo.events import Event, SinkRecovered, SinkRetried
 from efo.model import Batch
 from efo_service.config.settings import Settings
 from efo_service.factories import object_log
@@ -136,10 +136,11 @@ async def test_what_looks_damaged_at_the_start_is_waited_for(store, name, no_thr
     log.append(log.writer(), 3)
     store.spoil = lambda key, content: PAGE if name in key and trio.current_time() < until else content
     until = trio.current_time() + 20
-    with capture_logs() as logs:
-        async with open_sink(settings()) as sink, sink.open(STREAM, SHARD) as shard:
-            assert shard.position is not None
-    assert [line["event"] for line in logs if "outage" in line["event"]] == ["sink_outage_began", "sink_outage_ended"]
+    seen: list[Event] = []
+    async with open_sink(settings(), seen.append) as sink, sink.open(STREAM, SHARD) as shard:
+        assert shard.position is not None
+    assert {type(event) for event in seen[:-1]} == {SinkRetried}
+    assert isinstance(seen[-1], SinkRecovered)
     until = trio.current_time() + 1000
     began = trio.current_time()
     with pytest.raises(LogError, match=name):
