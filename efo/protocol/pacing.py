@@ -1,4 +1,4 @@
-"""Pacing: when a subscribe is allowed (rule R6), and the backoff after a failed one.
+"""Pacing: when a subscribe is allowed (rule R6).
 
 The service allows one SubscribeToShard per second for each (consumer, shard). It rejects a call within 5 s of the last
 success. AWS documents no limit for a consumer or an account, and KCL subscribes to all its shards at once. efo has a
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -111,29 +110,3 @@ class Pacer:
         if len(self._granted) == self._limit:
             earliest = max(earliest, self._granted[0] + self._period)
         return earliest
-
-
-class Backoff:
-    """Exponential backoff with full jitter (AWS Architecture Blog: "Exponential Backoff And Jitter").
-
-    `random`: returns a number from 0 to 1.
-    `initial`, `limit`: the upper bound of the first wait, and of every wait, in seconds.
-    """
-
-    __slots__ = ("_attempt", "_initial", "_limit", "_random")
-
-    def __init__(self, random: Callable[[], float], *, initial: float = 0.5, limit: float = 30.0) -> None:
-        self._random = random
-        self._initial = initial
-        self._limit = limit
-        self._attempt = 0
-
-    def next(self) -> float:
-        """Return the seconds to wait now."""
-        ceiling = min(self._limit, self._initial * 2.0 ** min(self._attempt, 30))
-        self._attempt += 1
-        return ceiling * self._random()
-
-    def reset(self) -> None:
-        """Start again with the initial wait, after a success."""
-        self._attempt = 0

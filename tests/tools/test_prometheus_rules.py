@@ -39,8 +39,7 @@ PROGRESS = {"query": "records", "batch_id": 0, "rows": 1, "rows_written": 1, "la
 
 async def commit(sink: MeasuredSink) -> None:
     async with sink.open("s", SHARD) as shard:
-        shard.write(BATCH)
-        await shard.commit()
+        await commit(shard, BATCH)
 
 
 @pytest.fixture

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
+from typing import Final
 
 import structlog
 import trio
 from opentelemetry.metrics import MeterProvider
 
+from efo.errors import EfoError
+from efo.protocol.backoff import Backoff
+from efo.retrying import retry
 from efo_service.config.settings import Settings
 from efo_service.factories.log import maintained, retention_rules
+from efo_service.relay.destination import Destination, SinkReports, SinkRetries
 from efo_service.relay.errors import SinkError
 from efo_service.relay.log.catalog import check_topic_name
 from efo_service.relay.mapping import Extractor
@@ -25,24 +32,18 @@ from efo_service.relay.object_store.remote import open_store
 from efo_service.relay.object_store.repeating import RepeatingStore
 from efo_service.relay.object_store.store import Store
 from efo_service.relay.object_store.url import StoreUrl
-from efo_service.relay.retrying import OnRetry, OnSuccess
-from efo_service.relay.sink import Sink
 
-_INTERVAL = 5.0
+RETRIES: Final = SinkRetries(initial=0.2, limit=20.0, jitter=0.5, isolates=False)
+"""A store that does not answer, or asks to come back later."""
+_INTERVAL: Final = 5.0
 """Seconds between two tries to reach a store at the start."""
 
 
 @asynccontextmanager
 async def open_object_log(
-    settings: Settings,
-    topic: str,
-    extract: Extractor | None,
-    *,
-    on_retry: OnRetry,
-    on_success: OnSuccess,
-    meter_provider: MeterProvider,
-) -> AsyncIterator[Sink]:
-    """Open a topic of the log as a sink, after a probe of its store, and run its maintenance.
+    settings: Settings, topic: str, extract: Extractor | None, reports: SinkReports, meter_provider: MeterProvider
+) -> AsyncIterator[Destination]:
+    """Open a topic of the log as a destination, after a probe of its store, and run its maintenance.
 
     Raises StoreUnfitError if the store does not honour conditions, LogIncompleteError if a part of the log is gone,
     LogOwnerError if the topic belongs to another stream, StoreUnavailableError after `[relay] retry_seconds`,
@@ -55,7 +56,7 @@ async def open_object_log(
     opened = await trio.to_thread.run_sync(open_store, url)
     store: Store = RepeatingStore(MeasuredStore(opened, meter_provider, check_topic_name(topic)))
     checking = partial(_check, store, url, topic, settings.kinesis.stream_name)
-    found = await _waiting(checking, settings.relay.retry_seconds, on_retry, on_success)
+    found = await _waiting(checking, settings.relay.retry_seconds, reports)
     if found.keeps_versions:
         structlog.get_logger().warning(
             "bucket_keeps_versions",
@@ -64,14 +65,8 @@ async def open_object_log(
         )
     maintenance = Maintenance(store, topic, retention_rules(settings.relay))
     async with maintained(maintenance.run, topic, settings.relay.maintenance_interval):
-        yield ObjectLogSink(
-            store,
-            topic,
-            retry_seconds=settings.relay.retry_seconds,
-            extract=extract,
-            on_retry=on_retry,
-            on_success=on_success,
-        )
+        sink = ObjectLogSink(store, topic, extract=extract)
+        yield Destination(sink, replace(RETRIES, seconds=settings.relay.retry_seconds), reports)
 
 
 def _check(store: Store, url: StoreUrl, topic: str, stream: str) -> Probe:
@@ -80,17 +75,18 @@ def _check(store: Store, url: StoreUrl, topic: str, stream: str) -> Probe:
     return found
 
 
-async def _waiting(checking: partial[Probe], seconds: float, on_retry: OnRetry, on_success: OnSuccess) -> Probe:
+async def _waiting(checking: partial[Probe], seconds: float, reports: SinkReports) -> Probe:
     """Check until the store answers."""
-    deadline = trio.current_time() + seconds
-    while True:
-        try:
-            found = await trio.to_thread.run_sync(checking)
-        except SinkError as error:
-            if not error.retryable or trio.current_time() >= deadline:
-                raise
-            on_retry("start", error, _INTERVAL)
-        else:
-            on_success("start")
-            return found
-        await trio.sleep(_INTERVAL)
+
+    def failed(error: EfoError, delay: float) -> None:
+        assert isinstance(error, SinkError)  # noqa: S101 - nothing else is retryable there
+        reports.retried("start", error, delay)
+
+    found = await retry(
+        partial(trio.to_thread.run_sync, checking),
+        Backoff(random.random, initial=_INTERVAL, limit=_INTERVAL, jitter=0.0),
+        seconds=seconds,
+        on_failure=failed,
+    )
+    reports.succeeded("start")
+    return found

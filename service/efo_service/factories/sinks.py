@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from functools import partial
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from typing import Final
 
 import structlog
 import trio
 from opentelemetry.metrics import MeterProvider, NoOpMeterProvider
+from opentelemetry.trace import Tracer
 
 from efo.arn import parse_stream
 from efo.events import Observer, RecordDeadLettered, RecordSkipped, ignore_events
-from efo.model import Checkpoint
 from efo.telemetry.outages import Outage
 from efo_service.config.settings import Settings
 from efo_service.errors import UnavailableError
 from efo_service.factories.kafka import kafka_options
-from efo_service.relay.dead_letter import DeadLetteringSink, OnDeadLetter, SkippingSink
+from efo_service.relay.destination import Destination, SinkReports, SinkRetries, SkippingSink
 from efo_service.relay.errors import RecordRefusedError, SinkError
 from efo_service.relay.jsonlines import open_json_lines
 from efo_service.relay.mapping import Extractor, load_extractor
-from efo_service.relay.measured import SinkRetries
+from efo_service.relay.measured import SinkMeter
 from efo_service.relay.plugins import SinkContext, open_plugin
-from efo_service.relay.retrying import RetryingSink
-from efo_service.relay.sink import Sink
+from efo_service.relay.write_buffer import Refused
 from efo_service.telemetry.logs import log_outage
 
 SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka"}
@@ -34,45 +33,52 @@ SYSTEMS: Final = {"log": "efo_log", "jsonl": "efo_jsonl", "kafka": "kafka"}
 
 @asynccontextmanager
 async def open_sink(
-    settings: Settings, observer: Observer = ignore_events, meter_provider: MeterProvider | None = None
-) -> AsyncIterator[Sink]:
+    settings: Settings,
+    observer: Observer = ignore_events,
+    meter_provider: MeterProvider | None = None,
+    tracer: Tracer | None = None,
+) -> AsyncIterator[Destination]:
     """Open the sink of [relay], with what happens to records that it refuses.
 
-    `observer`: gets an event for each record that is skipped or dead-lettered. `meter_provider`: counts the sink's
-    failures that are tried again, and the requests to an object store. Raises ConfigurationError, SinkError.
+    `observer`: gets an event for each record that is skipped or dead-lettered. `meter_provider`: counts what the sink
+    does, and the requests to an object store. `tracer`: makes a span of each commit. Raises ConfigurationError,
+    SinkError.
     """
     relay = settings.relay
     extract = load_extractor(relay.trace_extractor) if relay.trace_extractor else None
     meters = NoOpMeterProvider() if meter_provider is None else meter_provider
     system = SYSTEMS.get(relay.sink, relay.sink)
-    log = _OutageLog(SinkRetries(system, settings.topic, meters))
-    on_refused = partial(_report_refused_record, observer, relay.refused_record_action)
-    if relay.sink == "kafka":
-        async with _open_kafka(settings, extract, on_refused, log) as sink:
-            yield sink
-        return
-    async with _open(settings, extract, log, meters) as sink:
+    action = relay.refused_record_action
+    reports = _Reports(SinkMeter(system, settings.topic, meters, tracer), observer, action)
+    async with _open(settings, extract, reports, meters) as destination:
         if relay.dead_letters is not None:
-            log = _OutageLog(SinkRetries(system, relay.dead_letters, meters))
-            async with _open_log(settings, relay.dead_letters, extract, log, meters) as dead_letters:
-                yield DeadLetteringSink(sink, dead_letters, on_refused)
+            of_letters = _Reports(SinkMeter(system, relay.dead_letters, meters), observer, action)
+            opening = _open_kafka if relay.sink == "kafka" else _open_log
+            async with opening(settings, relay.dead_letters, extract, of_letters, meters) as dead_letters:
+                yield replace(destination, dead_letters=dead_letters)
+        elif relay.refused_record_action == "skip":
+            yield replace(destination, dead_letters=Destination(SkippingSink()))
         else:
-            yield _skipping(sink, on_refused) if relay.refused_record_action == "skip" else sink
+            yield destination
 
 
 @asynccontextmanager
 async def _open(
-    settings: Settings, extract: Extractor | None, log: _OutageLog, meters: MeterProvider
-) -> AsyncIterator[Sink]:
+    settings: Settings, extract: Extractor | None, reports: SinkReports, meters: MeterProvider
+) -> AsyncIterator[Destination]:
     relay = settings.relay
+    retries = SinkRetries(seconds=relay.retry_seconds)
     match relay.sink:
         case "log":
-            async with _open_log(settings, settings.topic, extract, log, meters) as sink:
-                yield sink
+            async with _open_log(settings, settings.topic, extract, reports, meters) as destination:
+                yield destination
+        case "kafka":
+            async with _open_kafka(settings, settings.topic, extract, reports, meters) as destination:
+                yield destination
         case "jsonl":
             path = None if relay.writes_to_stdout else relay.jsonl_file
             async with open_json_lines(path, encoding=relay.jsonl_encoding, extract=extract) as sink:
-                yield _retrying(sink, relay.retry_seconds, log)
+                yield Destination(sink, retries, reports)
         case name:
             context = SinkContext(
                 stream=settings.kinesis.stream_name,
@@ -82,92 +88,68 @@ async def _open(
                 extract=extract,
             )
             async with open_plugin(name, relay.options, context) as sink:
-                yield _retrying(sink, relay.retry_seconds, log)
-
-
-def _retrying(sink: Sink, seconds: float, log: _OutageLog) -> RetryingSink:
-    return RetryingSink(sink, seconds=seconds, isolating_errors=(), on_retry=log.retried, on_success=log.succeeded)
+                yield Destination(sink, retries, reports)
 
 
 def _open_log(
-    settings: Settings, topic: str, extract: Extractor | None, log: _OutageLog, meters: MeterProvider
-) -> AbstractAsyncContextManager[Sink]:
+    settings: Settings, topic: str, extract: Extractor | None, reports: SinkReports, meters: MeterProvider
+) -> AbstractAsyncContextManager[Destination]:
     if settings.relay.is_on_object_store:
         from efo_service.factories.object_log import open_object_log  # noqa: PLC0415 - the same
 
-        return open_object_log(
-            settings, topic, extract, on_retry=log.retried, on_success=log.succeeded, meter_provider=meters
-        )
+        return open_object_log(settings, topic, extract, reports, meters)
     from efo_service.factories.log import open_log  # noqa: PLC0415 - pyarrow is slow to import, only if it is used
 
-    return open_log(settings, topic, extract, on_retry=log.retried, on_success=log.succeeded)
+    return open_log(settings, topic, extract, reports)
 
 
 @asynccontextmanager
 async def _open_kafka(
-    settings: Settings, extract: Extractor | None, on_refused: OnDeadLetter, log: _OutageLog
-) -> AsyncIterator[Sink]:
-    """Open the Kafka sink with its dead-letter topic. Temporary errors are retried."""
+    settings: Settings, topic: str, extract: Extractor | None, reports: SinkReports, _meters: MeterProvider
+) -> AsyncIterator[Destination]:
+    """Open a Kafka topic. Temporary errors are retried."""
     try:
         from efo_service.relay.kafka import errors as kafka_errors  # noqa: PLC0415 - an extra, may not be installed
         from efo_service.relay.kafka import sink as kafka  # noqa: PLC0415 - an extra, may not be installed
     except ImportError as error:
         raise UnavailableError("Kafka's client is not installed: pip install 'efo[service,kafka]'") from error
     options = settings.relay.kafka
-    opening = partial(
-        kafka.open_kafka,
+    opening = kafka.open_kafka(
         kafka_options(options),
         application=settings.consumer.application,
         stream=settings.kinesis.stream_name,
         region=settings.kinesis.region or parse_stream(settings.kinesis.stream)[1],
         profile=settings.kinesis.profile,
         extract=extract,
+        topic=topic,
+        for_dead_letters=topic == settings.relay.dead_letters,
     )
-    async with AsyncExitStack() as stack:
-        sink: Sink = await stack.enter_async_context(opening(topic=settings.topic))
-        if settings.relay.dead_letters is not None:
-            dead_letters = await stack.enter_async_context(
-                opening(topic=settings.relay.dead_letters, for_dead_letters=True)
-            )
-            sink = DeadLetteringSink(sink, dead_letters, on_refused)
-        elif settings.relay.refused_record_action == "skip":
-            sink = _skipping(sink, on_refused)
-        isolating_errors = (kafka_errors.KafkaFencedError, kafka_errors.KafkaFatalError)
-        yield RetryingSink(
-            sink,
-            seconds=options.retry_seconds,
-            isolating_errors=isolating_errors,
-            on_retry=log.retried,
-            on_success=log.succeeded,
-        )
-
-
-def _skipping(sink: Sink, on_refused: OnDeadLetter) -> Sink:
-    """Return a sink that skips the records that `sink` refuses."""
-    return DeadLetteringSink(sink, SkippingSink(), on_refused)
-
-
-def _report_refused_record(observer: Observer, action: str, shard_id: str, record: Checkpoint, reason: str) -> None:
-    structlog.get_logger().warning(
-        "record_refused", shard_id=shard_id, record=str(record), reason=reason, action=action
+    retries = SinkRetries(
+        seconds=options.retry_seconds,
+        isolating_errors=(kafka_errors.KafkaFencedError, kafka_errors.KafkaFatalError),
     )
-    event = RecordSkipped if action == "skip" else RecordDeadLettered
-    error_type = RecordRefusedError.error_type
-    observer(event(shard_id, record.sequence_number, record.sub_sequence_number, error_type))
+    async with opening as sink:
+        yield Destination(sink, retries, reports)
 
 
-class _OutageLog:
-    """Logs the outages of a sink: a line when one begins and when it ends; each retry at "debug". Counts retries."""
+class _Reports:
+    """Implements SinkReports. Logs outages of a sink, a line when one begins and when it ends; each retry at "debug".
 
-    def __init__(self, retries: SinkRetries) -> None:
+    `action`: what happens to a record that the sink refuses.
+    """
+
+    def __init__(self, meter: SinkMeter, observer: Observer, action: str) -> None:
         self._outage = Outage("sink")
-        self._retries = retries
+        self._meter = meter
+        self._observer = observer
+        self._action = action
+        self.commit = meter.commit
 
     def retried(self, shard_id: str, error: SinkError, seconds: float) -> None:
         """Note that a shard's sink failed, and is tried again in some seconds."""
         for began in self._outage.failed(shard_id, trio.current_time(), error.error_type, str(error), shard_id):
             log_outage(began)
-        self._retries.add(error)
+        self._meter.retried(error)
         structlog.get_logger().debug(
             "sink_retried",
             shard_id=shard_id,
@@ -180,3 +162,13 @@ class _OutageLog:
         """Note that a shard's sink works."""
         for ended in self._outage.succeeded(shard_id, trio.current_time()):
             log_outage(ended)
+
+    def refused(self, shard_id: str, refused: Refused) -> None:
+        """Note that a record that the sink refuses was dead-lettered or skipped."""
+        at, reason = refused
+        structlog.get_logger().warning(
+            "record_refused", shard_id=shard_id, record=str(at), reason=reason, action=self._action
+        )
+        event = RecordSkipped if self._action == "skip" else RecordDeadLettered
+        error_type = RecordRefusedError.error_type
+        self._observer(event(shard_id, at.sequence_number, at.sub_sequence_number, error_type))

@@ -29,8 +29,8 @@ from efo.exception_groups import collapse_groups
 from efo.kinesis.client import KinesisClient
 from efo.model import Checkpoint, Position, PositionType, Record, Shard, ShardRead
 from efo.protocol.aggregation import AggregateMode
+from efo.protocol.backoff import Backoff
 from efo.protocol.lineage import without_ancestors
-from efo.protocol.pacing import Backoff
 from efo_service.errors import UsageError
 from efo_service.operations.tail_plan import Reading, TailPlan
 

@@ -23,12 +23,10 @@ from efo.telemetry.tracing import open_spans
 from efo_service.config.settings import Settings
 from efo_service.factories.cloudwatch import open_metrics
 from efo_service.factories.consumer import consumer_settings
-from efo_service.factories.sinks import SYSTEMS
 from efo_service.factories.tracing import open_tracing
+from efo_service.relay.destination import Destination
 from efo_service.relay.failures import isolating
-from efo_service.relay.measured import MeasuredSink
 from efo_service.relay.relay import CommitPace, relay_shard
-from efo_service.relay.sink import Sink
 from efo_service.streams.parts import Consumer, Parts
 from efo_service.telemetry.logs import log_events
 from efo_service.telemetry.sdk import Telemetry
@@ -96,8 +94,10 @@ class StreamRun:
     async def _relay(self) -> None:
         settings, parts = self.settings, self._parts
         metrics = _LateObserver()  # it needs the open client; no record is refused before
+        tracing = open_tracing(self._telemetry, settings.relay)
+        tracer = tracer_of(tracing.tracer_provider)
         async with (
-            parts.open_sink(settings, metrics, self._telemetry.meter_provider) as sink,
+            parts.open_sink(settings, metrics, self._telemetry.meter_provider, tracer) as destination,
             parts.open_kinesis(settings.kinesis) as kinesis,
             parts.open_leases(settings, self._telemetry.meter_provider) as leases,
             open_metrics(settings) as cloudwatch,
@@ -106,7 +106,6 @@ class StreamRun:
             observer = combine_observers(
                 self.health, log_events(settings.service.log_level), instruments, self._source, cloudwatch
             )
-            tracing = open_tracing(self._telemetry, settings.relay)
             opening = parts.open_consumer(
                 kinesis,
                 application=settings.consumer.application,
@@ -120,7 +119,7 @@ class StreamRun:
             async with opening as consumer:
                 self._status.consumer = self._consumer = consumer
                 self._source.consumer = self._actions.consumer = consumer
-                await consumer.run(_reader(settings, sink, self._telemetry, tracing))
+                await consumer.run(_reader(settings, destination, tracing))
 
 
 def names(settings: Settings) -> dict[str, str]:
@@ -158,19 +157,12 @@ class _LateObserver:
         self.observer(event)
 
 
-def _reader(settings: Settings, sink: Sink, telemetry: Telemetry, tracing: OtelTracing) -> ShardReader:
-    """Return the function that relays one shard into the sink. The sink is measured."""
+def _reader(settings: Settings, destination: Destination, tracing: OtelTracing) -> ShardReader:
+    """Return the function that relays one shard."""
     relay = settings.relay
-    measured = MeasuredSink(
-        sink,
-        system=SYSTEMS.get(relay.sink, relay.sink),
-        topic=settings.topic,
-        meter_provider=telemetry.meter_provider,
-        tracer=tracer_of(tracing.tracer_provider),
-    )
     read = partial(
         relay_shard,
-        sink=measured,
+        destination=destination,
         commit_records=relay.commit_records,
         commit_bytes=relay.commit_bytes,
         pace=CommitPace(relay.commit_seconds),

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from efo.protocol.pacing import RENEWAL_OVERDUE_AFTER, SHARD_INTERVAL, TAKE_OVER_AFTER, Backoff, Pacer
+from efo.protocol.backoff import Backoff
+from efo.protocol.pacing import RENEWAL_OVERDUE_AFTER, SHARD_INTERVAL, TAKE_OVER_AFTER, Pacer
 
 
 def make_pacer(budget=1000.0, *, firsts=(), renewals=(), at=0.0):

@@ -41,8 +41,7 @@ def batch(count: int) -> Batch:
 async def test_the_sink_of_a_url_writes_to_the_store_and_counts_its_requests(store) -> None:
     reader = InMemoryMetricReader()
     async with open_sink(settings(), meter_provider=MeterProvider([reader])) as sink, sink.open(STREAM, SHARD) as shard:
-        shard.write(batch(3))
-        await shard.commit()
+        await commit(shard, batch(3))
     requests = store.requests
     Log(store).check(3)
     data = reader.get_metrics_data()

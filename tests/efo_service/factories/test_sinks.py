@@ -49,8 +49,7 @@ def settings(path, **relay) -> Settings:
 
 async def write_batch(chosen: Settings) -> None:
     async with open_sink(chosen) as sink, sink.open(STREAM, SHARD) as shard:
-        shard.write(BATCH)
-        await shard.commit()
+        await commit(shard, BATCH)
 
 
 async def test_the_default_sink_is_the_log(tmp_path) -> None:
@@ -81,8 +80,7 @@ async def test_each_refused_record_is_reported(tmp_path, relay, event) -> None:
     chosen = settings(tmp_path, sink="jsonl", jsonl_encoding="utf-8", **relay)
     with capture_logs() as lines:
         async with open_sink(chosen, seen.append) as sink, sink.open(STREAM, SHARD) as shard:
-            shard.write(BATCH)
-            await shard.commit()
+            await commit(shard, BATCH)
     assert seen == [event]
     [line] = [line for line in lines if line["event"] == "record_refused"]
     assert (line["record"], line["reason"][:19]) == ("2", "its value is not UT")
@@ -108,8 +106,7 @@ def numbered(number: int) -> Batch:
 async def commit(sink, *numbers: int) -> None:
     async with sink.open(STREAM, SHARD) as shard:
         for number in numbers:
-            shard.write(numbered(number))
-            await shard.commit()
+            await commit(shard, numbered(number))
 
 
 async def test_maintenance_runs_while_the_log_is_open(tmp_path) -> None:

@@ -20,8 +20,7 @@ def numbers(path) -> list[str]:
 async def put(path, *batches: Batch, **options) -> None:
     async with open_json_lines(path, **options) as sink, sink.open(STREAM, SHARD) as shard:
         for batch in batches:
-            shard.write(batch)
-            await shard.commit()
+            await commit(shard, batch)
 
 
 async def test_a_line_has_the_documented_form(tmp_path, make_batch) -> None:
@@ -49,8 +48,7 @@ async def test_a_batch_with_a_value_that_is_not_utf_8_is_refused(tmp_path, make_
         ):
             shard.write(Batch("s", SHARD, (good, bad), None, 0, 0))
         assert shard.pending_records == 0
-        shard.write(Batch("s", SHARD, (good,), None, 0, 0))
-        await shard.commit()
+        await commit(shard, Batch("s", SHARD, (good,), None, 0, 0))
     assert numbers(tmp_path / "lines") == ["898"]
 
 
@@ -89,8 +87,7 @@ async def test_a_full_disk_is_reported_and_leaves_only_whole_lines(tmp_path, mak
 
     async with open_json_lines(path) as sink:
         async with sink.open(STREAM, SHARD) as shard:
-            shard.write(make_batch(2))
-            await shard.commit()
+            await commit(shard, make_batch(2))
             whole = path.read_bytes()
             shard.write(make_batch(2, 2))
             with monkeypatch.context() as patched:
@@ -99,8 +96,7 @@ async def test_a_full_disk_is_reported_and_leaves_only_whole_lines(tmp_path, mak
                     await shard.commit()
         assert path.read_bytes() == whole
         async with sink.open(STREAM, SHARD) as shard:
-            shard.write(make_batch(2, 2))
-            await shard.commit()
+            await commit(shard, make_batch(2, 2))
     assert numbers(path) == ["898", "899", "900", "901"]
 
 
@@ -111,8 +107,7 @@ from efo_service.relay.jsonlines import open_json_lines
 
 async def main():
     async with open_json_lines(None) as sink, sink.open("orders", "shard") as shard:
-        shard.write(Batch("s", "shard", (Record("7", 1.0, b"v", "k"),), None, 0, 0))
-        await shard.commit()
+        await commit(shard, Batch("s", "shard", (Record("7", 1.0, b"v", "k"),), None, 0, 0))
 
 trio.run(main)
 """

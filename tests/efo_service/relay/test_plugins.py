@@ -96,8 +96,7 @@ async def test_a_sink_of_another_package_is_opened_with_its_options_and_keeps_po
         open_sink(settings) as sink,
         sink.open("orders", "shardId-000000000000", Checkpoint.TRIM_HORIZON) as shard,
     ):
-        shard.write(batch(3))
-        await shard.commit()
+        await commit(shard, batch(3))
         assert shard.position is not None
     connection = sqlite3.connect(tmp_path / "f")
     assert connection.execute("SELECT count(*), min(topic) FROM record").fetchone() == (3, "t")

@@ -13,11 +13,13 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from efo.model import Batch, Checkpoint, checkpoint_of
+from efo_service.relay import relay
 from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkDefectError, SinkError
 from efo_service.relay.log.segments import list_segments, read_segment
 from efo_service.relay.log.sink import LogSink
-from efo_service.relay.relay import MAX_COMMITS_PER_SECOND, MAX_DELAY, CommitPace, relay_shard
-from efo_service.relay.write_buffer import check_refusals
+from efo_service.relay.relay import MAX_COMMITS_PER_SECOND, MAX_DELAY, CommitPace
+from efo_service.relay.sink import Part
+from tests.efo_service.relay.relaying import to
 
 SHARD = "shardId-000000000000"
 
@@ -97,7 +99,7 @@ class FakeSink(Stopwatch):
         self.sizes: list[int] = []
         self.odd = None
         self.closed = False
-        self._buffer: list[Batch] = []
+        self.shard: FakeShard | None = None
         self._commit_seconds = seconds
         self._fail_at = fail_at
         self._committing = False
@@ -108,35 +110,29 @@ class FakeSink(Stopwatch):
         yield self
         self.closed = True
 
-    @property
-    def pending_records(self) -> int:
-        return sum(len(batch.records) for batch in self._buffer)
-
-    @property
-    def pending_bytes(self) -> int:
-        return sum(self.size(batch.records) for batch in self._buffer)
-
-    def size(self, records) -> int:
-        return sum(len(record.data) + len(record.partition_key) for record in records)
-
     def refusal(self, record) -> str | None:
         return "it is odd" if record.data == self.odd else None
 
-    def write(self, batch: Batch) -> None:
-        assert batch.records
-        check_refusals(self, batch)
-        self._buffer.append(batch)
+    def prepare(self, records) -> Part:
+        number = self.shard.delivered[-1][1]
+        return Part((number, len(records)), sum(len(record.data) + len(record.partition_key) for record in records))
 
-    async def commit(self) -> None:
+    async def commit(self, parts) -> None:
         assert not self._committing, "one commit at a time"
-        batches, self._buffer = self._buffer, []
+        assert parts
         self._committing = True
         await trio.sleep(self._commit_seconds)
         self._committing = False
         if len(self.commits) == self._fail_at:
             raise SinkError("the disk has failed")
-        self.commits.append((self.seconds, [batch.number for batch in batches]))
-        self.sizes.append(sum(map(len, batches)))
+        self.commits.append((self.seconds, [part.content[0] for part in parts]))
+        self.sizes.append(sum(part.content[1] for part in parts))
+
+
+async def relay_shard(shard: FakeShard, sink, **options) -> None:
+    if isinstance(sink, FakeSink):
+        sink.shard = shard
+    await relay.relay_shard(shard, to(sink), **options)
 
 
 async def test_the_write_buffer_is_committed_when_it_is_old_enough(make_batch, autojump_clock) -> None:
@@ -257,7 +253,7 @@ async def test_all_records_before_a_refused_one_are_committed_and_acked(
     assert max(ends, default=0) == odd
 
 
-@pytest.mark.parametrize("call", ["size", "write", "commit"])
+@pytest.mark.parametrize("call", ["refusal", "prepare", "commit"])
 async def test_an_unexpected_exception_of_the_sink_names_its_place_but_no_data(
     make_batch, call, autojump_clock
 ) -> None:
@@ -345,9 +341,9 @@ async def test_two_simultaneous_errors_are_both_reported(make_batch, autojump_cl
     shard = FakeShard((0.0, make_batch(1, number=0)), (1.0, make_batch(1, 1, number=1)), failure=ConnectionError())
 
     class FailsWhenCancelled(FakeSink):
-        async def commit(self) -> None:
+        async def commit(self, parts) -> None:
             try:
-                await super().commit()
+                await super().commit(parts)
             finally:
                 raise SinkError("while being cancelled")
 

@@ -19,8 +19,8 @@ from efo.exception_groups import collapse_groups
 from efo.kinesis.control_plane import ControlPlane
 from efo.model import Checkpoint, Lease, Position, Record, Shard
 from efo.protocol.aggregation import AggregateMode, ShardFilter, is_aggregate
+from efo.protocol.backoff import Backoff
 from efo.protocol.deaggregation import expand
-from efo.protocol.pacing import Backoff
 from efo_service.operations.migration.layout import Mark
 
 _T = TypeVar("_T")

@@ -56,12 +56,10 @@ async def main(servers: str, topic: str, batches: int, step: str, when: str) -> 
     async with open_kafka(settings, **names) as sink:
         async with sink.open("orders", "shard") as shard:
             for number in range(batches - 1):
-                shard.write(batch(number))
-                await shard.commit()
+                await commit(shard, batch(number))
         arm(step, when)
         async with sink.open("orders", "shard") as shard:
-            shard.write(batch(batches - 1))
-            await shard.commit()
+            await commit(shard, batch(batches - 1))
 
 
 if __name__ == "__main__":

@@ -113,8 +113,7 @@ async def relay(settings: KafkaOptions, topic: str, batch) -> None:
     async with open_kafka(settings, application=topic, stream="orders", topic=topic) as sink:
         async with sink.open("orders", SHARD) as shard:
             assert shard.position is None
-            shard.write(batch)
-            await shard.commit()
+            await commit(shard, batch)
         async with sink.open("orders", SHARD) as shard:
             assert shard.position is not None
 

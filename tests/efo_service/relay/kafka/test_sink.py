@@ -86,8 +86,7 @@ async def values(broker: str, topic: str, **options) -> list[bytes]:
 async def put(sink, *batches: Batch) -> None:
     async with sink.open("orders", SHARD) as shard:
         for one in batches:
-            shard.write(one)
-            await shard.commit()
+            await commit(shard, one)
 
 
 # --- exactly once --------------------------------------------------------------------------------------
@@ -95,12 +94,10 @@ async def put(sink, *batches: Batch) -> None:
 
 async def test_a_worker_that_has_lost_its_shard_is_fenced_and_writes_nothing(kafka, broker, name, make_batch):
     async with kafka() as old, kafka() as new, old.open("orders", SHARD) as old_shard:
-        old_shard.write(make_batch(3))
-        await old_shard.commit()
+        await commit(old_shard, make_batch(3))
         async with new.open("orders", SHARD) as new_shard:
             assert new_shard.position == checkpoint_of(make_batch(3).records[-1])
-            new_shard.write(make_batch(2, 3))
-            await new_shard.commit()
+            await commit(new_shard, make_batch(2, 3))
         old_shard.write(make_batch(2, 3))
         with pytest.raises(KafkaFencedError, match="another worker has opened this shard"):
             await old_shard.commit()
@@ -135,8 +132,7 @@ async def test_a_worker_is_fenced_in_the_middle_of_its_transaction(kafka, broker
             assert new_shard.position is None
             resume.set()
             await fenced.wait()
-            new_shard.write(make_batch(3))
-            await new_shard.commit()
+            await commit(new_shard, make_batch(3))
     assert await values(broker, name) == [record.data for record in make_batch(3).records]
     assert len(await values(broker, name, committed=False)) == 6
 
@@ -146,8 +142,7 @@ async def test_an_aborted_transaction_is_invisible_and_the_shard_continues(kafka
     big = Batch("s", SHARD, (msgspec.structs.replace(make_batch(1, 3).records[0], data=bytes(50_000)),), "", 0, 0)
     async with kafka(compression="none") as sink:
         async with sink.open("orders", SHARD) as shard:
-            shard.write(make_batch(3))
-            await shard.commit()
+            await commit(shard, make_batch(3))
             limit(admin, name, 20_000)
             shard.write(big)
             with pytest.raises(KafkaAbortedError, match="commit records of shardId-000000000000"):
@@ -156,8 +151,7 @@ async def test_an_aborted_transaction_is_invisible_and_the_shard_continues(kafka
             assert shard.position == checkpoint_of(make_batch(3).records[-1])
             with pytest.raises(RecordRefusedError, match="the topic takes 20000"):
                 shard.write(big)
-            shard.write(make_batch(2, 3))
-            await shard.commit()
+            await commit(shard, make_batch(2, 3))
     assert await values(broker, name) == [record.data for record in make_batch(5).records]
 
 
@@ -174,8 +168,7 @@ async def test_an_error_outside_kafka_leaves_no_open_transaction(kafka, broker, 
         with pytest.raises(SinkError, match="the trace extractor failed"):
             await shard.commit()
         async with other.open("orders", "another") as neighbour:
-            neighbour.write(make_batch(2))
-            await neighbour.commit()
+            await commit(neighbour, make_batch(2))
         assert await values(broker, name) == [record.data for record in make_batch(2).records]
     assert len(await values(broker, name, committed=False)) == 4
 
@@ -200,8 +193,7 @@ async def test_a_sigkill_during_a_commit_loses_and_repeats_no_record(kafka, brok
     async with kafka() as sink, sink.open("orders", "shard") as shard:
         assert shard.position == checkpoint_of(batch(committed - 1).records[-1])
         for number in range(committed, 5):
-            shard.write(batch(number))
-            await shard.commit()
+            await commit(shard, batch(number))
     assert await values(broker, name) == [b"%d" % number for number in range(5 * BATCH_RECORDS)]
 
 
@@ -215,8 +207,7 @@ async def test_positions_are_found_after_partitions_are_added_to_the_checkpoint_
         for start in (3, 6):
             async with sink.open("orders", SHARD) as shard:
                 assert shard.position == checkpoint_of(make_batch(start).records[-1])
-                shard.write(make_batch(3, start))
-                await shard.commit()
+                await commit(shard, make_batch(3, start))
 
 
 # --- topics and partitions -----------------------------------------------------------------------------
@@ -272,8 +263,7 @@ async def test_a_record_that_is_too_large_becomes_a_dead_letter_with_its_reason(
     for _ in range(2):  # reopening repeats no record
         async with open_sink(settings) as sink, sink.open("orders", SHARD) as shard:
             if shard.position is None:
-                shard.write(Batch("s", SHARD, tuple(records), "", 0, 0))
-                await shard.commit()
+                await commit(shard, Batch("s", SHARD, tuple(records), "", 0, 0))
             assert shard.position == checkpoint_of(records[-1])
     assert await values(broker, name) == [record.data for record in records if record is not records[2]]
     (dead_letter,) = await trio.to_thread.run_sync(read_topic, broker, f"{name}.dead")
@@ -366,8 +356,7 @@ async def test_commits_wait_for_a_restarting_broker_and_isolate_the_shard_after_
         async with AsyncExitStack() as stack:
             sink = await stack.enter_async_context(open_sink(settings()))
             shard = await stack.enter_async_context(sink.open("orders", SHARD))
-            shard.write(make_batch(3))
-            await shard.commit()
+            await commit(shard, make_batch(3))
             own_broker.kill()
             shard.write(make_batch(2, 3))
             async with trio.open_nursery() as nursery:

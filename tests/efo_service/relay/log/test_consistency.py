@@ -265,8 +265,7 @@ async def test_a_new_log_refuses_a_shard_that_was_read_before(tmp_path, make_bat
     assert read_catalog(tmp_path, "t").adopted == {3: "5"}
     async with sink.open("s", "one", FIVE) as shard:
         assert (shard.position, shard.end_offset) == (None, 0)
-        shard.write(make_batch(2))
-        await shard.commit()
+        await commit(shard, make_batch(2))
     check_topic(tmp_path, "t")
 
 

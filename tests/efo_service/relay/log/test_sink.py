@@ -74,8 +74,7 @@ async def test_a_batch_that_repeats_records_is_rejected(sink, make_batch, start)
         with pytest.raises(SinkOrderError, match="duplicated or out of order"):
             shard.write(make_batch(5, start))
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(make_batch(5))
-        await shard.commit()
+        await commit(shard, make_batch(5))
     async with sink.open(STREAM, SHARD) as shard:
         with pytest.raises(SinkOrderError):
             shard.write(make_batch(5, start))
@@ -102,8 +101,7 @@ async def test_a_writer_waits_until_the_earlier_one_releases_the_partition(sink,
         async with sink.open(STREAM, SHARD) as shard:
             task_status.started()
             await waiting.wait()
-            shard.write(make_batch(3))
-            await shard.commit()
+            await commit(shard, make_batch(3))
 
     async with trio.open_nursery() as nursery:
         await nursery.start(write_first)
@@ -175,8 +173,7 @@ async def test_a_commit_is_retried_while_the_disk_is_full(autojump_clock, full, 
         shard.write(make_batch(3))
         failures_left[0] = 6
         await shard.commit()
-        shard.write(make_batch(2, 3))
-        await shard.commit()
+        await commit(shard, make_batch(2, 3))
         assert shard.position == checkpoint_of(make_batch(2, 3).records[-1])
     assert reported == [(SHARD, "sink_full")] * 6
     failures_left[0] = 3
@@ -195,8 +192,7 @@ async def test_each_commit_that_succeeds_is_reported(autojump_clock, full, make_
     async with sink.open(STREAM, SHARD) as shard:
         assert succeeded == [SHARD]
         failures_left[0] = 3
-        shard.write(make_batch(3))
-        await shard.commit()
+        await commit(shard, make_batch(3))
     assert (succeeded, len(reported)) == ([SHARD, SHARD], 3)
 
 
@@ -243,8 +239,7 @@ def raise_full(_directory) -> None:
 
 async def test_a_failed_commit_closes_the_shard_sink_and_reopening_recovers(sink, make_batch, tmp_path) -> None:
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(make_batch(3))
-        await shard.commit()
+        await commit(shard, make_batch(3))
         obstacle = shard._writer._epoch.temporary
         obstacle.mkdir()
         shard.write(make_batch(2, 3))
@@ -257,8 +252,7 @@ async def test_a_failed_commit_closes_the_shard_sink_and_reopening_recovers(sink
             await shard.commit()
         async with sink.open(STREAM, SHARD) as again:
             assert again.position == checkpoint_of(make_batch(3).records[-1])
-            again.write(make_batch(2, 3))
-            await again.commit()
+            await commit(again, make_batch(2, 3))
     assert offsets(tmp_path) == list(range(5))
 
 
@@ -304,7 +298,6 @@ async def test_a_log_that_cannot_be_created_raises_sink_error(tmp_path) -> None:
 
 async def test_empty_batches_alone_commit_nothing(sink, tmp_path) -> None:
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(Batch("s", SHARD, (), "1", 0, 0))
-        await shard.commit()
+        await commit(shard, Batch("s", SHARD, (), "1", 0, 0))
         assert shard.position is None
     assert offsets(tmp_path) == []

@@ -43,8 +43,7 @@ async def test_a_store_that_fails_for_a_while_is_waited_for(log, sink, retries, 
     failing = iter([fault] * 4)
     async with sink.open(STREAM, SHARD) as shard:
         log.memory.fault = lambda _operation, _key: next(failing, None)
-        shard.write(batch(3))
-        await shard.commit()
+        await commit(shard, batch(3))
         shard.write(batch(2, 3))
         log.memory.arrive()
         await shard.commit()
@@ -57,16 +56,14 @@ async def test_opening_waits_for_a_store_that_fails(log, sink, retries, autojump
     failing = iter(["refused"] * 6)
     log.memory.fault = lambda _operation, _key: next(failing, None)
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(batch(1))
-        await shard.commit()
+        await commit(shard, batch(1))
     log.check(1)
     assert len(retries) == 6
 
 
 async def test_a_store_that_stays_away_ends_the_commit_and_nothing_is_lost(log, sink, autojump_clock) -> None:
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(batch(3))
-        await shard.commit()
+        await commit(shard, batch(3))
         began = trio.current_time()
         log.memory.fault = lambda _operation, _key: "refused"
         shard.write(batch(2, 3))
@@ -78,8 +75,7 @@ async def test_a_store_that_stays_away_ends_the_commit_and_nothing_is_lost(log, 
     log.memory.fault = lambda _operation, _key: None
     async with sink.open(STREAM, SHARD) as shard:
         assert shard.position == Checkpoint(batch(3).records[-1].sequence_number)
-        shard.write(batch(2, 3))
-        await shard.commit()
+        await commit(shard, batch(2, 3))
     log.check(5)
 
 
@@ -158,8 +154,7 @@ def _edit(log, name: str, old: bytes, new: bytes) -> None:
 )
 async def test_a_log_that_is_not_whole_is_not_continued(log, sink, damage, error, message) -> None:
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(batch(3))
-        await shard.commit()
+        await commit(shard, batch(3))
     damage(log)
     before = dict(log.memory.objects)
     with pytest.raises(error, match=message):
@@ -170,8 +165,7 @@ async def test_a_log_that_is_not_whole_is_not_continued(log, sink, damage, error
 
 async def test_an_old_copy_of_a_head_is_not_continued(log, sink) -> None:
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(batch(3))
-        await shard.commit()
+        await commit(shard, batch(3))
     key = f"{TOPIC}/0/head.json"
     old = log.memory.objects[key]
     log.fold()
@@ -183,13 +177,11 @@ async def test_an_old_copy_of_a_head_is_not_continued(log, sink) -> None:
 
 async def test_two_services_with_different_streams_cannot_write_one_topic(log, sink) -> None:
     async with sink.open(STREAM, SHARD) as shard:
-        shard.write(batch(3))
-        await shard.commit()
+        await commit(shard, batch(3))
         with pytest.raises(LogOwnerError, match="belongs to the stream 'orders', not to 'clicks'"):
             async with sink.open("clicks", SHARD):
                 pass
-        shard.write(batch(2, 3))
-        await shard.commit()
+        await commit(shard, batch(2, 3))
     log.check(5)
 
 

@@ -1,0 +1,42 @@
+"""Exponential backoff with jitter (AWS Architecture Blog: "Exponential Backoff And Jitter")."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_MAX_DOUBLINGS = 60
+
+
+def backoff(failures: int, *, initial: float, limit: float, random: Callable[[], float], jitter: float = 1.0) -> float:
+    """Return the seconds to wait after so many failures, at least one: `initial` doubled with each, at most `limit`.
+
+    `jitter`: the share of it that is random: 1 is full jitter, 0 none. `random`: returns a number from 0 to 1.
+    """
+    ceiling = min(limit, initial * 2.0 ** min(failures - 1, _MAX_DOUBLINGS))
+    return ceiling * (1 - jitter + jitter * random()) if jitter else ceiling
+
+
+class Backoff:
+    """The waits after one failure after the other. The arguments are those of `backoff`."""
+
+    __slots__ = ("_failures", "_initial", "_jitter", "_limit", "_random")
+
+    def __init__(
+        self, random: Callable[[], float], *, initial: float = 0.5, limit: float = 30.0, jitter: float = 1.0
+    ) -> None:
+        self._random = random
+        self._initial = initial
+        self._limit = limit
+        self._jitter = jitter
+        self._failures = 0
+
+    def next(self) -> float:
+        """Return the seconds to wait now."""
+        self._failures += 1
+        return backoff(
+            self._failures, initial=self._initial, limit=self._limit, random=self._random, jitter=self._jitter
+        )
+
+    def reset(self) -> None:
+        """Start again with the initial wait, after a success."""
+        self._failures = 0
