@@ -146,6 +146,22 @@ async def a_shard_sink_is_closed_when_its_context_is_left(kind: SinkUnderTest) -
         raise AssertionError("commit of a closed shard raises SinkClosedError")
 
 
+async def another_task_may_close_a_shard(kind: SinkUnderTest) -> None:
+    """Check that no nursery is open in the context: the relay closes at its end what a commit has opened again."""
+    opened: list[ShardSink] = []
+    async with kind.open() as sink:
+        context = sink.open(STREAM, SHARD)
+
+        async def enter() -> None:
+            opened.append(await context.__aenter__())
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(enter)
+        await commit(opened[0], 3)
+        await context.__aexit__(None, None, None)
+    _expect(kind, 3)
+
+
 async def a_cancelled_commit_is_atomic(kind: SinkUnderTest) -> None:
     """All of its records are durable, or none; and the position says which."""
     async with kind.open() as sink, sink.open(STREAM, SHARD) as shard:
@@ -191,6 +207,7 @@ CHECKS: Final[tuple[Callable[[SinkUnderTest], Awaitable[None]], ...]] = (
     the_position_is_that_of_the_last_committed_record,
     records_of_two_shards_do_not_mix,
     a_shard_sink_is_closed_when_its_context_is_left,
+    another_task_may_close_a_shard,
     a_cancelled_commit_is_atomic,
     a_second_writer_of_a_shard_never_repeats_a_record,
 )

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -22,6 +23,7 @@ import trio
 from efo.model import Checkpoint, Record
 from efo_service.relay.errors import CLOSED, SinkClosedError, SinkLockedError, os_errors
 from efo_service.relay.mapping import Extractor, RecordMapping
+from efo_service.relay.record_size import RecordSize
 from efo_service.relay.sink import Part, closed_by_failure
 from efo_service.relay.storage import lock, sync_directory
 
@@ -52,6 +54,20 @@ def line(record: Record, mapping: RecordMapping, encoding: Encoding) -> bytes:
     value = message.value if encoding == "base64" else message.value.decode()
     headers = [(name, None if content is None else content.decode()) for name, content in message.headers]
     return _encode(Line(message.key.decode(), value, message.timestamp, headers)) + b"\n"
+
+
+_LINE: Final = len(_encode(Line("", "", 2**63 - 1, []))) + len("\n") - 2 * len('""')
+_HEADER: Final = len('["",""],')
+
+
+def _size_of_keys(records: Sequence[Record]) -> int:
+    return sum(len(_encode(record.partition_key)) for record in records)
+
+
+def _size_of_values(encoding: Encoding, records: Sequence[Record]) -> int:
+    if encoding == "utf-8":
+        return sum(len(_encode(record.data.decode(errors="replace"))) for record in records)
+    return sum(len('""') + 4 * ((len(record.data) + 2) // 3) for record in records)
 
 
 # --- the output ----------------------------------------------------------------------------------------
@@ -172,6 +188,9 @@ class JsonLinesShardSink:
         self._mapping = mapping
         self._encoding = encoding
         self._append = append
+        self._size = RecordSize(
+            mapping, record=_LINE, header=_HEADER, keys=_size_of_keys, values=partial(_size_of_values, encoding)
+        )
         self._is_closed = False
 
     def refusal(self, record: Record) -> str | None:
@@ -184,16 +203,16 @@ class JsonLinesShardSink:
         return None
 
     def prepare(self, records: Sequence[Record]) -> Part:
-        """Return the lines of some records. Raises SinkError if the trace extractor fails."""
-        lines = b"".join([line(record, self._mapping, self._encoding) for record in records])
-        return Part(lines, len(lines))
+        """Return the records as they are: lines are much larger, and many user records of an aggregate may wait."""
+        return Part(records, self._size(records))
 
     async def commit(self, parts: Sequence[Part]) -> None:
         """Write lines, durably if to a file. Raises SinkFullError, which can be repeated, and SinkError."""
         if self._is_closed:
             raise SinkClosedError(CLOSED)
         with closed_by_failure(self.close):
-            await self._append(b"".join([part.content for part in parts]))
+            records = [record for part in parts for record in part.content]
+            await self._append(b"".join(line(record, self._mapping, self._encoding) for record in records))
 
     def close(self) -> None:
         """Close it: no commit follows."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
 from math import inf
 from typing import Final, Protocol
 
@@ -13,10 +14,10 @@ from efo.exception_groups import collapse_groups
 from efo.model import Batch, Checkpoint, Record
 from efo.telemetry.spans import ProcessSpan, ShardSpans, Spans
 from efo.telemetry.tracing import NO_SPAN
-from efo_service.relay.destination import Destination
-from efo_service.relay.errors import RecordRefusedError
+from efo_service.relay.destination import Destination, SinkReports
+from efo_service.relay.errors import SinkError
 from efo_service.relay.failures import defects
-from efo_service.relay.shard_writer import ShardWriter
+from efo_service.relay.shard_writer import ShardWriter, open_writer
 from efo_service.relay.write_buffer import Group, Mark, WriteBuffer
 
 COMMIT_RECORDS: Final = 10_000
@@ -106,24 +107,21 @@ async def relay_shard(
     `spans`: each commit group is a process span, from its first record in the buffer until its commit. `rng`: the
     source of jitter.
 
-    Raises RecordRefusedError for a record that no sink takes, after a commit of all records before it;
-    IsolateShardError and SinkError; and what reading the shard raises.
+    Raises RecordRefusedError for a record that no sink takes, and SinkError for one that the sink cannot prepare, after
+    a commit of what is before; IsolateShardError and SinkError; and what reading the shard raises.
     """
-    writer = ShardWriter(destination, shard.stream, shard.shard_id, shard.checkpoint, rng)
-    dead_letters: ShardWriter | None = None
-    if destination.dead_letters is not None:
-        # Most shards have no dead letters: the checkpoint of their leases proves nothing about these.
-        dead_letters = ShardWriter(destination.dead_letters, shard.stream, shard.shard_id, rng=rng)
-    try:
-        await writer.open()
-        if dead_letters is not None:
-            await dead_letters.open()
+    async with AsyncExitStack() as stack:
+        opening = open_writer(destination, shard.stream, shard.shard_id, shard.checkpoint, rng)
+        writer, dead_letters = await stack.enter_async_context(opening), None
+        if destination.dead_letters is not None:
+            # Most shards have no dead letters: the checkpoint of their leases proves nothing about these.
+            opening = open_writer(destination.dead_letters, shard.stream, shard.shard_id, rng=rng)
+            dead_letters = await stack.enter_async_context(opening)
         if writer.sink.position is not None:
             shard.seek(writer.sink.position)
-        buffer = WriteBuffer(shard.shard_id, writer, dead_letters, commit_bytes)
         shard_spans = None if spans is None else spans.of_shard(shard.shard_id)
         limits, pace = (commit_records, commit_bytes), pace or CommitPace()
-        relay = _ShardRelay(shard, writer, dead_letters, buffer, destination, limits, pace, shard_spans)
+        relay = _ShardRelay(shard, writer, dead_letters, destination.reports, limits, pace, shard_spans)
         try:
             with collapse_groups():
                 async with trio.open_nursery() as nursery:
@@ -132,10 +130,6 @@ async def relay_shard(
                 relay.check()
         finally:
             relay.end_span()
-    finally:
-        if dead_letters is not None:
-            await dead_letters.close()
-        await writer.close()
 
 
 class _ShardRelay:
@@ -149,8 +143,7 @@ class _ShardRelay:
         shard: ReadableShard,
         writer: ShardWriter,
         dead_letters: ShardWriter | None,
-        buffer: WriteBuffer,
-        destination: Destination,
+        reports: SinkReports,
         limits: tuple[int, int],
         pace: CommitPace,
         spans: ShardSpans | None,
@@ -158,16 +151,16 @@ class _ShardRelay:
         self._shard = shard
         self._writer = writer
         self._dead_letters = dead_letters
-        self._buffer = buffer
-        self._destination = destination
+        self._reports = reports
         self._limits = limits
         self._pace = pace
         self._spans = spans
+        self._buffer = WriteBuffer(shard.shard_id, writer, dead_letters, limits[1])
         self._span: ProcessSpan | None = None  # of the records in the write buffer
         self._committing: Group | None = None
         self._is_due = False  # each part may be the last one of the commit
         self._ended = False
-        self._refused: RecordRefusedError | None = None
+        self._error: SinkError | None = None
         self._buffer_changed = trio.lowlevel.ParkingLot()
         self._buffer_taken = trio.lowlevel.ParkingLot()
 
@@ -176,17 +169,17 @@ class _ShardRelay:
         async for batch in self._shard:
             try:
                 await self._write(batch)
-            except RecordRefusedError as error:
-                self._refused = error
+            except SinkError as error:
+                self._error = error  # it is raised after a commit of all records before
                 break
             del batch  # a shard waits long for the next one, and with it thousands of others
         self._ended = True
         self._buffer_changed.unpark_all()
 
     def check(self) -> None:
-        """Raise RecordRefusedError if a record was refused."""
-        if self._refused is not None:
-            raise self._refused
+        """Raise the error that ended the filling, if one did."""
+        if self._error is not None:
+            raise self._error
 
     def end_span(self) -> None:
         """End the span of the records in the write buffer, if they are not committed."""
@@ -247,12 +240,12 @@ class _ShardRelay:
         span, self._span = self._span, None
         self._buffer_taken.unpark_all()
         assert group is not None  # noqa: S101 - a commit that is due has records
-        with span or NO_SPAN, self._destination.reports.commit(group.records):
+        with span or NO_SPAN, self._reports.commit(group.records):
             # Dead letters first. After a crash in between, the sink refuses the same records again.
             if self._dead_letters is not None:
-                await self._dead_letters.commit(group.dead_letters)
-            for refused in group.refused:
-                self._destination.reports.refused(self._shard.shard_id, refused)
+                await self._dead_letters.commit([letter.entry for letter in group.dead_letters])
+            for letter in group.dead_letters:
+                self._reports.refused(self._shard.shard_id, letter.refused)
             await self._writer.commit(group.entries)
         self._committing = None
         self._shard.ack_through(*group.mark)

@@ -7,9 +7,10 @@ fails for too long, or this worker can no longer write to it, the shard's lease 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
+from typing import Final
 
 import trio
 
@@ -23,20 +24,40 @@ from efo_service.relay.failures import defects
 from efo_service.relay.sink import ShardSink
 from efo_service.relay.write_buffer import Entry
 
+CLOSE_SECONDS: Final = 10.0
+"""Seconds that closing a sink takes at most (rule R14)."""
+
+
+@asynccontextmanager
+async def open_writer(
+    destination: Destination,
+    stream: str,
+    shard_id: str,
+    checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON,
+    rng: random.Random | None = None,
+) -> AsyncIterator[ShardWriter]:
+    """Open a destination for a shard; leaving closes it, and drops what was not committed.
+
+    `checkpoint`: that of the shard's lease. `rng`: the source of jitter. Raises IsolateShardError and SinkError.
+    """
+    writer = ShardWriter(destination, stream, shard_id, checkpoint, rng)
+    try:
+        await writer.open()
+        yield writer
+    except BaseException:
+        await writer.drop()
+        raise
+    await writer.close()
+
 
 class ShardWriter:
-    """Writes one shard to a destination. `open` must have returned before anything else is called.
+    """Writes one shard to a destination. `open_writer` creates it.
 
-    `last_error`: of the failure that is being retried; None if the sink works. `rng`: the source of jitter.
+    `last_error`: of the failure that is being retried; None if the sink works.
     """
 
     def __init__(
-        self,
-        destination: Destination,
-        stream: str,
-        shard_id: str,
-        checkpoint: Checkpoint = Checkpoint.TRIM_HORIZON,
-        rng: random.Random | None = None,
+        self, destination: Destination, stream: str, shard_id: str, checkpoint: Checkpoint, rng: random.Random | None
     ) -> None:
         self.last_error: SinkError | None = None
         self._shard_id = shard_id
@@ -46,6 +67,7 @@ class ShardWriter:
         self._rng = rng or random.Random()  # noqa: S311 - jitter is no secret
         self._context: AbstractAsyncContextManager[ShardSink] | None = None
         self._sink: ShardSink | None = None  # the last one that was opened: it prepares records
+        self._position: Checkpoint | None = None
 
     @property
     def sink(self) -> ShardSink:
@@ -56,24 +78,31 @@ class ShardWriter:
     async def open(self) -> None:
         """Open the sink for the shard. Raises IsolateShardError and SinkError."""
         await self._repeated(self._opened)
+        self._position = self.sink.position
 
     async def commit(self, entries: Sequence[Entry]) -> None:
         """Make entries durable. Raises IsolateShardError and SinkError."""
 
         async def attempt() -> None:
             sink = await self._opened()
-            rest = self._after(entries, sink.position)
-            if rest:
-                await sink.commit([entry.part for entry in rest])
+            if not self._are_durable(entries, sink.position):
+                await sink.commit([entry.part for entry in entries])
 
         if entries:
             await self._repeated(attempt)
+            self._position = self.sink.position
 
     async def close(self) -> None:
-        """Close the sink if it is open. What was not committed is dropped."""
+        """Close the sink if it is open."""
         context, self._context = self._context, None
         if context is not None:
-            await context.__aexit__(None, None, None)
+            with trio.move_on_after(CLOSE_SECONDS, shield=True), defects(self._shard_id):
+                await context.__aexit__(None, None, None)
+
+    async def drop(self) -> None:
+        """Close the sink after a failure. If that fails, too, the first failure is the one to report."""
+        with suppress(Exception):
+            await self.close()
 
     async def _opened(self) -> ShardSink:
         # The task that closes it may differ from the one that opened it: the relay closes what a commit has opened.
@@ -83,48 +112,50 @@ class ShardWriter:
             self._context = context
         return self._sink
 
-    def _after(self, entries: Sequence[Entry], position: Checkpoint | None) -> Sequence[Entry]:
-        """Return the entries that are not durable yet: all of them, or none, since a commit is atomic."""
-        if position is None or not entries or entries[0].first > position:
-            return entries
-        if entries[-1].last <= position:
-            return ()
+    def _are_durable(self, entries: Sequence[Entry], position: Checkpoint | None) -> bool:
+        """Return whether entries are durable: all of them, or none, since a commit is atomic.
+
+        Raises SinkFencedError if the position is neither where this worker left it, nor after the entries.
+        """
+        if position == self._position:
+            return False
+        if position is not None and position >= entries[-1].last:
+            return True
         raise SinkFencedError(
-            f"{self._shard_id}: another worker has written to this sink up to {position}, which is in the middle of a"
-            " commit of this one: this worker has lost the shard"
+            f"{self._shard_id}: the sink was at {self._position}, and is now at {position}: another worker has written"
+            " to it, or records were removed; the shard is read again from there"
         )
 
     async def _repeated(self, call: Callable[[], Awaitable[object]]) -> None:
-        retries, failures, since = self._retries, 0, trio.current_time()
+        retries, failures, since = self._retries, 0, 0.0
 
-        async def failed(error: EfoError, delay: float) -> None:
+        async def attempt() -> None:
             nonlocal failures, since
-            assert isinstance(error, SinkError)  # noqa: S101 - nothing else is repeated
-            since = since if failures else trio.current_time()
-            failures += 1
-            self.last_error = error
-            self._reports.retried(self._shard_id, error, delay)
-
-        async def closing() -> None:
             try:
                 with defects(self._shard_id):
                     await call()
             except SinkError as error:
+                since = since if failures else trio.current_time()
+                failures += 1
                 if error.reopens:
-                    await self.close()
+                    await self.drop()
                 raise
+
+        def failed(error: EfoError, delay: float) -> None:
+            assert isinstance(error, SinkError)  # noqa: S101 - nothing else is repeated
+            self.last_error = error
+            self._reports.retried(self._shard_id, error, delay)
 
         backoff = Backoff(self._rng.random, initial=retries.initial, limit=retries.limit, jitter=retries.jitter)
         try:
-            await retry(closing, backoff, seconds=retries.seconds, on_failure=failed, repeats=self._repeats)
+            await retry(attempt, backoff, seconds=retries.seconds, on_failure=failed, repeats=self._repeats)
         except SinkError as error:
             if isinstance(error, retries.isolating_errors):
                 raise IsolateShardError(f"{self._shard_id}: {error}") from error
             if not (retries.isolates and self._repeats(error)):
                 raise
-            since = since if failures else trio.current_time()
             raise IsolateShardError(
-                f"{self._shard_id}: its sink has failed {failures + 1} times in {trio.current_time() - since:.0f} s;"
+                f"{self._shard_id}: its sink has failed {failures} times in {trio.current_time() - since:.0f} s;"
                 f" the last error: {error}"
             ) from error
         self.last_error = None

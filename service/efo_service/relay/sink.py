@@ -86,6 +86,8 @@ class Sink(Protocol):
         """Open the sink for a shard. Several shards may be open at once.
 
         `checkpoint`: that of the shard's lease. It proves that a shard was read before, to a sink that keeps positions
-        and does not know the shard. Leaving the context closes the sink without a commit. Entering raises SinkError.
+        and does not know the shard. Leaving the context closes the sink without a commit, in some seconds, also if the
+        task was cancelled. It may be another task than the one that entered it, so neither a nursery nor a cancel scope
+        may be open inside: the sink's own context is the place for one. Entering raises SinkError.
         """
         ...

@@ -5,6 +5,7 @@ It checks that records arrive in order, splits large batches, and sorts out thos
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -28,9 +29,10 @@ class Mark(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """A part, and the positions of its first and last record."""
+    """A part with so many records, and the positions of the first and the last one."""
 
     part: Part
+    records: int
     first: Checkpoint
     last: Checkpoint
 
@@ -42,12 +44,32 @@ class Refused(NamedTuple):
     reason: str
 
 
+class DeadLetter(NamedTuple):
+    """A refused record, as the sink of dead letters writes it. `at`: the index of the record in its batch."""
+
+    at: int
+    entry: Entry
+    refused: Refused
+
+
+class Sorted(NamedTuple):
+    """The records of a batch before the index `end`: what the sink takes, and the dead letters that are not durable.
+
+    `error`: why the record at `end` can be written nowhere; None: the batch ends there.
+    """
+
+    taken: Sequence[Record]
+    dead_letters: deque[DeadLetter]
+    end: int
+    error: RecordRefusedError | None = None
+
+
 @dataclass(slots=True)
 class Group:
-    """The records of one commit: entries for the sink, and entries for the sink of dead letters.
+    """The records of one commit: entries for the sink, and dead letters, which are made durable first.
 
     `since`: when its first record was written, by trio's clock. `oldest`: the arrival time of that record, in seconds
-    since the epoch. `mark`: up to where the shard is acked when it is committed. `refused`: the dead letters in it.
+    since the epoch. `mark`: up to where the shard is acked when it is committed. `records`, `size`: of all of them.
     """
 
     since: float
@@ -56,10 +78,14 @@ class Group:
     due: float | None = None
     latest: float = inf
     entries: list[Entry] = field(default_factory=list)
-    dead_letters: list[Entry] = field(default_factory=list)
-    refused: list[Refused] = field(default_factory=list)
+    dead_letters: list[DeadLetter] = field(default_factory=list)
     records: int = 0
     size: int = 0
+
+    def count(self, entry: Entry) -> None:
+        """Count an entry that was added."""
+        self.records += entry.records
+        self.size += entry.part.size
 
 
 class HasSink(Protocol):
@@ -94,21 +120,17 @@ class WriteBuffer:
         before it.
         """
         self._check_order(batch)
-        taken: Sequence[Record] = batch.records
-        error: RecordRefusedError | None = None
-        sink = self._writer.sink
-        if sink.refusal is not None:
-            reasons = [*map(sink.refusal, batch.records)]
-            if any(reasons):
-                taken, error = self._sort_out(batch, reasons, now)
-        for records, part in _prepared(sink, taken, self._limit):
-            # The last part stands for the whole batch: what follows it was refused, and is written.
-            is_whole = records[-1] is taken[-1] and error is None
-            yield self._add(Mark(batch, None if is_whole else _index(batch, records[-1])), records, part, now), records
-        if not taken and self.group is not None and self.group.mark.batch is batch:
-            yield self.group, batch.records
-        if error is not None:
-            raise error
+        found, begin = self._sort(batch), 0
+        for records, part in _prepared(self._writer.sink, found.taken, self._limit):
+            # What follows the last part was refused.
+            end = found.end if records[-1] is found.taken[-1] else _index(batch, records[-1]) + 1
+            entry = Entry(part, len(records), checkpoint_of(records[0]), checkpoint_of(records[-1]))
+            yield self._add(batch, begin, end, entry, found.dead_letters, now)
+            begin = end
+        if found.dead_letters:
+            yield self._add(batch, begin, found.end, None, found.dead_letters, now)
+        if found.error is not None:
+            raise found.error
 
     def take(self) -> Group | None:
         """Return what is in the buffer, and empty it."""
@@ -124,62 +146,53 @@ class WriteBuffer:
             )
         self._written = checkpoint_of(batch.records[-1])
 
-    def _sort_out(
-        self, batch: Batch, reasons: Sequence[str | None], now: float
-    ) -> tuple[Sequence[Record], RecordRefusedError | None]:
-        """Write the refused records as dead letters; return the others, and the error of the first that nobody takes.
+    def _add(
+        self, batch: Batch, begin: int, end: int, entry: Entry | None, dead_letters: deque[DeadLetter], now: float
+    ) -> tuple[Group, Sequence[Record]]:
+        """Add the records of a batch from `begin` to before `end`: those of the entry, and dead letters."""
+        records = batch.records[begin:end]
+        mark = Mark(batch, None if end == len(batch.records) else end - 1)
+        group = self.group = self.group or Group(now, records[0].approximate_arrival_timestamp, mark)
+        group.mark = mark
+        if entry is not None:
+            group.entries.append(entry)
+            group.count(entry)
+        while dead_letters and dead_letters[0].at < end:
+            group.dead_letters.append(dead_letters[0])
+            group.count(dead_letters.popleft().entry)
+        return group, records
 
-        Dead letters are committed before the other records. After a crash in between, the same records are refused
-        again, and those that the sink of dead letters has by its position are left out.
+    def _sort(self, batch: Batch) -> Sorted:
+        """Sort out the records that the sink refuses.
+
+        After a crash between the commit of the dead letters and that of the other records, the same records are refused
+        again. Those that the sink of dead letters has by its position are left out.
         """
-        taken: list[Record] = []
+        refusal, taken, dead_letters = self._writer.sink.refusal, list[Record](), deque[DeadLetter]()
+        reasons = [] if refusal is None else [*map(refusal, batch.records)]
+        if reasons.count(None) == len(reasons):
+            return Sorted(batch.records, dead_letters, len(batch.records))
         for index, (record, reason) in enumerate(zip(batch.records, reasons, strict=True)):
             if reason is None:
                 taken.append(record)
                 continue
             letter = msgspec.structs.replace(record, tags=(*record.tags, (REASON_TAG, reason)))
-            if (error := self._refusal(letter, reason)) is not None:
-                return taken, error
-            self._add_dead_letter(Mark(batch, index), letter, reason, now)
-        return taken, None
+            sink = None if self._dead_letters is None else self._dead_letters.sink
+            refused_too = None if sink is None or sink.refusal is None else sink.refusal(letter)
+            if sink is None or refused_too is not None:
+                return Sorted(taken, dead_letters, index, self._error(record, reason, refused_too))
+            at = checkpoint_of(record)
+            if sink.position is None or at > sink.position:
+                entry = Entry(sink.prepare((letter,)), 1, at, at)
+                dead_letters.append(DeadLetter(index, entry, Refused(at, reason)))
+        return Sorted(taken, dead_letters, len(batch.records))
 
-    def _refusal(self, letter: Record, reason: str) -> RecordRefusedError | None:
-        """Return the error of a record that cannot be a dead letter either."""
-        if self._dead_letters is not None:
-            refusal = self._dead_letters.sink.refusal
-            refused = None if refusal is None else refusal(letter)
-            if refused is None:
-                return None
-            reason = f"{reason}; as a dead letter: {refused}"
+    def _error(self, record: Record, reason: str, refused_too: str | None) -> RecordRefusedError:
+        reasons = reason if refused_too is None else f"{reason}; as a dead letter: {refused_too}"
         return RecordRefusedError(
-            f"{self._shard_id}: record {checkpoint_of(letter)} cannot be written to this sink: {reason}; set"
+            f"{self._shard_id}: record {checkpoint_of(record)} cannot be written to this sink: {reasons}; set"
             " [relay] dead_letters for such records, or fix their producer"
         )
-
-    def _add_dead_letter(self, mark: Mark, letter: Record, reason: str, now: float) -> None:
-        assert self._dead_letters is not None  # noqa: S101 - `_refusal` was asked before
-        at, committed = checkpoint_of(letter), self._dead_letters.sink.position
-        if committed is not None and at <= committed:
-            return
-        part = self._dead_letters.sink.prepare((letter,))
-        group = self._opened(mark, letter, now)
-        group.dead_letters.append(Entry(part, at, at))
-        group.refused.append(Refused(at, reason))
-        group.records += 1
-        group.size += part.size
-
-    def _add(self, mark: Mark, records: Sequence[Record], part: Part, now: float) -> Group:
-        group = self._opened(mark, records[0], now)
-        group.entries.append(Entry(part, checkpoint_of(records[0]), checkpoint_of(records[-1])))
-        group.records += len(records)
-        group.size += part.size
-        return group
-
-    def _opened(self, mark: Mark, first: Record, now: float) -> Group:
-        if self.group is None:
-            self.group = Group(now, first.approximate_arrival_timestamp, mark)
-        self.group.mark = mark
-        return self.group
 
 
 def _prepared(sink: ShardSink, records: Sequence[Record], limit: int) -> Iterator[tuple[Sequence[Record], Part]]:

@@ -16,6 +16,7 @@ from efo_service.relay.errors import LogOwnerError, StoreDeniedError, StoreUnava
 from efo_service.relay.object_store.memory import MemoryStore
 from efo_service.relay.object_store.store import Version
 from tests.efo_service.relay.object_log.logs import SHARD, STREAM, Log, make_records
+from tests.efo_service.relay.relaying import relay_all
 
 
 def settings(**relay: object) -> Settings:
@@ -40,8 +41,8 @@ def batch(count: int) -> Batch:
 
 async def test_the_sink_of_a_url_writes_to_the_store_and_counts_its_requests(store) -> None:
     reader = InMemoryMetricReader()
-    async with open_sink(settings(), meter_provider=MeterProvider([reader])) as sink, sink.open(STREAM, SHARD) as shard:
-        await commit(shard, batch(3))
+    async with open_sink(settings(), meter_provider=MeterProvider([reader])) as destination:
+        await relay_all(destination, batch(3))
     requests = store.requests
     Log(store).check(3)
     data = reader.get_metrics_data()

@@ -16,17 +16,19 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from efo.errors import ConfigurationError
-from efo.events import RecordDeadLettered, RecordSkipped
+from efo.events import RecordDeadLettered, RecordSkipped, ignore_events
 from efo.model import Batch, Record
 from efo_service.config.settings import Settings
-from efo_service.factories.sinks import SYSTEMS, _OutageLog, open_sink
+from efo_service.factories.sinks import SYSTEMS, _Reports, open_sink
+from efo_service.relay.destination import Destination, SinkRetries
 from efo_service.relay.errors import LogIncompleteError, RecordRefusedError, SinkFullError
 from efo_service.relay.log.segments import list_segments
 from efo_service.relay.log.sink import LogSink
-from efo_service.relay.measured import SinkRetries
+from efo_service.relay.measured import SinkMeter
 from efo_service.relay.plugins import BUILT_IN
-from efo_service.relay.retrying import RetryingSink
+from efo_service.relay.relay import relay_shard
 from tests.efo_service.relay.all_sinks import read_log
+from tests.efo_service.relay.relaying import ListedShard, relay_all
 
 STREAM, SHARD = "orders", "shardId-000000000000"
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -48,8 +50,8 @@ def settings(path, **relay) -> Settings:
 
 
 async def write_batch(chosen: Settings) -> None:
-    async with open_sink(chosen) as sink, sink.open(STREAM, SHARD) as shard:
-        await commit(shard, BATCH)
+    async with open_sink(chosen) as destination:
+        await relay_all(destination, BATCH)
 
 
 async def test_the_default_sink_is_the_log(tmp_path) -> None:
@@ -79,8 +81,8 @@ async def test_each_refused_record_is_reported(tmp_path, relay, event) -> None:
     seen = []
     chosen = settings(tmp_path, sink="jsonl", jsonl_encoding="utf-8", **relay)
     with capture_logs() as lines:
-        async with open_sink(chosen, seen.append) as sink, sink.open(STREAM, SHARD) as shard:
-            await commit(shard, BATCH)
+        async with open_sink(chosen, seen.append) as destination:
+            await relay_all(destination, BATCH)
     assert seen == [event]
     [line] = [line for line in lines if line["event"] == "record_refused"]
     assert (line["record"], line["reason"][:19]) == ("2", "its value is not UT")
@@ -103,25 +105,23 @@ def numbered(number: int) -> Batch:
     return Batch("s", SHARD, (Record(str(number), 1.0, b"v", "k"),), None, 0, 0)
 
 
-async def commit(sink, *numbers: int) -> None:
-    async with sink.open(STREAM, SHARD) as shard:
-        for number in numbers:
-            await commit(shard, numbered(number))
+async def commit(destination: Destination, *numbers: int) -> None:
+    await relay_all(destination, *map(numbered, numbers), each=True)
 
 
 async def test_maintenance_runs_while_the_log_is_open(tmp_path) -> None:
-    async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as sink:
-        await commit(sink, 1, 2, 3)
+    async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as destination:
+        await commit(destination, 1, 2, 3)
         while len(list_segments(tmp_path / "log" / STREAM / "0")) > 1:  # noqa: ASYNC110 - it happens on disk
             await trio.sleep(0.01)
-        await commit(sink, 4)
+        await commit(destination, 4)
     assert read_log(tmp_path, SHARD, STREAM)[-1].headers[2] == ("kinesis.sequence", b"4")
 
 
 async def test_failed_maintenance_is_logged_and_the_sink_stays_open(tmp_path) -> None:
     with capture_logs() as logs:
-        async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as sink:
-            await commit(sink, 1)
+        async with open_sink(settings(tmp_path, retention_bytes=1, maintenance_seconds=0.01)) as destination:
+            await commit(destination, 1)
             (segment,) = list_segments(tmp_path / "log" / STREAM / "0")
             good = segment.path.read_bytes()
             segment.path.write_bytes(b"damaged")
@@ -154,21 +154,19 @@ class DownSink:
         self._failures -= 1
         if self._failures >= 0:
             raise SinkFullError("no room")
-        yield SimpleNamespace(size=len, position=None)
+        yield SimpleNamespace(position=None, refusal=None)
 
 
 async def test_an_outage_of_the_sink_is_one_line_when_it_begins_and_one_when_it_ends(autojump_clock) -> None:
     reader = InMemoryMetricReader()
-    log = _OutageLog(SinkRetries("efo_log", STREAM, MeterProvider(metric_readers=[reader], shutdown_on_exit=False)))
-    sink = RetryingSink(
-        DownSink(241), seconds=3600, isolating_errors=(), on_retry=log.retried, on_success=log.succeeded, rng=Random(1)
-    )
+    meter = SinkMeter("efo_log", STREAM, MeterProvider(metric_readers=[reader], shutdown_on_exit=False))
+    reports = _Reports(meter, ignore_events, "isolate")
+    destination = Destination(DownSink(241), SinkRetries(seconds=3600), reports)
     started = trio.current_time()
     with capture_logs() as lines:
-        async with sink.open(STREAM, SHARD):
-            lasted = trio.current_time() - started
-        async with sink.open(STREAM, SHARD):
-            pass
+        await relay_shard(ListedShard([]), destination, rng=Random(1))
+        lasted = trio.current_time() - started
+        await relay_all(destination)
     began, ended = (line for line in lines if line["log_level"] != "debug")
     assert (began["event"], began["error_type"], began["detail"], began["shard_id"]) == (
         "sink_outage_began",
@@ -194,10 +192,9 @@ async def test_a_commit_is_counted_while_it_is_tried_again(full_device, tmp_path
     reader = InMemoryMetricReader()
     meters = MeterProvider(metric_readers=[reader], shutdown_on_exit=False)
     config = settings(tmp_path, sink="jsonl", jsonl_file="-", retry_seconds=60)
-    async with open_sink(config, meter_provider=meters) as sink, sink.open(STREAM, SHARD) as shard_sink:
-        shard_sink.write(BATCH)
+    async with open_sink(config, meter_provider=meters) as destination:
         with capture_logs(), trio.move_on_after(30) as still_trying:
-            await shard_sink.commit()
+            await relay_all(destination, BATCH)
     assert still_trying.cancelled_caught
     ((attributes, count),) = points(reader, "efo.sink.retries")
     assert attributes == {
@@ -229,9 +226,9 @@ async def test_the_lock_timeout_of_the_log_is_at_least_the_failover_time(tmp_pat
     chosen = Settings(
         kinesis={"stream": STREAM}, relay={"directory": tmp_path / "log"}, leases={"failover_seconds": failover}
     )
-    async with open_sink(chosen) as sink:
-        assert isinstance(sink, LogSink)
-        assert sink.lock_timeout == expected
+    async with open_sink(chosen) as destination:
+        assert isinstance(destination.sink, LogSink)
+        assert destination.sink.lock_timeout == expected
 
 
 async def test_a_log_with_an_emptied_partition_is_refused_at_the_start(tmp_path) -> None:

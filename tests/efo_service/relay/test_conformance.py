@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+import trio
 
 from efo_service.relay.conformance import CHECKS, SHARD, STREAM
-from efo_service.relay.errors import SinkError, SinkLockedError
+from efo_service.relay.errors import SinkClosedError, SinkError, SinkLockedError
 from efo_service.relay.mapping import RecordMapping
 from tests.efo_service.relay.all_sinks import SINKS
 
@@ -81,6 +82,16 @@ async def test_the_size_of_a_part_contains_keys_values_and_headers(sink, make_re
     )
     async with sink.open(STREAM, SHARD) as shard:
         assert defined <= shard.prepare(records).size <= 2 * defined
+
+
+async def test_a_cancelled_commit_closes_the_shard_sink(sink, make_records) -> None:
+    async with sink.open(STREAM, SHARD) as shard:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await shard.commit([shard.prepare(make_records(3))])
+        if scope.cancelled_caught:
+            with pytest.raises(SinkClosedError):
+                await shard.commit([shard.prepare(make_records(1, 3))])
 
 
 # Only leases keep two workers of the other sinks apart: a record may be written twice.

@@ -16,6 +16,7 @@ from efo.model import Batch, Record
 from efo_service.relay.kafka import producer as kafka_producer
 from efo_service.relay.kafka.options import KafkaOptions
 from efo_service.relay.kafka.sink import open_kafka
+from tests.efo_service.relay.relaying import commit
 
 BATCH_RECORDS = 100
 

@@ -31,6 +31,7 @@ from efo_service.spark.java import find_java
 from proofs.e2e.kafka.broker import free_port, missing, running_broker
 from proofs.local_servers.processes import directory
 from proofs.local_servers.running import NotInstalledError
+from tests.efo_service.relay.relaying import commit
 
 SHARD = "shardId-000000000000"
 USER, PASSWORD = "efo", 'hunter2"; \\'

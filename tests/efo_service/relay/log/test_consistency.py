@@ -19,6 +19,7 @@ from efo_service.relay.log.readable import LocalLog
 from efo_service.relay.log.reader_offsets import commit_reader
 from efo_service.relay.log.segments import list_segments
 from efo_service.relay.log.sink import LogSink
+from tests.efo_service.relay.relaying import commit
 
 FIVE = Checkpoint("5")
 
