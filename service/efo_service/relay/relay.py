@@ -191,7 +191,7 @@ class _ShardRelay:
         if not batch.records:
             self._pass(batch)
             return
-        parts = self._buffer.write(batch, trio.current_time())
+        parts = self._buffer.write(batch)
         is_written = False
         while True:
             with defects(self._shard.shard_id):
@@ -208,8 +208,8 @@ class _ShardRelay:
 
     def _note(self, group: Group, records: Sequence[Record]) -> None:
         """Note that the buffer has more records, and wake the commit's task: to do that for nothing costs too much."""
-        is_first = group.due is None
-        if is_first:
+        if is_first := group.since == inf:
+            group.since = trio.current_time()
             group.due = self._pace.due(group.since, group.mark.batch.millis_behind_latest / 1000)
             group.latest = group.since + MAX_DELAY
         if self._spans is not None:
@@ -257,7 +257,7 @@ class _ShardRelay:
         group = self._buffer.group
         if group is None:
             return False
-        with trio.move_on_at(inf if group.due is None else group.due):
+        with trio.move_on_at(group.due):
             while not (self._is_full or self._ended):
                 await self._buffer_changed.park()
         self._is_due = True

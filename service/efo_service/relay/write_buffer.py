@@ -68,14 +68,15 @@ class Sorted(NamedTuple):
 class Group:
     """The records of one commit: entries for the sink, and dead letters, which are made durable first.
 
-    `since`: when its first record was written, by trio's clock. `oldest`: the arrival time of that record, in seconds
-    since the epoch. `mark`: up to where the shard is acked when it is committed. `records`, `size`: of all of them.
+    `oldest`: the arrival time of its first record, in seconds since the epoch. `mark`: up to where the shard is acked
+    when it is committed. `records`, `size`: of all of them. `since`, `due`, `latest`: when it was begun, and when it is
+    committed, without more that has arrived, and with more; by the clock of the relay, which sets them.
     """
 
-    since: float
     oldest: float
     mark: Mark
-    due: float | None = None
+    since: float = inf
+    due: float = inf
     latest: float = inf
     entries: list[Entry] = field(default_factory=list)
     dead_letters: list[DeadLetter] = field(default_factory=list)
@@ -112,7 +113,7 @@ class WriteBuffer:
         self._limit = limit
         self._written = writer.sink.position
 
-    def write(self, batch: Batch, now: float) -> Iterator[tuple[Group, Sequence[Record]]]:
+    def write(self, batch: Batch) -> Iterator[tuple[Group, Sequence[Record]]]:
         """Write a batch with records; yield the group after each part, with its records: it may be taken then.
 
         Nothing is yielded if all records are dead letters that are durable. Raises SinkOrderError if the batch does not
@@ -125,10 +126,10 @@ class WriteBuffer:
             # What follows the last part was refused.
             end = found.end if records[-1] is found.taken[-1] else _index(batch, records[-1]) + 1
             entry = Entry(part, len(records), checkpoint_of(records[0]), checkpoint_of(records[-1]))
-            yield self._add(batch, begin, end, entry, found.dead_letters, now)
+            yield self._add(batch, begin, end, entry, found.dead_letters)
             begin = end
         if found.dead_letters:
-            yield self._add(batch, begin, found.end, None, found.dead_letters, now)
+            yield self._add(batch, begin, found.end, None, found.dead_letters)
         if found.error is not None:
             raise found.error
 
@@ -147,12 +148,12 @@ class WriteBuffer:
         self._written = checkpoint_of(batch.records[-1])
 
     def _add(
-        self, batch: Batch, begin: int, end: int, entry: Entry | None, dead_letters: deque[DeadLetter], now: float
+        self, batch: Batch, begin: int, end: int, entry: Entry | None, dead_letters: deque[DeadLetter]
     ) -> tuple[Group, Sequence[Record]]:
         """Add the records of a batch from `begin` to before `end`: those of the entry, and dead letters."""
         records = batch.records[begin:end]
         mark = Mark(batch, None if end == len(batch.records) else end - 1)
-        group = self.group = self.group or Group(now, records[0].approximate_arrival_timestamp, mark)
+        group = self.group = self.group or Group(records[0].approximate_arrival_timestamp, mark)
         group.mark = mark
         if entry is not None:
             group.entries.append(entry)
