@@ -222,6 +222,8 @@ class _ShardRelay:
         """Ack a batch of which nothing is to be written: with the records before it that are not durable yet."""
         if (group := self._buffer.group or self._committing) is not None:
             group.mark = Mark(batch, None)
+            if self._is_due:
+                self._buffer_changed.unpark_all()
         else:
             self._shard.ack_through(batch)
 

@@ -5,7 +5,6 @@ It checks that records arrive in order, splits large batches, and sorts out thos
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -45,9 +44,8 @@ class Refused(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """A refused record, as the sink of dead letters writes it. `at`: the index of the record in its batch."""
+    """A refused record, as the sink of dead letters writes it."""
 
-    at: int
     entry: Entry
     refused: Refused
 
@@ -59,7 +57,7 @@ class Sorted(NamedTuple):
     """
 
     taken: Sequence[Record]
-    dead_letters: deque[DeadLetter]
+    dead_letters: Sequence[DeadLetter]
     end: int
     error: RecordRefusedError | None = None
 
@@ -83,10 +81,13 @@ class Group:
     records: int = 0
     size: int = 0
 
-    def count(self, entry: Entry) -> None:
-        """Count an entry that was added."""
-        self.records += entry.records
-        self.size += entry.part.size
+    def add(self, entries: Sequence[Entry], dead_letters: Sequence[DeadLetter]) -> None:
+        """Add some records."""
+        self.entries += entries
+        self.dead_letters += dead_letters
+        for entry in (*entries, *(letter.entry for letter in dead_letters)):
+            self.records += entry.records
+            self.size += entry.part.size
 
 
 class HasSink(Protocol):
@@ -122,14 +123,15 @@ class WriteBuffer:
         """
         self._check_order(batch)
         found, begin = self._sort(batch), 0
+        dead_letters = found.dead_letters
         for records, part in _prepared(self._writer.sink, found.taken, self._limit):
             # What follows the last part was refused.
             end = found.end if records[-1] is found.taken[-1] else _index(batch, records[-1]) + 1
             entry = Entry(part, len(records), checkpoint_of(records[0]), checkpoint_of(records[-1]))
-            yield self._add(batch, begin, end, entry, found.dead_letters)
-            begin = end
-        if found.dead_letters:
-            yield self._add(batch, begin, found.end, None, found.dead_letters)
+            yield self._add(batch, begin, end, [entry], dead_letters)
+            begin, dead_letters = end, ()
+        if dead_letters:
+            yield self._add(batch, begin, found.end, (), dead_letters)
         if found.error is not None:
             raise found.error
 
@@ -148,19 +150,14 @@ class WriteBuffer:
         self._written = checkpoint_of(batch.records[-1])
 
     def _add(
-        self, batch: Batch, begin: int, end: int, entry: Entry | None, dead_letters: deque[DeadLetter]
+        self, batch: Batch, begin: int, end: int, entries: Sequence[Entry], dead_letters: Sequence[DeadLetter]
     ) -> tuple[Group, Sequence[Record]]:
-        """Add the records of a batch from `begin` to before `end`: those of the entry, and dead letters."""
+        """Add the records of a batch from `begin` to before `end`."""
         records = batch.records[begin:end]
         mark = Mark(batch, None if end == len(batch.records) else end - 1)
         group = self.group = self.group or Group(records[0].approximate_arrival_timestamp, mark)
         group.mark = mark
-        if entry is not None:
-            group.entries.append(entry)
-            group.count(entry)
-        while dead_letters and dead_letters[0].at < end:
-            group.dead_letters.append(dead_letters[0])
-            group.count(dead_letters.popleft().entry)
+        group.add(entries, dead_letters)
         return group, records
 
     def _sort(self, batch: Batch) -> Sorted:
@@ -169,11 +166,11 @@ class WriteBuffer:
         After a crash between the commit of the dead letters and that of the other records, the same records are refused
         again. Those that the sink of dead letters has by its position are left out.
         """
-        refusal, taken, dead_letters = self._writer.sink.refusal, list[Record](), deque[DeadLetter]()
+        refusal, taken, dead_letters = self._writer.sink.refusal, list[Record](), list[DeadLetter]()
         reasons = [] if refusal is None else [*map(refusal, batch.records)]
         if reasons.count(None) == len(reasons):
             return Sorted(batch.records, dead_letters, len(batch.records))
-        for index, (record, reason) in enumerate(zip(batch.records, reasons, strict=True)):
+        for end, (record, reason) in enumerate(zip(batch.records, reasons, strict=True)):
             if reason is None:
                 taken.append(record)
                 continue
@@ -181,11 +178,10 @@ class WriteBuffer:
             sink = None if self._dead_letters is None else self._dead_letters.sink
             refused_too = None if sink is None or sink.refusal is None else sink.refusal(letter)
             if sink is None or refused_too is not None:
-                return Sorted(taken, dead_letters, index, self._error(record, reason, refused_too))
+                return Sorted(taken, dead_letters, end, self._error(record, reason, refused_too))
             at = checkpoint_of(record)
             if sink.position is None or at > sink.position:
-                entry = Entry(sink.prepare((letter,)), 1, at, at)
-                dead_letters.append(DeadLetter(index, entry, Refused(at, reason)))
+                dead_letters.append(DeadLetter(Entry(sink.prepare((letter,)), 1, at, at), Refused(at, reason)))
         return Sorted(taken, dead_letters, len(batch.records))
 
     def _error(self, record: Record, reason: str, refused_too: str | None) -> RecordRefusedError:

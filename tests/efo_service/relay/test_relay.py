@@ -269,6 +269,51 @@ async def test_an_unexpected_exception_of_the_sink_names_its_place_but_no_data(
     assert shard.acked == []
 
 
+@pytest.mark.parametrize("call", ["refusal", "prepare"])
+async def test_what_comes_before_a_defect_of_the_sink_is_committed_and_acked(make_batch, call, autojump_clock) -> None:
+    """Otherwise an isolated shard would never get past it."""
+    batches = [(0.0, make_batch(3, number=0)), (0.0, make_batch(4, 3, number=1)), (0.0, make_batch(1, 7, number=2))]
+    shard, sink = FakeShard(*batches, stay=True), FakeSink()
+    work = getattr(sink, call)
+
+    def fail(asked):
+        if b"value-4" in [record.data for record in (asked if call == "prepare" else [asked])]:
+            raise ValueError("secret data")
+        return work(asked)
+
+    setattr(sink, call, fail)
+    with pytest.raises(SinkDefectError):
+        await relay_shard(shard, sink, pace=CommitPace(9))
+    assert (sum(sink.sizes), shard.acked) == (3, [(0.002, 0)])
+    assert shard.delivered[-1] == (0.0, 1)
+
+
+async def test_an_empty_batch_as_the_last_that_has_arrived_ends_the_wait(make_batch, autojump_clock) -> None:
+    shard = FakeShard((0.0, make_batch(5)), (0.2, make_batch(0, 5, number=1)), stay=True, pending_until=0.2)
+    sink = FakeSink()
+    with trio.move_on_after(9):
+        await relay_shard(shard, sink, pace=CommitPace(0.05))
+    assert (sink.commits[0][0], shard.acked) == (0.202, [(0.202, 1)])
+
+
+async def test_the_task_that_commits_is_not_woken_for_each_batch(make_batch, autojump_clock) -> None:
+    """To wake it for each batch costs more than to add the batch."""
+    woken = 0
+
+    class Counting(trio.abc.Instrument):
+        def before_task_step(self, task: trio.lowlevel.Task) -> None:
+            nonlocal woken
+            woken += task.name.endswith("_ShardRelay.commit")
+
+    shard = FakeShard(*((0.0001 * n, make_batch(1, n, number=n)) for n in range(400)))
+    sink = FakeSink()
+    trio.lowlevel.add_instrument(counting := Counting())
+    await relay_shard(shard, sink, pace=CommitPace(0.05))
+    trio.lowlevel.remove_instrument(counting)
+    assert sum(sink.sizes) == 400
+    assert woken <= 4 * len(sink.commits) + 2
+
+
 async def test_the_age_counts_from_the_first_record_even_during_a_commit(make_batch, autojump_clock) -> None:
     shard = FakeShard(*((at, make_batch(1, n, number=n)) for n, at in enumerate((0.0, 0.1, 0.15))), stay=True)
     sink = FakeSink(seconds=0.2)

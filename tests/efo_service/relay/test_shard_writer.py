@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import random
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import trio
 
 from efo.errors import IsolateShardError
-from efo.model import Record, checkpoint_of
+from efo.model import Checkpoint, Record, checkpoint_of
 from efo_service.relay.destination import Destination, SinkRetries
-from efo_service.relay.errors import SinkError, SinkFencedError, SinkFullError
+from efo_service.relay.errors import SinkDefectError, SinkError, SinkFencedError, SinkFullError, SinkOrderError
 from efo_service.relay.relay import CommitPace, relay_shard
+from efo_service.relay.shard_writer import CLOSE_SECONDS, ShardWriter
 from efo_service.relay.sink import Part
+from efo_service.relay.write_buffer import Entry
 from tests.efo_service.relay.conftest import SHARD, STREAM
 from tests.efo_service.relay.relaying import ListedShard, Reports, relay_all
 
@@ -121,6 +124,114 @@ async def test_a_position_in_the_middle_of_a_commit_is_that_of_another_worker(ma
     with pytest.raises(SinkFencedError, match="another worker has written"):
         await relay_all(retried(flaky), make_batch(5))
     assert flaky.kept == list(make_batch(3).records)
+
+
+async def test_what_another_worker_has_written_is_acked_and_not_written_again(make_batch, autojump_clock):
+    flaky = FlakySink(None, RETRYABLE)
+    flaky.between = make_batch(7).records
+    shard = await relay_all(retried(flaky), make_batch(5))
+    assert (flaky.kept, shard.acked) == (list(make_batch(7).records), [(0, None)])
+    with pytest.raises(SinkOrderError):
+        await relay_all(retried(flaky), make_batch(5, 6))
+
+
+@pytest.mark.parametrize("left", [0, 3])
+async def test_a_sink_that_has_lost_records_is_not_continued(left, make_batch, autojump_clock):
+    """What was acked would be missing. The shard is read again from what is left."""
+    flaky = FlakySink(None, None, RETRYABLE)
+
+    class Removing(Reports):
+        def retried(self, shard_id, error, seconds):
+            del flaky.kept[left:]
+
+    destination = replace(retried(flaky), reports=Removing())
+    with pytest.raises(SinkFencedError, match="records were removed"):
+        await relay_all(destination, make_batch(5), make_batch(5, 5, 1), each=True)
+    shard = await relay_all(destination, make_batch(10 - left, left))
+    assert flaky.kept == list(make_batch(10).records)
+    assert shard.seeks == ([checkpoint_of(make_batch(left).records[-1])] if left else [])
+
+
+class ClosesWithError(FlakySink):
+    """Its context fails when it is left, so many times."""
+
+    def __init__(self, *failures: Exception | str | None, times: int = 1, error: Exception | None = None) -> None:
+        super().__init__(*failures)
+        self.times = times
+        self.error = error or ValueError("secret data")
+
+    @asynccontextmanager
+    async def open(self, stream, shard_id, checkpoint=None):
+        async with super().open(stream, shard_id, checkpoint) as shard:
+            yield shard
+        self.times -= 1
+        if self.times >= 0:
+            raise self.error
+
+
+async def test_a_failure_to_close_a_sink_that_failed_is_no_other_failure(make_batch, autojump_clock):
+    flaky = ClosesWithError(None, RETRYABLE)
+    await relay_all(retried(flaky), make_batch(5))
+    assert (flaky.kept, flaky.opened, flaky.closed) == (list(make_batch(5).records), 2, 2)
+    with pytest.raises(SinkError, match="broken"):
+        await relay_all(retried(ClosesWithError(None, SinkError("broken"))), make_batch(5))
+
+
+async def test_a_sink_that_cannot_be_closed_is_reported_without_its_data(make_batch, autojump_clock):
+    flaky = ClosesWithError()
+    with pytest.raises(SinkDefectError, match=r"ValueError at .*test_shard_writer.py:\d+") as caught:
+        await relay_all(retried(flaky), make_batch(5))
+    assert "secret" not in str(caught.value)
+    assert flaky.kept == list(make_batch(5).records)
+    with pytest.raises(SinkError, match="no answer"):
+        await relay_all(retried(ClosesWithError(error=SinkError("no answer"))), make_batch(5))
+
+
+async def test_a_sink_that_hangs_when_it_is_closed_does_not_hold_its_shard(make_batch, autojump_clock):
+    class Hangs(FlakySink):
+        @asynccontextmanager
+        async def open(self, stream, shard_id, checkpoint=None):
+            async with super().open(stream, shard_id, checkpoint) as shard:
+                yield shard
+            await trio.sleep_forever()
+
+    started = trio.current_time()
+    with trio.move_on_after(1):
+        await relay_all(retried(Hangs()), make_batch(5), pause=9)
+    assert trio.current_time() - started == pytest.approx(1 + CLOSE_SECONDS)
+
+
+async def test_a_second_sink_that_cannot_be_opened_closes_the_first(make_batch, autojump_clock):
+    main, letters = FlakySink(), FlakySink(SinkError("no such topic"))
+    with pytest.raises(SinkError, match="no such topic"):
+        await relay_all(replace(retried(main), dead_letters=retried(letters)), make_batch(1))
+    assert (main.opened, main.closed, letters.opened) == (1, 1, 0)
+
+
+async def test_each_sink_is_closed_although_the_other_cannot_be_closed(make_batch, autojump_clock):
+    for sinks in ((ClosesWithError(), FlakySink()), (FlakySink(), ClosesWithError())):
+        main, letters = map(retried, sinks)
+        with pytest.raises(SinkDefectError):
+            await relay_all(replace(main, dead_letters=letters), make_batch(1))
+        assert [sink.closed for sink in sinks] == [1, 1]
+
+
+async def test_the_writer_knows_why_it_waits(make_batch, autojump_clock):
+    flaky = FlakySink(RETRYABLE, None, RETRYABLE)
+    seen = []
+
+    class Seeing(Reports):
+        def retried(self, shard_id, error, seconds):
+            seen.append(writer.last_error)
+
+    destination = replace(retried(flaky), reports=Seeing())
+    writer = ShardWriter(destination, STREAM, SHARD, Checkpoint.TRIM_HORIZON, None)
+    await writer.open()
+    assert writer.last_error is None
+    record = make_batch(1).records[0]
+    await writer.commit([Entry(Part([record], 1), 1, checkpoint_of(record), checkpoint_of(record))])
+    assert (seen, writer.last_error) == ([RETRYABLE, RETRYABLE], None)
+    await writer.close()
 
 
 async def test_a_sink_without_positions_gets_all_records_of_the_commit_again(make_batch, autojump_clock):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from itertools import count, islice
 
@@ -24,7 +23,7 @@ def problems(refusals: Refusals, worlds: int) -> Iterator[str]:
 @pytest.mark.parametrize("refusals", ["dead_letter", "skip"])
 def test_a_lost_dead_letter_breaks_a_guarantee(monkeypatch: pytest.MonkeyPatch, refusals: Refusals) -> None:
     sort = WriteBuffer._sort
-    monkeypatch.setattr(WriteBuffer, "_sort", lambda *args: sort(*args)._replace(dead_letters=deque()))
+    monkeypatch.setattr(WriteBuffer, "_sort", lambda *args: sort(*args)._replace(dead_letters=()))
     assert any("lost" in problem or "the next one is" in problem for problem in problems(refusals, 5))
 
 
