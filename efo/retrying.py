@@ -9,36 +9,37 @@ from typing import TypeVar
 import trio
 
 from efo.errors import EfoError
-from efo.protocol.backoff import Backoff
 
 T = TypeVar("T")
 
 
 async def retry(
     call: Callable[[], Awaitable[T]],
-    backoff: Backoff,
+    wait: Callable[[], float],
     *,
     seconds: float = inf,
-    on_failure: Callable[[EfoError, float], Awaitable[None] | None] = lambda _error, _delay: None,
+    attempts: float = inf,
     repeats: Callable[[EfoError], bool] = lambda error: error.retryable,
+    on_failure: Callable[[EfoError, float], object] = lambda _error, _delay: None,
 ) -> T:
     """Return what `call` returns as soon as it succeeds.
 
-    `seconds`: since the first failure; when they are over, the last error is raised. `on_failure`: called with the
-    error and the seconds until the next call. `repeats`: whether an error is worth another call; other errors are
-    raised, and so is every exception that is not an EfoError.
+    `wait`: returns the seconds before the next call, such as `Backoff.next`. `seconds`, `attempts`: for how long after
+    the first failure, and how often, it is called; then the last error is raised. `repeats`: whether an error is worth
+    another call; other errors are raised at once, and so is every exception that is not an EfoError. `on_failure`:
+    called before each wait, with the error and the seconds.
     """
     first: float | None = None
     while True:
         try:
             return await call()
         except EfoError as error:
+            attempts -= 1
             now = trio.current_time()
             first = now if first is None else first
             left = first + seconds - now
-            if left <= 0 or not repeats(error):
+            if left <= 0 or attempts <= 0 or not repeats(error):
                 raise
-            delay = min(backoff.next(), left)
-            if (reported := on_failure(error, delay)) is not None:
-                await reported
+            delay = min(wait(), left)
+            on_failure(error, delay)
         await trio.sleep(delay)

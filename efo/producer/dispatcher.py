@@ -23,6 +23,7 @@ from efo.kinesis.put_records import PutRecordsCaller, PutRecordsEntry, PutRecord
 from efo.producer.buffer import REFUSED_WHOLE, Buffer, Request, Settled
 from efo.producer.entry import Entry, Stored, Unseen
 from efo.producer.shard_map import ShardMap
+from efo.protocol.backoff import Backoff
 from efo.protocol.service_errors import service_error
 
 LIST_INTERVAL: Final = 1.0
@@ -163,10 +164,12 @@ class Dispatcher:
     async def _list_shards(self) -> None:
         while True:
             await self._stale.wait()
-            delay = LIST_INTERVAL
-            while (shards := await self._listed()) is None or not self._buffer.accepts(shards):
-                await trio.sleep(self._rng.uniform(delay / 2, delay))
-                delay = min(MAX_LIST_INTERVAL, 2 * delay)
+            backoff = Backoff(self._rng.random, initial=LIST_INTERVAL, limit=MAX_LIST_INTERVAL, jitter=0.5)
+            while True:
+                shards = await self._listed()
+                if shards is not None and self._buffer.accepts(shards):
+                    break
+                await trio.sleep(backoff.next())
             self._stale = trio.Event()
             self._shards = shards
             self._changed.set()

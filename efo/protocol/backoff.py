@@ -6,14 +6,17 @@ from collections.abc import Callable
 
 _MAX_DOUBLINGS = 60
 
+Random = Callable[[], float]
+"""Returns a number from 0 to 1."""
 
-def backoff(failures: int, *, initial: float, limit: float, random: Callable[[], float], jitter: float = 1.0) -> float:
+
+def backoff(failures: int, *, initial: float, limit: float, random: Random | None = None, jitter: float = 1.0) -> float:
     """Return the seconds to wait after so many failures, at least one: `initial` doubled with each, at most `limit`.
 
-    `jitter`: the share of it that is random: 1 is full jitter, 0 none. `random`: returns a number from 0 to 1.
+    `jitter`: the share of it that is random: 1 is full jitter. `random`: the source; None: nothing is random.
     """
     ceiling = min(limit, initial * 2.0 ** min(failures - 1, _MAX_DOUBLINGS))
-    return ceiling * (1 - jitter + jitter * random()) if jitter else ceiling
+    return ceiling if random is None else ceiling * (1 - jitter + jitter * random())
 
 
 class Backoff:
@@ -22,7 +25,7 @@ class Backoff:
     __slots__ = ("_failures", "_initial", "_jitter", "_limit", "_random")
 
     def __init__(
-        self, random: Callable[[], float], *, initial: float = 0.5, limit: float = 30.0, jitter: float = 1.0
+        self, random: Random | None = None, *, initial: float = 0.5, limit: float = 30.0, jitter: float = 1.0
     ) -> None:
         self._random = random
         self._initial = initial

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,7 +13,6 @@ import trio
 from opentelemetry.metrics import MeterProvider
 
 from efo.errors import EfoError
-from efo.protocol.backoff import Backoff
 from efo.retrying import retry
 from efo_service.config.settings import Settings
 from efo_service.factories.log import maintained, retention_rules
@@ -84,7 +82,7 @@ async def _waiting(checking: partial[Probe], seconds: float, reports: SinkReport
 
     found = await retry(
         partial(trio.to_thread.run_sync, checking),
-        Backoff(random.random, initial=_INTERVAL, limit=_INTERVAL, jitter=0.0),
+        lambda: _INTERVAL,
         seconds=seconds,
         on_failure=failed,
     )

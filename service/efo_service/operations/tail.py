@@ -31,6 +31,7 @@ from efo.model import Checkpoint, Position, PositionType, Record, Shard, ShardRe
 from efo.protocol.aggregation import AggregateMode
 from efo.protocol.backoff import Backoff
 from efo.protocol.lineage import without_ancestors
+from efo.retrying import retry
 from efo_service.errors import UsageError
 from efo_service.operations.tail_plan import Reading, TailPlan
 
@@ -210,14 +211,8 @@ class Tailer:
     async def _list_shards(self) -> Sequence[Shard]:
         """List the shards. Raises ServiceError if repeating cannot help."""
         backoff = self._new_backoff("")
-        while True:
-            try:
-                return await self._kinesis.control_plane.list_shards()
-            except (ServiceError, TransportError) as error:
-                if not error.retryable:
-                    raise
-                self._note_once(error)
-            await trio.sleep(backoff.next())
+        listing = self._kinesis.control_plane.list_shards
+        return await retry(listing, backoff.next, on_failure=lambda error, _: self._note_once(error))
 
     def _new_backoff(self, key: str) -> Backoff:
         self._backoffs[key] = Backoff(self._random, initial=_FIRST_BACKOFF, limit=_MAX_BACKOFF)

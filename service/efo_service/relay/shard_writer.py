@@ -148,7 +148,7 @@ class ShardWriter:
 
         backoff = Backoff(self._rng.random, initial=retries.initial, limit=retries.limit, jitter=retries.jitter)
         try:
-            await retry(attempt, backoff, seconds=retries.seconds, on_failure=failed, repeats=self._repeats)
+            await retry(attempt, backoff.next, seconds=retries.seconds, repeats=self._repeats, on_failure=failed)
         except SinkError as error:
             if isinstance(error, retries.isolating_errors):
                 raise IsolateShardError(f"{self._shard_id}: {error}") from error

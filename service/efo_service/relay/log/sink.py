@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import trio
 
 from efo.model import Checkpoint, Record
-from efo.protocol.backoff import Backoff
 from efo.retrying import retry
 from efo_service.relay.errors import CLOSED, SinkClosedError, SinkLockedError
 from efo_service.relay.log.columns.layout import columns_of
@@ -109,7 +107,7 @@ class LogSink:
         """
         return await retry(
             partial(self._run_blocking, opening),
-            Backoff(random.random, initial=_LOCK_INTERVAL, limit=_LOCK_INTERVAL, jitter=0.0),
+            lambda: _LOCK_INTERVAL,
             seconds=self.lock_timeout,
             repeats=lambda error: isinstance(error, SinkLockedError),
         )

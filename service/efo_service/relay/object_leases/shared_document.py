@@ -12,11 +12,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from math import inf
 from typing import Final, TypeVar
 
 import trio
 
 from efo.errors import LeaseStoreUnavailableError
+from efo.protocol.backoff import Backoff, backoff
+from efo.retrying import retry
 from efo_service.relay.errors import StoreError, StoreUnavailableError
 from efo_service.relay.object_leases.document import LeaseDocument, decode_document, encode_document, key_of
 from efo_service.relay.object_leases.edits import Edit, Plan, Result, plan
@@ -27,8 +30,9 @@ T = TypeVar("T")
 READS: Final = 4
 """How often a read is tried: a store that answers one request of many with 503 is not away."""
 
+_FIRST_PAUSE: Final = 0.02
 _PAUSE: Final = 0.5
-"""Longest pause between two tries, in seconds."""
+"""Longest pause between two tries, in seconds; the first one is at most `_FIRST_PAUSE`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ class SharedDocument:
         for attempt in count():
             if snapshot is None:
                 known = self.known
-                self.known = snapshot = await self._patiently(self._fetch, READS if unanswered is None else None)
+                self.known = snapshot = await self._patiently(self._fetch, READS if unanswered is None else inf)
                 self._is_alone, is_current = known is None or snapshot.version == known.version, True
                 if planned is not None and write in snapshot.document.writes:
                     return planned.results  # of the last try: an earlier one of another document has failed for ever
@@ -150,16 +154,10 @@ class SharedDocument:
             return self._store.create(self._key, content)
         return self._store.replace(self._key, content, version)
 
-    async def _patiently(self, work: Callable[[], T], attempts: int | None) -> T:
-        """Read in a thread. `attempts`: None, to learn what became of a write, for as long as there is time."""
-        for attempt in count(1):
-            try:
-                return await self._in_thread(work)
-            except StoreUnavailableError:
-                if attempt == attempts:
-                    raise
-                await self._pause(attempt)
-        raise AssertionError("unreachable")
+    async def _patiently(self, work: Callable[[], T], attempts: float) -> T:
+        """Read in a thread. `attempts`: infinite, to learn what became of a write, for as long as there is time."""
+        waits = Backoff(random.random, initial=2 * _FIRST_PAUSE, limit=_PAUSE)
+        return await retry(partial(self._in_thread, work), waits.next, attempts=attempts)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=self._threads)
@@ -178,5 +176,4 @@ class SharedDocument:
     @staticmethod
     async def _pause(attempt: int) -> None:
         """Wait, so that workers that replaced the document at the same time do not meet again."""
-        longest = min(_PAUSE, 0.02 * 2 ** min(attempt, 10))
-        await trio.sleep(random.uniform(0, longest))  # noqa: S311 - not used for security
+        await trio.sleep(backoff(attempt + 1, initial=_FIRST_PAUSE, limit=_PAUSE, random=random.random))
