@@ -1,4 +1,4 @@
-"""A sink as the relay uses it: its name, how long its failures are waited for, and who is told of them."""
+"""A sink as the relay uses it: how its failures are repeated, who gets reports, where its refused records go."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SinkRetries:
 
 
 class SinkReports(Protocol):
-    """Who is told what a sink does."""
+    """Gets reports of what a sink does."""
 
     def retried(self, shard_id: str, error: SinkError, seconds: float) -> None:
         """Note that a shard's sink failed, and is tried again in some seconds."""
@@ -56,7 +56,7 @@ class SinkReports(Protocol):
 
 
 class NoReports:
-    """Tells nobody. Implements SinkReports."""
+    """Reports nothing. Implements SinkReports."""
 
     def retried(self, shard_id: str, error: SinkError, seconds: float) -> None:
         """Do nothing."""

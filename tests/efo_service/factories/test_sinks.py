@@ -95,6 +95,21 @@ async def test_without_a_place_for_it_a_refused_record_is_an_error(tmp_path, act
         await write_batch(settings(tmp_path, sink="jsonl", jsonl_encoding="utf-8", on_refused_record=action))
 
 
+@pytest.mark.parametrize(
+    ("relay", "expected"),
+    [
+        # Only a full disk is waited for; then the error decides as [relay] on_sink_error says.
+        ({}, SinkRetries(errors=(SinkFullError,), seconds=70, initial=1, limit=30, jitter=0, isolates=False)),
+        ({"sink": "jsonl"}, SinkRetries(seconds=70)),
+    ],
+)
+async def test_a_failing_sink_is_waited_for_as_the_settings_say(tmp_path, relay, expected) -> None:
+    async with open_sink(settings(tmp_path, **relay, retry_seconds=70, dead_letters="refused")) as destination:
+        assert destination.retries == expected
+        assert destination.dead_letters.retries.errors == (SinkFullError,)
+        assert destination.dead_letters.retries.seconds == 70
+
+
 async def test_a_missing_trace_extractor_is_refused_when_the_sink_is_opened(tmp_path) -> None:
     with pytest.raises(ConfigurationError, match="trace_extractor"):
         async with open_sink(settings(tmp_path, trace_extractor="nothing:at_all")):

@@ -17,7 +17,7 @@ ONCE = SinkRetries(seconds=0.0, isolates=False)
 
 
 class Reports(NoReports):
-    """Keeps what it is told."""
+    """Keeps the delays of retries, and the refused records."""
 
     def __init__(self) -> None:
         self.delays: list[float] = []
@@ -31,7 +31,7 @@ class Reports(NoReports):
 
 
 def to(sink: Sink, dead_letters: Sink | None = None, retries: SinkRetries = ONCE) -> Destination:
-    """Return a destination that tells nobody what happens."""
+    """Return a destination without reports."""
     return Destination(sink, retries, dead_letters=None if dead_letters is None else Destination(dead_letters, retries))
 
 
