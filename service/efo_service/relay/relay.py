@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import trio
 
+from efo.errors import without_tracebacks
 from efo.exception_groups import collapse_groups
 from efo.model import Batch, Checkpoint, Record
 from efo.telemetry.spans import ProcessSpan, ShardSpans, Spans
@@ -170,7 +171,7 @@ class _ShardRelay:
             try:
                 await self._write(batch)
             except SinkError as error:
-                self._error = error  # it is raised after a commit of all records before
+                self._error = without_tracebacks(error)  # it is raised after a commit of all records before
                 break
             del batch  # a shard waits long for the next one, and with it thousands of others
         self._ended = True

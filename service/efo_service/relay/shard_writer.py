@@ -14,7 +14,7 @@ from typing import Final
 
 import trio
 
-from efo.errors import EfoError, IsolateShardError
+from efo.errors import EfoError, IsolateShardError, without_tracebacks
 from efo.model import Checkpoint
 from efo.protocol.backoff import Backoff
 from efo.retrying import retry
@@ -143,7 +143,7 @@ class ShardWriter:
 
         def failed(error: EfoError, delay: float) -> None:
             assert isinstance(error, SinkError)  # noqa: S101 - nothing else is repeated
-            self.last_error = error
+            self.last_error = without_tracebacks(error)
             self._reports.retried(self._shard_id, error, delay)
 
         backoff = Backoff(self._rng.random, initial=retries.initial, limit=retries.limit, jitter=retries.jitter)

@@ -231,6 +231,7 @@ async def test_the_writer_knows_why_it_waits(make_batch, autojump_clock):
     record = make_batch(1).records[0]
     await writer.commit([Entry(Part([record], 1), 1, checkpoint_of(record), checkpoint_of(record))])
     assert (seen, writer.last_error) == ([RETRYABLE, RETRYABLE], None)
+    assert RETRYABLE.__traceback__ is None  # its frames have the records
     await writer.close()
 
 
