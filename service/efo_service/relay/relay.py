@@ -19,7 +19,7 @@ from efo_service.relay.destination import Destination, SinkReports
 from efo_service.relay.errors import SinkError
 from efo_service.relay.failures import defects
 from efo_service.relay.shard_writer import ShardWriter, open_writer
-from efo_service.relay.write_buffer import Group, Mark, WriteBuffer
+from efo_service.relay.write_buffer import Group, WriteBuffer
 
 COMMIT_RECORDS: Final = 10_000
 COMMIT_BYTES: Final = 4 * 1024 * 1024
@@ -192,18 +192,13 @@ class _ShardRelay:
         if not batch.records:
             self._pass(batch)
             return
-        parts = self._buffer.write(batch)
         is_written = False
-        while True:
-            with defects(self._shard.shard_id):
-                part = next(parts, None)
-            if part is None:
-                break
-            is_written = True
-            self._note(*part)
-            del part
-            while self._is_full:
-                await self._buffer_taken.park()
+        with defects(self._shard.shard_id):
+            for group, records in self._buffer.write(batch):
+                is_written = True
+                self._note(group, records)
+                while self._is_full:
+                    await self._buffer_taken.park()
         if not is_written:
             self._pass(batch)
 
@@ -211,7 +206,7 @@ class _ShardRelay:
         """Note that the buffer has more records, and wake the commit's task: to do that for nothing costs too much."""
         if is_first := group.since == inf:
             group.since = trio.current_time()
-            group.due = self._pace.due(group.since, group.mark.batch.millis_behind_latest / 1000)
+            group.due = self._pace.due(group.since, group.batch.millis_behind_latest / 1000)
             group.latest = group.since + MAX_DELAY
         if self._spans is not None:
             self._span = self._span or self._spans.of_group()
@@ -222,7 +217,7 @@ class _ShardRelay:
     def _pass(self, batch: Batch) -> None:
         """Ack a batch of which nothing is to be written: with the records before it that are not durable yet."""
         if (group := self._buffer.group or self._committing) is not None:
-            group.mark = Mark(batch, None)
+            group.batch, group.end = batch, None
             if self._is_due:
                 self._buffer_changed.unpark_all()
         else:
@@ -245,13 +240,14 @@ class _ShardRelay:
         assert group is not None  # noqa: S101 - a commit that is due has records
         with span or NO_SPAN, self._reports.commit(group.records):
             # Dead letters first. After a crash in between, the sink refuses the same records again.
-            if self._dead_letters is not None:
-                await self._dead_letters.commit([letter.entry for letter in group.dead_letters])
-            for letter in group.dead_letters:
-                self._reports.refused(self._shard.shard_id, letter.refused)
-            await self._writer.commit(group.entries)
+            if self._dead_letters is not None and group.dead_letters:
+                await self._dead_letters.commit(group.dead_letters, group.refused[-1].record)
+            for refused in group.refused:
+                self._reports.refused(self._shard.shard_id, refused)
+            if group.last is not None:
+                await self._writer.commit(group.parts, group.last)
         self._committing = None
-        self._shard.ack_through(*group.mark)
+        self._shard.ack_through(group.batch, group.end)
 
     async def _wait_until_due(self) -> bool:
         """Wait until a commit is due. Return False if the shard has ended and all records are committed."""

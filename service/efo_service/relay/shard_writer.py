@@ -21,8 +21,7 @@ from efo.retrying import retry
 from efo_service.relay.destination import Destination
 from efo_service.relay.errors import SinkError, SinkFencedError
 from efo_service.relay.failures import defects
-from efo_service.relay.sink import ShardSink
-from efo_service.relay.write_buffer import Entry
+from efo_service.relay.sink import Part, ShardSink
 
 CLOSE_SECONDS: Final = 10.0
 """Seconds that closing a sink takes at most (rule R14)."""
@@ -80,17 +79,16 @@ class ShardWriter:
         await self._repeated(self._opened)
         self._position = self.sink.position
 
-    async def commit(self, entries: Sequence[Entry]) -> None:
-        """Make entries durable. Raises IsolateShardError and SinkError."""
+    async def commit(self, parts: Sequence[Part], last: Checkpoint) -> None:
+        """Make parts durable, at least one. `last`: the position after them. Raises IsolateShardError and SinkError."""
 
         async def attempt() -> None:
             sink = await self._opened()
-            if not self._are_durable(entries, sink.position):
-                await sink.commit([entry.part for entry in entries])
+            if not self._is_durable(last, sink.position):
+                await sink.commit(parts)
 
-        if entries:
-            await self._repeated(attempt)
-            self._position = self.sink.position
+        await self._repeated(attempt)
+        self._position = self.sink.position
 
     async def close(self) -> None:
         """Close the sink if it is open."""
@@ -112,14 +110,14 @@ class ShardWriter:
             self._context = context
         return self._sink
 
-    def _are_durable(self, entries: Sequence[Entry], position: Checkpoint | None) -> bool:
-        """Return whether entries are durable: all of them, or none, since a commit is atomic.
+    def _is_durable(self, last: Checkpoint, position: Checkpoint | None) -> bool:
+        """Return whether a commit up to `last` is durable: all of it, or nothing.
 
-        Raises SinkFencedError if the position is neither where this worker left it, nor after the entries.
+        Raises SinkFencedError if the position of the sink is neither where this worker left it, nor there.
         """
         if position == self._position:
             return False
-        if position is not None and position >= entries[-1].last:
+        if position is not None and position >= last:
             return True
         raise SinkFencedError(
             f"{self._shard_id}: the sink was at {self._position}, and is now at {position}: another worker has written"

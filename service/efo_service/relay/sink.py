@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from efo.model import Checkpoint, Record
 from efo_service.relay.errors import SinkError
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class Part(msgspec.Struct, frozen=True, eq=False):
     """Consecutive records of a shard, as `prepare` made them for a commit.
 
     `content`: whatever `commit` needs. `size`: how many bytes the sink writes for them, headers included; or slightly

@@ -5,7 +5,7 @@ It checks that records arrive in order, splits large batches, and sorts out thos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final, NamedTuple, Protocol
@@ -20,22 +20,6 @@ REASON_TAG: Final = "efo.refusal"
 """The tag with the reason of a dead letter. The mapping writes it as the header kinesis.tag.efo.refusal."""
 
 
-class Mark(NamedTuple):
-    """How far a shard is in the buffer: a batch up to and including the record of the index `end`; None: all of it."""
-
-    batch: Batch
-    end: int | None
-
-
-class Entry(NamedTuple):
-    """A part with so many records, and the positions of the first and the last one."""
-
-    part: Part
-    records: int
-    first: Checkpoint
-    last: Checkpoint
-
-
 class Refused(NamedTuple):
     """A record that the sink refuses, and why."""
 
@@ -43,51 +27,56 @@ class Refused(NamedTuple):
     reason: str
 
 
-class DeadLetter(NamedTuple):
-    """A refused record, as the sink of dead letters writes it."""
-
-    entry: Entry
-    refused: Refused
-
-
 class Sorted(NamedTuple):
-    """The records of a batch before the index `end`: what the sink takes, and the dead letters that are not durable.
+    """The records of a batch before the index `end`: what the sink takes, and the others.
 
-    `error`: why the record at `end` can be written nowhere; None: the batch ends there.
+    `dead_letters`: those that are not durable, as the sink of dead letters writes them. `error`: why the record at
+    `end` can be written nowhere; None: the batch ends there.
     """
 
     taken: Sequence[Record]
-    dead_letters: Sequence[DeadLetter]
+    dead_letters: Sequence[tuple[Part, Refused]]
     end: int
-    error: RecordRefusedError | None = None
+    error: RecordRefusedError | None
 
 
 @dataclass(slots=True)
 class Group:
-    """The records of one commit: entries for the sink, and dead letters, which are made durable first.
+    """The records of one commit: parts for the sink, and dead letters, which are made durable first.
 
-    `oldest`: the arrival time of its first record, in seconds since the epoch. `mark`: up to where the shard is acked
-    when it is committed. `records`, `size`: of all of them. `since`, `due`, `latest`: when it was begun, and when it is
-    committed, without more that has arrived, and with more; by the clock of the relay, which sets them.
+    `oldest`: the arrival time of its first record, in seconds since the epoch. `batch`, `end`: up to where the shard is
+    acked when it is committed: a batch up to and including the record of this index; None: all of it. `last`: the
+    position after the last of the parts. `records`, `size`: of the parts and the dead letters. `since`, `due`,
+    `latest`: when it was begun, and when it is committed, without more that has arrived, and with more; by the clock of
+    the relay, which sets them.
     """
 
     oldest: float
-    mark: Mark
+    batch: Batch
+    end: int | None = None
     since: float = inf
     due: float = inf
     latest: float = inf
-    entries: list[Entry] = field(default_factory=list)
-    dead_letters: list[DeadLetter] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    last: Checkpoint | None = None
+    dead_letters: list[Part] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
     records: int = 0
     size: int = 0
 
-    def add(self, entries: Sequence[Entry], dead_letters: Sequence[DeadLetter]) -> None:
-        """Add some records."""
-        self.entries += entries
-        self.dead_letters += dead_letters
-        for entry in (*entries, *(letter.entry for letter in dead_letters)):
-            self.records += entry.records
-            self.size += entry.part.size
+    def add(self, part: Part, records: int, last: Checkpoint) -> None:
+        """Add a part with so many records. `last`: the position of the last one."""
+        self.parts.append(part)
+        self.last = last
+        self.records += records
+        self.size += part.size
+
+    def add_dead_letter(self, part: Part, refused: Refused) -> None:
+        """Add a dead letter."""
+        self.dead_letters.append(part)
+        self.refused.append(refused)
+        self.records += 1
+        self.size += part.size
 
 
 class HasSink(Protocol):
@@ -121,55 +110,56 @@ class WriteBuffer:
         start after the last record written, and RecordRefusedError for a record that no sink takes, after all records
         before it.
         """
-        self._check_order(batch)
-        found, begin = self._sort(batch), 0
-        dead_letters = found.dead_letters
-        for records, part in _prepared(self._writer.sink, found.taken, self._limit):
+        last, sink, begin = self._check_order(batch), self._writer.sink, 0
+        taken, dead_letters, stop, error = self._sort(batch, sink.refusal) if sink.refusal else _all(batch)
+        for records, part in _prepared(sink, taken, self._limit) if taken else ():
             # What follows the last part was refused.
-            end = found.end if records[-1] is found.taken[-1] else _index(batch, records[-1]) + 1
-            entry = Entry(part, len(records), checkpoint_of(records[0]), checkpoint_of(records[-1]))
-            yield self._add(batch, begin, end, [entry], dead_letters)
+            end = stop if records[-1] is taken[-1] else _index(batch, records[-1]) + 1
+            group = self._opened(batch, begin, end, dead_letters)
+            group.add(part, len(records), last if records[-1] is batch.records[-1] else checkpoint_of(records[-1]))
+            yield group, batch.records[begin:end]
             begin, dead_letters = end, ()
         if dead_letters:
-            yield self._add(batch, begin, found.end, (), dead_letters)
-        if found.error is not None:
-            raise found.error
+            yield self._opened(batch, begin, stop, dead_letters), batch.records[begin:stop]
+        if error is not None:
+            raise error
 
     def take(self) -> Group | None:
         """Return what is in the buffer, and empty it."""
         group, self.group = self.group, None
         return group
 
-    def _check_order(self, batch: Batch) -> None:
-        first = checkpoint_of(batch.records[0])
+    def _check_order(self, batch: Batch) -> Checkpoint:
+        """Return the position of the last record of a batch. Raises SinkOrderError."""
+        first, last = checkpoint_of(batch.records[0]), checkpoint_of(batch.records[-1])
         if self._written is not None and first <= self._written:
             raise SinkOrderError(
                 f"{self._shard_id}: a batch starts at {first}, but {self._written} is already written:"
                 " records would be duplicated or out of order"
             )
-        self._written = checkpoint_of(batch.records[-1])
+        self._written = last
+        return last
 
-    def _add(
-        self, batch: Batch, begin: int, end: int, entries: Sequence[Entry], dead_letters: Sequence[DeadLetter]
-    ) -> tuple[Group, Sequence[Record]]:
-        """Add the records of a batch from `begin` to before `end`."""
-        records = batch.records[begin:end]
-        mark = Mark(batch, None if end == len(batch.records) else end - 1)
-        group = self.group = self.group or Group(records[0].approximate_arrival_timestamp, mark)
-        group.mark = mark
-        group.add(entries, dead_letters)
-        return group, records
+    def _opened(self, batch: Batch, begin: int, end: int, dead_letters: Sequence[tuple[Part, Refused]]) -> Group:
+        """Return the group, with the records of a batch from `begin` to before `end`, and with dead letters."""
+        group = self.group
+        if group is None:
+            group = self.group = Group(batch.records[begin].approximate_arrival_timestamp, batch)
+        group.batch, group.end = batch, None if end == len(batch.records) else end - 1
+        for part, refused in dead_letters:
+            group.add_dead_letter(part, refused)
+        return group
 
-    def _sort(self, batch: Batch) -> Sorted:
+    def _sort(self, batch: Batch, refusal: Callable[[Record], str | None]) -> Sorted:
         """Sort out the records that the sink refuses.
 
         After a crash between the commit of the dead letters and that of the other records, the same records are refused
         again. Those that the sink of dead letters has by its position are left out.
         """
-        refusal, taken, dead_letters = self._writer.sink.refusal, list[Record](), list[DeadLetter]()
-        reasons = [] if refusal is None else [*map(refusal, batch.records)]
+        reasons = [*map(refusal, batch.records)]
         if reasons.count(None) == len(reasons):
-            return Sorted(batch.records, dead_letters, len(batch.records))
+            return _all(batch)
+        taken, dead_letters = list[Record](), list[tuple[Part, Refused]]()
         for end, (record, reason) in enumerate(zip(batch.records, reasons, strict=True)):
             if reason is None:
                 taken.append(record)
@@ -181,8 +171,8 @@ class WriteBuffer:
                 return Sorted(taken, dead_letters, end, self._error(record, reason, refused_too))
             at = checkpoint_of(record)
             if sink.position is None or at > sink.position:
-                dead_letters.append(DeadLetter(Entry(sink.prepare((letter,)), 1, at, at), Refused(at, reason)))
-        return Sorted(taken, dead_letters, len(batch.records))
+                dead_letters.append((sink.prepare((letter,)), Refused(at, reason)))
+        return Sorted(taken, dead_letters, len(batch.records), None)
 
     def _error(self, record: Record, reason: str, refused_too: str | None) -> RecordRefusedError:
         reasons = reason if refused_too is None else f"{reason}; as a dead letter: {refused_too}"
@@ -192,19 +182,20 @@ class WriteBuffer:
         )
 
 
-def _prepared(sink: ShardSink, records: Sequence[Record], limit: int) -> Iterator[tuple[Sequence[Record], Part]]:
-    """Yield records in parts of at most `limit` bytes, or of one record: nearly always one part.
+def _all(batch: Batch) -> Sorted:
+    return Sorted(batch.records, (), len(batch.records), None)
+
+
+def _prepared(sink: ShardSink, records: Sequence[Record], limit: int) -> Iterable[tuple[Sequence[Record], Part]]:
+    """Return records in parts of at most `limit` bytes, or of one record: nearly always one part.
 
     A few bytes of an aggregate may stand for a kilobyte: 130,000 user records may share one partition key.
     """
-    if not records:
-        return
-    part: Part | None = sink.prepare(records)
-    assert part is not None  # noqa: S101 - for the type checker
-    if part.size <= limit or len(records) == 1:
-        yield records, part
-        return
-    part = None  # it may have hundreds of megabytes
+    part = sink.prepare(records)
+    return ((records, part),) if part.size <= limit or len(records) == 1 else _halves(sink, records, limit)
+
+
+def _halves(sink: ShardSink, records: Sequence[Record], limit: int) -> Iterator[tuple[Sequence[Record], Part]]:
     middle = len(records) // 2
     yield from _prepared(sink, records[:middle], limit)
     yield from _prepared(sink, records[middle:], limit)

@@ -16,7 +16,6 @@ from efo_service.relay.errors import SinkDefectError, SinkError, SinkFencedError
 from efo_service.relay.relay import CommitPace, relay_shard
 from efo_service.relay.shard_writer import CLOSE_SECONDS, ShardWriter
 from efo_service.relay.sink import Part
-from efo_service.relay.write_buffer import Entry
 from tests.efo_service.relay.conftest import SHARD, STREAM
 from tests.efo_service.relay.relaying import ListedShard, Reports, relay_all
 
@@ -229,7 +228,7 @@ async def test_the_writer_knows_why_it_waits(make_batch, autojump_clock):
     await writer.open()
     assert writer.last_error is None
     record = make_batch(1).records[0]
-    await writer.commit([Entry(Part([record], 1), 1, checkpoint_of(record), checkpoint_of(record))])
+    await writer.commit([Part([record], 1)], checkpoint_of(record))
     assert (seen, writer.last_error) == ([RETRYABLE, RETRYABLE], None)
     assert RETRYABLE.__traceback__ is None  # its frames have the records
     await writer.close()

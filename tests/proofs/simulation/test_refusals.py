@@ -33,10 +33,12 @@ def test_dead_letters_after_the_other_records_break_a_guarantee(monkeypatch: pyt
         relay._buffer_taken.unpark_all()
         assert group is not None
         assert relay._dead_letters is not None
-        await relay._writer.commit(group.entries)
-        await relay._dead_letters.commit([letter.entry for letter in group.dead_letters])
+        if group.last is not None:
+            await relay._writer.commit(group.parts, group.last)
+        if group.dead_letters:
+            await relay._dead_letters.commit(group.dead_letters, group.refused[-1].record)
         relay._committing = None
-        relay._shard.ack_through(*group.mark)
+        relay._shard.ack_through(group.batch, group.end)
 
     monkeypatch.setattr(_ShardRelay, "_commit", commit)
     assert any(problems("dead_letter", 40))
